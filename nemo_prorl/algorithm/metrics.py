@@ -1,0 +1,215 @@
+"""What the papers plot beside the loss, as statistics that every replica computes alone and rank 0 merges.
+
+Means are over response tokens unless a name says otherwise, so a replica counts by its tokens. Means, standard
+deviations and extrema of merged parts are those of all tokens at once. So are quantiles while no part has more than
+2048 tokens; beyond that their rank is off by at most 1 / 4096 of the tokens. Parts may be of several replicas,
+several updates, or both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nemo_prorl.algorithm.objective import clip_bindings, importance_ratio, kl_penalty, probability_ratio
+from nemo_prorl.config import AlgorithmConfig, KlEstimator
+from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
+
+MAX_QUANTILE_SAMPLE = 2048
+"""Values that a part keeps of a distribution: 16 KiB to send, whatever the batch."""
+
+_Values = NDArray[np.float64]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Count, mean and sum of squared deviations: merges without the cancellation of E[x^2] - E[x]^2."""
+
+    count: int
+    mean: float
+    squared_deviations: float
+
+    @staticmethod
+    def of(values: _Values) -> Moments:
+        mean = float(values.mean())
+        return Moments(len(values), mean, float(np.square(values - mean).sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class QuantileSample:
+    """Evenly spaced order statistics of a distribution: all of them where there are few."""
+
+    values: _Values
+    """At most MAX_QUANTILE_SAMPLE, ascending."""
+    weight: float
+    """How many values each of them stands for."""
+    percentiles: tuple[int, ...]
+    """Which ones to report, 1 to 99."""
+
+    @staticmethod
+    def of(values: _Values, percentiles: tuple[int, ...]) -> QuantileSample:
+        # The middle of each stride of the sorted values: deterministic, and no value is more than half a stride off.
+        stride = -(-len(values) // MAX_QUANTILE_SAMPLE)
+        picked = np.sort(values)[(stride - 1) // 2 :: stride]
+        return QuantileSample(picked, len(values) / len(picked), percentiles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateStatistics:
+    """One part of the statistics: of one replica and one update. Small and picklable; empty without tokens.
+
+    Keys are metric names; `deviations` get the suffix _std, `samples` the suffixes _p01, _p99.
+    """
+
+    means: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    """(sum, how many were summed)."""
+    minima: Mapping[str, float] = field(default_factory=dict)
+    maxima: Mapping[str, float] = field(default_factory=dict)
+    deviations: Mapping[str, Moments] = field(default_factory=dict)
+    samples: Mapping[str, QuantileSample] = field(default_factory=dict)
+
+
+def update_statistics(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> UpdateStatistics:
+    """Statistics of one update over this replica's rows, under the weights before the update.
+
+    Names (means over response tokens unless said otherwise, log-probabilities in nats):
+    objective/kl_to_reference(_max): `kl_penalty` with the configured estimator.
+    objective/entropy: of the next-token distribution.
+    objective/ratio_mean, _min, _max, _p01, _p99: current / old probability.
+    objective/clip_low_fraction, clip_high_fraction, dual_clip_fraction: share of tokens without gradient by the clip.
+    objective/approx_kl_to_old: KL(old || current) by k3; tokens were drawn from (nearly) old.
+    objective/importance_weight_mean: after truncation; objective/importance_capped_fraction: tokens it truncated.
+    objective/advantage_std, _min, _max: over rollouts, each counted once.
+
+    Raises ValueError on a report whose arrays have another shape than the batch.
+    """
+    mask = batch.tokens.response_mask_BT
+    if report.current_logprobs_BT.shape != mask.shape or report.entropy_BT.shape != mask.shape:
+        raise ValueError(
+            f"the report is of {report.current_logprobs_BT.shape} log-probabilities and "
+            f"{report.entropy_BT.shape} entropies, the batch of {mask.shape} tokens"
+        )
+    if not mask.any():
+        return UpdateStatistics()
+    current, old, sampler, reference, entropy = (
+        torch.from_numpy(np.where(mask, array, 0.0).astype(np.float64))
+        for array in (
+            report.current_logprobs_BT,
+            batch.old_logprobs_BT,
+            batch.sampler_logprobs_BT,
+            batch.reference_logprobs_BT,
+            report.entropy_BT,
+        )
+    )
+    advantages = torch.from_numpy(batch.advantages_B.astype(np.float64)).unsqueeze(1)
+    # The functions of the loss itself, so that a metric cannot drift from what is optimised.
+    ratio = probability_ratio(current, old)
+    bindings = clip_bindings(ratio, advantages, config)
+    importance = importance_ratio(old, sampler, config.importance_correction)
+    of_tokens = {
+        "objective/kl_to_reference": kl_penalty(current, reference, config.kl_estimator),
+        "objective/entropy": entropy,
+        "objective/ratio": ratio,
+        "objective/clip_low_fraction": bindings.low,
+        "objective/clip_high_fraction": bindings.high,
+        "objective/dual_clip_fraction": bindings.dual,
+        "objective/approx_kl_to_old": kl_penalty(old, current, KlEstimator.k3),
+        "objective/importance_weight_mean": importance.clamp(max=config.importance_cap),
+        "objective/importance_capped_fraction": importance > config.importance_cap,
+    }
+    values = {name: tensor.numpy()[mask].astype(np.float64) for name, tensor in of_tokens.items()}
+    kl, ratios = values["objective/kl_to_reference"], values.pop("objective/ratio")
+    rows = batch.advantages_B[mask.any(axis=1)].astype(np.float64)
+    return UpdateStatistics(
+        means={name: _sum(array) for name, array in values.items()} | {"objective/ratio_mean": _sum(ratios)},
+        minima={"objective/ratio_min": float(ratios.min()), "objective/advantage_min": float(rows.min())},
+        maxima={
+            "objective/ratio_max": float(ratios.max()),
+            "objective/advantage_max": float(rows.max()),
+            "objective/kl_to_reference_max": float(kl.max()),
+        },
+        deviations={"objective/advantage": Moments.of(rows)},
+        samples={"objective/ratio": QuantileSample.of(ratios, (1, 99))},
+    )
+
+
+def sampler_agreement(
+    sampler_logprobs: FloatArray | Sequence[FloatArray], old_logprobs: FloatArray | Sequence[FloatArray]
+) -> UpdateStatistics:
+    """How far the sampler's log-probabilities are from the trainer's of the same tokens and weights, in nats.
+
+    sampler_logprobs, old_logprobs: of response tokens only; one array, or one [R] array a rollout. Gives
+    sampler/logprob_abs_diff_mean, _p99 and _max. Raises ValueError where they are not of the same tokens.
+    """
+    sampler, old = _flat(sampler_logprobs), _flat(old_logprobs)
+    if sampler.shape != old.shape:
+        raise ValueError(f"{sampler.size} log-probabilities of the sampler, {old.size} of the trainer")
+    if sampler.size == 0:
+        return UpdateStatistics()
+    difference = np.abs(sampler - old)
+    name = "sampler/logprob_abs_diff"
+    return UpdateStatistics(
+        means={f"{name}_mean": _sum(difference)},
+        maxima={f"{name}_max": float(difference.max())},
+        samples={name: QuantileSample.of(difference, (99,))},
+    )
+
+
+def merge_statistics(parts: Sequence[UpdateStatistics]) -> dict[str, float]:
+    """Statistics of all parts together; a name that no part has is absent."""
+    merged: dict[str, float] = {}
+    for name, sums in _by_name(part.means for part in parts).items():
+        merged[name] = sum(total for total, _ in sums) / sum(count for _, count in sums)
+    # NumPy's extrema pass a NaN on; Python's depend on where it stands.
+    for name, values in _by_name(part.minima for part in parts).items():
+        merged[name] = float(np.min(values))
+    for name, values in _by_name(part.maxima for part in parts).items():
+        merged[name] = float(np.max(values))
+    for name, moments in _by_name(part.deviations for part in parts).items():
+        merged[f"{name}_std"] = _standard_deviation(moments)
+    for name, samples in _by_name(part.samples for part in parts).items():
+        merged |= {
+            f"{name}_p{percentile:02d}": _percentile(samples, percentile)
+            for percentile in samples[0].percentiles
+        }
+    return merged
+
+
+def _by_name(parts: Iterable[Mapping[str, _T]]) -> dict[str, list[_T]]:
+    collected: dict[str, list[_T]] = {}
+    for part in parts:
+        for name, value in part.items():
+            collected.setdefault(name, []).append(value)
+    return collected
+
+
+def _sum(values: _Values) -> tuple[float, int]:
+    return float(values.sum()), len(values)
+
+
+def _standard_deviation(parts: Sequence[Moments]) -> float:
+    """Of the population: sqrt((M2 of the parts + what their means differ by) / count)."""
+    count = sum(part.count for part in parts)
+    mean = sum(part.count * part.mean for part in parts) / count
+    squared = sum(part.squared_deviations + part.count * (part.mean - mean) ** 2 for part in parts)
+    return sqrt(squared / count)
+
+
+def _percentile(parts: Sequence[QuantileSample], percentile: int) -> float:
+    """A value that occurred: the smallest with at least this percentage of all values at or below it."""
+    values = np.concatenate([part.values for part in parts])
+    weights = np.concatenate([np.full(len(part.values), part.weight) for part in parts])
+    return float(np.quantile(values, percentile / 100, weights=weights, method="inverted_cdf"))
+
+
+def _flat(arrays: FloatArray | Sequence[FloatArray]) -> _Values:
+    if isinstance(arrays, np.ndarray):
+        return arrays.ravel().astype(np.float64)
+    return np.concatenate([np.zeros(0), *arrays], dtype=np.float64)

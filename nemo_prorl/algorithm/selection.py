@@ -1,0 +1,61 @@
+"""Dynamic sampling (DAPO eq. 11, ProRL section 3.3): which groups teach something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from nemo_prorl.types import RolloutGroup
+
+
+class Informativeness(StrEnum):
+    """Why a group is kept or dropped; only `informative` ones are kept."""
+
+    informative = "informative"
+    all_right = "all_right"
+    all_wrong = "all_wrong"
+    all_equal = "all_equal"
+    """Rewards are equal, scores neither all 1 nor all 0: such as three rollouts that each pass half of the tests."""
+    service_failure = "service_failure"
+    """Fewer than two rollouts were graded: nothing to compare, and not the policy's doing."""
+
+
+class Kept(NamedTuple):
+    """What dynamic sampling takes of a round of groups."""
+
+    indices: tuple[int, ...]
+    """Of the groups to train on, in prompt order."""
+    num_surplus: int
+    """Informative groups beyond those: sampled and graded in vain."""
+
+
+def classify(group: RolloutGroup) -> Informativeness:
+    """DAPO eq. 11 keeps a prompt if some rollouts are right and some wrong; for continuous rewards: if they differ.
+
+    Equality is max == min of the rewards that training uses (after shaping), never a floating-point std, which is
+    not 0 for many groups of equal fractions. The scores only name the reason for dropping.
+    """
+    if len(group.members) < 2:
+        return Informativeness.service_failure
+    if max(group.rewards) != min(group.rewards):
+        return Informativeness.informative
+    scores = {member.verdict.score for member in group.members}
+    if scores == {1.0}:
+        return Informativeness.all_right
+    if scores == {0.0}:
+        return Informativeness.all_wrong
+    return Informativeness.all_equal
+
+
+def keep_first(kinds_in_prompt_order: Sequence[Informativeness], needed: int) -> Kept:
+    """The first `needed` informative groups in the order in which their prompts were drawn.
+
+    Prompt order is fixed before sampling, so which group finished first cannot matter: taking the first to finish
+    would favour prompts with short answers. Fewer than `needed` are returned where there are no more. Raises
+    ValueError if `needed` is negative.
+    """
+    if needed < 0:
+        raise ValueError(f"needed must not be negative, got {needed}")
+    informative = [i for i, kind in enumerate(kinds_in_prompt_order) if kind is Informativeness.informative]
+    return Kept(indices=tuple(informative[:needed]), num_surplus=max(0, len(informative) - needed))

@@ -1,0 +1,313 @@
+"""conf/ and the user's overrides become a RunConfig; Hydra and OmegaConf end here. No torch.
+
+A mistake becomes a ConfigError of one sentence: what, where, and what to write instead. Hydra reads the overrides and
+puts the files together; options are set here, one at a time, because only then is it known which words of the user's
+an error is about (and because Hydra would merge a mapping where the user means to replace it).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import OmegaConf, open_dict
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+    ValidationError,
+)
+
+from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.help import Option, conf_groups, conf_names, options, sections, type_name, value_text
+from nemo_prorl.layout import check_layout
+
+SCHEMA = "run_config"
+"""The name under which YAML files list RunConfig first among their defaults."""
+GIVEN = "given"
+"""The name under which a file outside conf/ is composed, so that it can list conf/'s groups too."""
+
+
+def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> RunConfig:
+    """RunConfig of a YAML file in `conf_dir`, or of one given by its path, with the overrides on top.
+
+    Raises ConfigError for anything that is misspelt, mistyped or out of range. Looks at no file but YAML; what has to
+    exist where the run takes place is `check_inputs`' business.
+    """
+    choices, settings = _read_overrides(overrides, conf_dir)
+    store = ConfigStore.instance()
+    store.store(name=SCHEMA, node=RunConfig)
+    source = _source(config_name, conf_dir)
+    if source == config_name:
+        store.store(name=GIVEN, node=_load(Path(config_name)))
+        config_name = GIVEN
+    try:
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(config_dir=str(conf_dir.resolve()), version_base="1.3"):
+            composed = hydra_compose(config_name, overrides=choices)
+        if OmegaConf.get_type(composed) is not RunConfig:
+            raise ConfigError(
+                f"{source} does not list {SCHEMA} first: begin it with 'defaults: [{SCHEMA}, _self_]'."
+            )
+        for option, entry, value in settings:
+            _set(composed, option, entry, value)
+        config = OmegaConf.to_object(composed)
+    except ConfigError:
+        raise
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+        raise ConfigError(_explain(error, source, conf_dir)) from None
+    assert isinstance(config, RunConfig)
+    _check_finite(config)
+    return config
+
+
+def quoted(value: str) -> str:
+    """As an override's grammar takes any text."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def to_dict(config: RunConfig) -> dict[str, Any]:
+    """Plain types only, enums by name: what YAML, JSON and loggers take."""
+    return _plain(dataclasses.asdict(config))
+
+
+def write_resolved(config: RunConfig, path: Path) -> None:
+    """Every option's value, complete: `train --config-name PATH` runs the same again. Readers never see half a file."""
+    text = (
+        "# Every option of this run. `python -m nemo_prorl train --config-name THIS_FILE` takes it as it is.\n"
+        + yaml.safe_dump({"defaults": [SCHEMA, "_self_"], **to_dict(config)}, sort_keys=False, width=110)
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
+def check_inputs(config: RunConfig, world_size: int) -> None:
+    """Raises ConfigError unless the ranks fit the layout and the files and packages that the run names are here.
+
+    The model's own folder is read by `engines.megatron.check`, which this layer does not see.
+    """
+    trainer, reward = config.trainer, config.reward
+    check_layout(world_size, trainer.tensor_parallel, trainer.pipeline_parallel)
+    if not config.data.train:
+        raise ConfigError(
+            "data.train is empty: write 'data.train={prompts.parquet: 1.0}' with your prompt files."
+        )
+    for key, files in (("data.train", config.data.train), ("data.validation", config.data.validation)):
+        check_files(key, files)
+    if reward.token_file:
+        check_files("reward.token_file", [reward.token_file])
+    if not reward.urls and not reward.discovery_dir and not Path(reward.python).exists():
+        raise ConfigError(
+            f"reward.python={reward.python} does not exist, so no reward service can be started: run `make setup`, "
+            "or name running servers with reward.urls or reward.discovery_dir."
+        )
+    for package in ("wandb", "mlflow"):
+        if (
+            getattr(config.exp_manager, f"create_{package}_logger")
+            and importlib.util.find_spec(package) is None
+        ):
+            raise ConfigError(
+                f"exp_manager.create_{package}_logger=true needs the package {package}: install it "
+                f"(pip install {package}), or write false."
+            )
+
+
+def check_files(key: str, files: Iterable[str]) -> None:
+    """Raises ConfigError, naming the option, for the first that is not a file."""
+    for file in files:
+        if not Path(file).is_file():
+            raise ConfigError(f"{key} names {file}, which is not a file: write an existing path.")
+
+
+def _read_overrides(texts: Sequence[str], conf_dir: Path) -> tuple[list[str], list[tuple[Option, str, Any]]]:
+    """The choices of files, for Hydra; and (option, entry of a mapping or "", value) of each option to set."""
+    choices, settings = [], []
+    groups = conf_groups(conf_dir)
+    for text in texts:
+        override = _parse(text)
+        key = override.key_or_group
+        if key in groups:
+            _check_choice(key, override, conf_dir)
+            choices.append(text)
+            continue
+        if override.is_delete():
+            raise ConfigError(
+                f"override {text!r} deletes an option, which none can do without: write {key}=VALUE."
+            )
+        if key in sections():
+            raise ConfigError(
+                f"{key} is a section of options: set one of them, such as {_first_option(key)}=VALUE."
+            )
+        option = _option_of(key)
+        if option is None:
+            raise ConfigError(_unknown(key, groups))
+        settings.append((option, key[len(option.key) + 1 :], override.value()))
+    return choices, settings
+
+
+def _parse(text: str) -> Override:
+    try:
+        override = OverridesParser.create().parse_override(text)
+        if override.package is not None:
+            raise HydraException("packages are not for users")
+    except HydraException:
+        raise ConfigError(
+            f"override {text!r} cannot be read: write KEY=VALUE, with a value that holds = , {{ }} [ ] in quotes of "
+            "its own, as in \"model.path='a=b'\"."
+        ) from None
+    if override.is_sweep_override():
+        key = override.key_or_group
+        raise ConfigError(
+            f"override {text!r} gives several values: write one, or a list as {key}=[a,b], or a text in quotes."
+        )
+    return override
+
+
+def _set(composed: Any, option: Option, entry: str, value: Any) -> None:
+    """Replaces an option's value, or one entry of a mapping. Paths with dots are entries, not nested options."""
+    try:
+        with open_dict(composed):
+            if entry:
+                OmegaConf.select(composed, option.key)[entry] = value
+            else:
+                OmegaConf.update(composed, option.key, value, merge=False)
+    except (OmegaConfBaseException, ValueError):
+        raise ConfigError(_wrong_type(option.key + (entry and "." + entry), value, option)) from None
+
+
+def _option_of(key: str) -> Option | None:
+    """The option that this key sets, whole or (a mapping) in part."""
+    if key in options():
+        return options()[key]
+    return next((o for o in options().values() if o.is_mapping and key.startswith(o.key + ".")), None)
+
+
+def _check_choice(group: str, override: Override, conf_dir: Path) -> None:
+    """A group takes the name of one of its files."""
+    names, choice = conf_names(conf_dir, group), override.value()
+    if override.is_delete() or choice in (*names, None):
+        return
+    alternative = _closest(str(choice), names)
+    hint = f"did you mean {group}={alternative}?" if alternative else f"there are {', '.join(names)}."
+    raise ConfigError(f"{group}={choice} names no file of conf/{group}/: {hint}")
+
+
+def _source(config_name: str, conf_dir: Path) -> str:
+    """How messages call the file; a path stays as it is. Raises ConfigError when a name has no file."""
+    if config_name.endswith((".yaml", ".yml")):
+        return config_name
+    names = conf_names(conf_dir)
+    if config_name not in names:
+        alternative = _closest(config_name, names)
+        hint = (
+            f"did you mean {alternative}?"
+            if alternative
+            else f"there are {', '.join(names)}, or a path to a .yaml."
+        )
+        raise ConfigError(f"--config-name {config_name} is not a file of {conf_dir.name}/: {hint}")
+    return f"{conf_dir.name}/{config_name}.yaml"
+
+
+def _load(path: Path) -> Any:
+    try:
+        loaded = OmegaConf.load(path)
+    except FileNotFoundError:
+        raise ConfigError(f"--config-name {path} does not exist: write the path of a YAML file.") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"--config-name {path} is not readable YAML: {_one_line(error)}") from None
+    if not OmegaConf.is_dict(loaded):
+        raise ConfigError(f"--config-name {path} must hold options as KEY: VALUE.")
+    return loaded
+
+
+def _unknown(key: str, groups: Sequence[str] = ()) -> str:
+    """The closest by spelling; else a wrong section is likely: the option of the same name elsewhere."""
+    known = [*options(), *sections(), *groups]
+    name = key.rpartition(".")[2]
+    alternative = _closest(key, known) or next((k for k in known if k.rpartition(".")[2] == name), None)
+    hint = f"did you mean {alternative}?" if alternative else "`train --help` lists what can be set."
+    return f"{key} is not an option: {hint}"
+
+
+def _closest(word: str, words: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.7)), None)
+
+
+def _first_option(section: str) -> str:
+    return next(key for key in options() if key.startswith(section + "."))
+
+
+def _explain(error: BaseException, source: str, conf_dir: Path) -> str:
+    """What Hydra's or OmegaConf's exception is about; Hydra names the file and keeps the reason as its cause."""
+    if (named := re.match(r"In '([^']+)':", str(error))) and named[1] != GIVEN:
+        source = f"{conf_dir.name}/{named[1]}.yaml"
+    while not isinstance(error, OmegaConfBaseException) and (error.__cause__ or error.__context__):
+        error = error.__cause__ or error.__context__ or error
+    key = str(getattr(error, "full_key", None) or "")
+    match error:
+        case InterpolationResolutionError():
+            return f"{key} refers to something that cannot be resolved: {_one_line(error)}"
+        case ConfigKeyError() | ConfigAttributeError():
+            return f"in {source}: {_unknown(key)}"
+        case ValidationError() if option := _option_of(key):
+            return f"in {source}: {_wrong_type(key, getattr(error, 'value', None), option)}"
+        case MissingMandatoryValue():
+            return f"{key} is not set: write {key}=VALUE."
+    return f"{source} cannot be composed: {_one_line(error)}"
+
+
+def _wrong_type(key: str, value: Any, option: Option) -> str:
+    given = key if value is None else f"{key}={value_text(value)}"
+    message = f"{given} has the wrong type: {option.key} takes {_with_article(type_name(option.type))}"
+    if value is False and isinstance(option.type, type) and issubclass(option.type, Enum):
+        message += " (YAML reads a bare off as false: write it in quotes)"
+    return message + "."
+
+
+def _with_article(name: str) -> str:
+    return name if name.startswith(("one of", "true", "text", "any")) else f"a {name}"
+
+
+def _one_line(error: BaseException) -> str:
+    """A library's words as the end of our sentence, without the technical lines that OmegaConf appends."""
+    return " ".join(str(error).partition("\n    full_key:")[0].split()).rstrip(".") + "."
+
+
+def _check_finite(config: RunConfig) -> None:
+    """Infinity and NaN are numbers to YAML, and would pass most range checks."""
+    values = to_dict(config)
+    for key, option in options().items():
+        value: Any = values
+        for part in key.split("."):
+            value = value[part]
+        for number in value.values() if option.is_mapping else [value]:
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ConfigError(f"{key}={value_text(value)} is out of range: it must be finite.")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.name if isinstance(value, Enum) else value

@@ -1,0 +1,466 @@
+"""Every option: its type, default, one line of documentation and range. The only place where a default is written.
+
+YAML files in conf/ and the command line say what differs. Values marked "ProRL" are the paper's (arXiv 2507.12507 and
+2505.24864); "our choice" marks what the papers leave open. Standard library only: the command line reads this file
+before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """A user's mistake, in one sentence: what, where, and what to write instead."""
+
+
+class Precision(Enum):
+    fp32 = "fp32"
+    bf16 = "bf16"
+
+
+class LayerSpec(Enum):
+    """auto: Transformer Engine on CUDA when it is installed, else Megatron's local layers."""
+
+    auto = "auto"
+    local = "local"
+    transformer_engine = "transformer_engine"
+
+
+class Fp8Recipe(Enum):
+    off = "off"
+    delayed = "delayed"
+    tensorwise = "tensorwise"
+    blockwise = "blockwise"
+
+
+class Recompute(Enum):
+    none = "none"
+    selective = "selective"
+    full = "full"
+
+
+class KlEstimator(Enum):
+    """Schulman's three estimators of KL(current || reference), http://joschu.net/blog/kl-approx.html."""
+
+    k1 = "k1"
+    k2 = "k2"
+    k3 = "k3"
+
+
+class Aggregation(Enum):
+    """How token losses become one number; see docs/algorithm.md."""
+
+    token_mean = "token_mean"
+    sequence_mean_token_mean = "sequence_mean_token_mean"
+    sequence_mean_token_sum = "sequence_mean_token_sum"
+
+
+class ImportanceCorrection(Enum):
+    """Truncated importance sampling between sampler and trainer."""
+
+    off = "off"
+    token = "token"
+    sequence = "sequence"
+
+
+class EntropyBonus(Enum):
+    fixed = "fixed"
+    adaptive = "adaptive"
+
+
+class Decay(Enum):
+    constant = "constant"
+    linear = "linear"
+    cosine = "cosine"
+
+
+def _require(condition: bool, key: str, value: Any, allowed: str) -> None:
+    if not condition:
+        raise ConfigError(f"{key}={value} is out of range: it must be {allowed}.")
+
+
+def _at_least(prefix: str, config: object, minimum: float, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(config, name)
+        _require(value >= minimum, f"{prefix}.{name}", value, f"at least {minimum:g}")
+
+
+def _positive(prefix: str, config: object, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(config, name)
+        _require(value > 0, f"{prefix}.{name}", value, "greater than 0")
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelConfig:
+    """The policy and how Megatron-Core builds it."""
+
+    path: str = ""
+    """Folder of the Hugging Face checkpoint that the first stage starts from (weights, config, tokenizer)."""
+    precision: Precision = Precision.bf16
+    """Of weights and activations; the optimizer keeps fp32 main weights either way."""
+    layer_spec: LayerSpec = LayerSpec.auto
+    """Which layer implementations Megatron-Core uses."""
+    fp8: Fp8Recipe = Fp8Recipe.off
+    """Transformer Engine's FP8 recipe for the linear layers; needs CUDA and Transformer Engine."""
+    recompute: Recompute = Recompute.none
+    """Activation recomputation: none, selective (attention core) or full (every layer)."""
+    logprob_chunk_tokens: int = 1024
+    """Tokens whose logits exist at one time; bounds the memory of log-probability and entropy."""
+    vocab_divisible_by: int = 1
+    """The embedding is padded to a multiple of this times tensor_parallel; padded entries get no probability."""
+
+    def __post_init__(self) -> None:
+        _positive("model", self, ["logprob_chunk_tokens", "vocab_divisible_by"])
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainerConfig:
+    """The step: how many prompts, how many updates, on which layout, with which optimizer."""
+
+    num_steps: int = 1000
+    """Steps of this stage."""
+    prompts_per_step: int = 256
+    """Informative groups a step is trained on (ProRL: 256)."""
+    updates_per_step: int = 4
+    """Optimizer updates a step; each gets an equal share of the groups (ProRL: mini-batch 64, hence 4)."""
+    tensor_parallel: int = 1
+    """Ranks that share each layer."""
+    pipeline_parallel: int = 1
+    """Ranks that share the depth."""
+    sequence_parallel: bool = False
+    """Splits activations between the tensor-parallel regions along the sequence; needs tensor_parallel > 1."""
+    distributed_optimizer: bool = True
+    """Shards optimizer state over data-parallel ranks."""
+    micro_batch_tokens: int = 32768
+    """Padded tokens in one forward pass of training or log-probabilities; longer single rollouts pass alone."""
+    packing: bool = True
+    """Packs sequences without padding (thd layout) where the attention supports it: Transformer Engine on CUDA."""
+    learning_rate: float = 2e-6
+    """AdamW's, constant (ProRL: 2e-6)."""
+    warmup_updates: int = 0
+    """Linear warm-up over this many updates from the start of the first stage (our choice: none)."""
+    decay: Decay = Decay.constant
+    """Schedule after the warm-up (ProRL: constant)."""
+    decay_updates: int = 0
+    """Updates from start to the end of the decay; required unless decay is constant."""
+    adam_beta1: float = 0.9
+    """Decay of the first moment (our choice: PyTorch's default)."""
+    adam_beta2: float = 0.999
+    """Decay of the second moment (our choice: PyTorch's default)."""
+    adam_epsilon: float = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay (our choice: none; the KL penalty regularises)."""
+    clip_grad: float = 1.0
+    """Global gradient norm is clipped to this (our choice)."""
+    cpu_threads: int = 1
+    """Threads of the policy's passes on CPU; sampling always uses one, which keeps it bitwise repeatable."""
+
+    def __post_init__(self) -> None:
+        counts = ["num_steps", "prompts_per_step", "updates_per_step", "tensor_parallel", "pipeline_parallel"]
+        _at_least("trainer", self, 1, [*counts, "micro_batch_tokens", "cpu_threads"])
+        _at_least("trainer", self, 0, ["warmup_updates", "decay_updates", "weight_decay"])
+        _positive("trainer", self, ["learning_rate", "clip_grad", "adam_epsilon"])
+        for name in ("adam_beta1", "adam_beta2"):
+            _require(0 <= getattr(self, name) < 1, f"trainer.{name}", getattr(self, name), "in [0, 1)")
+        if self.prompts_per_step % self.updates_per_step:
+            raise ConfigError(
+                f"trainer.prompts_per_step={self.prompts_per_step} cannot be split evenly over "
+                f"trainer.updates_per_step={self.updates_per_step}: write a multiple of it."
+            )
+        if self.sequence_parallel and self.tensor_parallel == 1:
+            raise ConfigError(
+                "trainer.sequence_parallel=true needs tensor parallelism: "
+                "write trainer.tensor_parallel=2 or more, or leave it off."
+            )
+        if self.decay is not Decay.constant and self.decay_updates <= self.warmup_updates:
+            raise ConfigError(
+                f"trainer.decay={self.decay.name} needs trainer.decay_updates greater than "
+                f"trainer.warmup_updates={self.warmup_updates}."
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class AlgorithmConfig:
+    """GRPO with DAPO's decoupled clip and ProRL's KL penalty; docs/algorithm.md has every formula."""
+
+    clip_low: float = 0.2
+    """eps_low of the ratio clip (ProRL eq. 3)."""
+    clip_high: float = 0.4
+    """eps_high of the ratio clip (ProRL eq. 3)."""
+    dual_clip: float = 0.0
+    """Lower bound c > 1 on the objective for negative advantages (arXiv 1912.09729); 0 turns it off."""
+    aggregation: Aggregation = Aggregation.token_mean
+    """Mean over all response tokens of the update (DAPO eq. 8; our choice, ProRL is silent)."""
+    normalise_std: bool = True
+    """Divides group-relative advantages by the group's standard deviation (ProRL eq. 2)."""
+    kl_beta: float = 1e-4
+    """Weight of the KL penalty in the loss (ProRL: 1e-4)."""
+    kl_estimator: KlEstimator = KlEstimator.k3
+    """Estimator of the KL penalty (ProRL eq. 5: k3)."""
+    importance_correction: ImportanceCorrection = ImportanceCorrection.off
+    """Weighs the loss by min(old / sampler, importance_cap), per token or per sequence."""
+    importance_cap: float = 2.0
+    """Truncation of the importance weight."""
+    entropy_bonus: EntropyBonus = EntropyBonus.fixed
+    """fixed: entropy_coefficient as it is; adaptive: Skywork's rule drives entropy towards entropy_target."""
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus; its start value when adaptive."""
+    entropy_target: float = 0.2
+    """Nats a token below which the adaptive bonus is active (arXiv 2505.22312)."""
+    entropy_step: float = 0.005
+    """Change of the adaptive coefficient a step."""
+    entropy_coefficient_max: float = 0.1
+    """Upper bound of the adaptive coefficient (our choice)."""
+
+    def __post_init__(self) -> None:
+        _at_least("algorithm", self, 0, ["clip_high", "kl_beta", "entropy_coefficient", "entropy_step"])
+        _positive("algorithm", self, ["importance_cap", "entropy_target", "entropy_coefficient_max"])
+        _require(0 <= self.clip_low < 1, "algorithm.clip_low", self.clip_low, "in [0, 1)")
+        _require(
+            self.dual_clip == 0 or self.dual_clip > 1,
+            "algorithm.dual_clip",
+            self.dual_clip,
+            "0 or greater than 1",
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class ShapingConfig:
+    """What training makes of a verdict's score."""
+
+    termination_factor: float = 1.0
+    """Multiplies the score of a rollout without end-of-sequence; 1 is off (on in ProRL's runs 4, 5; factor ours)."""
+    overlong_buffer_tokens: int = 0
+    """DAPO eq. 13: the last so many tokens before the limit are punished linearly; 0 is off."""
+    overlong_penalty: float = 1.0
+    """Largest punishment of the overlong buffer."""
+
+    def __post_init__(self) -> None:
+        _require(
+            0 <= self.termination_factor <= 1,
+            "shaping.termination_factor",
+            self.termination_factor,
+            "in [0, 1]",
+        )
+        _at_least("shaping", self, 0, ["overlong_buffer_tokens", "overlong_penalty"])
+
+
+@dataclass(slots=True, kw_only=True)
+class SamplerConfig:
+    """vLLM."""
+
+    num_rollouts: int = 16
+    """Rollouts a prompt, n (ProRL: 16; 32 in runs 6 and 7)."""
+    temperature: float = 1.2
+    """Of training rollouts (ProRL: 1.2); the trainer divides its logits by it as well."""
+    context_tokens: int = 8096
+    """Prompt and response together (ProRL "8k": 8096)."""
+    max_prompt_tokens: int = 1024
+    """Longer prompts are left out of the data, and counted (our choice)."""
+    tensor_parallel: int = 1
+    """Ranks that share one vLLM engine; must divide the ranks of a node."""
+    memory_fraction: float = 0.5
+    """Of the GPU, for vLLM's weights and KV cache beside the policy."""
+    kv_cache_mib: int = 512
+    """KV cache on CPU, where memory_fraction does not apply."""
+    max_sequences: int = 1024
+    """Sequences decoded at one time by one engine."""
+    enforce_eager: bool = False
+    """Skips CUDA graph capture; always on on CPU."""
+    release_memory: bool = False
+    """Frees the KV cache while the policy trains (vLLM sleep level 1); no effect on CPU."""
+
+    def __post_init__(self) -> None:
+        _positive("sampler", self, ["temperature", "kv_cache_mib", "max_sequences"])
+        _at_least("sampler", self, 2, ["num_rollouts"])
+        _at_least("sampler", self, 1, ["context_tokens", "max_prompt_tokens", "tensor_parallel"])
+        _require(0 < self.memory_fraction < 1, "sampler.memory_fraction", self.memory_fraction, "in (0, 1)")
+        if self.max_prompt_tokens >= self.context_tokens:
+            raise ConfigError(
+                f"sampler.max_prompt_tokens={self.max_prompt_tokens} leaves no room for a response in "
+                f"sampler.context_tokens={self.context_tokens}: write a smaller one."
+            )
+
+    @property
+    def max_response_tokens(self) -> int:
+        return self.context_tokens - self.max_prompt_tokens
+
+
+@dataclass(slots=True, kw_only=True)
+class DynamicSamplingConfig:
+    """DAPO's dynamic sampling: prompts whose rewards are all equal teach nothing and are replaced."""
+
+    enabled: bool = True
+    """Off trains on every prompt that was sampled."""
+    max_rounds: int = 8
+    """Rounds of sampling a step may take before the data counts as saturated."""
+    oversample: float = 1.25
+    """Prompts of a round, as a multiple of what is still missing over the last known yield (our choice)."""
+    min_fill: float = 0.5
+    """A step goes on with this share of its groups when max_rounds is reached, correctly normalised; below it the
+    stage ends as saturated."""
+
+    def __post_init__(self) -> None:
+        _at_least("dynamic_sampling", self, 1, ["max_rounds", "oversample"])
+        _require(0 <= self.min_fill <= 1, "dynamic_sampling.min_fill", self.min_fill, "in [0, 1]")
+
+
+@dataclass(slots=True, kw_only=True)
+class DataConfig:
+    """Prompt files (docs/data.md has the row type)."""
+
+    train: dict[str, float] = field(default_factory=dict)
+    """Weight of each training file in the mix: path -> weight. Weights need not add up to 1."""
+    validation: list[str] = field(default_factory=list)
+    """Held-out files."""
+
+    def __post_init__(self) -> None:
+        for path, weight in self.train.items():
+            _require(weight > 0, f"data.train.{path}", weight, "greater than 0")
+
+
+@dataclass(slots=True, kw_only=True)
+class RewardConfig:
+    """Where the reward service is, and how much of its failing a run bears."""
+
+    urls: list[str] = field(default_factory=list)
+    """Servers; empty: found through discovery_dir."""
+    discovery_dir: str = ""
+    """Folder in which servers announce themselves; empty and no urls: `train` starts a service of its own."""
+    token_file: str = ""
+    """File with the bearer token; servers off the loopback interface require one."""
+    request_timeout_s: float = 120.0
+    """Of one grading request, queueing included."""
+    max_attempts: int = 5
+    """Tries at one grading request, on different servers where there are some."""
+    ready_timeout_s: float = 120.0
+    """How long a run waits for the service before its first step."""
+    max_failed_share: float = 0.01
+    """Share of a step's rollouts that may be dropped because the service failed; more stops the run."""
+    python: str = ".venv-reward/bin/python"
+    """Interpreter of the service's environment, for a service that `train` starts itself."""
+
+    def __post_init__(self) -> None:
+        _positive("reward", self, ["request_timeout_s", "ready_timeout_s"])
+        _at_least("reward", self, 1, ["max_attempts"])
+        _require(
+            0 <= self.max_failed_share <= 1, "reward.max_failed_share", self.max_failed_share, "in [0, 1]"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class ValidationConfig:
+    """Held-out prompts, sampled and graded as in training."""
+
+    interval: int = 20
+    """Steps between validations; 0: only before the first and after the last step."""
+    num_rollouts: int = 16
+    """Rollouts a prompt (ProRL: 16)."""
+    temperature: float = 0.6
+    """Of evaluation (ProRL: 0.6)."""
+    top_p: float = 0.95
+    """Of evaluation (ProRL: 0.95)."""
+    max_prompts: int = 0
+    """Prompts taken from each file, from its beginning; 0: all."""
+
+    def __post_init__(self) -> None:
+        _at_least("validation", self, 0, ["interval", "max_prompts"])
+        _at_least("validation", self, 1, ["num_rollouts"])
+        _positive("validation", self, ["temperature"])
+        _require(0 < self.top_p <= 1, "validation.top_p", self.top_p, "in (0, 1]")
+
+
+@dataclass(slots=True, kw_only=True)
+class StageConfig:
+    """One link of the chain of runs."""
+
+    name: str = "main"
+    """Of this stage; its done marker and resolved configuration carry it."""
+    parent: str = ""
+    """The stage this one continues; empty: starts from model.path."""
+    reset_reference: bool = True
+    """At the start of a stage with a parent: the policy becomes the reference (ProRL's hard reset)."""
+    reset_optimizer: bool = True
+    """At the start of a stage with a parent: optimizer moments are cleared (on in ProRL, off in ProRL v2)."""
+
+    def __post_init__(self) -> None:
+        for name in ("name", "parent"):
+            value = getattr(self, name)
+            if value and not value.replace("_", "").replace("-", "").isalnum():
+                raise ConfigError(f"stage.{name}={value!r} must consist of letters, digits, '-' and '_'.")
+        if not self.name:
+            raise ConfigError("stage.name is empty: give the stage a name, such as stage.name=run1.")
+        if self.name == self.parent:
+            raise ConfigError(
+                f"stage.parent={self.parent} names the stage itself: write the stage before it."
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointCallbackParams:
+    """Field names of NeMo's exp_manager."""
+
+    every_n_train_steps: int = 25
+    """Steps between checkpoints; 0: only at the end of a stage."""
+    save_top_k: int = 2
+    """Latest checkpoints kept; older ones are removed after a newer one is complete. The last of a stage stays."""
+
+    def __post_init__(self) -> None:
+        _at_least("exp_manager.checkpoint_callback_params", self, 0, ["every_n_train_steps"])
+        _at_least("exp_manager.checkpoint_callback_params", self, 1, ["save_top_k"])
+
+
+@dataclass(slots=True, kw_only=True)
+class ExpManagerConfig:
+    """Where a run's files go and which loggers it feeds. Field names of NeMo's exp_manager."""
+
+    explicit_log_dir: str = "runs/prorl"
+    """Folder of the run: metrics.jsonl, checkpoints/, stages/."""
+    resume_if_exists: bool = True
+    """Continues from the newest checkpoint of the folder; false refuses a folder that has one."""
+    create_tensorboard_logger: bool = False
+    """Writes TensorBoard events through Lightning."""
+    create_wandb_logger: bool = False
+    """Logs to Weights & Biases through Lightning; needs the package wandb."""
+    wandb_logger_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of lightning's WandbLogger, such as project and name."""
+    create_mlflow_logger: bool = False
+    """Logs to MLflow through Lightning; needs the package mlflow."""
+    mlflow_logger_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of lightning's MLFlowLogger, such as experiment_name and tracking_uri."""
+    create_checkpoint_callback: bool = True
+    """Off writes no checkpoint at all."""
+    checkpoint_callback_params: CheckpointCallbackParams = field(default_factory=CheckpointCallbackParams)
+    """When checkpoints are written and how many are kept."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunConfig:
+    """Everything that `train` reads."""
+
+    seed: int = 1
+    """Of the data order and of sampling."""
+    stage: StageConfig = field(default_factory=StageConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    shaping: ShapingConfig = field(default_factory=ShapingConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    exp_manager: ExpManagerConfig = field(default_factory=ExpManagerConfig)
+
+    def __post_init__(self) -> None:
+        if self.shaping.overlong_buffer_tokens >= self.sampler.max_response_tokens:
+            raise ConfigError(
+                f"shaping.overlong_buffer_tokens={self.shaping.overlong_buffer_tokens} must be smaller than a "
+                f"response, {self.sampler.max_response_tokens} tokens (sampler.context_tokens - max_prompt_tokens)."
+            )

@@ -1,0 +1,93 @@
+"""Groups -> right-padded batches, and their fair division over updates and replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nemo_prorl.types import FloatArray, PreparedGroup, Rollout, TokenBatch, TrainBatch
+
+
+def token_batch(rollouts: Sequence[Rollout]) -> TokenBatch:
+    """[B, T] of prompt and response, T the longest of them."""
+    lengths = np.array([len(r.prompt.token_ids) + len(r.token_ids) for r in rollouts], dtype=np.int64)
+    shape = (len(rollouts), int(lengths.max(initial=0)))
+    token_ids, mask = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
+    for row, rollout in enumerate(rollouts):
+        start = len(rollout.prompt.token_ids)
+        token_ids[row, :start] = rollout.prompt.token_ids
+        token_ids[row, start : lengths[row]] = rollout.token_ids
+        mask[row, start : lengths[row]] = True
+    return TokenBatch(token_ids_BT=token_ids, response_mask_BT=mask, lengths_B=lengths)
+
+
+def responses(values_BT: FloatArray, rollouts: Sequence[Rollout]) -> tuple[FloatArray, ...]:
+    """The response part of each row: one [R] array a rollout."""
+    starts = [len(rollout.prompt.token_ids) for rollout in rollouts]
+    return tuple(
+        values_BT[row, start : start + len(rollout.token_ids)].copy()
+        for row, (start, rollout) in enumerate(zip(starts, rollouts, strict=True))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRow:
+    """One rollout, ready to be trained on."""
+
+    rollout: Rollout
+    advantage: float
+    old_logprobs: FloatArray
+    reference_logprobs: FloatArray
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and response."""
+        return len(self.rollout.prompt.token_ids) + len(self.rollout.token_ids)
+
+
+def training_rows(groups: Sequence[PreparedGroup], advantages: Sequence[FloatArray]) -> list[TrainingRow]:
+    """Every member of every group, in order; `advantages` has one [n] array a group."""
+    return [
+        TrainingRow(
+            rollout=member.rollout, advantage=float(advantage), old_logprobs=old, reference_logprobs=reference
+        )
+        for group, group_advantages in zip(groups, advantages, strict=True)
+        for member, advantage, old, reference in zip(
+            group.group.members, group_advantages, group.old_logprobs, group.reference_logprobs, strict=True
+        )
+    ]
+
+
+def train_batch(rows: Sequence[TrainingRow]) -> TrainBatch:
+    """[B, T] arrays of the rows, right-padded."""
+    tokens = token_batch([row.rollout for row in rows])
+
+    def padded(per_row: list[FloatArray]) -> FloatArray:
+        values = np.zeros(tokens.token_ids_BT.shape, dtype=np.float32)
+        for index, (row, response) in enumerate(zip(rows, per_row, strict=True)):
+            start = len(row.rollout.prompt.token_ids)
+            values[index, start : start + len(response)] = response
+        return values
+
+    return TrainBatch(
+        tokens=tokens,
+        advantages_B=np.array([row.advantage for row in rows], dtype=np.float32),
+        sampler_logprobs_BT=padded([row.rollout.sampler_logprobs for row in rows]),
+        old_logprobs_BT=padded([row.old_logprobs for row in rows]),
+        reference_logprobs_BT=padded([row.reference_logprobs for row in rows]),
+    )
+
+
+def balance(lengths: Sequence[int], num_parts: int) -> list[list[int]]:
+    """Indices for each part so that no part is much longer than another: longest first, to the least loaded.
+
+    Every part's indices ascend. Which part an index falls into does not change the loss, only who computes it.
+    """
+    loads, parts = [0] * num_parts, [[] for _ in range(num_parts)]  # type: tuple[list[int], list[list[int]]]
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        part = min(range(num_parts), key=lambda p: (loads[p], p))
+        loads[part] += lengths[index]
+        parts[part].append(index)
+    return [sorted(part) for part in parts]

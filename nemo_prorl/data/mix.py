@@ -1,0 +1,148 @@
+"""Prompt files -> an endless, weighted, seeded mix of prompts that resumes at the very row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.data.rows import Row, RowFile, check_distinct
+from nemo_prorl.types import Prompt
+
+T = TypeVar("T")
+
+
+class Tokenizer(Protocol):
+    """The two methods of a Hugging Face tokenizer that prompts need."""
+
+    def apply_chat_template(
+        self, conversation: Any, *, tokenize: bool, add_generation_prompt: bool
+    ) -> Any: ...
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+
+
+def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
+    """The row through the model's chat template, ready for the assistant to go on."""
+    messages = [dict(message) for message in row.messages]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return Prompt(
+        uid=f"{row.uid}#{epoch}",
+        domain=row.domain,
+        source=row.source,
+        text=text,
+        token_ids=tuple(tokenizer.encode(text, add_special_tokens=False)),
+        task=row.task,
+    )
+
+
+class PromptMix:
+    """Takes from each file in proportion to its weight, each file in a new order every epoch.
+
+    The order is a function of the seed and the file's content alone, so the state is two counts a file: of the rows
+    read, and of the prompts given out, which are fewer where some are too long.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, float], *, seed: int, tokenizer: Tokenizer, max_prompt_tokens: int
+    ) -> None:
+        if not weights:
+            raise ConfigError(
+                "data.train is empty: name at least one prompt file, such as data.train={a.parquet: 1}."
+            )
+        self._files = {path: RowFile(Path(path)) for path in weights}
+        check_distinct(list(self._files.values()))
+        total = sum(weights.values())
+        self._shares = {path: weight / total for path, weight in weights.items()}
+        self._read = dict.fromkeys(weights, 0)
+        self._given = dict.fromkeys(weights, 0)
+        self._seed = seed
+        self._tokenizer = tokenizer
+        self._max_prompt_tokens = max_prompt_tokens
+        self._orders: dict[str, tuple[int, np.ndarray]] = {}
+        self.num_too_long = 0
+        """Prompts left out so far because they exceed max_prompt_tokens."""
+
+    def take(self, count: int) -> list[Prompt]:
+        """The next `count` prompts; the same on every rank that asks in the same order."""
+        return [self._next() for _ in range(count)]
+
+    def state(self) -> dict[str, Any]:
+        """JSON-serialisable cursor, keyed by the content of the files."""
+        return {
+            "shares": self._by_content(self._shares),
+            "read": self._by_content(self._read),
+            "given": self._by_content(self._given),
+            "num_too_long": self.num_too_long,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues where `state` was taken. A file that was not in the mix then starts from its beginning.
+
+        Other weights than then hold from now on: a new file is not caught up on.
+        """
+        same_mix = state["shares"] == self._by_content(self._shares)
+        for path, file in self._files.items():
+            self._read[path] = int(state["read"].get(file.fingerprint, 0))
+            self._given[path] = int(state["given"][file.fingerprint]) if same_mix else 0
+        self.num_too_long = int(state["num_too_long"])
+
+    def _by_content(self, values: Mapping[str, T]) -> dict[str, T]:
+        return {file.fingerprint: values[path] for path, file in self._files.items()}
+
+    def _next(self) -> Prompt:
+        path = self._most_behind()
+        for _ in range(2 * len(self._files[path])):  # holds a whole epoch, wherever in one it begins
+            row, epoch = self._row(path, self._read[path])
+            prompt = render(row, self._tokenizer, epoch=epoch)
+            self._read[path] += 1
+            if len(prompt.token_ids) <= self._max_prompt_tokens:
+                self._given[path] += 1
+                return prompt
+            self.num_too_long += 1
+        raise ConfigError(
+            f"every prompt of {path} is longer than sampler.max_prompt_tokens={self._max_prompt_tokens}: raise it, or "
+            "leave the file out."
+        )
+
+    def _most_behind(self) -> str:
+        """The file whose count is furthest below its share: the weights hold in every window, not only on average."""
+        drawn = sum(self._given.values()) + 1
+        return max(self._files, key=lambda path: self._shares[path] * drawn - self._given[path])
+
+    def _row(self, path: str, count: int) -> tuple[Row, int]:
+        file = self._files[path]
+        epoch, position = divmod(count, len(file))
+        if self._orders.get(path, (-1, None))[0] != epoch:
+            digest = hashlib.sha256(f"{self._seed}/{file.fingerprint}/{epoch}".encode()).digest()
+            generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+            self._orders[path] = (epoch, generator.permutation(len(file)))
+        return file[int(self._orders[path][1][position])], epoch
+
+
+def held_out(
+    paths: list[str], *, tokenizer: Tokenizer, max_prompts: int, max_prompt_tokens: int
+) -> list[Prompt]:
+    """All prompts of the validation files, or the first `max_prompts` of each; too long ones are left out.
+
+    Raises ConfigError when that leaves none of a file.
+    """
+    prompts: list[Prompt] = []
+    files = [RowFile(Path(path)) for path in paths]
+    if files:
+        check_distinct(files)
+    for file in files:
+        count = min(len(file), max_prompts) if max_prompts else len(file)
+        rendered = (render(file[index], tokenizer) for index in range(count))
+        fitting = [prompt for prompt in rendered if len(prompt.token_ids) <= max_prompt_tokens]
+        if not fitting:
+            raise ConfigError(
+                f"every prompt taken from {file.path} is longer than sampler.max_prompt_tokens={max_prompt_tokens}: "
+                "raise it."
+            )
+        prompts += fitting
+    return prompts

@@ -1,0 +1,84 @@
+"""Builds what the demo and conf/laptop.yaml start from, once: prompt files and the warm-started policy.
+
+python -m nemo_prorl.demo.build runs/tiny
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from nemo_prorl.engines import environment
+
+NUM_TRAIN = 1200
+"""Problems of each source to train on."""
+NUM_HELD_OUT = 64
+NUM_UPDATES = 600
+"""Of the warm start: the skill is learned, and its use left to RL."""
+SEED = 1
+
+
+def train_file(folder: Path, source: str) -> Path:
+    """Prompts of one source to train on; conf/laptop.yaml names it."""
+    return folder / "data" / f"{source}.train.parquet"
+
+
+def held_out_file(folder: Path, source: str) -> Path:
+    """Prompts of one source to validate on, none of which is trained on."""
+    return folder / "data" / f"{source}.held_out.parquet"
+
+
+def is_built(folder: Path) -> bool:
+    """True when the folder was built by this very code."""
+    marker = folder / "built_by"
+    return marker.is_file() and marker.read_text(encoding="utf-8") == _fingerprint()
+
+
+def build(folder: Path) -> None:
+    """Writes aside, then renames; an older build is replaced."""
+    from transformers import AutoTokenizer
+
+    from nemo_prorl.data.rows import write_rows
+    from nemo_prorl.demo import tasks, tiny_policy
+    from nemo_prorl.demo.warm_start import warm_start
+
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    demonstrated = []
+    for source in tasks.SOURCES:
+        held_out = tasks.problems(source, count=NUM_HELD_OUT, seed=SEED, split="held_out")
+        train = tasks.problems(
+            source, count=NUM_TRAIN, seed=SEED, split="train", exclude=tasks.questions(held_out)
+        )
+        write_rows(held_out_file(aside, source), [problem.row for problem in held_out])
+        write_rows(train_file(aside, source), [problem.row for problem in train])
+        demonstrated += train
+    random_policy = aside / "random"
+    tiny_policy.write_random_policy(random_policy, seed=SEED)
+    warm_start(
+        random_policy,
+        aside / "policy",
+        demonstrated,
+        num_updates=NUM_UPDATES,
+        seed=SEED,
+        tokenizer=AutoTokenizer.from_pretrained(random_policy),
+    )
+    shutil.rmtree(random_policy)
+    (aside / "built_by").write_text(_fingerprint(), encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(aside, folder)
+
+
+def _fingerprint() -> str:
+    """Of the files that decide what is built."""
+    here = Path(__file__).parent
+    names = ("build.py", "tasks.py", "tiny_policy.py", "warm_start.py")
+    return hashlib.sha256(b"".join((here / name).read_bytes() for name in names)).hexdigest()
+
+
+if __name__ == "__main__":
+    environment.prepare()
+    build(Path(sys.argv[1]))

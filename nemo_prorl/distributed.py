@@ -1,0 +1,140 @@
+"""Ranks, replicas and agreement between them. Knows torch.distributed, not Megatron.
+
+Every rank runs the same program. A replica is a set of ranks that hold one copy of the model (tensor x pipeline
+parallel); there are `data_parallel` replicas. Python objects travel over gloo on CPU, whatever the tensors use.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.layout import check_layout, rank_from_environment, world_size_from_environment
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which rank does what. Ranks run through tensor, then data, then pipeline parallel (Megatron's order)."""
+
+    rank: int
+    world_size: int
+    tensor_parallel: int
+    pipeline_parallel: int
+
+    @property
+    def data_parallel(self) -> int:
+        return self.world_size // (self.tensor_parallel * self.pipeline_parallel)
+
+    @property
+    def replica(self) -> int:
+        """Data-parallel index of this rank."""
+        return self.rank // self.tensor_parallel % self.data_parallel
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def replica_ranks(self, replica: int) -> list[int]:
+        """Ascending; the first leads the replica."""
+        stride = self.tensor_parallel * self.data_parallel
+        first = replica * self.tensor_parallel
+        return [
+            first + stage * stride + shard
+            for stage in range(self.pipeline_parallel)
+            for shard in range(self.tensor_parallel)
+        ]
+
+    @property
+    def leads_replica(self) -> bool:
+        return self.rank == self.replica_ranks(self.replica)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """This process among its peers: the layout and the group of its replica."""
+
+    layout: Layout
+    replica_group: Any
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, in rank order, on every rank."""
+        return _gather(value, None, self.layout.world_size)
+
+    def gather_in_replica(self, value: T) -> list[T]:
+        """The same among the ranks of this replica."""
+        return _gather(value, self.replica_group, self.layout.tensor_parallel * self.layout.pipeline_parallel)
+
+    def gather_replicas(self, value: T) -> list[T]:
+        """One value a replica (its leader's), in replica order, on every rank."""
+        leaders = self.gather(value if self.layout.leads_replica else None)
+        return [leaders[self.layout.replica_ranks(i)[0]] for i in range(self.layout.data_parallel)]  # type: ignore[misc]
+
+    def from_main(self, value: T) -> T:
+        """Rank 0's value on every rank."""
+        if self.layout.world_size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+    def any(self, flag: bool) -> bool:
+        """True on every rank as soon as it is true on one."""
+        return any(self.gather(flag))
+
+    def barrier(self) -> None:
+        if self.layout.world_size > 1:
+            self.gather(None)
+
+
+def _gather(value: T, group: Any, size: int) -> list[T]:
+    if size == 1:
+        return [value]
+    values: list[Any] = [None] * size
+    dist.all_gather_object(values, value, group=group)
+    return values
+
+
+def initialise(tensor_parallel: int, pipeline_parallel: int, *, timeout_s: float = 3600.0) -> Ranks:
+    """Joins the job that torchrun started, or makes a job of one rank. NCCL for CUDA tensors, gloo for CPU.
+
+    Raises ConfigError when the ranks do not fit the layout, or do not know where to meet.
+    """
+    world_size = world_size_from_environment()
+    check_layout(world_size, tensor_parallel, pipeline_parallel)
+    rank = rank_from_environment()
+    os.environ.setdefault("RANK", str(rank))
+    os.environ.setdefault("WORLD_SIZE", str(world_size))
+    os.environ.setdefault("LOCAL_RANK", "0")
+    if world_size > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        raise ConfigError(
+            "WORLD_SIZE is set, but MASTER_ADDR or MASTER_PORT is not: start the ranks with torchrun."
+        )
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    if "MASTER_PORT" not in os.environ:
+        os.environ["MASTER_PORT"] = str(_free_port())
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    if not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
+    layout = Layout(
+        rank=rank, world_size=world_size, tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel
+    )
+    groups = [dist.new_group(layout.replica_ranks(i), backend="gloo") for i in range(layout.data_parallel)]
+    return Ranks(layout=layout, replica_group=groups[layout.replica])
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,104 @@
+"""All that the loop knows of its engines: three protocols. `run.py` picks the real ones; tests may bring others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from nemo_prorl.types import FloatArray, Prompt, Rollout, TokenBatch, Totals, TrainBatch, UpdateReport
+from reward.protocol import ScoreRequest, ScoreResult
+
+LossFunction = Callable[[torch.Tensor, torch.Tensor, TrainBatch, Totals], torch.Tensor]
+"""(current_logprobs_BT, entropy_BT, micro-batch, totals) -> scalar; summing it over the micro-batches of all ranks
+gives the loss of the update, so the split does not matter."""
+
+
+class NonFiniteUpdate(RuntimeError):
+    """Loss or gradient of an update is NaN or infinite. The weights were left as they were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingSettings:
+    """How rollouts are drawn. `max_response_tokens` counts the end-of-sequence token."""
+
+    num_rollouts: int
+    temperature: float
+    top_p: float
+    max_response_tokens: int
+    seed: int
+    """With the prompt's uid and the sibling index it decides every token: independent of batch order and of ranks."""
+
+
+class Sampler(Protocol):
+    """Draws rollouts. Colocated with the policy: `wake` before use, `sleep` gives its memory back."""
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """Takes the complete set of Hugging-Face-named tensors. Raises ValueError on a missing, unknown or misshaped
+        tensor and NonFiniteUpdate on NaN or infinity; it then refuses to sample until a complete set is loaded."""
+        ...
+
+    def sample(
+        self, prompts: Sequence[Prompt], settings: SamplingSettings, on_finish: Callable[[Rollout], None]
+    ) -> list[list[Rollout]]:
+        """One list of `num_rollouts` rollouts a prompt, siblings in order; `on_finish` sees each as soon as it ends."""
+        ...
+
+    def wake(self) -> None: ...
+
+    def sleep(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Policy(Protocol):
+    """The trained model on this replica's ranks (tensor x pipeline parallel). Every rank of a replica passes the same
+    batch; replicas (data-parallel ranks) pass different ones."""
+
+    def logprobs(self, batch: TokenBatch) -> FloatArray:
+        """[B, T] log-probability of each response token under the current weights at the training temperature."""
+        ...
+
+    def reference_logprobs(self, batch: TokenBatch) -> FloatArray:
+        """The same under the reference weights."""
+        ...
+
+    def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
+        """One optimizer update over the batches of all replicas. A replica may have no rows."""
+        ...
+
+    def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Collective over the replica: every full tensor under its Hugging Face name, one at a time, on every rank."""
+        ...
+
+    def adopt_as_reference(self) -> None:
+        """The reference becomes a true copy of the current weights."""
+        ...
+
+    def reset_optimizer(self) -> None:
+        """Moments and step count go; learning rate and weights stay."""
+        ...
+
+    def save(self, directory: Path) -> None:
+        """Collective over all ranks: weights, optimizer, reference and random states, in any-layout shards."""
+        ...
+
+    def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
+        """Inverse of `save`, in the same or another layout; what is not asked for is left as it is."""
+        ...
+
+    def prepare_for_training(self) -> None: ...
+
+    def finish_training(self) -> None: ...
+
+
+class Grader(Protocol):
+    """The reward service, seen from the loop."""
+
+    def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
+        """Returns at once. The future never raises for a failing service: its result has no score then."""
+        ...

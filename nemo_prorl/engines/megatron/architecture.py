@@ -1,0 +1,162 @@
+"""The shape of a dense decoder, read from a Hugging Face config.json. Standard library only, so that the command line
+can refuse a model before torch is imported.
+
+Whatever is not understood is refused: a silently ignored key is a silently wrong model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.config import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """How a family's attention differs from plain Llama."""
+
+    qkv_bias: bool
+    qk_norm: bool
+    own_head_dim: bool = True
+    """May set head_dim apart from hidden_size / num_attention_heads; vLLM ignores it where a family may not."""
+
+
+FAMILIES: dict[str, _Family] = {
+    "Qwen2ForCausalLM": _Family(qkv_bias=True, qk_norm=False, own_head_dim=False),
+    "Qwen3ForCausalLM": _Family(qkv_bias=False, qk_norm=True),
+    "LlamaForCausalLM": _Family(qkv_bias=False, qk_norm=False),
+}
+
+_LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+"""Megatron-Core hard-codes these three; only the factor can be chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """Example: Architecture(name="Qwen2ForCausalLM", num_layers=28, hidden_size=1536, ffn_size=8960, num_heads=12,
+    num_kv_heads=2, head_dim=128, vocab_size=151936, max_positions=131072, norm_epsilon=1e-6, rope_theta=1e4,
+    rope_factor=0.0, tied=True, qkv_bias=True, qk_norm=False)"""
+
+    name: str
+    num_layers: int
+    hidden_size: int
+    ffn_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_positions: int
+    norm_epsilon: float
+    rope_theta: float
+    rope_factor: float
+    """Factor of Llama 3's rope scaling; 0: none."""
+    tied: bool
+    """The output layer is the embedding."""
+    qkv_bias: bool
+    qk_norm: bool
+
+    def padded_vocab(self, tensor_parallel: int, divisible_by: int) -> int:
+        """Rows of the embedding over all tensor-parallel ranks."""
+        multiple = divisible_by * tensor_parallel
+        return -(-self.vocab_size // multiple) * multiple
+
+
+def read_architecture(source: str | Path | Mapping[str, Any]) -> Architecture:
+    """From a model folder or the content of its config.json. Raises ConfigError for whatever is not supported."""
+    config = source if isinstance(source, Mapping) else _read_json(Path(source) / "config.json")
+    names = config.get("architectures") or ["(none)"]
+    family = FAMILIES.get(names[0])
+    if family is None:
+        raise ConfigError(
+            f"The model's architecture {names[0]} is not supported: use one of {', '.join(FAMILIES)}."
+        )
+    _refuse_unsupported(config)
+    theta, factor = _rope(config)
+    heads = _positive(config, "num_attention_heads")
+    hidden = _positive(config, "hidden_size")
+    head_dim = config.get("head_dim") or hidden // heads
+    if not family.own_head_dim and head_dim * heads != hidden:
+        raise ConfigError(
+            f"The model's config.json has head_dim={head_dim}, which {names[0]} does not support: it must be "
+            f"hidden_size / num_attention_heads = {hidden / heads:g}."
+        )
+    return Architecture(
+        name=names[0],
+        num_layers=_positive(config, "num_hidden_layers"),
+        hidden_size=hidden,
+        ffn_size=_positive(config, "intermediate_size"),
+        num_heads=heads,
+        num_kv_heads=config.get("num_key_value_heads") or heads,
+        head_dim=head_dim,
+        vocab_size=_positive(config, "vocab_size"),
+        max_positions=_positive(config, "max_position_embeddings"),
+        norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
+        rope_theta=theta,
+        rope_factor=factor,
+        tied=bool(config.get("tie_word_embeddings", False)),
+        qkv_bias=family.qkv_bias,
+        qk_norm=family.qk_norm,
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(
+            f"There is no {path.name} in model.path={path.parent}: write the folder of a Hugging Face checkpoint."
+        ) from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not valid JSON: {error}.") from None
+    assert isinstance(content, dict)
+    return content
+
+
+def _positive(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or value <= 0:
+        raise ConfigError(f"The model's config.json has {key}={value}: a whole number above 0 is needed.")
+    return value
+
+
+def _refuse_unsupported(config: Mapping[str, Any]) -> None:
+    activation = config.get("hidden_act", "silu")
+    if activation != "silu":
+        raise ConfigError(f"The model's activation hidden_act={activation} is not supported: only silu is.")
+    windowed = any(kind != "full_attention" for kind in config.get("layer_types") or [])
+    if config.get("use_sliding_window") or windowed:
+        raise ConfigError("The model uses sliding-window attention, which is not supported.")
+    for key in ("attention_bias", "mlp_bias"):
+        if config.get(key):
+            raise ConfigError(f"The model has {key}=true, which is not supported.")
+    if config.get("quantization_config"):
+        raise ConfigError("The model's weights are quantised: write model.path of an unquantised checkpoint.")
+    if config.get("attention_dropout"):
+        raise ConfigError(
+            "The model has attention_dropout, under which log-probabilities are not reproducible."
+        )
+
+
+def _rope(config: Mapping[str, Any]) -> tuple[float, float]:
+    """(theta, factor). transformers 4 writes rope_theta and rope_scaling, transformers 5 rope_parameters. A missing
+    theta is never guessed: a wrong one is a wrong model without any error."""
+    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    theta = rope.get("rope_theta", config.get("rope_theta"))
+    if theta is None:
+        raise ConfigError("The model's config.json has no rope_theta, which cannot be guessed: add it.")
+    if float(rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)) or 1.0) != 1.0:
+        raise ConfigError(
+            "The model rotates only a part of each head (partial_rotary_factor), which is not supported."
+        )
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return float(theta), 0.0
+    if kind == "llama3" and all(rope.get(key) == value for key, value in _LLAMA3_ROPE.items()):
+        return float(theta), float(rope["factor"])
+    raise ConfigError(
+        f"The model's rope scaling {kind} is not supported: only plain rope is, and llama3 with {_LLAMA3_ROPE}."
+    )

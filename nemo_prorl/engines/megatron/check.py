@@ -1,0 +1,158 @@
+"""Can this model be trained as the configuration says? Cheap: reads config.json, imports neither torch nor Megatron.
+
+What needs the hardware itself (compute capability, CUDA version) is checked in build.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, RunConfig
+from nemo_prorl.engines.environment import has_cuda
+from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
+from nemo_prorl.layout import check_layout
+
+CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""What vLLM's CPU attention takes (CPUAttentionBackend.get_supported_head_sizes in 0.32.0); it refuses any other at the
+first forward pass only."""
+
+FP8_MULTIPLE = {Fp8Recipe.delayed: 16, Fp8Recipe.tensorwise: 16, Fp8Recipe.blockwise: 128}
+"""Tokens of a pass and widths of the linear layers on each rank must be multiples of this."""
+
+CHECKPOINT_MARK = "policy.json"
+"""A folder with this file is one of our Megatron checkpoints (see checkpoint.py)."""
+
+
+def check_model(model: str | Path | Mapping[str, Any], config: RunConfig, world_size: int) -> None:
+    """Raises ConfigError, one sentence, unless the model can be built as `config` says on `world_size` ranks.
+
+    `model` is the folder (config.model.path) or the content of a config.json, for which files are not looked at.
+    """
+    if not model:
+        raise ConfigError("model.path is empty: write model.path=FOLDER of a Hugging Face checkpoint.")
+    architecture = read_architecture(model)
+    if not isinstance(model, Mapping):
+        check_files(Path(model), architecture)
+    _check_layout(architecture, config, world_size)
+    _check_context(architecture, config)
+    _check_layer_spec(config)
+    _check_fp8(architecture, config)
+
+
+def has_transformer_engine() -> bool:
+    """Both halves: with the core but without the torch extension, importing Megatron itself fails."""
+    return all(importlib.util.find_spec(name) for name in ("transformer_engine", "transformer_engine_torch"))
+
+
+def use_transformer_engine(config: RunConfig, cuda: bool) -> bool:
+    """The meaning of model.layer_spec on this machine."""
+    spec = config.model.layer_spec
+    return spec is LayerSpec.transformer_engine or (
+        spec is LayerSpec.auto and cuda and has_transformer_engine()
+    )
+
+
+def check_files(folder: Path, architecture: Architecture) -> None:
+    """Raises ConfigError unless the folder holds weights, and a tokenizer, if any, of this model's vocabulary."""
+    weights = ("model.safetensors", "model.safetensors.index.json", CHECKPOINT_MARK)
+    if not any((folder / name).exists() for name in weights):
+        raise ConfigError(f"model.path={folder} holds no weights: one of {', '.join(weights)} is needed.")
+    tokenizer = folder / "tokenizer.json"
+    if tokenizer.exists():
+        content = json.loads(tokenizer.read_text())
+        ids = [token["id"] for token in content.get("added_tokens") or []]
+        vocabulary = content.get("model", {}).get("vocab")
+        ids += vocabulary.values() if isinstance(vocabulary, dict) else [len(vocabulary or [0]) - 1]
+        if max(ids) >= architecture.vocab_size:
+            raise ConfigError(
+                f"The tokenizer in {folder} produces token {max(ids)}, but the model's vocabulary has "
+                f"{architecture.vocab_size} entries: the two do not belong together."
+            )
+
+
+def _check_layout(architecture: Architecture, config: RunConfig, world_size: int) -> None:
+    tensor, pipeline = config.trainer.tensor_parallel, config.trainer.pipeline_parallel
+    check_layout(world_size, tensor, pipeline)
+    if architecture.num_heads % architecture.num_kv_heads:
+        raise ConfigError(
+            f"The model's {architecture.num_heads} attention heads are no multiple of its "
+            f"{architecture.num_kv_heads} key-value heads."
+        )
+    split = {
+        "attention heads": architecture.num_heads,
+        "key-value heads": architecture.num_kv_heads,
+        "feed-forward columns": architecture.ffn_size,
+    }
+    for what, count in split.items():
+        if count % tensor:
+            raise ConfigError(
+                f"trainer.tensor_parallel={tensor} does not divide the model's {count} {what}: write a divisor of it."
+            )
+    sampler = config.sampler.tensor_parallel
+    for what, count in {
+        "rank(s)": world_size,
+        "attention heads of the model": architecture.num_heads,
+    }.items():
+        if count % sampler:
+            raise ConfigError(
+                f"sampler.tensor_parallel={sampler} does not divide the {count} {what}: write a divisor of it."
+            )
+    if architecture.num_layers % pipeline:
+        raise ConfigError(
+            f"trainer.pipeline_parallel={pipeline} does not divide the model's {architecture.num_layers} layers: "
+            "write a divisor of it."
+        )
+
+
+def _check_context(architecture: Architecture, config: RunConfig) -> None:
+    if config.sampler.context_tokens > architecture.max_positions:
+        raise ConfigError(
+            f"sampler.context_tokens={config.sampler.context_tokens} is longer than the model's "
+            f"max_position_embeddings={architecture.max_positions}: write a smaller one."
+        )
+    if not has_cuda() and architecture.head_dim not in CPU_HEAD_DIMS:
+        raise ConfigError(
+            f"The model's head_dim={architecture.head_dim} is not supported by vLLM's attention on CPU: "
+            f"it takes {', '.join(map(str, CPU_HEAD_DIMS))}."
+        )
+
+
+def _check_layer_spec(config: RunConfig) -> None:
+    if config.model.layer_spec is LayerSpec.transformer_engine and not (
+        has_cuda() and has_transformer_engine()
+    ):
+        raise ConfigError(
+            "model.layer_spec=transformer_engine needs CUDA and the package transformer_engine[pytorch]: "
+            "install it, or write model.layer_spec=local."
+        )
+
+
+def _check_fp8(architecture: Architecture, config: RunConfig) -> None:
+    """Megatron-Core ignores fp8 without Transformer Engine, silently: refused here."""
+    recipe = config.model.fp8
+    if recipe is Fp8Recipe.off:
+        return
+    if config.model.layer_spec is LayerSpec.local or not (has_cuda() and has_transformer_engine()):
+        raise ConfigError(
+            f"model.fp8={recipe.name} needs CUDA and Transformer Engine's layers: install transformer_engine[pytorch] "
+            "and write model.layer_spec=auto, or write model.fp8=off."
+        )
+    tensor, multiple = config.trainer.tensor_parallel, FP8_MULTIPLE[recipe]
+    widths = {
+        "hidden size": architecture.hidden_size,
+        "feed-forward shard": architecture.ffn_size // tensor,
+        "attention shard": architecture.num_heads * architecture.head_dim // tensor,
+        "query-key-value shard": (architecture.num_heads + 2 * architecture.num_kv_heads)
+        * architecture.head_dim
+        // tensor,
+    }
+    for what, width in widths.items():
+        if width % multiple:
+            raise ConfigError(
+                f"model.fp8={recipe.name} needs layers whose widths are multiples of {multiple}, but the model's "
+                f"{what} is {width}: write another recipe or trainer.tensor_parallel."
+            )

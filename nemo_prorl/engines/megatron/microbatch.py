@@ -1,0 +1,130 @@
+"""From a batch of rollouts to forward passes that fit: which rows go together, and what the model is fed.
+
+Shapes: B rows, T tokens of the longest, N response tokens. Hidden states leave the model as [T, B, H] (padded) or
+[all tokens, 1, H] (packed); both flatten to one row a token, which `Feed.predict_at_N` indexes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nemo_prorl.engines.megatron.core import PackedSeqParams
+from nemo_prorl.types import IntArray, TokenBatch
+
+
+def plan_micro_batches(lengths_B: IntArray, budget_tokens: int, multiple: int = 1) -> list[list[int]]:
+    """Rows of each forward pass, longest first, so that rows of one pass are of similar length. The rows of a pass,
+    padded to its longest (rounded up to `multiple`), hold at most `budget_tokens`; a longer row passes alone.
+
+    Example: plan_micro_batches([3, 9, 4, 8], 20) -> [[1, 3], [2, 0]]
+    """
+    plan: list[list[int]] = []
+    width = 0
+    for row in np.argsort(-lengths_B, kind="stable").tolist():
+        if plan and (len(plan[-1]) + 1) * width <= budget_tokens:
+            plan[-1].append(row)
+        else:
+            plan.append([row])
+            width = _round_up(int(lengths_B[row]), multiple)
+    return plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """What one forward pass reads, on the device."""
+
+    token_ids: torch.Tensor
+    """[B, T], or [1, all tokens] when packed."""
+    predict_at_N: torch.Tensor
+    """Flat index of the hidden state that predicts each response token: the one before it."""
+    labels_N: torch.Tensor
+    """The response tokens, row after row."""
+    place_N: torch.Tensor
+    """Flat index of each response token in a [B, T] array."""
+    shape: tuple[int, int]
+    """(B, T) of the micro-batch, before any padding of ours."""
+    packed: PackedSeqParams | None = None
+
+    def scatter(self, values_N: torch.Tensor) -> torch.Tensor:
+        """[B, T] with `values_N` at the response tokens and 0 elsewhere. Differentiable."""
+        rows, width = self.shape
+        return values_N.new_zeros(rows * width).index_put((self.place_N,), values_N).view(rows, width)
+
+
+def padded_feed(batch: TokenBatch, multiple: int, device: torch.device) -> Feed:
+    """Rows padded on the right to the longest, rounded up to `multiple` tokens."""
+    rows, positions = _response_positions(batch)
+    num_rows, width = batch.token_ids_BT.shape
+    tokens = np.pad(batch.token_ids_BT, ((0, 0), (0, _round_up(width, multiple) - width)))
+    return _feed(batch, rows, positions, tokens, (positions - 1) * num_rows + rows, device)
+
+
+def packed_feed(batch: TokenBatch, multiple: int, device: torch.device) -> Feed:
+    """Rows one after the other without padding. The total is rounded up to `multiple` by a sequence of its own: tokens
+    added to the last sequence corrupt Transformer Engine's gradients (TransformerEngine issue 2892)."""
+    rows, positions = _response_positions(batch)
+    starts = np.concatenate([[0], np.cumsum(batch.lengths_B)])
+    tokens = np.concatenate(
+        [row[:length] for row, length in zip(batch.token_ids_BT, batch.lengths_B, strict=True)]
+    )
+    longest = int(batch.lengths_B.max())
+    if filler := _round_up(len(tokens), multiple) - len(tokens):
+        tokens = np.pad(tokens, (0, filler))
+        starts = np.append(starts, len(tokens))
+        longest = max(longest, filler)
+    bounds = torch.from_numpy(starts.astype(np.int32)).to(device)
+    packed = PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=bounds,
+        cu_seqlens_kv=bounds,
+        max_seqlen_q=longest,
+        max_seqlen_kv=longest,
+    )
+    return _feed(batch, rows, positions, tokens[None], starts[rows] + positions - 1, device, packed)
+
+
+def empty_batch() -> TokenBatch:
+    """One row without a response: what a replica without rollouts computes, so that collectives stay in step."""
+    return TokenBatch(
+        token_ids_BT=np.zeros((1, 2), dtype=np.int64),
+        response_mask_BT=np.zeros((1, 2), dtype=np.bool_),
+        lengths_B=np.array([2]),
+    )
+
+
+def _response_positions(batch: TokenBatch) -> tuple[IntArray, IntArray]:
+    rows, positions = np.nonzero(batch.response_mask_BT)
+    if len(positions) and positions.min() == 0:
+        raise ValueError("A response starts at token 0: there is no prompt to predict its first token from.")
+    return rows, positions
+
+
+def _feed(
+    batch: TokenBatch,
+    rows: IntArray,
+    positions: IntArray,
+    tokens: IntArray,
+    predict_at: IntArray,
+    device: torch.device,
+    packed: PackedSeqParams | None = None,
+) -> Feed:
+    num_rows, width = batch.token_ids_BT.shape
+
+    def put(values: IntArray) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)
+
+    return Feed(
+        token_ids=put(tokens),
+        predict_at_N=put(predict_at),
+        labels_N=put(batch.token_ids_BT[rows, positions]),
+        place_N=put(rows * width + positions),
+        shape=(num_rows, width),
+        packed=packed,
+    )
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

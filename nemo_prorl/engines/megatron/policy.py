@@ -1,0 +1,299 @@
+"""MegatronPolicy: the Policy protocol on Megatron-Core, for every layout of tensor, pipeline and data parallelism."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nemo_prorl.config import Decay, Precision, RunConfig, TrainerConfig
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import LossFunction, NonFiniteUpdate
+from nemo_prorl.engines.megatron import build, checkpoint, cpu, optimizer_state, weights
+from nemo_prorl.engines.megatron.architecture import read_architecture
+from nemo_prorl.engines.megatron.check import check_model, use_transformer_engine
+from nemo_prorl.engines.megatron.core import (
+    clip_grad_by_total_norm_fp32,
+    get_forward_backward_func,
+    parallel_state,
+    tensor_parallel,
+)
+from nemo_prorl.engines.megatron.microbatch import (
+    Feed,
+    empty_batch,
+    packed_feed,
+    padded_feed,
+    plan_micro_batches,
+)
+from nemo_prorl.engines.megatron.vocab_parallel import logprob_and_entropy
+from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch, UpdateReport
+
+LossOfPass = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
+"""(index of the micro-batch, logprobs_BT, entropy_BT) -> scalar."""
+
+
+class MegatronPolicy:
+    """See `engines.interface.Policy`. One policy layout is alive in a process at a time: Megatron's groups are global.
+
+    Raises ConfigError for a model that cannot be built as configured, ValueError for weights that do not fit it.
+    """
+
+    def __init__(self, config: RunConfig, ranks: Ranks) -> None:
+        check_model(config.model.path, config, ranks.layout.world_size)
+        self.config, self.ranks = config, ranks
+        self.architecture = read_architecture(config.model.path)
+        self.num_updates = 0
+        """Updates since the first stage began: drives the learning rate, survives resets."""
+        build.initialise_groups(ranks.layout, config.seed)
+        self.model = build.build_model(self.architecture, config)
+        source = Path(config.model.path)
+        if checkpoint.is_checkpoint(source):
+            checkpoint.load_weights(source, self.model)
+        else:
+            weights.load_hf(self.model, self.architecture, source)
+        self._trained, self.optimizer = build.build_training(self.model, config, ranks.layout)
+        optimizer_state.allocate(self.optimizer)
+        self._device = torch.device(torch.cuda.current_device())
+        self._packs = config.trainer.packing and use_transformer_engine(config, torch.cuda.is_available())
+        self._reference: dict[str, torch.Tensor] = {}
+        self.adopt_as_reference()
+
+    # Log-probabilities
+
+    def logprobs(self, batch: TokenBatch) -> FloatArray:
+        plan = self._plan(batch)
+        with torch.no_grad():
+            results = self._run([batch.select(rows) for rows in plan], None)
+        return self._collect(batch, plan, results)[0]
+
+    def reference_logprobs(self, batch: TokenBatch) -> FloatArray:
+        with self._reference_weights():
+            return self.logprobs(batch)
+
+    # Updates
+
+    def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
+        """Raises NonFiniteUpdate on every rank if the loss or a gradient of any is not finite; weights and optimizer
+        are untouched then."""
+        totals = self._totals(batch)
+        if totals.num_tokens == 0:
+            raise ValueError("An update without any response token: there is nothing to learn from.")
+        plan = self._plan(batch.tokens)
+        parts = [batch.select(rows) for rows in plan]
+
+        def loss(index: int, logprobs: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
+            if not parts:
+                return logprobs.sum()  # no rows, yet the backward pass must run with the other ranks'
+            return loss_function(logprobs, entropy, parts[index], totals)
+
+        self._trained.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        results = self._run([part.tokens for part in parts], loss)
+        grad_norm = self._step(total_loss := self._total_loss(results))
+        self.num_updates += 1
+        current, entropy = self._collect(batch.tokens, plan, results)
+        return UpdateReport(
+            loss=total_loss,
+            grad_norm=grad_norm,
+            learning_rate=learning_rate(self.config.trainer, self.num_updates - 1),
+            current_logprobs_BT=current,
+            entropy_BT=entropy,
+        )
+
+    def _step(self, loss: float) -> float:
+        """Clips and applies the gradients; returns their norm before clipping."""
+        self.optimizer.prepare_grads()
+        norm = float(self.optimizer.get_grad_norm())
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise NonFiniteUpdate(
+                f"Update {self.num_updates + 1} has loss {loss} and gradient norm {norm}: the weights were left as "
+                "they were."
+            )
+        for optimizer in self.optimizer.chained_optimizers:
+            clip_grad_by_total_norm_fp32(optimizer.get_parameters(), self.config.trainer.clip_grad, norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config.trainer, self.num_updates)
+            # Megatron marks norms and biases with a multiplier of 0, which only its own scheduler would apply.
+            group["weight_decay"] = self.config.trainer.weight_decay * group["wd_mult"]
+        self.optimizer.step_with_ready_grads()
+        return norm
+
+    def _totals(self, batch: TrainBatch) -> Totals:
+        counts = torch.tensor([batch.num_tokens, len(batch)], dtype=torch.int64, device=self._device)
+        dist.all_reduce(counts, group=parallel_state.get_data_parallel_group())
+        num_tokens, num_rollouts = counts.tolist()
+        return Totals(num_tokens=num_tokens, num_rollouts=num_rollouts)
+
+    def _total_loss(self, results: Sequence[dict[str, torch.Tensor]]) -> float:
+        """Of the whole update, on every rank."""
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        if parallel_state.is_pipeline_last_stage():
+            for result in results:
+                total += result["loss"]
+            dist.all_reduce(total, group=parallel_state.get_data_parallel_group())
+        self._broadcast_from_last_stage(total)
+        return total.item()
+
+    # Passes through the model
+
+    def _plan(self, batch: TokenBatch) -> list[list[int]]:
+        multiple = build.token_multiple(self.config)
+        return plan_micro_batches(batch.lengths_B, self.config.trainer.micro_batch_tokens, multiple)
+
+    def _run(self, batches: Sequence[TokenBatch], loss: LossOfPass | None) -> list[dict[str, torch.Tensor]]:
+        """Forward, and backward if there is a `loss`, of each micro-batch; results on the last pipeline stage only."""
+        batches = batches or [empty_batch()]
+        feeds = iter([(index, self._feed(batch)) for index, batch in enumerate(batches)])
+
+        def forward_step(iterator: Iterator[tuple[int, Feed]], model: Any) -> tuple[Any, Any]:
+            index, feed = next(iterator)
+            hidden = model(feed.token_ids, None, None, packed_seq_params=feed.packed)
+            if not parallel_state.is_pipeline_last_stage():
+                return hidden, None
+            return self._head(hidden, feed), functools.partial(self._result, index, loss)
+
+        with cpu.threads(self.config.trainer.cpu_threads) if not torch.cuda.is_available() else _nothing():
+            results: list[dict[str, torch.Tensor]] = get_forward_backward_func()(
+                forward_step_func=forward_step,
+                data_iterator=feeds,
+                model=self._trained,
+                num_microbatches=len(batches),
+                seq_length=1,  # unused: shapes are sent along with the tensors
+                micro_batch_size=1,
+                forward_only=loss is None,
+            )
+        return results
+
+    def _feed(self, batch: TokenBatch) -> Feed:
+        make = packed_feed if self._packs else padded_feed
+        return make(batch, build.token_multiple(self.config), self._device)
+
+    def _head(self, hidden: torch.Tensor, feed: Feed) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hidden states [T, B, H] (its own tokens only under sequence parallelism) -> logprobs_BT, entropy_BT. Prompt
+        and padding are skipped before the vocabulary comes into play."""
+        if self.config.trainer.sequence_parallel:
+            # The head's hidden gradient is complete on every rank, hence no reduction here.
+            hidden = tensor_parallel.gather_from_sequence_parallel_region(
+                hidden, tensor_parallel_output_grad=False
+            )
+        tied = self.model.share_embeddings_and_output_weights
+        logprobs, entropy = logprob_and_entropy(
+            hidden.flatten(0, 1).index_select(0, feed.predict_at_N),
+            self.model.shared_embedding_or_output_weight() if tied else self.model.output_layer.weight,
+            feed.labels_N,
+            vocab_size=self.architecture.vocab_size,
+            temperature=self.config.sampler.temperature,
+            chunk_tokens=self.config.model.logprob_chunk_tokens,
+            group=parallel_state.get_tensor_model_parallel_group(),
+        )
+        return feed.scatter(logprobs), feed.scatter(entropy)
+
+    @staticmethod
+    def _result(
+        index: int, loss: LossOfPass | None, output: tuple[torch.Tensor, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+        """What Megatron wants of a loss function: (loss, token count, data). A count of 0 is 'do not normalise'."""
+        logprobs, entropy = output
+        value = logprobs.new_zeros(()) if loss is None else loss(index, logprobs, entropy)
+        data = {"loss": value.detach(), "logprobs": logprobs.detach(), "entropy": entropy.detach()}
+        return value, torch.zeros((), dtype=torch.int), data
+
+    def _collect(
+        self, batch: TokenBatch, plan: Sequence[Sequence[int]], results: Sequence[dict[str, torch.Tensor]]
+    ) -> tuple[FloatArray, FloatArray]:
+        """(logprobs_BT, entropy_BT) in the batch's order, on every rank of the replica."""
+        values = torch.zeros(2, *batch.token_ids_BT.shape, dtype=torch.float32)
+        for rows, result in zip(plan, results, strict=False):
+            width = result["logprobs"].shape[1]
+            values[:, list(rows), :width] = torch.stack([result["logprobs"], result["entropy"]]).float().cpu()
+        if parallel_state.get_pipeline_model_parallel_world_size() > 1:
+            values = values.to(self._device)
+            self._broadcast_from_last_stage(values)
+        logprobs, entropy = values.cpu().numpy()
+        return logprobs, entropy
+
+    def _broadcast_from_last_stage(self, values: torch.Tensor) -> None:
+        if parallel_state.get_pipeline_model_parallel_world_size() > 1:
+            group = parallel_state.get_pipeline_model_parallel_group()
+            dist.broadcast(values, parallel_state.get_pipeline_model_parallel_last_rank(), group=group)
+
+    # Weights, reference, optimizer
+
+    def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return weights.named_weights(self.model, self.architecture)
+
+    def adopt_as_reference(self) -> None:
+        self._reference = {
+            name: parameter.detach().to("cpu", copy=True) for name, parameter in self.model.named_parameters()
+        }
+
+    @contextmanager
+    def _reference_weights(self) -> Iterator[None]:
+        """The current weights stay where they are: the parameters only look elsewhere meanwhile, so that swapping back
+        is exact."""
+        current = {name: parameter.data for name, parameter in self.model.named_parameters()}
+        try:
+            for name, parameter in self.model.named_parameters():
+                parameter.data = self._reference[name].to(self._device)
+            yield
+        finally:
+            for name, parameter in self.model.named_parameters():
+                parameter.data = current[name]
+
+    def reset_optimizer(self) -> None:
+        optimizer_state.reset(self.optimizer)
+
+    # Checkpoints
+
+    def save(self, directory: Path) -> None:
+        checkpoint.save(Path(directory), self.model, self._state())
+
+    def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
+        """The number of updates, which drives the learning rate, always comes along."""
+        self.num_updates = checkpoint.load(
+            Path(directory), self.model, self._state(), optimizer=optimizer, reference=reference
+        )
+
+    def _state(self) -> checkpoint.Trained:
+        return checkpoint.Trained(
+            optimizer=self.optimizer, reference=self._reference, num_updates=self.num_updates
+        )
+
+    # Sharing the GPU with the sampler
+
+    def finish_training(self) -> None:
+        """Moves optimizer state and gradients off the GPU; nothing to do on CPU."""
+        if self._device.type == "cuda":
+            optimizer_state.move(self.optimizer, torch.device("cpu"), main_copies=self._has_main_copies)
+            self._trained.offload_grad_buffers()
+
+    def prepare_for_training(self) -> None:
+        if self._device.type == "cuda":
+            self._trained.restore_grad_buffers()
+            optimizer_state.move(self.optimizer, self._device, main_copies=self._has_main_copies)
+
+    @property
+    def _has_main_copies(self) -> bool:
+        return self.config.model.precision is Precision.bf16
+
+
+def learning_rate(config: TrainerConfig, num_updates: int) -> float:
+    """Of the update that follows `num_updates` others: linear warm-up, then constant or down to 0."""
+    if num_updates < config.warmup_updates:
+        return config.learning_rate * (num_updates + 1) / config.warmup_updates
+    if config.decay is Decay.constant:
+        return config.learning_rate
+    done = min(1.0, (num_updates - config.warmup_updates) / (config.decay_updates - config.warmup_updates))
+    left = 1.0 - done if config.decay is Decay.linear else 0.5 * (1.0 + math.cos(math.pi * done))
+    return config.learning_rate * left
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield

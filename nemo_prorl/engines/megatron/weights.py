@@ -1,0 +1,239 @@
+"""The one table of parameter names, Megatron <-> Hugging Face, and what is made of it: loading a checkpoint and the
+stream of full tensors that feeds both vLLM and export. Nothing else knows a parameter by name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.engines.megatron.core import parallel_state
+
+
+class Split(Enum):
+    """How tensor parallelism cuts a parameter, and how Hugging Face's tensors lie in it."""
+
+    whole = "whole"
+    """Not cut."""
+    columns = "columns"
+    """Along the input dimension."""
+    vocab = "vocab"
+    """Along the vocabulary, which is padded to a multiple of the ranks."""
+    gated = "gated"
+    """Gate and up projection, each cut along its output; a rank holds [its gate | its up]."""
+    qkv = "qkv"
+    """Cut by key-value head; each comes as [its query heads | key head | value head]."""
+
+
+_ATTENTION, _MLP = "self_attention.", "mlp."
+_LAYER = {
+    _ATTENTION + "linear_qkv.weight": (Split.qkv, [f"self_attn.{x}_proj.weight" for x in "qkv"]),
+    _ATTENTION + "linear_qkv.bias": (Split.qkv, [f"self_attn.{x}_proj.bias" for x in "qkv"]),
+    _ATTENTION + "linear_proj.weight": (Split.columns, ["self_attn.o_proj.weight"]),
+    _ATTENTION + "q_layernorm.weight": (Split.whole, ["self_attn.q_norm.weight"]),
+    _ATTENTION + "k_layernorm.weight": (Split.whole, ["self_attn.k_norm.weight"]),
+    _MLP + "linear_fc1.weight": (Split.gated, ["mlp.gate_proj.weight", "mlp.up_proj.weight"]),
+    _MLP + "linear_fc2.weight": (Split.columns, ["mlp.down_proj.weight"]),
+    # Local layers keep the norms apart, Transformer Engine fuses them into the linear layer that follows.
+    "input_layernorm.weight": (Split.whole, ["input_layernorm.weight"]),
+    "pre_mlp_layernorm.weight": (Split.whole, ["post_attention_layernorm.weight"]),
+    _ATTENTION + "linear_qkv.layer_norm_weight": (Split.whole, ["input_layernorm.weight"]),
+    _MLP + "linear_fc1.layer_norm_weight": (Split.whole, ["post_attention_layernorm.weight"]),
+}
+_TOP = {
+    "embedding.word_embeddings.weight": (Split.vocab, ["model.embed_tokens.weight"]),
+    "decoder.final_layernorm.weight": (Split.whole, ["model.norm.weight"]),
+    "output_layer.weight": (Split.vocab, ["lm_head.weight"]),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """One parameter of this rank. `copies_embedding`: the output layer of a tied model on the last pipeline stage."""
+
+    parameter: torch.nn.Parameter
+    split: Split
+    hf_names: list[str]
+    copies_embedding: bool
+
+
+def mark_shards(model: Any) -> None:
+    """Tells sharded parameters from replicated ones, whose gradients count once in the global norm. Megatron does so
+    while it initialises weights at random, which is skipped here; without the marks only rank 0's shards count."""
+    for entry in _entries(model):
+        if entry.split is not Split.whole:
+            parameter: Any = entry.parameter
+            parameter.tensor_model_parallel = True
+            parameter.partition_dim = 1 if entry.split is Split.columns else 0
+            parameter.partition_stride = 1
+
+
+def load_hf(model: Any, architecture: Architecture, folder: Path) -> None:
+    """Fills the local shard from a Hugging Face folder. Raises ValueError for a tensor that is missing, misshaped or
+    left over, having read nothing of other ranks' layers."""
+    reader = SafetensorsReader(folder)
+    ranks, rank = _tensor_parallel()
+    used: set[str] = set()
+    with torch.no_grad():
+        for entry in _entries(model):
+            missing = [name for name in entry.hf_names if name not in reader]
+            if missing:
+                raise ValueError(f"{folder} has no tensor {missing[0]}, which {architecture.name} needs.")
+            tensors = [reader[name] for name in entry.hf_names]
+            shard = _shard(entry.split, tensors, architecture, ranks, rank, entry.parameter.shape[0])
+            if shard.shape != entry.parameter.shape:
+                raise ValueError(
+                    f"{folder} has {', '.join(entry.hf_names)} of a shape that does not fit its config.json: a shard "
+                    f"of {tuple(shard.shape)} instead of {tuple(entry.parameter.shape)}."
+                )
+            entry.parameter.copy_(shard)
+            used.update(entry.hf_names)
+    stages: list[Any] = [None] * parallel_state.get_pipeline_model_parallel_world_size()
+    dist.all_gather_object(stages, used, group=parallel_state.get_pipeline_model_parallel_group())
+    ignored = {"lm_head.weight"} if architecture.tied else set()
+    left = [
+        n
+        for n in reader.names()
+        if n not in set().union(*stages, ignored) and not n.endswith("rotary_emb.inv_freq")
+    ]
+    if left:
+        raise ValueError(
+            f"{folder} has tensors that {architecture.name} does not know: {', '.join(sorted(left)[:5])}."
+        )
+
+
+def named_weights(model: Any, architecture: Architecture) -> Iterator[tuple[str, torch.Tensor]]:
+    """Collective over the replica: every full tensor under its Hugging Face name, on every rank, one parameter at a
+    time. The memory of each tensor is its own: the receiver may keep it."""
+    stage = parallel_state.get_pipeline_model_parallel_rank()
+    pipeline = parallel_state.get_pipeline_model_parallel_group()
+    mine = [entry for entry in _entries(model) if not entry.copies_embedding]
+    described = [(e.split, e.hf_names, tuple(e.parameter.shape), e.parameter.dtype) for e in mine]
+    plans: list[Any] = [described]
+    if pipeline.size() > 1:
+        plans = [None] * pipeline.size()
+        dist.all_gather_object(plans, described, group=pipeline)
+    device = torch.device(torch.cuda.current_device())
+    for owner, plan in enumerate(plans):
+        for index, (split, hf_names, shape, dtype) in enumerate(plan):
+            if owner == stage:
+                shard = mine[index].parameter.detach().clone(memory_format=torch.contiguous_format)
+            else:
+                shard = torch.empty(shape, dtype=dtype, device=device)
+            if pipeline.size() > 1:
+                dist.broadcast(shard, dist.get_global_rank(pipeline, owner), group=pipeline)
+            yield from zip(hf_names, _join(split, _gather_shards(split, shard), architecture), strict=True)
+
+
+class SafetensorsReader:
+    """Tensors of a Hugging Face folder, one file or sharded, read when asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        from safetensors import safe_open
+
+        index = folder / "model.safetensors.index.json"
+        files = ["model.safetensors"]
+        if index.exists():
+            files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        self._owner: dict[str, Any] = {}
+        for name in files:
+            handle = safe_open(folder / name, "pt")
+            self._owner.update(dict.fromkeys(handle.keys(), handle))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._owner
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        tensor: torch.Tensor = self._owner[name].get_tensor(name)
+        return tensor
+
+    def names(self) -> Iterator[str]:
+        return iter(self._owner)
+
+    def dtypes(self) -> set[str]:
+        """As the files' headers spell them: {"BF16"}, {"F32"} ..."""
+        return {self._owner[name].get_slice(name).get_dtype() for name in self._owner}
+
+
+def _entries(model: Any) -> list[_Entry]:
+    layers = model.decoder.layers
+    offset = layers[0].layer_number - 1 if len(layers) else 0
+    entries = []
+    for name, parameter in model.named_parameters():
+        copies_embedding = name == "output_layer.weight" and model.share_embeddings_and_output_weights
+        split, hf_names = _look_up("embedding.word_embeddings.weight" if copies_embedding else name, offset)
+        entries.append(
+            _Entry(parameter=parameter, split=split, hf_names=hf_names, copies_embedding=copies_embedding)
+        )
+    return entries
+
+
+def _look_up(name: str, layer_offset: int) -> tuple[Split, list[str]]:
+    match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
+    if not match:
+        return _TOP[name]
+    split, hf_names = _LAYER[match[2]]
+    return split, [f"model.layers.{int(match[1]) + layer_offset}.{hf_name}" for hf_name in hf_names]
+
+
+def _tensor_parallel() -> tuple[int, int]:
+    return (
+        parallel_state.get_tensor_model_parallel_world_size(),
+        parallel_state.get_tensor_model_parallel_rank(),
+    )
+
+
+def _shard(
+    split: Split, tensors: list[torch.Tensor], architecture: Architecture, ranks: int, rank: int, rows: int
+) -> torch.Tensor:
+    """Full Hugging Face tensors -> the parameter of one rank, which has `rows` rows."""
+    if split is Split.whole:
+        return tensors[0]
+    if split is Split.columns:
+        return tensors[0].chunk(ranks, dim=1)[rank]
+    if split is Split.gated:
+        return torch.cat([tensor.chunk(ranks)[rank] for tensor in tensors])
+    if split is Split.vocab:
+        full = tensors[0]
+        if full.shape[0] == architecture.vocab_size:
+            padding = full.new_zeros(rows * ranks - full.shape[0], full.shape[1])
+            full = torch.cat([full, padding]) if len(padding) else full
+        return full[rank * rows : (rank + 1) * rows]
+    groups = [tensor.reshape(architecture.num_kv_heads, -1, *tensor.shape[1:]) for tensor in tensors]
+    return torch.cat(groups, dim=1).flatten(0, 1).chunk(ranks)[rank]
+
+
+def _gather_shards(split: Split, shard: torch.Tensor) -> list[torch.Tensor]:
+    ranks, _ = _tensor_parallel()
+    if ranks == 1 or split is Split.whole:
+        return [shard]
+    shards = [torch.empty_like(shard) for _ in range(ranks)]
+    dist.all_gather(shards, shard, group=parallel_state.get_tensor_model_parallel_group())
+    return shards
+
+
+def _join(split: Split, shards: list[torch.Tensor], architecture: Architecture) -> list[torch.Tensor]:
+    """The inverse of `_shard`: parameters of all ranks -> full Hugging Face tensors."""
+    if split is Split.columns:
+        return [torch.cat(shards, dim=1)]
+    if split is Split.gated:
+        halves = [shard.chunk(2) for shard in shards]
+        return [torch.cat([half[i] for half in halves]) for i in (0, 1)]
+    full = shards[0] if len(shards) == 1 else torch.cat(shards)
+    if split is Split.vocab:
+        return [full[: architecture.vocab_size]]
+    if split is Split.qkv:
+        heads, size = architecture.num_heads // architecture.num_kv_heads, architecture.head_dim
+        by_group = full.reshape(architecture.num_kv_heads, (heads + 2) * size, *full.shape[1:])
+        parts: Callable[..., tuple[torch.Tensor, ...]] = by_group.split
+        return [part.flatten(0, 1) for part in parts([heads * size, size, size], dim=1)]
+    return [full]

@@ -1,0 +1,143 @@
+"""How a policy in the same process refreshes vLLM's weights: tensors by reference, through vLLM's weight-transfer API.
+
+vLLM's own backends move tensors between processes (NCCL, CUDA IPC) and do not run on CPU. Colocated, there is nothing
+to move: the payload is the iterator of (name, tensor) itself, and vLLM's layerwise reload pulls from it. At most one
+unfinished layer of it exists beside the model, on CPU and on CUDA. Written for vLLM 0.32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.model_executor.model_loader.reload.layerwise import _place_kernel_tensors, get_layerwise_info
+from vllm.platforms import current_platform
+
+from nemo_prorl.engines.interface import NonFiniteUpdate
+
+BACKEND = "in_process"
+"""Name of the backend in vLLM's WeightTransferConfig."""
+
+Shape = tuple[int, ...]
+
+
+@dataclass
+class InitInfo(WeightTransferInitInfo):
+    """Nothing to agree on: both sides are this process."""
+
+
+@dataclass
+class UpdateInfo(WeightTransferUpdateInfo):
+    """The complete stream of one update, consumed once. A tensor may not be written to until the update is finished:
+    vLLM keeps references until the layer it belongs to is complete."""
+
+    weights: Iterable[tuple[str, torch.Tensor]] = field(default_factory=list)
+
+
+class InProcessTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
+    """The worker's end of an update: start, receive, finish. An exception out of `weights` ends the update; the next
+    one starts from the weights that are there."""
+
+    init_info_cls = InitInfo
+    update_info_cls = UpdateInfo
+
+    def init_transfer_engine(self, init_info: InitInfo) -> None:
+        pass
+
+    def start_weight_update(self) -> None:
+        put_back_unfinished_layers(self.model)
+        initialize_layerwise_reload(self.model)
+
+    def receive_weights(self, update_info: UpdateInfo) -> None:
+        self.model.load_weights(update_info.weights)
+
+    def finish_weight_update(self) -> None:
+        finalize_layerwise_reload(self.model, self.model_config)
+        repack_tied_heads(self.model)
+
+    def shutdown(self) -> None:
+        pass
+
+
+def register() -> None:
+    """Makes BACKEND known to vLLM; once a process."""
+    if BACKEND not in WeightTransferEngineFactory._registry:
+        WeightTransferEngineFactory.register_engine(BACKEND, InProcessTransfer)
+
+
+def put_back_unfinished_layers(model: torch.nn.Module) -> None:
+    """After a failed update some layers wait, empty, for their weights: they get the ones from before. Without this
+    vLLM would complete them with what is left over of the failed update."""
+    for layer in model.modules():
+        info = get_layerwise_info(layer)
+        if info.can_load():
+            _place_kernel_tensors(layer, info)
+            info.reset()
+
+
+def repack_tied_heads(model: torch.nn.Module) -> None:
+    """vLLM on CPU multiplies by a packed copy of each weight. The copy of an lm_head that is tied to the embedding is
+    not packed again after a reload, since no tensor is loaded into the head itself: it would keep the old logits."""
+    if not current_platform.is_cpu():
+        return
+    with torch.no_grad():
+        for module in model.modules():
+            if (
+                isinstance(module, VocabParallelEmbedding)
+                and hasattr(module, "cpu_linear")
+                and module.weight.numel()
+            ):
+                dispatch_cpu_unquantized_gemm(module, remove_weight=False)
+
+
+def checkpoint_shapes(folder: str | Path) -> dict[str, Shape]:
+    """Name -> shape of every tensor of a Hugging Face checkpoint, from the headers of its safetensors files."""
+    shapes: dict[str, Shape] = {}
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    if not shapes:
+        raise ValueError(f"{folder} holds no *.safetensors file: it is not a Hugging Face checkpoint.")
+    # Old Llama checkpoints carry this buffer; it is computed, never trained.
+    return {name: shape for name, shape in shapes.items() if not name.endswith("rotary_emb.inv_freq")}
+
+
+def checked(
+    weights: Iterable[tuple[str, torch.Tensor]], shapes: Mapping[str, Shape], tied_head: bool
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The same stream, each tensor checked as it passes: vLLM notices neither a missing part of a fused layer nor NaN.
+
+    A tied `lm_head.weight` is optional and left out: the embedding stands for it. Raises ValueError on an unknown,
+    repeated or misshaped tensor and, at the end, on missing ones; NonFiniteUpdate on NaN or infinity.
+    """
+    head = "lm_head.weight"
+    missing = set(shapes) - ({head} if tied_head else set())
+    for name, tensor in weights:
+        if tied_head and name == head:
+            continue
+        if name not in shapes:
+            raise ValueError(f"The sampler's model has no weight {name!r}.")
+        if name not in missing:
+            raise ValueError(f"The weight {name!r} came twice in one update.")
+        if tuple(tensor.shape) != shapes[name]:
+            raise ValueError(f"The weight {name!r} has shape {tuple(tensor.shape)}, expected {shapes[name]}.")
+        # Least and greatest element show both NaN and infinity, without a mask of the tensor's size.
+        if not torch.stack(tensor.aminmax()).isfinite().all():
+            raise NonFiniteUpdate(f"The weight {name!r} holds NaN or infinity.")
+        missing.discard(name)
+        yield name, tensor
+    if missing:
+        first = ", ".join(sorted(missing)[:4])
+        raise ValueError(f"The update lacks {len(missing)} of {len(shapes)} weights, among them {first}.")

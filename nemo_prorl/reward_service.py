@@ -1,0 +1,73 @@
+"""The reward service as a child process, for runs on one machine. On a cluster it is a job step of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nemo_prorl.config import ConfigError, RewardConfig
+
+
+class RewardServiceNotStarted(RuntimeError):
+    """The service ended, or did not get ready in time; the message carries what it printed last."""
+
+
+@contextmanager
+def reward_service(config: RewardConfig, log_dir: Path) -> Iterator[str]:
+    """Starts `python -m reward serve` in its own environment, yields its URL, and stops it at the end.
+
+    What it prints goes to `log_dir`/reward_service.log. It ends with this process, however this process ends.
+    """
+    python = Path(config.python)
+    if not python.exists():
+        raise ConfigError(
+            f"reward.python={python} does not exist: run `make setup`, or write reward.urls=[http://…] of a "
+            "running service."
+        )
+    log_dir.mkdir(parents=True, exist_ok=True)
+    log = log_dir / "reward_service.log"
+    with tempfile.TemporaryDirectory(prefix="reward-") as folder, log.open("ab") as output:
+        ready = Path(folder) / "ready.json"
+        command = [str(python), "-m", "reward", "serve", "--ready-file", str(ready), "--exit-with-parent"]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment()
+        )
+        try:
+            yield _wait_for_url(process, ready, log, config.ready_timeout_s)
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait_for_url(process: subprocess.Popen[bytes], ready: Path, log: Path, timeout_s: float) -> str:
+    deadline = time.monotonic() + timeout_s
+    while not ready.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
+            why = (
+                f"ended with code {process.returncode}"
+                if process.poll() is not None
+                else f"not ready in {timeout_s:g} s"
+            )
+            raise RewardServiceNotStarted(
+                f"the reward service did not start ({why}; {log}): {' / '.join(said)}"
+            )
+        time.sleep(0.05)
+    return str(json.loads(ready.read_text(encoding="utf-8"))["url"])
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what vLLM and torchrun leave in it: preloaded libraries have no place in the service."""
+    import os
+
+    dropped = {"LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"}
+    return {key: value for key, value in os.environ.items() if key not in dropped}

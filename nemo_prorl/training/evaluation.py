@@ -1,0 +1,95 @@
+"""Held-out prompts through the same sampler and graders as training; no second grading path."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from nemo_prorl.algorithm.pass_at_k import mean_pass_at_k
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import Grader, SamplingSettings
+from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.grading import GradingInFlight, check_failures, graded_group
+from nemo_prorl.types import Finish, Prompt, RolloutGroup
+from reward.protocol import ScoreResult
+
+_POLL_S = 0.05
+CORRECT = 1.0
+"""The score that counts as solved in pass@k."""
+
+
+def evaluate(
+    prompts: Sequence[Prompt],
+    settings: SamplingSettings,
+    *,
+    fleet: SamplerFleet,
+    grader: Grader,
+    ranks: Ranks,
+    max_failed_share: float,
+) -> list[RolloutGroup]:
+    """One group a prompt, in order, on every rank; the reward of a member is its bare score.
+
+    Raises RewardServiceFailing when more than `max_failed_share` of the verdicts are missing.
+    """
+    in_flight = GradingInFlight(grader)
+    rollouts = fleet.sample(
+        prompts, settings, lambda i, rollout: in_flight.submit((i, rollout.sibling), rollout)
+    )
+    verdicts: dict[tuple[int, int], ScoreResult] = {}
+    expected = sum(len(group) for group in rollouts)
+    while True:
+        for fresh in ranks.gather(in_flight.take_finished()):
+            verdicts |= fresh
+        if len(verdicts) == expected:
+            break
+        in_flight.wait(_POLL_S)
+    check_failures(list(verdicts.values()), max_failed_share)
+    return [
+        graded_group(
+            prompt,
+            group,
+            [verdicts[index, rollout.sibling] for rollout in group],
+            lambda _, score: score,
+        )
+        for index, (prompt, group) in enumerate(zip(prompts, rollouts, strict=True))
+    ]
+
+
+def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, float]:
+    """Mean reward, pass@k for each k, response length and share without end, over all groups and per domain.
+
+    The mean over prompts of the mean over rollouts, so that prompts count equally. Groups that lost members to a
+    failing service enter pass@k only while they still have k of them.
+    """
+    summary = {f"{name}": value for name, value in _summarise(groups, ks).items()}
+    by_domain: Mapping[str, list[RolloutGroup]] = defaultdict(list)
+    for group in groups:
+        by_domain[group.prompt.domain].append(group)
+    for domain, members in sorted(by_domain.items()):
+        summary |= {f"{domain}/{name}": value for name, value in _summarise(members, ks).items()}
+    return summary
+
+
+def _summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, float]:
+    graded = [group for group in groups if group.members]
+    if not graded:
+        return {"num_prompts": 0.0}
+    rollouts = [member.rollout for group in graded for member in group.members]
+    summary = {
+        "num_prompts": float(len(graded)),
+        "num_rollouts": float(len(rollouts)),
+        "reward": float(np.mean([np.mean(group.rewards) for group in graded])),
+        "response_tokens": float(np.mean([len(rollout.token_ids) for rollout in rollouts])),
+        "no_eos_share": float(np.mean([rollout.finish is Finish.length for rollout in rollouts])),
+    }
+    for k in ks:
+        counts = [
+            (len(group.members), sum(member.reward >= CORRECT for member in group.members))
+            for group in graded
+            if len(group.members) >= k
+        ]
+        if counts:
+            summary[f"pass_at_{k}"] = mean_pass_at_k(counts, k)
+    return summary

@@ -1,0 +1,102 @@
+"""Rollouts in, verdicts out: hands each rollout to the reward service the moment it ends, and keeps the clock."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
+
+from nemo_prorl.engines.interface import Grader
+from nemo_prorl.training.timing import union_s
+from nemo_prorl.types import Prompt, Rollout, RolloutGroup, ScoredRollout
+from reward.protocol import ScoreRequest, ScoreResult, Status
+
+
+class RewardServiceFailing(RuntimeError):
+    """The reward service failed on more rollouts than the run bears (reward.max_failed_share)."""
+
+
+def was_graded(verdict: ScoreResult) -> bool:
+    """False when the service, not the answer, is to blame for a missing score."""
+    return verdict.status is Status.graded and verdict.score is not None
+
+
+def graded_group(
+    prompt: Prompt,
+    rollouts: Sequence[Rollout],
+    verdicts: Sequence[ScoreResult],
+    reward_of: Callable[[Rollout, float], float],
+) -> RolloutGroup:
+    """The group without the rollouts that the service failed on: a failure is nobody's reward of 0.
+
+    `verdicts` are in the order of `rollouts`; `reward_of` makes the reward of a rollout and its score.
+    """
+    members = tuple(
+        ScoredRollout(rollout=rollout, verdict=verdict, reward=reward_of(rollout, verdict.score))
+        for rollout, verdict in zip(rollouts, verdicts, strict=True)
+        if was_graded(verdict) and verdict.score is not None
+    )
+    return RolloutGroup(prompt=prompt, members=members, num_failed=len(rollouts) - len(members))
+
+
+def check_failures(verdicts: Sequence[ScoreResult], max_failed_share: float) -> None:
+    """Raises RewardServiceFailing, with the most frequent reasons, when too many verdicts are missing."""
+    failed = [verdict for verdict in verdicts if not was_graded(verdict)]
+    if len(failed) <= max_failed_share * len(verdicts):
+        return
+    reasons = Counter(f"{v.status.value}: {v.details.get('reason', v.verdict)}" for v in failed).most_common(
+        3
+    )
+    raise RewardServiceFailing(
+        f"the reward service failed on {len(failed)} of {len(verdicts)} rollouts, more than "
+        f"reward.max_failed_share={max_failed_share:g} ({'; '.join(f'{n} x {why}' for why, n in reasons)}). "
+        "No reward was made up for them; mend the service and start again: the run continues from its checkpoint."
+    )
+
+
+class GradingInFlight:
+    """What this rank has submitted and not yet taken back. Keys are whatever the caller tells rollouts apart by."""
+
+    def __init__(self, grader: Grader) -> None:
+        self._grader = grader
+        self._pending: dict[tuple[int, int], Future[ScoreResult]] = {}
+        self._busy: list[tuple[float, float]] = []
+        self.exposed_s = 0.0
+        """Seconds spent in `wait`, that is with nothing else to do."""
+
+    def submit(self, key: tuple[int, int], rollout: Rollout) -> None:
+        request = ScoreRequest(
+            request_id=f"{rollout.policy_version}/{rollout.prompt.uid}/{key[0]}/{key[1]}",
+            domain=rollout.prompt.domain,
+            response=rollout.text,
+            task=rollout.prompt.task,
+        )
+        future = self._grader.submit(request)
+        future.add_done_callback(partial(self._note_end, time.perf_counter()))
+        self._pending[key] = future
+
+    def _note_end(self, start: float, _: Future[ScoreResult]) -> None:
+        self._busy.append((start, time.perf_counter()))
+
+    def take_finished(self) -> dict[tuple[int, int], ScoreResult]:
+        """Verdicts that have arrived since the last call."""
+        finished = {key: future.result() for key, future in self._pending.items() if future.done()}
+        for key in finished:
+            del self._pending[key]
+        return finished
+
+    def wait(self, timeout_s: float) -> None:
+        """Until one more verdict is there, or the time is up."""
+        start = time.perf_counter()
+        if self._pending:
+            wait(self._pending.values(), timeout=timeout_s, return_when=FIRST_COMPLETED)
+        else:
+            time.sleep(timeout_s)
+        self.exposed_s += time.perf_counter() - start
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds during which at least one rollout of this rank was being graded."""
+        return union_s(list(self._busy))

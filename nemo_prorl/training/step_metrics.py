@@ -1,0 +1,69 @@
+"""What a step's rollouts say about the run: names and numbers for metrics.jsonl. Pure functions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from nemo_prorl.algorithm.selection import Informativeness
+from nemo_prorl.training.collector import Collection
+from nemo_prorl.training.evaluation import CORRECT
+from nemo_prorl.types import Finish, ScoredRollout
+
+
+def rollout_metrics(collection: Collection) -> dict[str, float]:
+    """Rewards and lengths over everything that was sampled, kept or not: selection must not flatter the numbers."""
+    members = [member for group in collection.sampled for member in group.members]
+    lengths = [float(len(member.rollout.token_ids)) for member in members]
+    metrics = {
+        "reward/mean": float(np.mean([member.reward for member in members])),
+        "reward/pass_rate": _pass_rate(members),
+        "reward/trained_mean": float(
+            np.mean([r for group in collection.groups for r in group.group.rewards])
+        ),
+        "response/tokens_mean": float(np.mean(lengths)),
+        "response/tokens_p50": float(np.quantile(lengths, 0.5)),
+        "response/tokens_p99": float(np.quantile(lengths, 0.99)),
+        "response/no_eos_share": float(np.mean([m.rollout.finish is Finish.length for m in members])),
+    }
+    by_domain: dict[str, list[ScoredRollout]] = defaultdict(list)
+    for member in members:
+        by_domain[member.rollout.prompt.domain].append(member)
+    for domain, part in sorted(by_domain.items()):
+        metrics[f"reward/{domain}/mean"] = float(np.mean([member.reward for member in part]))
+        metrics[f"reward/{domain}/pass_rate"] = _pass_rate(part)
+        metrics[f"reward/{domain}/num_rollouts"] = float(len(part))
+    return metrics
+
+
+def selection_metrics(collection: Collection) -> dict[str, float]:
+    """Where the sampled prompts went."""
+    counts = {f"dynamic_sampling/num_{kind.value}": float(collection.kinds[kind]) for kind in Informativeness}
+    return counts | {
+        "dynamic_sampling/num_prompts": float(len(collection.sampled)),
+        "dynamic_sampling/informative_share": collection.kinds[Informativeness.informative]
+        / len(collection.sampled),
+        "dynamic_sampling/num_kept": float(len(collection.groups)),
+        "dynamic_sampling/kept_share": len(collection.groups) / len(collection.sampled),
+        "dynamic_sampling/num_surplus": float(collection.num_surplus),
+        "dynamic_sampling/num_rounds": float(collection.num_rounds),
+        "dynamic_sampling/num_failed_rollouts": float(sum(group.num_failed for group in collection.sampled)),
+    }
+
+
+def grading_metrics(collection: Collection) -> dict[str, float]:
+    """`overlap_share`: the part of the grading time that hid behind sampling and log-probability passes."""
+    busy, exposed = collection.grading_busy_s, collection.grading_exposed_s
+    return {
+        "grading/busy_s": busy,
+        "grading/exposed_s": exposed,
+        "grading/overlap_share": max(0.0, 1.0 - exposed / busy) if busy > 0 else 1.0,
+    }
+
+
+def _pass_rate(members: Sequence[ScoredRollout]) -> float:
+    return float(
+        np.mean([member.verdict.score is not None and member.verdict.score >= CORRECT for member in members])
+    )

@@ -1,0 +1,205 @@
+"""The data that flows through a step, and nothing else.
+
+    Prompt -> Rollout -> ScoredRollout -> RolloutGroup -> PreparedGroup -> TrainBatch -> UpdateReport
+
+Array names end in their shape: `B` rollouts, `T` tokens of prompt and response, `R` tokens of one response.
+A value at position t of a `_BT` array belongs to the token at position t (so a log-probability at t was computed
+from the logits at t - 1), and is 0 wherever `response_mask_BT` is False.
+
+Four policies, four prefixes: `sampler_` (vLLM), `old_` (the trainer's weights at sampling time), `current_` (being
+updated), `reference_` (the anchor of the KL penalty).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reward.protocol import ScoreResult
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+class Finish(StrEnum):
+    """Why a rollout ended: `stop` at the end-of-sequence token, `length` because it ran out of tokens."""
+
+    stop = "stop"
+    length = "length"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One question, rendered and tokenised.
+
+    Example: Prompt(uid="chain_sum/train/17#0", domain="logic", source="chain_sum", text="<user>3+4=?...",
+                    token_ids=(5, 9, 2), task={"task": "chain_sum", "entry": {...}})
+    """
+
+    uid: str
+    """Unique within a step: the row's uid, and the epoch that it is drawn in."""
+    domain: str
+    source: str
+    text: str
+    token_ids: tuple[int, ...]
+    task: Mapping[str, Any]
+    """What the grader needs; sent to the reward service verbatim."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One sampled answer. Token ids are what the sampler produced; text is never tokenised again."""
+
+    prompt: Prompt
+    sibling: int
+    """Index of this rollout in its group, 0 .. n - 1."""
+    token_ids: IntArray
+    """[R], the end-of-sequence token included when finish is `stop`."""
+    sampler_logprobs: FloatArray
+    """[R], log-probability of each token under the sampling distribution (temperature applied)."""
+    text: str
+    finish: Finish
+    policy_version: int
+    """Number of optimizer updates behind the weights that sampled it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredRollout:
+    """A rollout with the service's verdict and the reward that training makes of it (after shaping)."""
+
+    rollout: Rollout
+    verdict: ScoreResult
+    reward: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutGroup:
+    """All scored rollouts of one prompt; rollouts that the service failed to grade are absent, and counted."""
+
+    prompt: Prompt
+    members: tuple[ScoredRollout, ...]
+    num_failed: int = 0
+    """Rollouts of this prompt that were dropped because the reward service failed on them."""
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        return tuple(member.reward for member in self.members)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedGroup:
+    """A group with the log-probabilities of its rollouts, one [R] array a member."""
+
+    group: RolloutGroup
+    old_logprobs: tuple[FloatArray, ...]
+    reference_logprobs: tuple[FloatArray, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatch:
+    """Prompts and responses, padded on the right.
+
+    Example: token_ids_BT=[[5, 9, 2, 7, 1], [5, 9, 2, 1, 0]], response_mask_BT=[[0, 0, 0, 1, 1], [0, 0, 0, 1, 0]],
+             lengths_B=[5, 4]
+    """
+
+    token_ids_BT: IntArray
+    response_mask_BT: BoolArray
+    lengths_B: IntArray
+
+    def __len__(self) -> int:
+        return len(self.lengths_B)
+
+    def select(self, rows: Sequence[int]) -> TokenBatch:
+        """The given rows, cut to the longest of them."""
+        index = np.asarray(rows, dtype=np.int64)
+        lengths = self.lengths_B[index]
+        width = int(lengths.max(initial=0))
+        return TokenBatch(
+            token_ids_BT=self.token_ids_BT[index, :width],
+            response_mask_BT=self.response_mask_BT[index, :width],
+            lengths_B=lengths,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainBatch:
+    """What an optimizer update is computed from."""
+
+    tokens: TokenBatch
+    advantages_B: FloatArray
+    sampler_logprobs_BT: FloatArray
+    old_logprobs_BT: FloatArray
+    reference_logprobs_BT: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_tokens(self) -> int:
+        """Response tokens, the unit of the loss."""
+        return int(self.tokens.response_mask_BT.sum())
+
+    def select(self, rows: Sequence[int]) -> TrainBatch:
+        tokens = self.tokens.select(rows)
+        index, width = np.asarray(rows, dtype=np.int64), tokens.token_ids_BT.shape[1]
+        return TrainBatch(
+            tokens=tokens,
+            advantages_B=self.advantages_B[index],
+            sampler_logprobs_BT=self.sampler_logprobs_BT[index, :width],
+            old_logprobs_BT=self.old_logprobs_BT[index, :width],
+            reference_logprobs_BT=self.reference_logprobs_BT[index, :width],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Size of one optimizer update over all data-parallel ranks: what its loss is divided by."""
+
+    num_tokens: int
+    num_rollouts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateReport:
+    """What one optimizer update did, as seen by this model replica."""
+
+    loss: float
+    """Of the whole update: summed over data-parallel ranks."""
+    grad_norm: float
+    """Before clipping."""
+    learning_rate: float
+    current_logprobs_BT: FloatArray
+    """Of this replica's rows, under the weights before the update."""
+    entropy_BT: FloatArray
+    """Of the next-token distribution at temperature, in nats; this replica's rows."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """What a checkpoint carries beside weights, optimizer and reference. JSON-serialisable."""
+
+    stage: str
+    step: int = 0
+    """Steps of this run since the first stage began."""
+    stage_step: int = 0
+    """Steps of this stage."""
+    num_updates: int = 0
+    num_resets: int = 0
+    last_reset_step: int = 0
+    prompts: dict[str, Any] = field(default_factory=dict)
+    """Cursor of the data mix."""
+    sampling_yield: float = 1.0
+    """Share of sampled prompts that turn out informative, as dynamic sampling last saw it."""
+    entropy: float = 0.0
+    """Mean entropy of the last step, in nats a token."""
+    entropy_coefficient: float = 0.0
+    """State of the adaptive entropy bonus."""
+    validation: list[dict[str, Any]] = field(default_factory=list)
+    """One record a validation: step and mean reward per domain."""

@@ -1,0 +1,9 @@
+"""Verifiable rewards as a service: text in, verdict out. Never torch, never the trainer.
+
+protocol   what crosses the wire                      (imported by the trainer; standard library only)
+client     submits responses, retries, never guesses  (imported by the trainer; standard library and aiohttp)
+server     the HTTP front; it never runs model text
+service    pools of killable workers behind the front, one bounded queue a domain
+graders/   one file a way of grading, one line in its registry
+sandbox/   where untrusted text is evaluated and untrusted programs run
+"""

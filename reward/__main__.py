@@ -1,0 +1,113 @@
+"""Command line: python -m reward serve | score | explain."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reward.service import Service
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit status. A user's mistake is one sentence and 2."""
+    options = _parser().parse_args(arguments)
+    from reward.server import UserError
+
+    try:
+        return int(options.run(options) or 0)
+    except UserError as error:
+        print(f"reward: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m reward", description="Verifiable rewards as a service.")
+    commands = parser.add_subparsers(required=True, metavar="serve | score | explain")
+    serve = commands.add_parser("serve", help="serve over HTTP until SIGTERM")
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="address to bind; other than loopback needs a token file"
+    )
+    serve.add_argument("--port", type=int, default=0, help="0 lets the system choose (default)")
+    serve.add_argument("--ready-file", type=Path, help="where to write the ready line, by atomic rename")
+    serve.add_argument("--token-file", type=Path, help="file with mode 0600 that holds the shared token")
+    serve.add_argument("--exit-with-parent", action="store_true", help="stop when the starting process ends")
+    _common(serve)
+    serve.set_defaults(run=_serve)
+    score = commands.add_parser("score", help="grade a JSONL file of requests")
+    score.add_argument(
+        "file", type=Path, help="one request a line: domain, response, task; request_id is optional"
+    )
+    score.add_argument("--output", type=Path, help="where the results go (default: standard output)")
+    _common(score)
+    score.set_defaults(run=_score)
+    explain = commands.add_parser("explain", help="say how one response is graded, and why")
+    explain.add_argument("file", type=Path, help="a JSONL file of requests")
+    explain.add_argument("--line", type=int, default=1, help="which request of the file, from 1 (default 1)")
+    _common(explain)
+    explain.set_defaults(run=_explain)
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", type=int, default=0, help="workers a pool (default: one a core)")
+    parser.add_argument(
+        "--unsafe-no-sandbox",
+        action="store_true",
+        help="run model-written programs with resource limits only; for throw-away CI machines",
+    )
+
+
+def _service(options: argparse.Namespace) -> Service:
+    from reward.sandbox.probe import strongest
+    from reward.server import UserError
+    from reward.service import Service, default_workers
+    from reward.version import version
+
+    if options.workers < 0:
+        raise UserError("--workers must be 1 or more, or 0 for one a core")
+    level, reasons = strongest(allow_none=options.unsafe_no_sandbox)
+    for reason in reasons:
+        print(f"reward: {reason}", file=sys.stderr)
+    return Service(level, options.workers or default_workers(), version())
+
+
+def _serve(options: argparse.Namespace) -> None:
+    import uvloop
+
+    from reward.server import ServeOptions, serve
+
+    serve_options = ServeOptions(
+        host=options.host,
+        port=options.port,
+        ready_file=options.ready_file,
+        token_file=options.token_file,
+        exit_with_parent=options.exit_with_parent,
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(_service(options), serve_options))
+
+
+def _score(options: argparse.Namespace) -> int:
+    from reward.offline import score_file
+
+    return asyncio.run(score_file(_service(options), options.file, options.output))
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from reward.offline import explain, read_requests
+    from reward.server import UserError
+
+    requests = read_requests(options.file)
+    if not 1 <= options.line <= len(requests):
+        raise UserError(f"{options.file} has {len(requests)} requests; there is no number {options.line}")
+    options.workers = 1
+    return asyncio.run(explain(_service(options), requests[options.line - 1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,406 @@
+"""The trainer's side: submit responses as they finish, get verdicts as futures. Standard library and aiohttp only.
+
+    client = RewardClient(discovery_dir=run_dir / "reward_servers", token_file=run_dir / "token")
+    client.wait_until_ready(timeout_s=120)
+    future = client.submit(ScoreRequest(...))     # from any thread, as soon as a response is complete
+    result = future.result()                      # never an exception, never a 0 that the service did not grade
+
+Requests travel in batches of one domain to the server with the fewest outstanding. What a server cannot take
+(overloaded, failed, gone) is tried again elsewhere with growing, jittered pauses; a server that comes back is used
+again. A request whose time or attempts are spent resolves to `infra_error` with the reason: a missing verdict.
+
+Time: `request_timeout_s` bounds one attempt; `request_timeout_s * max_attempts`, or the request's own deadline_ms if
+that is shorter, bounds a request from its submission. Waiting for a server to take it, or to be there at all, uses up
+time but no attempts; each time that a server failed on the request uses up one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from reward.protocol import MAX_BATCH_ITEMS, ScoreRequest, ScoreResult, Status
+
+log = logging.getLogger("reward.client")
+
+_LINGER_S = 0.002
+_PROBE_S = 1.0
+_MAX_PAUSE_S = 5.0
+
+
+class RewardServiceError(RuntimeError):
+    """The service cannot be used, in one sentence."""
+
+
+@dataclass(slots=True, eq=False)
+class _Server:
+    url: str
+    version: str = ""
+    sandbox: str = ""
+    num_workers: int = 1
+    outstanding: int = 0
+    up: bool = False
+    reason: str = "was not reached yet"
+    """Why it is not up."""
+
+    @property
+    def free(self) -> int:
+        """Requests that it can take: enough to keep its workers busy, few enough to leave others a share."""
+        return 4 * self.num_workers + 32 - self.outstanding
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    request: ScoreRequest
+    future: Future[ScoreResult]
+    expires: float
+    """time.monotonic after which it is given up."""
+    attempts: int = 0
+    pauses: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    """How often each server, by URL, did not grade it."""
+    reason: str = "no server was ready in time"
+
+
+@dataclass(slots=True)
+class ClientStatistics:
+    """Counts since the client was made."""
+
+    num_submitted: int = 0
+    num_retries: int = 0
+    num_missing: int = 0
+    by_status: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+class RewardClient:
+    """Runs an asyncio loop of its own in one daemon thread; the public methods may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        urls: Sequence[str] = (),
+        discovery_dir: Path | None = None,
+        token_file: Path | None = None,
+        request_timeout_s: float = 60.0,
+        max_attempts: int = 5,
+        batch_items: int = 32,
+        domains: Collection[str] = (),
+    ) -> None:
+        """Servers come from `urls` or from the ready files (*.json) in `discovery_dir`, which is read again and again.
+        `domains`: those that a server must be able to grade to count as ready. Raises RewardServiceError."""
+        if bool(urls) == (discovery_dir is not None):
+            raise RewardServiceError("give the reward client either urls or a discovery_dir")
+        if not 1 <= batch_items <= MAX_BATCH_ITEMS or max_attempts < 1 or request_timeout_s <= 0:
+            raise RewardServiceError(
+                f"batch_items must be 1 to {MAX_BATCH_ITEMS}, max_attempts and request_timeout_s positive"
+            )
+        self._discovery_dir, self._fixed = discovery_dir, bool(urls)
+        self._servers = {url.rstrip("/"): _Server(url.rstrip("/")) for url in urls}
+        self._headers = {} if token_file is None else {"Authorization": f"Bearer {_token(token_file)}"}
+        self._timeout_s, self._max_attempts, self._batch_items = request_timeout_s, max_attempts, batch_items
+        self._domains = tuple(domains)
+        self._version = ""
+        self._mismatch = ""
+        self._waiting: dict[str, deque[_Item]] = defaultdict(deque)
+        self._all: set[_Item] = set()
+        self.statistics = ClientStatistics()
+        self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._wake = asyncio.Event()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reward-client", daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    # ------------------------------------------------------------------------------------- any thread
+    def wait_until_ready(self, timeout_s: float) -> None:
+        """Returns when every given server, or at least one discovered server, is ready.
+
+        Raises RewardServiceError with one sentence if that is not so in time or if servers differ in version."""
+        limit = time.monotonic() + timeout_s
+        while True:
+            if self._mismatch:
+                raise RewardServiceError(self._mismatch)
+            servers = list(self._servers.values())
+            up = [server for server in servers if server.up]
+            if up and (len(up) == len(servers) or not self._fixed):
+                return
+            if time.monotonic() > limit:
+                break
+            time.sleep(0.05)
+        if not servers:
+            raise RewardServiceError(
+                f"no reward server announced itself in {self._discovery_dir} within {timeout_s:g} s"
+            )
+        down = "; ".join(f"{server.url} {server.reason}" for server in servers if not server.up)
+        raise RewardServiceError(f"the reward service was not ready within {timeout_s:g} s: {down}")
+
+    def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
+        """Thread-safe. The future always gets a result; status infra_error (score None) if the service failed."""
+        budget_s = self._timeout_s * self._max_attempts
+        if request.deadline_ms is not None:
+            budget_s = min(budget_s, request.deadline_ms / 1000)
+        item = _Item(request, Future(), time.monotonic() + budget_s)
+        try:
+            self._loop.call_soon_threadsafe(self._enqueue, item)
+        except RuntimeError:  # the loop is closed
+            self._give_up(item, "the reward client is closed")
+        return item.future
+
+    def close(self) -> None:
+        """Stops the thread; what is still open resolves to infra_error."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join(timeout=10)
+
+    def __enter__(self) -> RewardClient:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------- the thread
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._main())
+        finally:
+            for item in list(self._all):
+                self._give_up(item, "the reward client was closed")
+            self._loop.close()
+
+    async def _main(self) -> None:
+        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=self._headers
+        ) as session:
+            self._session = session
+            self._stopping = asyncio.Event()
+            self._started.set()
+            loops = [self._loop.create_task(self._dispatch()), self._loop.create_task(self._watch())]
+            stopping = self._loop.create_task(self._stopping.wait())
+            done, _ = await asyncio.wait([*loops, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for task in (*loops, *self._tasks, stopping):
+                task.cancel()
+            await asyncio.gather(*loops, *self._tasks, stopping, return_exceptions=True)
+            for task in done - {stopping}:  # a loop ended by itself: a fault of ours, never to be silent
+                task.result()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+
+    def _enqueue(self, item: _Item) -> None:
+        self.statistics.num_submitted += 1
+        self._all.add(item)
+        self._waiting[item.request.domain].append(item)
+        self._wake.set()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _dispatch(self) -> None:
+        """Hands waiting items to servers, in batches of one domain, the least loaded server first."""
+        while True:
+            try:
+                await asyncio.wait_for(self._wake.wait(), 0.25)
+                await asyncio.sleep(_LINGER_S)  # lets a burst of submissions become a batch
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            now = time.monotonic()
+            for queue in self._waiting.values():
+                for _ in range(len(queue)):  # expired ones go, the others keep their order
+                    item = queue.popleft()
+                    if item.expires <= now:
+                        self._give_up(item, item.reason)
+                    else:
+                        queue.append(item)
+                while queue and (server := self._choose(queue[0].failures)) is not None:
+                    batch = self._take(queue, server)
+                    server.outstanding += len(batch)
+                    self._spawn(self._send(server, batch))
+
+    def _choose(self, failures: Mapping[str, int]) -> _Server | None:
+        """Of the servers that failed least on an item, the one with the fewest outstanding per worker; None if they
+        have no room: better wait for them than ask again where it failed."""
+        up = [server for server in self._servers.values() if server.up]
+        least = min((failures.get(server.url, 0) for server in up), default=0)
+        usable = [server for server in up if server.free > 0 and failures.get(server.url, 0) == least]
+        return min(usable, key=lambda server: server.outstanding / server.num_workers, default=None)
+
+    def _take(self, queue: deque[_Item], server: _Server) -> list[_Item]:
+        """The next batch: items from the head of the queue that failed equally often on this server."""
+        size = min(self._batch_items, server.free)
+        failures = queue[0].failures.get(server.url, 0)
+        batch = [queue.popleft()]
+        while queue and len(batch) < size and queue[0].failures.get(server.url, 0) == failures:
+            batch.append(queue.popleft())
+        return batch
+
+    async def _send(self, server: _Server, batch: list[_Item]) -> None:
+        """One attempt. Whatever happens, every item of the batch is resolved or waits again afterwards."""
+        try:
+            results = await self._post(server, batch)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+            reason = f"{server.url}: {type(error).__name__} {error}".rstrip()
+            lost = isinstance(error, aiohttp.ClientConnectionError | OSError) and not isinstance(
+                error, TimeoutError
+            )
+            if lost:
+                server.up, server.reason = False, f"is gone ({type(error).__name__})"
+            never_sent = isinstance(error, aiohttp.ClientConnectorError)
+            for item in batch:
+                self._again(item, server, reason, counts=not never_sent)
+            return
+        finally:
+            server.outstanding -= len(batch)
+            self._wake.set()
+        for item, result in zip(batch, results, strict=True):
+            if result.status in (Status.graded, Status.invalid_request):
+                self._resolve(item, result)
+            else:
+                reason = f"{server.url}: {result.details.get('reason', result.verdict)}"
+                self._again(item, server, reason, counts=result.status is Status.infra_error)
+
+    async def _post(self, server: _Server, batch: list[_Item]) -> list[ScoreResult]:
+        """Raises what aiohttp raises, or ValueError, KeyError, TypeError on an answer that is not of the protocol."""
+        now = time.monotonic()
+        bodies = []
+        for item in batch:
+            left_s = min(self._timeout_s, item.expires - now)
+            bodies.append({**item.request.to_json(), "deadline_ms": max(0, int(1000 * left_s))})
+        # the server drops what it has not begun by its deadline; what it has begun may take its worker's time longer
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s + 35.0, sock_connect=5.0)
+        data = json.dumps({"items": bodies}).encode()
+        headers = {"Content-Type": "application/json"}
+        async with self._session.post(
+            f"{server.url}/v1/score_batch", data=data, headers=headers, timeout=timeout
+        ) as reply:
+            if reply.status != 200:
+                raise ValueError(f"HTTP {reply.status}: {(await reply.text())[:200]}")
+            answer = json.loads(await reply.read())
+        results = [ScoreResult.from_json(item) for item in answer["items"]]
+        if len(results) != len(batch):
+            raise ValueError(f"{len(results)} results for {len(batch)} requests")
+        for item, result in zip(batch, results, strict=True):
+            if result.request_id != item.request.request_id:
+                raise ValueError("a result carries another request's id")
+            if self._version and result.version != self._version:
+                raise ValueError(f"a result comes from version {result.version}, not {self._version}")
+        return results
+
+    def _again(self, item: _Item, server: _Server, reason: str, *, counts: bool) -> None:
+        """Puts an item back after a pause, or gives it up when its attempts or its time are spent."""
+        item.reason = reason
+        item.failures[server.url] = item.failures.get(server.url, 0) + 1
+        item.attempts += counts
+        item.pauses += 1
+        pause_s = min(_MAX_PAUSE_S, 0.05 * 2 ** min(item.pauses, 10)) * random.uniform(0.5, 1.5)
+        if item.attempts >= self._max_attempts:
+            self._give_up(item, f"{reason} (after {item.attempts} attempts)")
+        elif time.monotonic() + pause_s >= item.expires:
+            self._give_up(item, f"{reason} (its time is spent)")
+        else:
+            self.statistics.num_retries += 1
+            self._loop.call_later(pause_s, self._requeue, item)
+
+    def _requeue(self, item: _Item) -> None:
+        self._waiting[item.request.domain].append(item)
+        self._wake.set()
+
+    def _resolve(self, item: _Item, result: ScoreResult) -> None:
+        self._all.discard(item)
+        self.statistics.by_status[result.status.value] += 1
+        if item.future.set_running_or_notify_cancel():
+            item.future.set_result(result)
+
+    def _give_up(self, item: _Item, reason: str) -> None:
+        self.statistics.num_missing += 1
+        result = ScoreResult(
+            request_id=item.request.request_id,
+            status=Status.infra_error,
+            score=None,
+            verdict="missing",
+            details={"reason": reason, "attempts": item.attempts},
+            version=self._version,
+        )
+        self._resolve(item, result)
+
+    # ------------------------------------------------------------------------------------- servers
+    async def _watch(self) -> None:
+        """Keeps the list of servers and their state: new ones join, dead ones come back."""
+        while True:
+            if self._discovery_dir is not None:
+                self._discover(self._discovery_dir)
+            await asyncio.gather(*map(self._probe, list(self._servers.values())))
+            await asyncio.sleep(_PROBE_S)
+
+    def _discover(self, directory: Path) -> None:
+        announced: set[str] = set()
+        for path in sorted(directory.glob("*.json")):
+            try:
+                announced.add(str(json.loads(path.read_text())["url"]).rstrip("/"))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                log.warning("the file %s does not announce a reward server: %s", path, error)
+        for url in announced - self._servers.keys():
+            self._servers[url] = _Server(url)
+        for url in self._servers.keys() - announced:
+            if not self._servers[url].outstanding:  # replaced by its successor's file, or withdrawn
+                del self._servers[url]
+
+    async def _probe(self, server: _Server) -> None:
+        try:
+            timeout = aiohttp.ClientTimeout(total=10.0, sock_connect=5.0)
+            async with self._session.get(f"{server.url}/readyz", timeout=timeout) as reply:
+                report = json.loads(await reply.read())
+            if reply.status == 401:
+                server.up, server.reason = False, "refuses the token"
+                return
+            lacking = [name for name in self._domains if not report["domains"][name]["ready"]]
+            version, num_workers = str(report["version"]), max(1, int(report["workers"]))
+            ready = bool(report["ready"])
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+            server.up, server.reason = False, f"does not answer ({type(error).__name__})"
+            return
+        server.version, server.sandbox, server.num_workers = version, str(report["sandbox"]), num_workers
+        if lacking or not ready:
+            server.up, server.reason = False, f"is not ready for {', '.join(lacking) or 'every domain'}"
+        elif self._version not in ("", version):
+            self._mismatch = (
+                f"the reward servers differ in version: {server.url} has {version}, others {self._version}"
+            )
+            if server.reason != "differs in version":
+                log.error("%s; it is not used", self._mismatch)
+            server.up, server.reason = False, "differs in version"
+        else:
+            self._version = version
+            server.up, server.reason = True, ""
+            self._wake.set()
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+    except OSError as error:
+        raise RewardServiceError(f"the token file {path} cannot be read: {error.strerror}") from error
+    if not token:
+        raise RewardServiceError(f"the token file {path} is empty")
+    return token

@@ -1,0 +1,99 @@
+"""Where the answer stands in a response. Pure functions of text; None means that it is not there."""
+
+from __future__ import annotations
+
+import re
+
+THINK_END = "</think>"
+_BLANK, _WORDS = r"[^\S\n]*\n?[^\S\n]*", r"(?:(?!\n\s*\n).){0,60}"
+_JOINER = re.compile(rf"{_BLANK}|{_WORDS}(?:,|\band\b){_WORDS}", re.DOTALL)
+_BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
+_MAX_NESTED_BOXES = 10
+_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([^\n`]*)$", re.MULTILINE)
+
+
+def visible_text(response: str) -> str:
+    """The text after the last </think>: reasoning is never graded. All of it when there is no </think>."""
+    return response.rpartition(THINK_END)[2]
+
+
+def thinks(response: str) -> bool:
+    """Whether the reasoning was ended."""
+    return THINK_END in response
+
+
+def is_open_thought(response: str) -> bool:
+    """Whether a thought was begun and never ended: then nothing of the response is an answer."""
+    return "<think>" in response.rpartition(THINK_END)[2]
+
+
+def boxes(text: str) -> list[tuple[int, int, str]]:
+    """Every outermost balanced \\boxed{...} or \\fbox{...} as (start, end, content), in order. One pass: linear."""
+    open_braces: list[re.Match[str]] = []
+    found: list[tuple[int, int, str]] = []
+    for brace in _BRACE.finditer(text):
+        if brace[0] != "}":
+            open_braces.append(brace)
+        elif open_braces and (opened := open_braces.pop())[0] != "{":
+            while found and found[-1][0] > opened.start():  # boxes inside this one
+                found.pop()
+            found.append((opened.start(), brace.end(), text[opened.end() : brace.start()].strip()))
+    return found
+
+
+def last_box(text: str) -> str | None:
+    """Content of the last box; boxes in boxes are peeled. An unbalanced box is no box."""
+    found = boxes(text)
+    if not found:
+        return None
+    content = found[-1][2]
+    for _ in range(_MAX_NESTED_BOXES):
+        inner = boxes(content)
+        if not inner or inner[-1][:2] != (0, len(content)):
+            break
+        content = inner[-1][2]
+    return content
+
+
+def joined_boxes(text: str) -> list[str]:
+    """The last box with those before it that white space, a comma or `and` (within a few words) ties to it.
+
+    Such a run is one answer in several boxes (`\\boxed{1} and \\boxed{2}`), to be compared as a list: a response
+    that sprays boxes gains nothing, since the list equals no single value.
+    """
+    found = boxes(text)
+    run: list[str] = []
+    next_start: int | None = None
+    for start, end, content in reversed(found):
+        if next_start is not None and not _JOINER.fullmatch(text[end:next_start]):
+            break
+        run.append(content)
+        next_start = start
+    return run[::-1]
+
+
+def last_code_block(text: str) -> str | None:
+    """Body of the last closed fenced block, or of a last fence that is never closed; None without a fence."""
+    body: str | None = None
+    opened: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text):
+        if opened is None:
+            opened = fence
+        elif fence[1].startswith(opened[1]) and not fence[2].strip():
+            body = text[opened.end() + 1 : fence.start()]
+            opened = None
+    if opened is not None and body is None:
+        body = text[opened.end() + 1 :]
+    return body
+
+
+def answer_tag(text: str) -> str | None:
+    """Content of the last <answer>...</answer>, stripped (as reasoning_gym.utils.extract_answer)."""
+    end = text.rfind("</answer>")
+    if end < 0:
+        return None
+    # reasoning_gym matches from the first <answer> that follows the previous </answer>
+    start = text.find("<answer>", text.rfind("</answer>", 0, end) + 1)
+    if start < 0 or start > end:
+        return None
+    return text[start + len("<answer>") : end].strip()

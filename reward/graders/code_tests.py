@@ -1,0 +1,219 @@
+"""Programs against tests: what is run, and whether what came out is right. Pure; reward.sandbox.judge runs them.
+
+The PRIME/Eurus form: {"inputs": [...], "outputs": [...]}, one pair a test. Without "fn_name" a program reads the
+input from standard input and its standard output is compared; with it, the function (of the module or of
+`class Solution`) gets one argument a line of JSON, and its result, as JSON, is compared.
+
+Every test is run and the score is passed / all; a syntax error or an exhausted time is 0. Outputs are compared as
+plain data, never inside the sandbox and never by the submission's own objects: exactly, else line by line without
+surrounding white space, else as numbers where both are (relative 1e-5, absolute 1e-8, PRIME's `allclose`). There is
+no comparison as sets and no substring.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reward.extract import last_code_block
+from reward.graders.grade import require
+
+_MAX_TESTS = 1_000
+_MAX_DATA_BYTES = 32 << 20
+_RELATIVE, _ABSOLUTE = 1e-5, 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tests:
+    """Inputs as text, in the form the program gets; expected outputs as text (stdin form) or data (fn form)."""
+
+    inputs: tuple[str, ...]
+    expected: tuple[Any, ...]
+    fn_name: str | None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def passes(self, index: int, output: bytes) -> bool:
+        """Whether what a program wrote is the expected output of test `index`."""
+        try:
+            text = output.decode("utf-8")
+        except UnicodeDecodeError:
+            return False
+        if self.fn_name is None:
+            return same_output(text, self.expected[index])
+        try:
+            value = json.loads(text, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            return False
+        return same_result(value, self.expected[index])
+
+
+def check(task: Mapping[str, Any]) -> None:
+    """Raises InvalidTask unless the task can be graded."""
+    tests_of(task)
+
+
+def tests_of(task: Mapping[str, Any]) -> Tests:
+    """Raises InvalidTask with a sentence if the task is not of the form above."""
+    inputs, outputs, fn_name = task.get("inputs"), task.get("outputs"), task.get("fn_name")
+    require(
+        isinstance(inputs, list) and isinstance(outputs, list),
+        'the task needs the lists "inputs" and "outputs"',
+    )
+    assert isinstance(inputs, list)
+    assert isinstance(outputs, list)
+    require(len(inputs) == len(outputs), f"the task has {len(inputs)} inputs and {len(outputs)} outputs")
+    require(
+        0 < len(inputs) <= _MAX_TESTS, f"the task has {len(inputs)} tests; 1 to {_MAX_TESTS} are possible"
+    )
+    require(
+        fn_name is None or (isinstance(fn_name, str) and fn_name.isidentifier()),
+        '"fn_name" must be a Python name',
+    )
+    if fn_name is None:
+        tests = Tests(inputs=tuple(map(_lines, inputs)), expected=tuple(map(_lines, outputs)), fn_name=None)
+    else:
+        arguments = tuple(
+            item if isinstance(item, str) else "\n".join(map(_json, _list(item))) for item in inputs
+        )
+        tests = Tests(inputs=arguments, expected=tuple(map(_expected, outputs)), fn_name=fn_name)
+        for text in arguments:
+            for line in filter(str.strip, text.split("\n")):
+                require(_is_json(line), f"the input line {line[:60]!r} of a fn_name task is not JSON")
+    size = sum(map(len, tests.inputs))
+    require(
+        size <= _MAX_DATA_BYTES, f"the inputs of the task have {size} characters, more than {_MAX_DATA_BYTES}"
+    )
+    return tests
+
+
+def source_of(text: str) -> str | None:
+    """The program: the last fenced block, or None."""
+    return last_code_block(text)
+
+
+def same_output(text: str, expected: str) -> bool:
+    """Standard output against the expected text."""
+    if text == expected:
+        return True
+    lines = [line.strip() for line in text.strip().split("\n")]
+    wanted = [line.strip() for line in expected.strip().split("\n")]
+    if lines == wanted:
+        return True
+    if len(lines) != len(wanted):
+        return False
+    return all(
+        line == want or _same_numbers(line.split(), want.split())
+        for line, want in zip(lines, wanted, strict=True)
+    )
+
+
+def _same_numbers(tokens: list[str], wanted: list[str]) -> bool:
+    return len(tokens) == len(wanted) and all(map(_same_token, tokens, wanted))
+
+
+def _same_token(token: str, want: str) -> bool:
+    if token == want:
+        return True
+    if len(token) > 40 or len(want) > 40 or (_is_whole(token) and _is_whole(want)):
+        return False  # whole numbers are equal or not
+    try:
+        return _close(float(token), float(want))
+    except ValueError:
+        return False
+
+
+def _is_whole(token: str) -> bool:
+    return token.lstrip("+-").isdigit()
+
+
+def same_result(value: Any, expected: Any) -> bool:
+    """A function's result against the expected one, which may come wrapped in a list of one."""
+    if _same_data(value, expected):
+        return True
+    return isinstance(expected, list) and len(expected) == 1 and _same_data(value, expected[0])
+
+
+def _same_data(value: Any, expected: Any) -> bool:
+    """Equal as JSON data: a bool is no number, 2.0 is 2, floats as close as PRIME's `allclose`. Raises nothing."""
+    stack = [(value, expected)]
+    while stack:
+        left, right = stack.pop()
+        if isinstance(left, bool) or isinstance(right, bool):
+            if left is not right:
+                return False
+        elif isinstance(left, int | float) and isinstance(right, int | float):
+            both_whole = isinstance(left, int) and isinstance(right, int)
+            if left != right and (both_whole or not _close(left, right)):
+                return False
+        elif type(left) is not type(right):
+            return False
+        elif isinstance(left, list):
+            if len(left) != len(right):
+                return False
+            stack.extend(zip(left, right, strict=True))
+        elif isinstance(left, dict):
+            if left.keys() != right.keys():
+                return False
+            stack.extend((left[key], right[key]) for key in left)
+        elif left != right:
+            return False
+    return True
+
+
+def _close(left: float, right: float) -> bool:
+    try:
+        return (
+            math.isfinite(left)
+            and math.isfinite(right)
+            and abs(left - right) <= _ABSOLUTE + _RELATIVE * abs(right)
+        )
+    except OverflowError:  # an integer beyond the range of floats
+        return False
+
+
+def _lines(item: Any) -> str:
+    """Text as it is; a list means lines; a number is its text."""
+    if isinstance(item, str):
+        return item
+    if isinstance(item, list):
+        return "\n".join(map(_lines, item))
+    require(
+        isinstance(item, int | float), f"a test's input or output is {type(item).__name__}, not text or lines"
+    )
+    return str(item)
+
+
+def _list(item: Any) -> list[Any]:
+    require(isinstance(item, list), "an input of a fn_name task is neither text nor a list of arguments")
+    assert isinstance(item, list)
+    return item
+
+
+def _expected(item: Any) -> Any:
+    if not isinstance(item, str):
+        return item
+    try:
+        return json.loads(item)
+    except (ValueError, RecursionError):
+        return item  # text that was not encoded
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value)
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")

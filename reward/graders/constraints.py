@@ -1,0 +1,346 @@
+"""Instruction following: the 25 verifiable rules of IFEval, each a pure function of the response.
+
+Our own implementation of the rules of google-research/instruction_following_eval (Apache-2.0; Zhou et al. 2023,
+arXiv 2311.07911), with the same ids, arguments and verdicts. What differs, on purpose:
+
+* A language that cannot be detected (digits, `!!!`) fails the language rules; the original passes it.
+* langdetect is seeded, so that a verdict does not change from call to call.
+* Missing or unknown arguments are the caller's error; the original draws them at random.
+* Sentences are counted by `num_sentences` (reward.graders.sentences), which follows NLTK's Punkt without its data.
+
+task {"instruction_id_list", "kwargs"}; options for evaluation: "mode": "strict" (default) or "loose", "aggregate":
+"fraction" (default) or "all".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from langdetect import DetectorFactory, LangDetectException, detect
+
+from reward.graders import sentences
+from reward.graders.grade import Grade, InvalidTask, require
+
+DetectorFactory.seed = 0
+_MAX_INSTRUCTIONS = 100
+_CLOSED_ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`follows(response, **arguments)` and the arguments it needs, by name and kind."""
+
+    follows: Callable[..., bool]
+    arguments: Mapping[str, str]
+
+
+RULES: dict[str, Rule] = {}
+
+
+def _rule(name: str, **arguments: str) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
+    """Registers a rule. Kinds: count, text, texts, pattern, patterns, relation, letter."""
+
+    def register(follows: Callable[..., bool]) -> Callable[..., bool]:
+        RULES[name] = Rule(follows, arguments)
+        return follows
+
+    return register
+
+
+def check(task: Mapping[str, Any]) -> None:
+    """Raises InvalidTask unless the task can be graded."""
+    ids, kwargs = task.get("instruction_id_list"), task.get("kwargs")
+    require(
+        isinstance(ids, list) and isinstance(kwargs, list),
+        'the task needs "instruction_id_list" and "kwargs"',
+    )
+    assert isinstance(ids, list)
+    assert isinstance(kwargs, list)
+    require(
+        0 < len(ids) <= _MAX_INSTRUCTIONS, f"a task has 1 to {_MAX_INSTRUCTIONS} instructions, not {len(ids)}"
+    )
+    require(len(ids) == len(kwargs), f"{len(ids)} instructions come with {len(kwargs)} kwargs")
+    require(task.get("mode", "strict") in ("strict", "loose"), 'the task\'s "mode" must be strict or loose')
+    require(
+        task.get("aggregate", "fraction") in ("fraction", "all"),
+        'the task\'s "aggregate" must be fraction or all',
+    )
+    for name, arguments in zip(ids, kwargs, strict=True):
+        _arguments(name, arguments)
+
+
+def grade(text: str, task: Mapping[str, Any]) -> Grade:
+    """The fraction of the instructions that the response follows; with aggregate "all", 1 if it follows each."""
+    ids = task["instruction_id_list"]
+    variants = [text] if task.get("mode", "strict") == "strict" else _loose_variants(text)
+    followed = [
+        any(variant.strip() and _follows(name, variant, arguments) for variant in variants)
+        for name, arguments in zip(ids, task["kwargs"], strict=True)
+    ]
+    score = float(all(followed)) if task.get("aggregate") == "all" else sum(followed) / len(followed)
+    verdict = "correct" if all(followed) else "partial" if any(followed) else "wrong"
+    return Grade(score=score, verdict=verdict, details={"followed": followed, "instruction_id_list": ids})
+
+
+def warm_up() -> None:
+    """Loads langdetect's profiles, so that forked workers share them."""
+    _language("This loads the language profiles.")
+
+
+def _follows(name: str, text: str, arguments: Mapping[str, Any] | None) -> bool:
+    return bool(RULES[name].follows(text, **_arguments(name, arguments)))
+
+
+def _loose_variants(text: str) -> list[str]:
+    """IFEval's loose mode: also without the first line, the last line, both, and all of these without asterisks."""
+    lines = text.split("\n")
+    cut = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
+    return cut + [variant.replace("*", "") for variant in cut]
+
+
+def _arguments(name: Any, given: Any) -> dict[str, Any]:
+    """The arguments of a rule, checked. Null values count as absent, and what the rule does not know is ignored
+    (rows of the Nemotron data carry every argument of every rule). Raises InvalidTask."""
+    require(isinstance(name, str) and name in RULES, f"there is no instruction {str(name)[:80]!r}")
+    require(given is None or isinstance(given, dict), f"the kwargs of {name} must be an object")
+    arguments = {}
+    for key, kind in RULES[name].arguments.items():
+        value = (given or {}).get(key)
+        if value is None:
+            raise InvalidTask(f"{name} lacks its argument {key!r}")
+        arguments[key] = _KINDS[kind](value, f"{name}: {key}")
+    return arguments
+
+
+def _count(value: Any, where: str) -> int:
+    if isinstance(value, float) and value.is_integer():  # parquet rows with nulls turn counts into floats
+        value = int(value)
+    require(isinstance(value, int) and not isinstance(value, bool) and value >= 0, f"{where} must be a count")
+    return int(value)
+
+
+def _text(value: Any, where: str) -> str:
+    require(isinstance(value, str) and bool(value.strip()), f"{where} must be a text")
+    return str(value)
+
+
+def _pattern(value: Any, where: str) -> str:
+    """Keywords are regular expressions in the original, and stay so."""
+    try:
+        re.compile(_text(value, where))
+    except re.error as error:
+        raise InvalidTask(f"{where} is not a usable keyword: {error}") from error
+    return str(value)
+
+
+def _letter(value: Any, where: str) -> str:
+    require(isinstance(value, str) and len(value.strip()) == 1, f"{where} must be one character")
+    return str(value).strip().lower()
+
+
+def _relation(value: Any, where: str) -> str:
+    require(
+        value in ("less than", "at least"),
+        f"{where} must be 'less than' or 'at least', not {str(value)[:40]!r}",
+    )
+    return str(value)
+
+
+def _each(kind: Callable[[Any, str], str]) -> Callable[[Any, str], list[str]]:
+    def convert(value: Any, where: str) -> list[str]:
+        require(isinstance(value, list) and bool(value), f"{where} must be a list of texts")
+        return [kind(item, where) for item in value]
+
+    return convert
+
+
+_KINDS: dict[str, Callable[[Any, str], Any]] = {
+    "count": _count,
+    "text": _text,
+    "pattern": _pattern,
+    "patterns": _each(_pattern),
+    "letter": _letter,
+    "relation": _relation,
+}
+
+
+def _holds(actual: int, relation: str, count: int) -> bool:
+    return actual < count if relation == "less than" else actual >= count
+
+
+def _language(text: str) -> str | None:
+    try:
+        return str(detect(text))
+    except LangDetectException:
+        return None
+
+
+# ------------------------------------------------------------------------------------- keywords
+@_rule("keywords:existence", keywords="patterns")
+def _has_keywords(text: str, keywords: list[str]) -> bool:
+    return all(re.search(keyword, text, re.IGNORECASE) for keyword in keywords)
+
+
+@_rule("keywords:frequency", keyword="pattern", frequency="count", relation="relation")
+def _keyword_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
+    return _holds(len(re.findall(keyword, text, re.IGNORECASE)), relation, frequency)
+
+
+@_rule("keywords:forbidden_words", forbidden_words="patterns")
+def _no_forbidden_words(text: str, forbidden_words: list[str]) -> bool:
+    return not any(re.search(rf"\b{word}\b", text, re.IGNORECASE) for word in forbidden_words)
+
+
+@_rule("keywords:letter_frequency", letter="letter", let_frequency="count", let_relation="relation")
+def _letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
+    return _holds(Counter(text.lower())[letter], let_relation, let_frequency)
+
+
+# ------------------------------------------------------------------------------------- language
+@_rule("language:response_language", language="text")
+def _in_language(text: str, language: str) -> bool:
+    return _language(text) == language
+
+
+# ------------------------------------------------------------------------------------- length
+@_rule("length_constraints:number_sentences", num_sentences="count", relation="relation")
+def _number_of_sentences(text: str, num_sentences: int, relation: str) -> bool:
+    return _holds(sentences.num_sentences(text), relation, num_sentences)
+
+
+@_rule("length_constraints:number_paragraphs", num_paragraphs="count")
+def _number_of_paragraphs(text: str, num_paragraphs: int) -> bool:
+    paragraphs = re.split(r"\s?\*\*\*\s?", text)
+    if any(not paragraph.strip() for paragraph in paragraphs[1:-1]):
+        return False
+    return sum(bool(paragraph.strip()) for paragraph in paragraphs) == num_paragraphs
+
+
+@_rule("length_constraints:number_words", num_words="count", relation="relation")
+def _number_of_words(text: str, num_words: int, relation: str) -> bool:
+    return _holds(len(re.findall(r"\w+", text)), relation, num_words)
+
+
+@_rule(
+    "length_constraints:nth_paragraph_first_word",
+    num_paragraphs="count",
+    nth_paragraph="count",
+    first_word="text",
+)
+def _nth_paragraph_first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
+    paragraphs = text.split("\n\n")
+    count = sum(bool(paragraph.strip()) for paragraph in paragraphs)
+    if not 1 <= nth_paragraph <= count or not (paragraph := paragraphs[nth_paragraph - 1].strip()):
+        return False
+    word = paragraph.split()[0].lstrip("'").lstrip('"').lower()
+    return count == num_paragraphs and re.split(r"[.,?!'\"]", word)[0] == first_word.lower()
+
+
+# ------------------------------------------------------------------------------------- content
+@_rule("detectable_content:number_placeholders", num_placeholders="count")
+def _number_of_placeholders(text: str, num_placeholders: int) -> bool:
+    return len(re.findall(r"\[.*?\]", text)) >= num_placeholders
+
+
+@_rule("detectable_content:postscript", postscript_marker="text")
+def _has_postscript(text: str, postscript_marker: str) -> bool:
+    known = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
+    return (
+        re.search(known.get(postscript_marker, re.escape(postscript_marker.strip().lower())), text.lower())
+        is not None
+    )
+
+
+# ------------------------------------------------------------------------------------- format
+@_rule("detectable_format:number_bullet_lists", num_bullets="count")
+def _number_of_bullets(text: str, num_bullets: int) -> bool:
+    stars = re.findall(r"^\s*\*[^\*].*$", text, re.MULTILINE)
+    dashes = re.findall(r"^\s*-.*$", text, re.MULTILINE)
+    return len(stars) + len(dashes) == num_bullets
+
+
+@_rule("detectable_format:constrained_response")
+def _closed_answer(text: str) -> bool:
+    return any(answer in text for answer in _CLOSED_ANSWERS)
+
+
+@_rule("detectable_format:number_highlighted_sections", num_highlights="count")
+def _number_of_highlights(text: str, num_highlights: int) -> bool:
+    single = re.findall(r"\*[^\n\*]*\*", text)
+    double = re.findall(r"\*\*[^\n\*]*\*\*", text)
+    return sum(bool(section.strip("*").strip()) for section in single + double) >= num_highlights
+
+
+@_rule("detectable_format:multiple_sections", section_spliter="pattern", num_sections="count")
+def _number_of_sections(text: str, section_spliter: str, num_sections: int) -> bool:
+    return len(re.split(rf"\s?{section_spliter}\s?\d+\s?", text)) - 1 >= num_sections
+
+
+@_rule("detectable_format:json_format")
+def _is_json(text: str) -> bool:
+    text = text.strip()
+    for fence in ("```json", "```Json", "```JSON", "```"):
+        text = text.removeprefix(fence)
+    try:
+        json.loads(text.removesuffix("```").strip())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+@_rule("detectable_format:title")
+def _has_title(text: str) -> bool:
+    return any(title.lstrip("<").rstrip(">").strip() for title in re.findall(r"<<[^\n]+>>", text))
+
+
+# ------------------------------------------------------------------------------------- combination
+@_rule("combination:two_responses")
+def _two_responses(text: str) -> bool:
+    parts = text.split("******")
+    if any(not part.strip() for part in parts[1:-1]):
+        return False
+    answers = [part.strip() for part in parts if part.strip()]
+    return len(answers) == 2 and answers[0] != answers[1]
+
+
+@_rule("combination:repeat_prompt", prompt_to_repeat="text")
+def _repeats_prompt(text: str, prompt_to_repeat: str) -> bool:
+    return text.strip().lower().startswith(prompt_to_repeat.strip().lower())
+
+
+# ------------------------------------------------------------------------------------- start and end
+@_rule("startend:end_checker", end_phrase="text")
+def _ends_with(text: str, end_phrase: str) -> bool:
+    return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
+
+
+@_rule("startend:quotation")
+def _is_quoted(text: str) -> bool:
+    text = text.strip()
+    return len(text) > 1 and text[0] == '"' and text[-1] == '"'
+
+
+# ------------------------------------------------------------------------------------- case and punctuation
+@_rule("change_case:capital_word_frequency", capital_frequency="count", capital_relation="relation")
+def _capital_word_frequency(text: str, capital_frequency: int, capital_relation: str) -> bool:
+    return _holds(len(sentences.capital_words(text)), capital_relation, capital_frequency)
+
+
+@_rule("change_case:english_capital")
+def _english_capital(text: str) -> bool:
+    return text.isupper() and _language(text) == "en"
+
+
+@_rule("change_case:english_lowercase")
+def _english_lowercase(text: str) -> bool:
+    return text.islower() and _language(text) == "en"
+
+
+@_rule("punctuation:no_comma")
+def _no_comma(text: str) -> bool:
+    return "," not in text

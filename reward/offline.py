@@ -1,0 +1,183 @@
+"""The commands beside the server: grade a file, explain one response. Both use the service without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.server import Invalid, UserError, request_of
+from reward.service import Service
+
+_IN_FLIGHT_PER_WORKER = 4
+
+
+class Progress:
+    """One line on a terminal, redrawn at most ten times a second; silent elsewhere."""
+
+    def __init__(self, total: int, stream: TextIO) -> None:
+        self._total, self._stream, self._done, self._drawn = total, stream, 0, 0.0
+        self._started = time.monotonic()
+
+    def step(self) -> None:
+        self._done += 1
+        now = time.monotonic()
+        if self._stream.isatty() and (now - self._drawn > 0.1 or self._done == self._total):
+            self._drawn = now
+            filled = 30 * self._done // max(self._total, 1)
+            rate = self._done / max(now - self._started, 1e-9)
+            end = "\n" if self._done == self._total else ""
+            bar = "#" * filled + "." * (30 - filled)
+            print(
+                f"\r[{bar}] {self._done}/{self._total}  {rate:.0f}/s ", end=end, file=self._stream, flush=True
+            )
+
+
+def read_requests(path: Path) -> list[ScoreRequest]:
+    """One request a line, request_id optional. Raises UserError with the line's number."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    requests = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            body = json.loads(line)
+            requests.append(
+                request_of({"request_id": str(number), **body} if isinstance(body, dict) else body)
+            )
+        except (ValueError, Invalid) as error:
+            raise UserError(f"{path}, line {number}: {error}") from error
+    if not requests:
+        raise UserError(f"{path} holds no request")
+    return requests
+
+
+async def score_file(service: Service, path: Path, output: Path | None) -> int:
+    """Grades a file, one JSON result a line in the order of the requests, and prints a summary a domain.
+
+    Returns 1 if any request was not graded, else 0."""
+    requests = read_requests(path)
+    await service.open()
+    try:
+        results = await _score_all(service, requests)
+    finally:
+        await service.close()
+    text = "".join(json.dumps(result.to_json()) + "\n" for result in results)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+    for line in summary(requests, results):
+        print(line, file=sys.stderr)
+    return int(any(result.status is not Status.graded for result in results))
+
+
+async def _score_all(service: Service, requests: list[ScoreRequest]) -> list[ScoreResult]:
+    progress = Progress(len(requests), sys.stderr)
+    slots = asyncio.Semaphore(_IN_FLIGHT_PER_WORKER * service.num_workers)
+
+    async def one(request: ScoreRequest) -> ScoreResult:
+        async with slots:
+            result = await service.score(request)
+        progress.step()
+        return result
+
+    return list(await asyncio.gather(*map(one, requests)))
+
+
+def summary(requests: list[ScoreRequest], results: list[ScoreResult]) -> Iterator[str]:
+    """Lines of a table: domain, responses, mean score of the graded, verdicts."""
+    by_domain: dict[str, list[ScoreResult]] = defaultdict(list)
+    for request, result in zip(requests, results, strict=True):
+        by_domain[request.domain].append(result)
+    yield f"{'domain':<12} {'responses':>9} {'graded':>7} {'mean':>6}  verdicts"
+    for domain, group in sorted(by_domain.items()):
+        scores = [result.score for result in group if result.score is not None]
+        mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
+        verdicts = ", ".join(
+            f"{name} {count}" for name, count in Counter(r.verdict for r in group).most_common()
+        )
+        yield f"{domain:<12} {len(group):>9} {len(scores):>7} {mean:>6}  {verdicts}"
+
+
+async def explain(service: Service, request: ScoreRequest) -> int:
+    """Prints what was extracted from one response, what it was compared with, and why it got its score."""
+    await service.open()
+    try:
+        result = await service.score(request)
+    finally:
+        await service.close()
+    for line in explanation(request, result):
+        print(line)
+    return int(result.status is not Status.graded)
+
+
+def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
+    """The lines that `explain` prints."""
+    from reward.extract import answer_tag, last_box, last_code_block, thinks, visible_text
+
+    text = visible_text(request.response)
+    extract = {"code": last_code_block, "logic": answer_tag, "instruction": lambda whole: whole}
+    kind = {"code": "last code block", "logic": "last <answer>", "instruction": "whole text"}
+    yield f"domain     {request.domain}"
+    ended = "ended by </think>" if thinks(request.response) else "no </think>"
+    yield f"reasoning  {ended}; {len(text)} characters are graded"
+    found = extract.get(request.domain, last_box)(text)
+    yield f"extracted  ({kind.get(request.domain, 'last box')}) {_short(found)}"
+    yield f"compared   {_short(_reference(request))}"
+    score = "none" if result.score is None else f"{result.score:g}"
+    yield f"status     {result.status.value}"
+    yield f"score      {score}"
+    yield f"verdict    {result.verdict}: {VERDICTS.get(result.verdict, 'see details')}"
+    for key, value in result.details.items():
+        yield f"  {key:<18} {_short(value)}"
+    yield f"version    {result.version}"
+
+
+def _reference(request: ScoreRequest) -> Any:
+    task = request.task
+    if request.domain == "logic":
+        return task.get("entry", {}).get("answer")
+    if request.domain == "instruction":
+        return task.get("instruction_id_list")
+    return task.get("outputs") if request.domain == "code" else task.get("answer")
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    text = text.replace("\n", "\\n")
+    return text if len(text) <= 300 else f"{text[:300]}... ({len(text)} characters)"
+
+
+VERDICTS = {
+    "correct": "full score",
+    "partial": "some of it is right",
+    "wrong": "the answer was found and is not right",
+    "no_box": "there is no complete \\boxed{} after the reasoning",
+    "no_answer": "there are no <answer> tags after the reasoning",
+    "no_code": "there is no fenced code block after the reasoning",
+    "no_think_end": "the task demands </think>, and it is missing",
+    "open_thought": "a <think> is never closed, so nothing is an answer",
+    "hedge": "the box holds more than one guess (see guard)",
+    "too_deep": "brackets nest too deep to be an answer",
+    "too_complex": "a parser ran out of memory or depth on it",
+    "grader_error": "a grading library failed on it",
+    "scorer_error": "the puzzle's scorer failed on it",
+    "refused_answer": "the answer is not of the form that is safe to evaluate",
+    "syntax_error": "the program does not compile",
+    "runtime_error": "the program ends with an error",
+    "output_limit": "the program writes more than 1 MiB",
+    "timeout": "the time for all of it together was spent",
+    "crashed": "the process that worked on it died of it",
+    "crashed_compiling": "compiling it killed the process",
+}
+"""Every graded verdict, in words."""

@@ -1,0 +1,107 @@
+"""What crosses the wire between a trainer and the reward service. Standard library only.
+
+A result says who failed. `graded` is the model's doing and carries a score from 0 to 1; every other status is the
+service's or the caller's, and its score is None: a service that is down never teaches a policy that its answers
+are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+DOMAINS = ("math", "stem", "code", "logic", "instruction")
+MAX_RESPONSE_BYTES = 400 * 1024
+"""Longer responses (UTF-8) are invalid requests: a 16k-token response is about 64 KB."""
+MAX_BATCH_ITEMS = 256
+
+
+class Status(StrEnum):
+    """Who decided: `graded` the grader; `overloaded` try elsewhere or later; `infra_error` the service failed;
+    `invalid_request` the caller must change the request."""
+
+    graded = "graded"
+    overloaded = "overloaded"
+    infra_error = "infra_error"
+    invalid_request = "invalid_request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """One response to grade.
+
+    Example: ScoreRequest(request_id="step7/prompt3/2", domain="math", response="<think>..</think> \\boxed{4}",
+                          task={"answer": "4"})
+    """
+
+    request_id: str
+    domain: str
+    response: str
+    """Everything that the model wrote, the reasoning included; only the text after the last </think> is graded."""
+    task: Mapping[str, Any]
+    """math, stem {"answer"}; code {"inputs", "outputs", "fn_name"?}; logic {"task", "entry"};
+    instruction {"instruction_id_list", "kwargs"}. Any domain: {"require_think": bool}."""
+    deadline_ms: int | None = None
+    """Milliseconds from now after which nobody waits for the answer any more."""
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "request_id": self.request_id,
+            "domain": self.domain,
+            "response": self.response,
+            "task": dict(self.task),
+        }
+        if self.deadline_ms is not None:
+            body["deadline_ms"] = self.deadline_ms
+        return body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreResult:
+    """What the service says about one response.
+
+    Example: ScoreResult(request_id="step7/prompt3/2", status=Status.graded, score=1.0, verdict="correct",
+                         details={"extracted": "4"}, version="0.1.0+9f2c")
+    """
+
+    request_id: str
+    status: Status
+    score: float | None
+    """0 to 1 if and only if status is graded."""
+    verdict: str
+    """A short stable name: correct, wrong, no_box, timeout, syntax_error, ..."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.score is not None) != (self.status is Status.graded):
+            raise ValueError(
+                f"a {self.status} result must {'' if self.status is Status.graded else 'not '}have a score"
+            )
+        if self.score is not None and not 0.0 <= self.score <= 1.0:
+            raise ValueError(f"score {self.score} is outside 0 to 1")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "request_id": self.request_id,
+            "status": self.status.value,
+            "score": self.score,
+            "verdict": self.verdict,
+            "details": dict(self.details),
+            "version": self.version,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> ScoreResult:
+        """Raises KeyError, TypeError or ValueError if the body is not a result."""
+        score = body["score"]
+        return cls(
+            request_id=str(body["request_id"]),
+            status=Status(body["status"]),
+            score=None if score is None else float(score),
+            verdict=str(body["verdict"]),
+            details=dict(body["details"]),
+            version=str(body["version"]),
+        )

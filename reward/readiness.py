@@ -1,0 +1,76 @@
+"""Whether the service can be trusted now: each domain solves its canaries again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from typing import Any
+
+from reward.canaries import CANARIES
+from reward.protocol import DOMAINS, ScoreRequest, Status
+from reward.service import Service
+
+_PERIOD_S = 12.0
+_VALID_S = 30.0
+
+
+class Readiness:
+    """Runs canaries through the same queues as everything else and remembers when each domain last solved them."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._solved: dict[str, float] = {}
+        self._failures: dict[str, str] = {}
+        self._numbers = itertools.count()
+
+    async def first_round(self) -> None:
+        await asyncio.gather(*map(self._try, DOMAINS))
+
+    async def keep(self) -> None:
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            await self.first_round()
+
+    def report(self) -> dict[str, Any]:
+        """Ready when every domain that this machine can grade solved its canaries in the last 30 s."""
+        now = time.monotonic()
+        level = self._service.level
+        domains = {}
+        for domain in DOMAINS:
+            if self._service.pool(domain) is None:
+                domains[domain] = {"ready": False, "reason": "no sandbox on this machine: code is refused"}
+                continue
+            age_s = now - self._solved.get(domain, float("-inf"))
+            domains[domain] = {"ready": age_s <= _VALID_S, "age_s": round(age_s, 1) if age_s < 1e9 else None}
+            if domain in self._failures:
+                domains[domain]["reason"] = self._failures[domain]
+        ready = all(state["ready"] for name, state in domains.items() if self._service.pool(name) is not None)
+        return {
+            "ready": ready,
+            "sandbox": "none" if level is None else level.value,
+            "version": self._service.version,
+            "workers": self._service.num_workers,
+            "domains": domains,
+        }
+
+    async def _try(self, domain: str) -> None:
+        if self._service.pool(domain) is None:
+            return
+        for canary in CANARIES[domain]:
+            request = ScoreRequest(
+                request_id=f"canary-{next(self._numbers)}",
+                domain=domain,
+                response=canary.response,
+                task=canary.task,
+            )
+            result = await self._service.score(request, urgent=True)
+            if result.status is not Status.graded:
+                return  # busy is not broken: the last solution ages
+            if result.score != canary.score:
+                self._failures[domain] = f"a canary got {result.score} ({result.verdict}), not {canary.score}"
+                self._solved.pop(domain, None)
+                return
+        if await self._service.ends_a_hang(domain):
+            self._failures.pop(domain, None)
+            self._solved[domain] = time.monotonic()

@@ -1,0 +1,221 @@
+"""A cell: what stands between untrusted text and the machine. Built in two steps, both one-way.
+
+`Ground` is prepared once, by a zygote, before it serves: identity and (at level `namespaces`) a root directory of
+its own with nothing in it but the interpreter, and no network. `enter` is called by each child of the zygote:
+a fresh /tmp and a process-id space of its own (level `namespaces`), no capability, Landlock, the runner's filter.
+`confine` is called last, in the process that meets the untrusted text.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reward.sandbox import kernel, landlock, seccomp
+
+_NOBODY = 65534
+_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
+    0x00020000,
+    0x04000000,
+    0x08000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+_DETACH = 2
+_CAP_DAC_READ_SEARCH = 2
+_STAGING = (
+    "/sys"  # a directory that every Linux has and no interpreter lives in; covered in our own mount space
+)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+SYSTEM_LIBRARIES = ("/usr", "/lib", "/lib64", "/bin")
+_TMP_MIB = 64
+
+
+class Level(StrEnum):
+    """How strong the cell is; the strongest that works is probed at start."""
+
+    namespaces = "namespaces"
+    """User, mount, pid, network, ipc and uts namespaces, Landlock and seccomp."""
+    landlock = "landlock"
+    """Landlock and seccomp: nothing is writable, other processes are visible by number only."""
+    none = "none"
+    """Resource limits only: for machines where nothing else works, on explicit demand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one process. Bytes; CPU seconds are counted by the kernel, the rest is refused."""
+
+    memory: int
+    file_size: int = 16 << 20
+    open_files: int = 64
+    stack: int = 256 << 20
+    cpu_s: int | None = None
+
+    def apply(self) -> None:
+        def limit(what: int, value: int) -> None:
+            hard = resource.getrlimit(what)[1]
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(what, (value, value))
+
+        limit(resource.RLIMIT_CORE, 0)
+        limit(resource.RLIMIT_AS, self.memory)
+        limit(resource.RLIMIT_FSIZE, self.file_size)
+        limit(resource.RLIMIT_NOFILE, self.open_files)
+        limit(resource.RLIMIT_STACK, self.stack)
+        limit(resource.RLIMIT_MSGQUEUE, 0)
+        limit(resource.RLIMIT_MEMLOCK, 0)
+        if self.cpu_s is not None:
+            limit(resource.RLIMIT_CPU, self.cpu_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What a zygote prepared and its children enter from. `read`: all that can be read inside."""
+
+    level: Level
+    read: tuple[str, ...]
+
+    @classmethod
+    def prepare(cls, level: Level, read: Sequence[str]) -> Ground:
+        """Changes this process for good; it must be single-threaded. Raises OSError or Unsupported."""
+        paths = (*SYSTEM_LIBRARIES, *read)
+        if level is not Level.none:
+            if landlock.abi() < 1:
+                raise kernel.Unsupported("the kernel has no Landlock (Linux 5.13 or later with lsm=landlock)")
+            seccomp.prepare()
+        if level is Level.namespaces:
+            _enter_namespaces(paths)
+            os.chdir("/tmp")
+        elif level is Level.landlock:
+            _become_nobody(keep_reading=True)
+            os.chdir("/")
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        return cls(level=level, read=(*paths, *_DEVICES))
+
+    def fork(self) -> int:
+        """As os.fork. At level `namespaces` the child is pid 1 of a process-id space of its own: when it ends, by
+        itself or killed, the kernel ends everything that it started before anybody can wait for it."""
+        if self.level is Level.namespaces:
+            return kernel.fork_into(_NEWPID | _NEWNS)
+        return os.fork()
+
+    def enter(self) -> None:
+        """In a fresh child of `fork`: closes the cell around it. Raises OSError."""
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()
+        if self.level is Level.none:
+            return
+        if self.level is Level.namespaces:
+            options = f"size={_TMP_MIB}m,nr_inodes=4096,mode=777"
+            kernel.mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, options)
+            os.chdir("/tmp")
+            _drop_capabilities()
+            ruleset = landlock.rules(self.read, write=("/tmp",), devices=("/dev/null",))
+        else:
+            ruleset = landlock.rules(self.read, devices=("/dev/null",))
+        landlock.restrict(ruleset)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # again: a change of credentials clears it
+        seccomp.install("runner")
+
+    def confine(self) -> None:
+        """In the process that meets untrusted text: the submission's filter."""
+        if self.level is not Level.none:
+            seccomp.install("submission")
+
+
+def _enter_namespaces(paths: Sequence[str]) -> None:
+    """A root of our own, no network, and an identity that owns nothing outside.
+
+    Real root mounts first and then becomes nobody, because nobody may not walk to an interpreter below /root.
+    Anybody else needs the user namespace to be allowed to mount.
+    """
+    own_maps = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)  # /proc is gone after the change of root
+    mounted = False
+    if os.geteuid() == 0:
+        try:
+            kernel.unshare(_NEWNS)
+            _change_root(paths)
+            mounted = True
+            _become_nobody(keep_reading=False)
+        except PermissionError:
+            if mounted:
+                raise
+    user, group = os.getuid(), os.getgid()
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # or the maps belong to root
+    kernel.unshare(_NEWUSER | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"1000 {user} 1"), ("gid_map", f"1000 {group} 1")):
+        handle = os.open(name, os.O_WRONLY, dir_fd=own_maps)
+        os.write(handle, text.encode())
+        os.close(handle)
+    os.close(own_maps)
+    if not mounted:
+        _change_root(paths)
+
+
+def _change_root(paths: Sequence[str]) -> None:
+    kernel.mount(None, "/", None, _REC | _PRIVATE)
+    kernel.mount("tmpfs", _STAGING, "tmpfs", _NOSUID | _NODEV, "size=4m,nr_inodes=1024,mode=755")
+    for source in (*paths, *_DEVICES):
+        if not os.path.exists(source):
+            continue
+        target = _STAGING + source
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if os.path.islink(source) and source in SYSTEM_LIBRARIES:
+            os.symlink(os.readlink(source), target)
+            continue
+        if os.path.isdir(source):
+            os.makedirs(target, exist_ok=True)
+        elif not os.path.exists(target):
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+        kernel.mount(source, target, None, _BIND | _REC)
+        if source not in _DEVICES:
+            kept = os.statvfs(target).f_flag & (_NOEXEC | 1024 | 2048 | 4096)  # locked: noexec, *atime
+            atime = {1024: 1 << 10, 2048: 1 << 11, 4096: 1 << 21}
+            flags = (kept & _NOEXEC) | sum(bit for seen, bit in atime.items() if kept & seen)
+            kernel.mount(None, target, None, _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV | flags)
+    for name in ("/tmp", "/old"):
+        os.makedirs(_STAGING + name, exist_ok=True)
+    os.chdir(_STAGING)
+    kernel.syscall("pivot_root", b".", b"old")
+    os.chdir("/")
+    kernel.check(kernel.LIBC.umount2(b"/old", _DETACH), "umount /old")
+    os.rmdir("/old")
+    kernel.mount(None, "/", None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
+
+
+def _become_nobody(*, keep_reading: bool) -> None:
+    """Root gives itself up. With `keep_reading` it keeps the right to walk through closed directories to the
+    interpreter; Landlock decides what it reads. Raises Unsupported where the change has no effect (enroot)."""
+    if os.geteuid() != 0:
+        return
+    if keep_reading:
+        kernel.prctl(kernel.PR_SET_KEEPCAPS, 1)
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    if os.getresuid() != (_NOBODY,) * 3:
+        raise kernel.Unsupported(
+            "this container pretends to change the user id, so the sandbox would run as root"
+        )
+    _drop_capabilities(keep=1 << _CAP_DAC_READ_SEARCH if keep_reading else 0)
+
+
+def _drop_capabilities(keep: int = 0) -> None:
+    for capability in range(64):
+        if kernel.LIBC.prctl(kernel.PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+            break
+    header = struct.pack("=Ii", 0x20080522, 0)
+    try:
+        kernel.syscall("capset", header, struct.pack("=6I", keep, keep, 0, 0, 0, 0))
+    except PermissionError:  # never had it: root in a container without that capability
+        kernel.syscall("capset", header, struct.pack("=6I", 0, 0, 0, 0, 0, 0))

@@ -1,0 +1,68 @@
+"""How long a process has computed, waited for a processor, and slept: what makes verdicts independent of load.
+
+Wall time says how busy a machine is. A program is judged by the time that it computes, and by the time that it
+sleeps (neither computing nor waiting for a processor), which on an idle machine would be its wall time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s(pid: int) -> float | None:
+    """CPU seconds of a process, None if it is gone."""
+    fields = _stat(pid)
+    return None if fields is None else (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+class SleepMeter:
+    """Sums up how long the children of one process have slept. To be sampled often: what a child slept after the
+    last sample before its end is not counted."""
+
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
+        self._slept_s: dict[tuple[int, str], float] = {}
+
+    def sample(self) -> float | None:
+        """Seconds slept by all children so far; None where the kernel does not tell."""
+        try:
+            with open(f"/proc/{self._parent}/task/{self._parent}/children") as stream:
+                children = [int(word) for word in stream.read().split()]
+        except FileNotFoundError:
+            return None if os.path.exists(f"/proc/{self._parent}") else self._total()
+        for child in children:
+            fields = _stat(child)
+            busy_s = _busiest_thread_s(child)
+            if fields is None or busy_s is None:
+                continue  # it has just ended
+            age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / _TICKS_PER_S
+            self._slept_s[child, fields[19]] = max(0.0, age_s - busy_s)
+        return self._total()
+
+    def _total(self) -> float:
+        return sum(self._slept_s.values())
+
+
+def _busiest_thread_s(pid: int) -> float | None:
+    """Computing plus waiting for a processor, of the thread that did most of it; None if the process is gone."""
+    busiest = None
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/schedstat") as stream:
+                computed_ns, waited_ns, _slices = map(int, stream.read().split())
+            busiest = max(busiest or 0.0, (computed_ns + waited_ns) / 1e9)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return busiest
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/<pid>/stat from the third (state) on."""
+    try:
+        with open(f"/proc/{pid}/stat") as stream:
+            return stream.read().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None

@@ -1,0 +1,215 @@
+"""A judge: a trusted process that has programs run in a cell of its own zygote and compares what comes back.
+
+One judge grades one submission at a time. It never evaluates anything of the submission: outputs are bytes, compared
+with expected outputs that never left this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from reward import frames
+from reward.graders import code_tests, gate
+from reward.graders.code_tests import Tests
+from reward.graders.grade import Grade, InvalidTask
+from reward.sandbox.cell import Level
+from reward.sandbox.clock import SleepMeter
+from reward.sandbox.launch import Zygote, ZygoteError
+
+CPU_S = 5.0
+"""For all tests of a submission together, as the paper says; CPU time, so that a loaded machine changes no verdict."""
+SLEEP_S = 5.0
+"""A program that slept this long waits for what will not come: the same verdict as if it had computed."""
+WALL_S = 60.0
+"""The backstop. Who gets here with CPU time left and without sleep was starved: the machine's fault, not a verdict."""
+UNMEASURED_WALL_S = 17.0
+"""The backstop on kernels that do not tell sleep from starvation."""
+MEMORY = 512 << 20
+_SAMPLE_S = 0.25
+_RECYCLE_AFTER = 1_000
+_MAX_FRAMES_BYTES = 64 << 20
+_HEADER = struct.Struct("!I")
+
+
+@dataclass(slots=True)
+class Execution:
+    """What came out of a cell. `compiled` None: no word about compilation arrived; else "" or the error's name."""
+
+    compiled: str | None = None
+    ends: list[str] = field(default_factory=list)
+    outputs: list[bytes] = field(default_factory=list)
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    slept_s: float | None = None
+    cut: str = ""
+    """Why the judge had to end it: asleep, wall, or flood; empty if it ended by itself."""
+
+
+class Sandbox:
+    """A zygote for programs, and the way to run one in it. Blocking, one at a time."""
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+        self._zygote: Zygote | None = None
+        self._runs = 0
+
+    def run(self, source: str, tests: Tests, cpu_s: float = CPU_S, wall_s: float = WALL_S) -> Execution:
+        """Raises ZygoteError if the sandbox failed; it can be tried again."""
+        if self._zygote is None or self._runs >= _RECYCLE_AFTER:
+            self.close()
+            self._zygote, self._runs = Zygote("code", self._level), 0
+        self._runs += 1
+        budget = {"cpu_s": cpu_s, "wall_s": 2 * wall_s, "memory": MEMORY}
+        request = {"source": source, "inputs": tests.inputs, "fn_name": tests.fn_name, "budget": budget}
+        request_fd = os.memfd_create("request")
+        read_fd, write_fd = os.pipe()
+        try:
+            with open(request_fd, "wb", closefd=False) as stream:
+                stream.write(json.dumps(request).encode())
+            os.lseek(request_fd, 0, os.SEEK_SET)
+            pid = self._zygote.spawn([request_fd, write_fd])
+            os.close(write_fd)
+            write_fd = -1
+            execution = _collect(read_fd, SleepMeter(pid), wall_s)
+            self._zygote.end(pid)
+            if execution.cut == "wall" and execution.slept_s is not None:
+                raise ZygoteError(f"the machine is too loaded to run a program within {wall_s:g} s")
+            return execution
+        except ZygoteError:
+            self.close()
+            raise
+        finally:
+            for fd in (request_fd, read_fd, *([write_fd] if write_fd >= 0 else [])):
+                os.close(fd)
+
+    def close(self) -> None:
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+
+
+def grade(sandbox: Sandbox, response: str, task: Mapping[str, Any], cpu_s: float = CPU_S) -> Grade:
+    """passed / all, within `cpu_s` in total. Raises InvalidTask, and ZygoteError if the sandbox failed."""
+    tests = code_tests.tests_of(task)
+    text = gate(response, task)
+    if isinstance(text, Grade):
+        return text
+    source = code_tests.source_of(text)
+    if source is None:
+        return Grade(score=0.0, verdict="no_code")
+    return judged(sandbox.run(source, tests, cpu_s), tests)
+
+
+def judged(execution: Execution, tests: Tests) -> Grade:
+    """The verdict on what a program did."""
+    details: dict[str, Any] = {
+        "total": len(tests),
+        "cpu_s": round(execution.cpu_s, 3),
+        "wall_s": round(execution.wall_s, 3),
+    }
+    if execution.compiled is None:
+        return Grade(score=0.0, verdict="crashed_compiling", details={**details, "passed": 0})
+    if execution.compiled:
+        return Grade(
+            score=0.0, verdict="syntax_error", details={**details, "passed": 0, "error": execution.compiled}
+        )
+    ends = execution.ends[: len(tests)]
+    outcomes = [
+        end if end != "exit" else "passed" if tests.passes(index, execution.outputs[index]) else "wrong"
+        for index, end in enumerate(ends)
+    ]
+    passed = outcomes.count("passed")
+    details |= {"passed": passed, "outcomes": outcomes[:50]}
+    if execution.cut or "timeout" in outcomes:
+        return Grade(score=0.0, verdict="timeout", details=details)
+    if len(outcomes) < len(tests):
+        return Grade(score=0.0, verdict="crashed", details=details)
+    if passed == len(tests):
+        return Grade(score=1.0, verdict="correct", details=details)
+    worst = next((name for name in ("error", "output_limit") if name in outcomes), "wrong")
+    verdict = "partial" if passed else {"error": "runtime_error"}.get(worst, worst)
+    return Grade(score=passed / len(tests), verdict=verdict, details=details)
+
+
+def _collect(fd: int, meter: SleepMeter, wall_s: float) -> Execution:
+    """Reads frames until the cell closes its pipe, sends nonsense or too much, sleeps too long, or time is over."""
+    started = time.monotonic()
+    execution, received, total = Execution(), bytearray(), 0
+    while not execution.cut:
+        readable = select.select([fd], [], [], _SAMPLE_S)[0]
+        execution.wall_s = time.monotonic() - started
+        if not readable:
+            execution.slept_s = meter.sample()
+            if execution.slept_s is None:
+                wall_s = min(wall_s, UNMEASURED_WALL_S)
+            elif execution.slept_s > SLEEP_S:
+                execution.cut = "asleep"
+            if execution.wall_s > wall_s:
+                execution.cut = "wall"
+            continue
+        chunk = os.read(fd, 1 << 18)
+        if not chunk:
+            break
+        received += chunk
+        total += len(chunk)
+        if total > _MAX_FRAMES_BYTES or not _parse(received, execution):
+            execution.cut = "flood"
+    return execution
+
+
+def _parse(received: bytearray, execution: Execution) -> bool:
+    """Takes complete frames off the front; False if they are not what a runner sends."""
+    while len(received) >= _HEADER.size:
+        header_size = _HEADER.unpack_from(received)[0]
+        if header_size > 4096:
+            return False
+        if len(received) < 2 * _HEADER.size + header_size:
+            return True
+        output_size = _HEADER.unpack_from(received, _HEADER.size + header_size)[0]
+        end = 2 * _HEADER.size + header_size + output_size
+        if output_size > 2 << 20:
+            return False
+        if len(received) < end:
+            return True
+        try:
+            header = json.loads(bytes(received[_HEADER.size : _HEADER.size + header_size]))
+            if "compiled" in header:
+                execution.compiled = header["compiled"] or ""
+            elif header["test"] != len(execution.ends):
+                return False
+            else:
+                execution.ends.append(str(header["end"]))
+                execution.outputs.append(bytes(received[end - output_size : end]))
+                execution.cpu_s += float(header["cpu_s"])
+        except (ValueError, KeyError, TypeError):
+            return False
+        del received[:end]
+    return True
+
+
+def main(fd: int, level: str) -> None:
+    """Serves one socket until it closes: {"response", "task"} -> {"grade"} | {"invalid"} | {"retry": sentence}."""
+    connection = socket.socket(fileno=fd)
+    sandbox = Sandbox(Level(level))
+    while (request := frames.read(connection.fileno())) is not None:
+        try:
+            cpu_s = request.get("cpu_s", CPU_S)
+            answer: dict[str, Any] = {
+                "grade": asdict(grade(sandbox, request["response"], request["task"], cpu_s))
+            }
+        except InvalidTask as error:
+            answer = {"invalid": str(error)}
+        except ZygoteError as error:
+            answer = {"retry": str(error)}
+        frames.write(connection.fileno(), answer)
+    sandbox.close()
+    sys.exit(0)

@@ -1,0 +1,80 @@
+"""The C library and the kernel's numbers, through ctypes: the sandbox has no dependency."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+
+from reward.sandbox.syscalls import NUMBERS
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.syscall.restype = ctypes.c_long
+_HOLDING_GIL = ctypes.PyDLL(None, use_errno=True)
+_HOLDING_GIL.syscall.restype = ctypes.c_long
+LIBC.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+LIBC.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
+
+MACHINE = platform.machine()
+_COLUMN = {"x86_64": 0, "aarch64": 1}
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAPBSET_DROP = 1, 4, 8, 24
+PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 22, 36, 38
+
+
+class Unsupported(RuntimeError):
+    """This machine cannot give what the sandbox needs: one clear sentence."""
+
+
+def number(name: str, machine: str = MACHINE) -> int | None:
+    """The number of a system call, None if the machine lacks it. Raises Unsupported on an unknown machine."""
+    if machine not in _COLUMN:
+        raise Unsupported(
+            f"the sandbox has no system-call table for {machine}, only for {' and '.join(_COLUMN)}"
+        )
+    return NUMBERS[name][_COLUMN[machine]]
+
+
+def check(result: int, what: str) -> int:
+    """Passes a result on; raises OSError with errno if it is negative."""
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+def syscall(name: str, *arguments: object) -> int:
+    """A raw system call. Integers are passed as 64 bit. Raises OSError."""
+    values = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    return check(LIBC.syscall(ctypes.c_long(number(name) or 0), *values), name)
+
+
+def fork_into(namespaces: int) -> int:
+    """Forks a child into new namespaces, in one system call; 0 in the child. The process must be single-threaded.
+
+    Python's own fork hooks do not run. That is sound for a child that goes on with this thread alone.
+    """
+    return check(
+        _HOLDING_GIL.syscall(ctypes.c_long(number("clone") or 0), *_clone_arguments(namespaces)), "clone"
+    )
+
+
+def _clone_arguments(namespaces: int) -> list[ctypes.c_long]:
+    return [ctypes.c_long(namespaces | signal.SIGCHLD), *[ctypes.c_long(0)] * 4]
+
+
+def prctl(option: int, value: int = 0, pointer: int = 0) -> None:
+    """Raises OSError."""
+    check(LIBC.prctl(option, value, pointer, 0, 0), f"prctl {option}")
+
+
+def unshare(flags: int) -> None:
+    """Raises OSError."""
+    check(LIBC.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """Raises OSError."""
+    encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
+    check(LIBC.mount(encoded[0], encoded[1], encoded[2], flags, encoded[3]), f"mount {target}")

@@ -1,0 +1,137 @@
+"""Starting zygotes, from the trusted side. The only file that starts a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from reward.sandbox.cell import Level
+
+_PROJECT = str(Path(__file__).resolve().parents[2])
+_ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "HOME": "/tmp",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MPLBACKEND": "agg",
+    "MPLCONFIGDIR": "/tmp",
+}
+
+
+def _bootstrap(module: str, *arguments: object) -> str:
+    """Source that runs main(*arguments) of a module of this folder in an isolated interpreter."""
+    call = ", ".join(map(repr, arguments))
+    return f"import sys; sys.path.insert(0, {_PROJECT!r}); from reward.sandbox.{module} import main; main({call})"
+
+
+class ZygoteError(RuntimeError):
+    """The zygote died or refused; whatever it was doing for us is not done."""
+
+
+class Zygote:
+    """A fork server for `role` (`code` or `graders`) at a level. Thread-safe; calls block for milliseconds."""
+
+    def __init__(self, role: str, level: Level) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # untrusted programs get no site-packages, and an interpreter that knows of no virtual environment
+        python = [os.path.realpath(sys.executable), "-S"] if role == "code" else [sys.executable]
+        command = _bootstrap("zygote", theirs.fileno())
+        self._lock = threading.Lock()
+        self._socket = ours
+        self._process = subprocess.Popen(
+            [*python, "-I", "-B", "-c", command],
+            pass_fds=[theirs.fileno()],
+            env=_ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        theirs.close()
+        try:
+            packages = sysconfig.get_path("purelib")
+            self._ask(
+                {"role": role, "level": level.value, "read": list(read_paths(role)), "packages": packages}, []
+            )
+        except ZygoteError:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def spawn(self, fds: Sequence[int]) -> int:
+        """Forks a confined child that gets copies of the descriptors; its pid as the zygote knows it."""
+        return int(self._ask({"op": "spawn"}, fds)["pid"])
+
+    def end(self, pid: int) -> int:
+        """Kills the child and everything below it; the signal that had ended it (9 if it still ran), or 0."""
+        return int(self._ask({"op": "end", "pid": pid}, [])["signal"])
+
+    def close(self) -> None:
+        """Ends the zygote and its children, and waits for it."""
+        self._socket.close()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _ask(self, message: dict[str, object], fds: Sequence[int]) -> dict[str, int]:
+        with self._lock:
+            try:
+                socket.send_fds(self._socket, [json.dumps(message).encode()], list(fds))
+                answer = self._socket.recv(1 << 16)
+            except OSError as error:
+                raise ZygoteError(f"the sandbox's fork server is gone ({error})") from error
+        if not answer:
+            raise ZygoteError("the sandbox's fork server died")
+        reply: dict[str, int] = json.loads(answer)
+        if "error" in reply:
+            raise ZygoteError(str(reply["error"]))
+        return reply
+
+
+def read_paths(role: str) -> tuple[str, ...]:
+    """What can be read inside, beside the system's libraries: the interpreter; for graders also their packages."""
+    paths = [os.path.realpath(sys.base_prefix)]
+    if role == "graders":
+        paths += [os.path.realpath(sys.prefix), os.path.join(_PROJECT, "reward")]
+    outermost = [path for path in dict.fromkeys(paths) if not path.startswith(("/usr/", "/lib/"))]
+    return tuple(outermost)
+
+
+class Judge:
+    """A judge process (reward.sandbox.judge) with its socket; see reward.service.Worker."""
+
+    def __init__(self, level: Level) -> None:
+        self.socket, theirs = socket.socketpair()
+        command = _bootstrap("judge", theirs.fileno(), level.value)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-B", "-S", "-c", command],
+                pass_fds=[theirs.fileno()],
+                env=_ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def end(self) -> int:
+        """Kills it; its zygote and everything below follow, because their sockets close. The signal that ended it."""
+        self.socket.close()
+        if self._process.poll() is None:
+            self._process.kill()
+        return max(-self._process.wait(), 0)

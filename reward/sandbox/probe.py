@@ -1,0 +1,89 @@
+"""Which level works here: tried with real attacks at start, never assumed from a version number."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+
+from reward.graders.code_tests import Tests
+from reward.sandbox.cell import Level
+from reward.sandbox.judge import Sandbox
+from reward.sandbox.launch import ZygoteError
+
+_ATTACKS = """
+import os
+held = []
+try:
+    open({canary!r}).read(); held.append("read a host file")
+except OSError: pass
+try:
+    open({canary!r}, "w").write("x"); held.append("wrote a host file")
+except OSError: pass
+try:
+    open({written!r}, "w").write("x"); held.append("created a host file")
+except OSError: pass
+try:
+    import socket
+    socket.create_connection(("127.0.0.1", {port}), 1); held.append("reached the network")
+except OSError: pass
+try:
+    pid = os.fork()
+    if pid == 0: os._exit(0)
+    held.append("forked")
+except OSError: pass
+try:
+    os.execv("/bin/true", ["true"])
+except OSError: pass
+try:
+    os.kill(os.getppid(), 0); held.append("could signal its parent")
+except OSError: pass
+if os.getuid() == 0: held.append("runs as root")
+if "REWARD_PROBE_SECRET" in os.environ: held.append("sees the environment")
+import fractions, colorsys
+print(held)
+"""
+
+
+def strongest(allow_none: bool = False) -> tuple[Level | None, list[str]]:
+    """The strongest level that holds, and a sentence for every stronger one that does not.
+
+    None if none does: code must then be refused, unless `allow_none` accepts resource limits alone.
+    """
+    reasons: list[str] = []
+    for level in (Level.namespaces, Level.landlock):
+        failure = failure_of(level)
+        if failure is None:
+            return level, reasons
+        reasons.append(f"sandbox level {level.value} does not hold here: {failure}")
+    if allow_none:
+        reasons.append("programs run WITHOUT a sandbox, because --unsafe-no-sandbox was given")
+        return Level.none, reasons
+    reasons.append("no sandbox holds on this machine, so code rewards are refused")
+    return None, reasons
+
+
+def failure_of(level: Level) -> str | None:
+    """None if an honest program works at this level and every attack fails; else what happened."""
+    sandbox = Sandbox(level)
+    with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0)) as listener:
+        canary = os.path.join(directory, "canary")
+        with open(canary, "w") as stream:
+            stream.write("secret")
+        source = _ATTACKS.format(
+            canary=canary, written=os.path.join(directory, "new"), port=listener.getsockname()[1]
+        )
+        tests = Tests(inputs=("",), expected=("[]",), fn_name=None)
+        os.environ["REWARD_PROBE_SECRET"] = "secret"
+        try:
+            execution = sandbox.run(source, tests)
+        except (ZygoteError, OSError) as error:
+            return str(error)
+        finally:
+            del os.environ["REWARD_PROBE_SECRET"]
+            sandbox.close()
+    if execution.ends != ["exit"]:
+        return f"an honest program did not run ({execution.ends or execution.compiled or 'no word from it'})"
+    if not tests.passes(0, execution.outputs[0]):
+        return f"a program inside {execution.outputs[0].decode(errors='replace').strip()}"
+    return None

@@ -1,0 +1,278 @@
+"""Inside the cell: runs one submission on its test inputs, one forked process a test.
+
+It knows the inputs and never an expected output; it judges nothing. What it sends back through its pipe is data: for
+each message four bytes of length, a JSON object, four bytes of length, the program's raw output (`frame`).
+
+    {"compiled": null | "SyntaxError"}            first, and nothing more if it did not compile
+    {"test": i, "end": how, "cpu_s": seconds}     how: exit, error, output_limit, or timeout, which ends the series
+
+Every test sees a pipe as standard input, a pipe as standard output, /dev/null as standard error, no other
+descriptor, no environment and `sys.argv == ["solution.py"]`. In fn form the arguments come as JSON lines through the
+same standard input, the result leaves as JSON through descriptor 3, and what the program prints is dropped.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+import threading  # here, so that no test has to import it
+import time
+import types
+from _sitebuiltins import Quitter
+from dataclasses import dataclass
+from typing import Any
+
+from reward.sandbox import kernel
+from reward.sandbox.cell import Ground, Limits
+
+_LENGTH = struct.Struct("!I")
+_OUTPUT_LIMIT = 1 << 20
+_PRELUDE_MODULES = """
+string re datetime collections heapq bisect copy math random statistics itertools functools operator io
+typing sys json time cmath fractions decimal
+"""
+_THIRD_PARTY = ("sortedcontainers",)  # as on LeetCode, where fn-form problems come from
+_STAR_MODULES = """
+string re datetime collections heapq bisect copy math random statistics itertools functools operator io
+typing
+"""
+
+
+def preload(packages: str) -> None:
+    """Imports, from a directory that will not be reachable inside, what solutions may import beside the standard
+    library: modules in memory need no file."""
+    sys.path.insert(0, packages)
+    for name in _THIRD_PARTY:
+        # an environment without it grades the few programs that import it as the error that it is
+        with contextlib.suppress(ModuleNotFoundError):
+            __import__(name)
+    sys.path.remove(packages)
+    __import__("random").seed(0)  # every test starts from the same state: a verdict does not depend on luck
+
+
+def _prelude() -> dict[str, Any]:
+    """The names that solutions of the PRIME and LiveCodeBench data lean on (`from math import *`, ...), as their
+    judges provide them; but never one that hides a builtin, such as math.pow."""
+    names: dict[str, Any] = {}
+    for module_name in _STAR_MODULES.split():
+        module = __import__(module_name)
+        exported = getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
+        names |= {name: getattr(module, name) for name in exported if not hasattr(builtins, name)}
+    return names | {name: __import__(name) for name in _PRELUDE_MODULES.split()}
+
+
+_BUILTINS = _prelude() | vars(builtins) | {name: Quitter(name, "Ctrl-D") for name in ("exit", "quit")}
+"""What a submission sees as builtins: the prelude needs no copy a test then, and hides none of its own names. `exit`
+and `quit` come from the site module elsewhere, which we do without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Of a whole submission: seconds of CPU time and, as a backstop, of wall time; bytes of address space."""
+
+    cpu_s: float
+    wall_s: float
+    memory: int
+
+
+def main(ground: Ground, fds: list[int]) -> None:
+    """Body of the cell's first process. fds: [the request as JSON, the pipe for the frames]."""
+    request_fd, frames_fd = fds
+    with open(request_fd, "rb") as stream:
+        request = json.loads(stream.read())
+    for name in [name for name in sys.modules if name.partition(".")[0] == "reward"]:
+        del sys.modules[name]  # nothing of ours can be imported by a submission
+    sys.path[:] = [path for path in sys.path if path.startswith(os.path.realpath(sys.base_prefix))]
+    try:
+        code = compile(request["source"], "solution.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
+        _send(frames_fd, {"compiled": type(error).__name__}, b"")
+        return
+    _send(frames_fd, {"compiled": None}, b"")
+    budget = Budget(**request["budget"])
+    Limits(memory=budget.memory).apply()  # each test's process inherits them
+    started, cpu_s = time.monotonic(), 0.0
+    for index, text in enumerate(request["inputs"]):
+        how, used_s, output = _run_test(
+            ground, code, text.encode("utf-8", "replace"), request["fn_name"], budget, started, cpu_s
+        )
+        cpu_s += used_s
+        _send(frames_fd, {"test": index, "end": how, "cpu_s": round(used_s, 4)}, output)
+        if how == "timeout":
+            return
+
+
+def _send(fd: int, header: dict[str, Any], output: bytes) -> None:
+    encoded = json.dumps(header).encode()
+    data = memoryview(_LENGTH.pack(len(encoded)) + encoded + _LENGTH.pack(len(output)) + output)
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _run_test(
+    ground: Ground,
+    code: types.CodeType,
+    data: bytes,
+    fn_name: str | None,
+    budget: Budget,
+    started: float,
+    spent_s: float,
+) -> tuple[str, float, bytes]:
+    """(how it ended, CPU seconds, output) of one test."""
+    input_read, input_write = os.pipe()
+    output_read, output_write = os.pipe()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    pid = kernel.fork_into(0)
+    if pid == 0:
+        try:
+            _become_solution(ground, code, input_read, output_write, fn_name, budget)
+        finally:
+            os._exit(1)
+    os.close(input_read)
+    os.close(output_write)
+    output, how = _converse(pid, input_write, output_read, data, budget, started, spent_s)
+    if how != "exit":
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    out_of_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+    if out_of_time or spent_s + used_s > budget.cpu_s:
+        how = "timeout"
+    elif how == "exit" and os.waitstatus_to_exitcode(status) != 0:
+        how = "error"
+    return how, used_s, output if how == "exit" else b""
+
+
+def _converse(
+    pid: int, input_write: int, output_read: int, data: bytes, budget: Budget, started: float, spent_s: float
+) -> tuple[bytes, str]:
+    """Feeds the input, collects the output until the process has ended; how: exit, output_limit or timeout."""
+    clock = (~pid << 3) | 2  # the process's CPU clock, clock_getcpuclockid(3)
+    exit_handle = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(exit_handle, select.POLLIN)
+    poll.register(output_read, select.POLLIN)
+    os.set_blocking(input_write, False)
+    pending, output = memoryview(data), bytearray()
+    open_fds = {exit_handle, output_read, input_write}
+
+    def close(fd: int) -> None:
+        open_fds.discard(fd)
+        os.close(fd)
+
+    def feed() -> None:
+        nonlocal pending
+        try:
+            while pending:
+                pending = pending[os.write(input_write, pending) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            pending = pending[:0]
+        if input_write in poll_writes:
+            poll.unregister(input_write)
+            poll_writes.discard(input_write)
+        close(input_write)
+
+    poll_writes: set[int] = set()
+    feed()
+    if input_write in open_fds:
+        poll_writes.add(input_write)
+        poll.register(input_write, select.POLLOUT)
+    how = "exit"
+    try:
+        while exit_handle in open_fds or output_read in open_fds:
+            wall_s = time.monotonic() - started
+            cpu_s = spent_s + (time.clock_gettime(clock) if exit_handle in open_fds else 0.0)
+            if cpu_s >= budget.cpu_s or wall_s >= budget.wall_s:
+                return b"", "timeout"
+            wait_s = max(0.01, min(budget.cpu_s - cpu_s, budget.wall_s - wall_s))
+            for fd, _event in poll.poll(wait_s * 1000):
+                if fd == exit_handle:
+                    poll.unregister(fd)
+                    close(fd)
+                elif fd == input_write:
+                    feed()
+                elif chunk := os.read(fd, 1 << 16):
+                    output += chunk
+                    if len(output) > _OUTPUT_LIMIT:
+                        return b"", "output_limit"
+                else:
+                    poll.unregister(fd)
+                    close(fd)
+    finally:
+        for fd in list(open_fds):
+            close(fd)
+    return bytes(output), how
+
+
+def _become_solution(
+    ground: Ground, code: types.CodeType, input_fd: int, output_fd: int, fn_name: str | None, budget: Budget
+) -> None:
+    """In the forked process: descriptors, limits, filter, then the submission. Does not return."""
+    null = os.open("/dev/null", os.O_WRONLY)
+    os.dup2(input_fd, 0)
+    os.dup2(null, 2)
+    if fn_name is None:
+        os.dup2(output_fd, 1)
+        os.closerange(3, 64)
+    else:
+        os.dup2(null, 1)
+        os.dup2(output_fd, 3)
+        os.closerange(4, 64)
+    cpu_limit_s = int(budget.cpu_s) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
+    ground.confine()
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = open(fd, "w" if fd else "r", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.argv = ["solution.py"]
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    names = module.__dict__
+    names["__builtins__"] = _BUILTINS
+    exit_code = 0
+    try:
+        if fn_name is None:
+            exec(code, names)
+        else:
+            names["__name__"] = "solution"
+            _call(code, names, fn_name)
+    except SystemExit as request:
+        exit_code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
+    except BaseException:
+        exit_code = 1
+    try:  # what an interpreter does at its end; a program may hang here, and the clock is still running
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException:
+        exit_code = exit_code or 1
+    os._exit(exit_code & 0xFF)
+
+
+def _call(code: types.CodeType, names: dict[str, Any], fn_name: str) -> None:
+    lines = sys.stdin.read().split("\n")
+    arguments = [_with_integer_keys(json.loads(line)) for line in lines if line.strip()]
+    exec(code, names)
+    function = names[fn_name] if fn_name in names else getattr(names["Solution"](), fn_name)
+    encoded = memoryview(json.dumps(function(*arguments), allow_nan=False).encode())
+    while encoded:
+        encoded = encoded[os.write(3, encoded) :]
+
+
+def _with_integer_keys(argument: Any) -> Any:
+    """JSON knows only text as keys; PRIME's judge turns {"1": x} back into {1: x}."""
+    if isinstance(argument, dict) and argument and all(key.lstrip("-").isdigit() for key in argument):
+        return {int(key): value for key, value in argument.items()}
+    return argument

@@ -1,0 +1,135 @@
+"""The system-call filter, a list of BPF instructions. What is not allowed fails with EPERM.
+
+Two filters exist. `runner` is for our own process in a sandbox, which forks one process a test. `submission` is for
+a process that runs or parses untrusted text: no new process (threads are allowed), no exec, no socket, no signal to
+anybody but itself. Filters add up, and a process inherits them; nothing can take one off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from functools import lru_cache
+
+from reward.sandbox import kernel
+
+_HARMLESS = """
+read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask
+rt_sigreturn pread64 pwrite64 readv writev access pipe select sched_yield mremap msync mincore madvise dup dup2 pause
+nanosleep getitimer alarm setitimer getpid exit wait4 waitid uname fcntl flock fsync fdatasync truncate ftruncate
+getdents getcwd chdir fchdir rename mkdir rmdir creat link unlink symlink readlink umask gettimeofday getrlimit
+getrusage sysinfo times getuid getgid geteuid getegid getppid getpgrp getgroups getresuid getresgid getpgid getsid
+rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack arch_prctl setrlimit gettid time futex sched_getaffinity
+sched_getparam sched_getscheduler getdents64 set_tid_address restart_syscall fadvise64 clock_gettime clock_getres
+clock_nanosleep exit_group epoll_wait epoll_ctl openat mkdirat newfstatat unlinkat renameat linkat symlinkat readlinkat
+faccessat fchmod fchmodat chmod utimensat pselect6 ppoll set_robust_list get_robust_list epoll_pwait eventfd fallocate
+eventfd2 epoll_create1 dup3 pipe2 sched_getattr renameat2 getrandom membarrier copy_file_range sendfile statfs fstatfs
+statx rseq close_range openat2 faccessat2"""
+_RUNNER_TOO = "fork kill tgkill pidfd_open pidfd_send_signal seccomp prctl prlimit64 ioctl"
+
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+_NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24  # offsets in struct seccomp_data; low words, little endian
+_CLONE_THREAD = 0x00010000
+_CLONE_NEW_ANY = 0x7E020080  # every CLONE_NEW* flag that creates a namespace
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_PR_SET_NAME, _PR_GET_NAME = 15, 16
+_OWN_PID = -1
+"""Stands for the pid of the process that installs the filter."""
+
+Instruction = tuple[int, int, int, int]
+_ALLOW_IT: Instruction = (_RETURN, 0, 0, _ALLOW)
+_DENY: Instruction = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+
+
+def program(kind: str, machine: str = kernel.MACHINE) -> list[Instruction]:
+    """The filter `runner` or `submission` as (code, jump if true, jump if false, constant).
+
+    A constant of -1 is to be replaced by the installing process's pid. Raises Unsupported on an unknown machine.
+    """
+    actions = _actions(kind, machine)
+    starts: list[
+        tuple[int, list[Instruction]]
+    ] = []  # ranges of numbers with one action, by their first number
+    for number in range(max(actions) + 2):
+        action = actions.get(number, [_DENY])
+        if not starts or starts[-1][1] != action:
+            starts.append((number, action))
+    head: list[Instruction] = [
+        (_LOAD, 0, 0, _ARCH),
+        (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
+        (_RETURN, 0, 0, _KILL_PROCESS),
+        (_LOAD, 0, 0, _NR),
+    ]
+    if machine == "x86_64":  # the x32 interface has numbers of its own
+        head += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL_PROCESS)]
+    return head + _search(starts)
+
+
+def _search(starts: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
+    """A binary search: the kernel walks a filter for every number when it is installed, so length costs time."""
+    if len(starts) == 1:
+        return starts[0][1]
+    middle = len(starts) // 2
+    below, above = _search(starts[:middle]), _search(starts[middle:])
+    if len(below) > 255:  # a jump reaches 255 instructions
+        raise AssertionError("the filter has grown beyond a single jump")
+    return [(_AT_LEAST, len(below), 0, starts[middle][0]), *below, *above]
+
+
+def _actions(kind: str, machine: str) -> dict[int, list[Instruction]]:
+    """What happens on each number that is not simply denied."""
+    argument = {0: (_LOAD, 0, 0, _ARG0), 1: (_LOAD, 0, 0, _ARG1)}
+    bodies: dict[str, list[Instruction]] = {name: [_ALLOW_IT] for name in _HARMLESS.split()}
+    # clone3 hides its flags behind a pointer; libc falls back to clone when it is missing
+    bodies["clone3"] = [(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
+    if kind == "runner":
+        bodies |= {name: [_ALLOW_IT] for name in _RUNNER_TOO.split()}
+        bodies["clone"] = [argument[0], (_ANY_BIT, 0, 1, _CLONE_NEW_ANY), _DENY, _ALLOW_IT]
+    else:
+        own_pid = [argument[0], (_EQUAL, 1, 0, _OWN_PID), _DENY, _ALLOW_IT]
+        bodies["clone"] = [argument[0], (_ANY_BIT, 1, 0, _CLONE_THREAD), _DENY, _ALLOW_IT]
+        bodies |= {"kill": own_pid, "tgkill": own_pid}
+        terminal = [(_EQUAL, 1, 0, _TIOCSTI), (_EQUAL, 0, 1, _TIOCLINUX)]
+        bodies["ioctl"] = [argument[1], *terminal, _DENY, _ALLOW_IT]
+        bodies["prlimit64"] = [argument[0], (_EQUAL, 1, 0, 0), _DENY, _ALLOW_IT]
+        bodies["prctl"] = [
+            argument[0],
+            (_EQUAL, 2, 0, _PR_SET_NAME),
+            (_EQUAL, 1, 0, _PR_GET_NAME),
+            _DENY,
+            _ALLOW_IT,
+        ]
+    numbers = {name: kernel.number(name, machine) for name in bodies}
+    return {number: bodies[name] for name, number in numbers.items() if number is not None}
+
+
+@lru_cache(maxsize=2)
+def _assembled(kind: str) -> tuple[bytearray, list[int]]:
+    instructions = program(kind)
+    slots = [8 * index + 4 for index, instruction in enumerate(instructions) if instruction[3] == _OWN_PID]
+    return bytearray(b"".join(struct.pack("=HBBI", *i[:3], i[3] & 0xFFFFFFFF) for i in instructions)), slots
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
+
+
+def install(kind: str) -> None:
+    """Puts the filter on this process, for good. Raises OSError."""
+    code, slots = _assembled(kind)
+    for slot in slots:
+        struct.pack_into("=I", code, slot, os.getpid())
+    buffer = (ctypes.c_char * len(code)).from_buffer(code)
+    descriptor = _Program(len(code) // 8, ctypes.addressof(buffer))
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.prctl(kernel.PR_SET_SECCOMP, 2, ctypes.addressof(descriptor))
+
+
+def prepare() -> None:
+    """Assembles both filters now, so that forked processes find them ready."""
+    _assembled("runner")
+    _assembled("submission")

@@ -1,0 +1,102 @@
+"""A fork server: it imports once, prepares its ground, and then forks confined children on demand.
+
+It is started by `Zygote` (reward.sandbox.launch) as a fresh single-threaded interpreter and never reads untrusted
+text. Messages on its socket (SEQPACKET, JSON) are answered one by one:
+
+    {"op": "spawn"} with file descriptors  -> {"pid": n}
+    {"op": "end", "pid": n}                -> {"signal": s, "code": c}   the child and all below it are gone;
+                                              how it had ended by itself, else signal 9
+
+When its socket closes it kills what it started and exits; when it is killed, its children die with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+
+from reward.sandbox.cell import Ground, Level
+
+ChildMain = Callable[[Ground, list[int]], None]
+
+
+def main(control_fd: int) -> None:
+    """Body of the zygote's process; ends it."""
+    control = socket.socket(fileno=control_fd)
+    config = json.loads(control.recv(1 << 16))
+    try:
+        child_main = _preload(config["role"], config["packages"])
+        ground = Ground.prepare(Level(config["level"]), config["read"])
+    except BaseException as error:
+        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+        os._exit(1)
+    control.send(b'{"ready": true}')
+    gc.collect()
+    gc.freeze()  # children then write to fewer shared pages
+    _serve(control, ground, child_main)
+
+
+def _serve(control: socket.socket, ground: Ground, child_main: ChildMain) -> None:
+    children: set[int] = set()
+    while True:
+        message, fds, _flags, _address = socket.recv_fds(control, 4096, 4)
+        if not message:
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+            os._exit(0)
+        request = json.loads(message)
+        if request["op"] == "spawn":
+            pid = ground.fork()
+            if pid == 0:
+                _run_child(control, ground, child_main, fds)
+            children.add(pid)
+            for fd in fds:
+                os.close(fd)
+            control.send(json.dumps({"pid": pid}).encode())
+        else:
+            pid = request["pid"]
+            children.remove(pid)
+            control.send(json.dumps(_end(pid)).encode())
+
+
+def _run_child(control: socket.socket, ground: Ground, child_main: ChildMain, fds: list[int]) -> None:
+    try:
+        control.close()
+        ground.enter()
+        child_main(ground, fds)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(70)
+
+
+def _end(pid: int) -> dict[str, int]:
+    """Kills the child's process group and the child, waits for them, and says how it had ended."""
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    if not ended:
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return {"signal": max(-code, 0), "code": max(code, 0)}
+
+
+def _preload(role: str, packages: str) -> ChildMain:
+    if role == "code":
+        from reward.sandbox import runner
+
+        runner.preload(packages)
+        return runner.main
+    from reward import worker
+
+    worker.preload()
+    return worker.main

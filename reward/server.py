@@ -1,0 +1,343 @@
+"""The HTTP front, one a node: FastAPI on uvicorn. It checks requests, queues them and answers; it never runs or
+parses what a model wrote beyond JSON.
+
+    POST /v1/score          one request -> one result (reward.protocol)
+    POST /v1/score_batch    {"items": [request, ...]} (up to 256) -> {"items": [result, ...]} in order
+    GET  /healthz           the process lives
+    GET  /readyz            every domain solved its canaries in the last 30 s; sandbox level; version
+    GET  /metrics           Prometheus
+
+A single request that is not graded answers 429 with Retry-After (overloaded), 400 (invalid) or 503 (infra_error); a
+batch answers 200 with a status in each item. With a token every path but /healthz wants `Authorization: Bearer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import ipaddress
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import uvicorn
+from fastapi import FastAPI, Request, Response
+
+from reward.protocol import DOMAINS, MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status
+from reward.readiness import Readiness
+from reward.service import Service
+
+_MAX_BODY_BYTES = 192 << 20
+_MAX_TASK_BYTES = 48 << 20
+_RETRY_AFTER_S = 1
+_HTTP_STATUS = {
+    Status.graded: 200,
+    Status.overloaded: 429,
+    Status.infra_error: 503,
+    Status.invalid_request: 400,
+}
+_REMEMBERED = 20_000
+
+
+class UserError(Exception):
+    """Something that the person who started the service can put right, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Where to serve, and who may ask. `token_file` is a must on any address but loopback."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    ready_file: Path | None = None
+    token_file: Path | None = None
+    exit_with_parent: bool = False
+
+
+class Invalid(ValueError):
+    """A request that is not of the protocol's form; says what is wrong with it."""
+
+    def __init__(self, sentence: str, request_id: str = "") -> None:
+        super().__init__(sentence)
+        self.request_id = request_id
+
+
+def request_of(body: Any) -> ScoreRequest:
+    """The request in a JSON body. Raises Invalid."""
+    if not isinstance(body, dict):
+        raise Invalid("a request must be a JSON object")
+    request_id = body.get("request_id")
+    if not isinstance(request_id, str) or not 0 < len(request_id) <= 500:
+        raise Invalid('"request_id" must be a text of 1 to 500 characters')
+    domain, response, task, deadline_ms = (
+        body.get(key) for key in ("domain", "response", "task", "deadline_ms")
+    )
+    if domain not in DOMAINS:
+        raise Invalid(f"unknown domain {str(domain)[:80]!r}; there are {', '.join(DOMAINS)}", request_id)
+    if not isinstance(response, str):
+        raise Invalid('"response" must be a text', request_id)
+    if len(response) > MAX_RESPONSE_BYTES or len(response.encode("utf-8", "replace")) > MAX_RESPONSE_BYTES:
+        raise Invalid(f'"response" is longer than {MAX_RESPONSE_BYTES} bytes', request_id)
+    if not isinstance(task, dict):
+        raise Invalid('"task" must be an object', request_id)
+    if deadline_ms is not None and (
+        not isinstance(deadline_ms, int) or isinstance(deadline_ms, bool) or deadline_ms < 0
+    ):
+        raise Invalid('"deadline_ms" must be a whole number of milliseconds', request_id)
+    return ScoreRequest(
+        request_id=request_id, domain=domain, response=response, task=task, deadline_ms=deadline_ms
+    )
+
+
+class Front:
+    """What stands between HTTP and the service: forms, tokens, and a memory of recent results by request id."""
+
+    def __init__(self, service: Service, readiness: Readiness, token: str | None) -> None:
+        self.service, self.readiness = service, readiness
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._recent: OrderedDict[tuple[str, int], ScoreResult] = OrderedDict()
+        self._running: dict[tuple[str, int], asyncio.Task[ScoreResult]] = {}
+
+    def admits(self, request: Request) -> bool:
+        if self._expected is None:
+            return True
+        return hmac.compare_digest(request.headers.get("authorization", "").encode(), self._expected)
+
+    async def score(self, body: Any) -> ScoreResult:
+        """The result for one JSON request. Idempotent: a repeated id with the same content is not graded again."""
+        try:
+            request = request_of(body)
+        except Invalid as error:
+            return ScoreResult(
+                request_id=error.request_id,
+                status=Status.invalid_request,
+                score=None,
+                verdict="invalid_request",
+                details={"reason": str(error)},
+                version=self.service.version,
+            )
+        key = (request.request_id, hash((request.domain, request.response, orjson.dumps(request.task))))
+        if key in self._recent:
+            return self._recent[key]
+        task = self._running.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self.service.score(request))
+            self._running[key] = task
+            task.add_done_callback(lambda done: self._finished(key, done))
+        return await asyncio.shield(task)  # a caller that hangs up takes nobody's result along
+
+    def _finished(self, key: tuple[str, int], task: asyncio.Task[ScoreResult]) -> None:
+        del self._running[key]
+        if not task.cancelled() and task.exception() is None and task.result().status is Status.graded:
+            self._recent[key] = task.result()
+            if len(self._recent) > _REMEMBERED:
+                self._recent.popitem(last=False)
+
+
+def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(body), status, dict(headers or {}), "application/json")
+
+
+def _one(result: ScoreResult) -> Response:
+    headers = {"Retry-After": str(_RETRY_AFTER_S)} if result.status is Status.overloaded else {}
+    return _json(result.to_json(), _HTTP_STATUS[result.status], headers)
+
+
+async def _body(request: Request) -> Any:
+    """The JSON body. Raises Invalid."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > _MAX_BODY_BYTES:
+            raise Invalid(f"the body is longer than {_MAX_BODY_BYTES} bytes")
+    try:
+        return orjson.loads(bytes(data))
+    except ValueError as error:
+        raise Invalid(f"the body is not JSON: {error}") from error
+
+
+def application(front: Front) -> FastAPI:
+    """The routes."""
+    app = FastAPI(title="reward", docs_url=None, redoc_url=None, openapi_url=None)
+    version = front.service.version
+
+    def refused(sentence: str, status: int) -> Response:
+        return _json({"status": Status.invalid_request.value, "score": None, "verdict": "invalid_request",
+                      "details": {"reason": sentence}, "request_id": "", "version": version}, status)  # fmt: skip
+
+    @app.post("/v1/score")
+    async def score(request: Request) -> Response:
+        if not front.admits(request):
+            return refused("the token is missing or wrong", 401)
+        try:
+            body = await _body(request)
+        except Invalid as error:
+            return refused(str(error), 400)
+        return _one(await front.score(body))
+
+    @app.post("/v1/score_batch")
+    async def score_batch(request: Request) -> Response:
+        if not front.admits(request):
+            return refused("the token is missing or wrong", 401)
+        try:
+            body = await _body(request)
+        except Invalid as error:
+            return refused(str(error), 400)
+        items = body.get("items") if isinstance(body, dict) else None
+        if not isinstance(items, list) or len(items) > MAX_BATCH_ITEMS:
+            return refused(f'"items" must be a list of up to {MAX_BATCH_ITEMS} requests', 400)
+        results = await asyncio.gather(*map(front.score, items))
+        return _json({"items": [result.to_json() for result in results]})
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return _json({"status": "alive"})
+
+    @app.get("/readyz")
+    async def readyz(request: Request) -> Response:
+        if not front.admits(request):
+            return refused("the token is missing or wrong", 401)
+        report = front.readiness.report()
+        return _json(report, 200 if report["ready"] else 503)
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        if not front.admits(request):
+            return refused("the token is missing or wrong", 401)
+        pools = front.service.pools
+        gauges = {
+            "reward_queue_depth": {name: float(pool.depth) for name, pool in pools.items()},
+            "reward_workers": {name: float(len(pool.pids)) for name, pool in pools.items()},
+        }
+        return Response(front.service.metrics.render(gauges), media_type="text/plain; version=0.0.4")
+
+    return app
+
+
+# ------------------------------------------------------------------------------------- the process
+def read_token(path: Path | None, host: str) -> str | None:
+    """The token, or None on a loopback address without one. Raises UserError."""
+    if path is None:
+        if is_loopback(host):
+            return None
+        raise UserError(
+            f"serving on {host} needs --token-file: anybody on the network could have responses graded"
+        )
+    try:
+        mode = path.stat().st_mode
+        token = path.read_text().strip()
+    except OSError as error:
+        raise UserError(f"the token file {path} cannot be read: {error.strerror}") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise UserError(
+            f"the token file {path} can be read by others (mode {stat.S_IMODE(mode):o}); chmod 600 it"
+        )
+    if len(token) < 16 or not token.isascii() or not token.isprintable():
+        raise UserError(f"the token in {path} must have 16 printable ASCII characters or more")
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """A reader sees the old file or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(fd, "w") as stream:
+        stream.write(text)
+    os.replace(temporary, path)
+
+
+async def serve(service: Service, options: ServeOptions) -> None:
+    """Serves until SIGTERM or SIGINT, then leaves nothing behind. Raises UserError."""
+    token = read_token(options.token_file, options.host)
+    listener = _listen(options.host, options.port)
+    parent = os.getppid()
+    readiness = Readiness(service)
+    await service.open()
+    try:
+        await readiness.first_round()
+        config = uvicorn.Config(
+            application(Front(service, readiness, token)),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            backlog=4096,
+            timeout_graceful_shutdown=5,
+        )
+        server = _Server(config)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        async with asyncio.TaskGroup() as tasks:
+            background = [tasks.create_task(readiness.keep())]
+            if options.exit_with_parent:
+                background.append(tasks.create_task(_stop_without(parent, server)))
+            background.append(tasks.create_task(_announce(server, service, listener, options)))
+            await server.serve(sockets=[listener])
+            for task in background:
+                task.cancel()
+    finally:
+        await service.close()
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn that leaves signals to us: its own handling raises them again, before we have cleaned up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+
+async def _announce(
+    server: uvicorn.Server, service: Service, listener: socket.socket, options: ServeOptions
+) -> None:
+    while not server.started:
+        await asyncio.sleep(0.01)
+    host, port = listener.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    sandbox = "none" if service.level is None else service.level.value
+    line = json.dumps({"url": f"http://{name}:{port}", "sandbox": sandbox, "version": service.version})
+    if options.ready_file is not None:
+        write_atomically(options.ready_file, line + "\n")
+    print(line, flush=True)
+
+
+async def _stop_without(parent: int, server: _Server) -> None:
+    """Ends the server when the process that started it is gone."""
+    while os.getppid() == parent:
+        await asyncio.sleep(0.5)
+    print("reward: the parent is gone, stopping", file=sys.stderr)
+    server.stop()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise UserError(f"cannot serve on {host} port {port}: {error.strerror}") from error
+    listener.set_inheritable(False)
+    return listener

@@ -1,0 +1,163 @@
+"""Pools of workers behind one bounded queue each, and the one function that grades. Trusted: it moves text and never
+looks into it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from reward.canaries import DOUBLE, HANGING_PROGRAM
+from reward.metrics import Metrics
+from reward.pool import ForkedWorker, Pool, PoolOptions, Worker
+from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.sandbox.cell import Level
+from reward.sandbox.judge import WALL_S
+from reward.sandbox.launch import Judge, Zygote, ZygoteError
+
+
+class SharedZygote:
+    """A zygote that is started when needed and again when it died."""
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+        self._zygote: Zygote | None = None
+
+    def worker(self) -> ForkedWorker:
+        """Raises ZygoteError or OSError. Called from one thread at a time, see Service._start_grader."""
+        if self._zygote is not None:
+            try:
+                return ForkedWorker(self._zygote)
+            except ZygoteError:
+                self.close()
+        self._zygote = Zygote("graders", self._level)
+        return ForkedWorker(self._zygote)
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._zygote is None else self._zygote.pid
+
+    def close(self) -> None:
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+
+
+class Service:
+    """All pools, and the one function that grades. Used by the HTTP front and by the offline commands."""
+
+    def __init__(self, level: Level | None, num_workers: int, version: str, queue: int = 4096) -> None:
+        """`level` None: no sandbox could be had, so code is refused and the rest runs with resource limits only."""
+        self.level, self.version, self.num_workers, self.metrics = level, version, num_workers, Metrics()
+        self._zygote = SharedZygote(level or Level.none)
+        self._zygote_lock = threading.Lock()
+        size, small = num_workers, max(1, num_workers // 2)
+        self.pools = {
+            "math": Pool(
+                "math",
+                PoolOptions(workers=size, cpu_s=5.0, wall_s=10.0, queue=queue),
+                self._start_grader,
+                self.metrics,
+            ),
+            "rules": Pool(
+                "rules",
+                PoolOptions(workers=small, cpu_s=5.0, wall_s=10.0, queue=queue),
+                self._start_grader,
+                self.metrics,
+            ),
+        }
+        if level is not None:
+            options = PoolOptions(workers=size, cpu_s=None, wall_s=WALL_S + 30.0, queue=queue)
+            self.pools["code"] = Pool("code", options, lambda: Judge(level), self.metrics)
+        self._pool_of = {
+            "math": "math",
+            "stem": "math",
+            "logic": "rules",
+            "instruction": "rules",
+            "code": "code",
+        }
+
+    def _start_grader(self) -> Worker:
+        with self._zygote_lock:
+            return self._zygote.worker()
+
+    async def open(self) -> None:
+        await asyncio.gather(*(pool.open() for pool in self.pools.values()))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(pool.close() for pool in self.pools.values()))
+        await asyncio.to_thread(self._zygote.close)
+
+    def pool(self, domain: str) -> Pool | None:
+        return self.pools.get(self._pool_of[domain])
+
+    async def score(self, request: ScoreRequest, urgent: bool = False) -> ScoreResult:
+        """Never raises for anything in the request: the result's status says what happened."""
+        started = time.monotonic()
+        result = await self._score(request, started, urgent)
+        self.metrics.seconds.observe(request.domain, time.monotonic() - started)
+        self.metrics.verdicts.add(request.domain, result.status, result.verdict)
+        return result
+
+    async def _score(self, request: ScoreRequest, started: float, urgent: bool) -> ScoreResult:
+        pool = self.pool(request.domain)
+        if pool is None:
+            reason = "code is not graded here: this machine has no sandbox, see the server's log"
+            return self.result(request, Status.infra_error, None, "no_sandbox", {"reason": reason})
+        if pool.is_full and not urgent:
+            return self.result(
+                request, Status.overloaded, None, "queue_full", {"reason": f"{pool.name} queue is full"}
+            )
+        deadline = None if request.deadline_ms is None else started + request.deadline_ms / 1000
+        message = {"domain": request.domain, "response": request.response, "task": dict(request.task)}
+        answer = await pool.run(message, deadline, urgent=urgent)
+        if "grade" in answer:
+            grade = answer["grade"]
+            return self.result(request, Status.graded, grade["score"], grade["verdict"], grade["details"])
+        if "invalid" in answer:
+            return self.result(
+                request, Status.invalid_request, None, "invalid_task", {"reason": answer["invalid"]}
+            )
+        if "timeout" in answer:
+            return self.result(request, Status.graded, 0.0, "timeout", {"limit_s": pool.options.cpu_s})
+        if "crashed" in answer:
+            return self.result(request, Status.graded, 0.0, "crashed", {"signal": answer["crashed"]})
+        if "late" in answer:
+            reason = "the deadline passed before a worker was free"
+            return self.result(request, Status.overloaded, None, "deadline_passed", {"reason": reason})
+        return self.result(request, Status.infra_error, None, "worker_failed", {"reason": answer["failed"]})
+
+    async def ends_a_hang(self, domain: str) -> bool:
+        """Gives a worker of the domain something that never ends; whether the service ends it in time."""
+        pool = self.pool(domain)
+        assert pool is not None
+        if domain == "code":
+            message = {"response": HANGING_PROGRAM, "task": DOUBLE, "cpu_s": 0.2}
+            answer = await pool.run(message, urgent=True)
+            return answer.get("grade", {}).get("verdict") == "timeout"
+        return "timeout" in await pool.run({"spin": True}, cpu_s=0.1, urgent=True)
+
+    def result(
+        self,
+        request: ScoreRequest,
+        status: Status,
+        score: float | None,
+        verdict: str,
+        details: Mapping[str, Any],
+    ) -> ScoreResult:
+        return ScoreResult(
+            request_id=request.request_id,
+            status=status,
+            score=score,
+            verdict=verdict,
+            details=details,
+            version=self.version,
+        )
+
+
+def default_workers() -> int:
+    """One a core that this process may use."""
+    return max(1, len(os.sched_getaffinity(0)))

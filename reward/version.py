@@ -1,0 +1,32 @@
+"""The version that decides verdicts: equal versions give equal scores."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import metadata
+from pathlib import Path
+
+RELEASE = "0.1.0"
+_VERDICT_PACKAGES = (
+    "math-verify",
+    "latex2sympy2_extended",
+    "antlr4-python3-runtime",
+    "sympy",
+    "pylatexenc",
+    "reasoning-gym",
+    "langdetect",
+)
+
+
+def version() -> str:
+    """`release+hash` over this package's sources and the versions of the libraries that decide verdicts."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")) + sorted(root.rglob("data/*")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for name in _VERDICT_PACKAGES:
+        try:
+            digest.update(f"{name}=={metadata.version(name)}\0".encode())
+        except metadata.PackageNotFoundError:
+            digest.update(f"{name} is missing\0".encode())
+    return f"{RELEASE}+{digest.hexdigest()[:12]}"

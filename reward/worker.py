@@ -1,0 +1,68 @@
+"""A grading process: confined, single-threaded, one response at a time, killed from outside when it takes too long.
+
+It is forked by a zygote that has imported every grading library (`preload`), and answers messages on a socket:
+
+    {"domain", "response", "task"} -> {"grade": {"score", "verdict", "details"}, "retire": bool}
+                                    | {"invalid": sentence, "retire": bool}
+
+`retire` asks to be replaced: it has grown, or has served long enough.
+"""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import asdict
+from typing import Any
+
+from reward import frames, graders
+from reward.graders.grade import Grade, InvalidTask
+from reward.sandbox.cell import Ground, Limits
+
+_LIMITS = Limits(memory=3 << 30, file_size=0, stack=64 << 20)
+_MAX_REQUESTS = 5_000
+_MAX_GROWTH_KIB = 200 << 10
+
+
+def preload() -> None:
+    """Imports the graders and grades once with each, so that forked workers find everything in memory."""
+    from reward.canaries import CANARIES
+
+    for domain in graders.GRADERS:
+        module = graders.grader(domain)
+        if hasattr(module, "warm_up"):
+            module.warm_up()
+        for canary in CANARIES[domain]:
+            graders.grade(domain, canary.response, canary.task)
+
+
+def main(ground: Ground, fds: list[int]) -> None:
+    """Serves one socket until it closes."""
+    (fd,) = fds
+    _LIMITS.apply()
+    ground.confine()
+    base_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    served = 0
+    while (request := frames.read(fd)) is not None:
+        served += 1
+        while request.get("spin"):  # the hanging canary: to be killed from outside
+            pass
+        answer = _answer(request)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base_kib > _MAX_GROWTH_KIB
+        frames.write(fd, {**answer, "retire": grown or served >= _MAX_REQUESTS})
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"grade": asdict(graders.grade(request["domain"], request["response"], request["task"]))}
+    except InvalidTask as error:
+        return {"invalid": str(error)}
+    except (MemoryError, RecursionError) as error:  # the response was too much for a parser: its fault
+        return {
+            "grade": asdict(Grade(score=0.0, verdict="too_complex", details={"error": type(error).__name__}))
+        }
+    except Exception as error:
+        # A grader that fails on a response of a valid task: parsers of free text have no end of odd corners. The
+        # answer could not be verified, so it is not right; the verdict is counted apart from `wrong`.
+        return {
+            "grade": asdict(Grade(score=0.0, verdict="grader_error", details={"error": repr(error)[:300]}))
+        }

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Makes .venv (trainer) and .venv-reward (reward service) from the locks in requirements/. Two environments, because
+# the graders and Hydra need different versions of the same parser. Does nothing when both are up to date.
+#   PYTHON             the interpreter to use; otherwise python3.11, then python3.12
+#   PYTORCH_CPU_INDEX  where torch's build without CUDA comes from when pip's own sources have none
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PYTORCH_CPU_INDEX=${PYTORCH_CPU_INDEX:-https://download.pytorch.org/whl/cpu}
+
+fail() {
+    echo "error: $*" >&2
+    exit 1
+}
+
+find_python() {
+    local candidates=("python3.11" "python3.12") candidate
+    [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
+    for candidate in "${candidates[@]}"; do
+        # Run it: a shim of a version manager may stand for a version that is not there.
+        if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' \
+            >/dev/null 2>&1; then
+            echo "$candidate"
+            return
+        fi
+    done
+    fail "no Python 3.11 or 3.12 with the venv module was found (tried: ${candidates[*]}): install one, on Debian" \
+        "with 'apt-get install python3.11-venv', or name it with PYTHON=/path/to/python3.11."
+}
+
+fingerprint() { # of files: what a stamp holds
+    cat "$@" | { sha256sum 2>/dev/null || shasum -a 256; } | cut -d ' ' -f 1
+}
+
+install() { # ENVIRONMENT ARGUMENTS...
+    local environment=$1
+    shift
+    "$environment/bin/python" -m pip install -qq --disable-pip-version-check --no-input --no-deps "$@"
+}
+
+install_torch() { # ENVIRONMENT: the build without CUDA, which PyPI has for macOS only
+    local version
+    version=$(sed -n 's/^torch==//p' requirements/train.txt)
+    [ "$(uname)" = Darwin ] || version+="+cpu"
+    install "$1" "torch==$version" 2>/dev/null ||
+        install "$1" --index-url "$PYTORCH_CPU_INDEX" "torch==$version" ||
+        fail "torch $version was found neither in pip's sources nor at $PYTORCH_CPU_INDEX: set PYTORCH_CPU_INDEX or" \
+            "PIP_EXTRA_INDEX_URL to an index that has it."
+}
+
+check_torch() { # ENVIRONMENT
+    "$1/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is not None)' ||
+        fail "torch in $1 does not import, or was built for CUDA: remove $1 and run 'make setup' again."
+}
+
+environment() { # FOLDER LOCKS...
+    local folder=$1 key lock
+    shift
+    for lock in "$@"; do
+        [ -f "$lock" ] || fail "$lock is missing: this is not a complete checkout."
+    done
+    key=$(fingerprint "$@" scripts/setup.sh)
+    if [ "$(cat "$folder/setup-stamp" 2>/dev/null)" = "$key" ] && "$folder/bin/python" -c '' 2>/dev/null; then
+        return
+    fi
+    echo "Setting up $folder: $(cat "$@" | grep -c '==') packages, a few minutes the first time..."
+    rm -f "$folder/setup-stamp"
+    if ! "$folder/bin/python" -c 'import pip' 2>/dev/null; then
+        local python
+        python=$(find_python) || exit 1
+        "$python" -m venv --clear "$folder"
+    fi
+    local requirements=()
+    for lock in "$@"; do requirements+=(-r "$lock"); done
+    [ "$folder" != .venv ] || install_torch "$folder"
+    install "$folder" "${requirements[@]}" || fail "pip could not install $*; its message stands above."
+    [ "$folder" != .venv ] || check_torch "$folder"
+    # The checkout itself is on the path: `python -m nemo_prorl` works from any folder, and an edit needs no build.
+    pwd >"$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nemo_prorl.pth"
+    echo "$key" >"$folder/setup-stamp"
+}
+
+environment .venv requirements/train.txt requirements/dev.txt
+environment .venv-reward requirements/reward.txt requirements/reward-dev.txt

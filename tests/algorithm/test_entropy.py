@@ -1,0 +1,56 @@
+"""The adaptive entropy bonus, step by step."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nemo_prorl.algorithm.entropy import active_entropy_coefficient, next_entropy_coefficient
+from nemo_prorl.config import AlgorithmConfig, EntropyBonus
+
+ADAPTIVE = AlgorithmConfig(
+    entropy_bonus=EntropyBonus.adaptive, entropy_target=0.2, entropy_step=0.005, entropy_coefficient_max=0.02
+)
+"""Target and step of arXiv 2505.22312; the bound is low to be reached here."""
+
+
+def test_a_run_by_hand():
+    """Entropy falls below the target, stays there until the bound is met, and comes back."""
+    entropies = [0.5, 0.3, 0.19, 0.1, 0.05, 0.05, 0.05, 0.15, 0.2, 0.4, 0.4, 0.4, 0.4, 0.1]
+    coefficient, coefficients, active = 0.0, [], []
+    for entropy in entropies:
+        active.append(active_entropy_coefficient(coefficient, entropy, ADAPTIVE))
+        coefficient = next_entropy_coefficient(coefficient, entropy, ADAPTIVE)
+        coefficients.append(coefficient)
+    thousandths = [round(1000 * value) for value in coefficients]
+    assert thousandths == [0, 0, 5, 10, 15, 20, 20, 20, 15, 10, 5, 0, 0, 5]
+    # In the loss of a step: c before the change, and only at or below the target.
+    assert [round(1000 * value) for value in active] == [0, 0, 0, 5, 10, 15, 20, 20, 20, 0, 0, 0, 0, 0]
+
+
+@given(coefficient=st.floats(0, 0.02), entropy=st.floats(0, 3))
+@settings(deadline=None)
+def test_moves_by_one_step_towards_the_target_and_stays_in_bounds(coefficient, entropy):
+    moved = next_entropy_coefficient(coefficient, entropy, ADAPTIVE)
+    assert 0.0 <= moved <= 0.02
+    assert abs(moved - coefficient) <= 0.005 + 1e-15
+    assert moved >= coefficient if entropy < 0.2 else moved <= coefficient
+
+
+@given(state=st.floats(0, 1), entropy=st.floats(0, 3))
+@settings(deadline=None)
+def test_a_fixed_bonus_is_what_the_configuration_says(state, entropy):
+    """Whatever the state: a stage may follow one with an adaptive bonus, or another weight."""
+    config = AlgorithmConfig(entropy_coefficient=0.003)
+    assert active_entropy_coefficient(state, entropy, config) == 0.003
+    assert next_entropy_coefficient(state, entropy, config) == 0.003
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("rule", [active_entropy_coefficient, next_entropy_coefficient])
+def test_an_entropy_that_is_no_number_is_refused(rule, bad):
+    with pytest.raises(ValueError, match="entropy"):
+        rule(0.01, bad, ADAPTIVE)

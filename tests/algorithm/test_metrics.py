@@ -1,0 +1,265 @@
+"""Statistics of an update against loops over Python floats, merged from any parts."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nemo_prorl.algorithm.metrics import (
+    MAX_QUANTILE_SAMPLE,
+    UpdateStatistics,
+    merge_statistics,
+    sampler_agreement,
+    update_statistics,
+)
+from nemo_prorl.config import AlgorithmConfig, ImportanceCorrection, KlEstimator
+from nemo_prorl.types import TrainBatch, UpdateReport
+
+CONFIG = AlgorithmConfig(
+    dual_clip=1.5,
+    importance_correction=ImportanceCorrection.token,
+    importance_cap=1.1,
+    kl_estimator=KlEstimator.k2,
+)
+
+
+def report_on(batch: TrainBatch, seed: int, outside: float = 0.0) -> UpdateReport:
+    random = np.random.default_rng(seed)
+    mask = batch.tokens.response_mask_BT
+    current = np.full(mask.shape, outside, dtype=np.float32)
+    entropy = np.full(mask.shape, outside, dtype=np.float32)
+    current[mask] = batch.old_logprobs_BT[mask] + random.normal(0, 0.5, mask.sum())
+    entropy[mask] = random.uniform(0, 2, mask.sum())
+    return UpdateReport(
+        loss=0.0, grad_norm=0.0, learning_rate=0.0, current_logprobs_BT=current, entropy_BT=entropy
+    )
+
+
+def rows_of(report: UpdateReport, rows: list[int], width: int) -> UpdateReport:
+    return UpdateReport(
+        loss=report.loss,
+        grad_norm=report.grad_norm,
+        learning_rate=report.learning_rate,
+        current_logprobs_BT=report.current_logprobs_BT[rows, :width],
+        entropy_BT=report.entropy_BT[rows, :width],
+    )
+
+
+def empirical_quantile(values: list[float], share: float) -> float:
+    """The smallest value with at least this share of all values at or below it."""
+    ordered = sorted(values)
+    return next(v for i, v in enumerate(ordered, 1) if i >= share * len(ordered) - 1e-9)
+
+
+def oracle(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> dict[str, float]:
+    rows = []
+    for b in range(len(batch)):
+        for t, is_response in enumerate(batch.tokens.response_mask_BT[b]):
+            if is_response:
+                names = ("old_logprobs_BT", "sampler_logprobs_BT", "reference_logprobs_BT")
+                old, sampler, reference = (float(getattr(batch, name)[b, t]) for name in names)
+                current = float(report.current_logprobs_BT[b, t])
+                rows.append(
+                    (
+                        current,
+                        old,
+                        sampler,
+                        reference,
+                        float(report.entropy_BT[b, t]),
+                        float(batch.advantages_B[b]),
+                    )
+                )
+    ratios = [math.exp(current - old) for current, old, *_ in rows]
+    advantages = [a for *_, a in rows]
+    weights = [math.exp(old - sampler) for _, old, sampler, *_ in rows]
+    kl = [(current - reference) ** 2 / 2 for current, _, _, reference, *_ in rows]
+    pairs = list(zip(ratios, advantages, strict=True))
+    per_rollout = [float(a) for a in batch.advantages_B]
+    return {
+        "objective/kl_to_reference": statistics.mean(kl),
+        "objective/kl_to_reference_max": max(kl),
+        "objective/entropy": statistics.mean(entropy for *_, entropy, _ in rows),
+        "objective/ratio_mean": statistics.mean(ratios),
+        "objective/ratio_min": min(ratios),
+        "objective/ratio_max": max(ratios),
+        "objective/ratio_p01": empirical_quantile(ratios, 0.01),
+        "objective/ratio_p99": empirical_quantile(ratios, 0.99),
+        "objective/clip_low_fraction": statistics.mean(a < 0 and r < 1 - config.clip_low for r, a in pairs),
+        "objective/clip_high_fraction": statistics.mean(a > 0 and r > 1 + config.clip_high for r, a in pairs),
+        "objective/dual_clip_fraction": statistics.mean(a < 0 and r > config.dual_clip for r, a in pairs),
+        "objective/approx_kl_to_old": statistics.mean(r - 1 - math.log(r) for r in ratios),
+        "objective/importance_weight_mean": statistics.mean(min(w, config.importance_cap) for w in weights),
+        "objective/importance_capped_fraction": statistics.mean(w > config.importance_cap for w in weights),
+        "objective/advantage_std": statistics.pstdev(per_rollout),
+        "objective/advantage_min": min(per_rollout),
+        "objective/advantage_max": max(per_rollout),
+    }
+
+
+@given(seed=st.integers(0, 500), lengths=st.lists(st.integers(1, 40), min_size=1, max_size=8), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_equal_the_loop_however_the_rows_are_split(seed, lengths, data, random_batch):
+    """Uneven replicas, some without rows, in any order; quantiles are exact because no part is large."""
+    batch = random_batch(seed, lengths)
+    report = report_on(batch, seed)
+    replica_of = data.draw(st.lists(st.integers(0, 3), min_size=len(lengths), max_size=len(lengths)))
+    parts = []
+    for replica in range(4):
+        rows = [row for row, owner in enumerate(replica_of) if owner == replica]
+        part = batch.select(rows)
+        parts.append(
+            update_statistics(rows_of(report, rows, part.tokens.token_ids_BT.shape[1]), part, CONFIG)
+        )
+    merged = merge_statistics(parts)
+    expected = oracle(report, batch, CONFIG)
+    assert merged.keys() == expected.keys()
+    for name, value in expected.items():
+        assert merged[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
+
+
+def test_sequence_importance_counts_each_token_of_a_capped_rollout(make_batch):
+    """Rollout 1: exp(3 * 0.1) = 1.35 is cut to 1.2, though no token of it is; rollout 2: exp(-0.4) is not."""
+    batch = make_batch(
+        advantages=[1.0, -1.0], old=[[-1.0, -1.0, -1.0], [-2.0]], sampler=[[-1.1, -1.1, -1.1], [-1.6]]
+    )
+    config = AlgorithmConfig(importance_correction=ImportanceCorrection.sequence, importance_cap=1.2)
+    merged = merge_statistics([update_statistics(report_on(batch, 0), batch, config)])
+    assert merged["objective/importance_capped_fraction"] == 0.75
+    assert merged["objective/importance_weight_mean"] == pytest.approx(
+        (3 * 1.2 + math.exp(-0.4)) / 4, rel=1e-6
+    )
+
+
+def test_correction_off_reports_weights_of_one(random_batch):
+    batch = random_batch(1, [3, 2])
+    merged = merge_statistics(
+        [update_statistics(report_on(batch, 0), batch, AlgorithmConfig(importance_cap=1.01))]
+    )
+    assert merged["objective/importance_weight_mean"] == 1.0
+    assert merged["objective/importance_capped_fraction"] == 0.0
+    assert merged["objective/dual_clip_fraction"] == 0.0
+
+
+@pytest.mark.parametrize("junk", [math.nan, math.inf, -50.0])
+@pytest.mark.parametrize("correction", ImportanceCorrection)
+def test_nothing_outside_the_response_counts(junk, correction, random_batch):
+    """SkyRL tests/train/algorithms/test_losses.py, ..._ratio_min_max_ignore_masked_tokens: a minimum of 0 from
+    padding. Here also the product over the response of the sequence weight."""
+    config = AlgorithmConfig(importance_correction=correction)
+    clean, dirty = random_batch(3, [4, 1]), random_batch(3, [4, 1], padding=3, outside=junk)
+    dirty.sampler_logprobs_BT[~dirty.tokens.response_mask_BT] = 1.0
+    expected = merge_statistics([update_statistics(report_on(clean, 3), clean, config)])
+    merged = merge_statistics([update_statistics(report_on(dirty, 3, junk), dirty, config)])
+    assert merged == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_row_without_response_is_no_rollout(make_batch):
+    rows = {"advantages": [0.5, -1.5], "old": [[-1.0], [-2.0]]}
+    padded = make_batch(advantages=[*rows["advantages"], 99.0], old=[*rows["old"], []])
+    merged = merge_statistics([update_statistics(report_on(padded, 0), padded, CONFIG)])
+    assert merged["objective/advantage_max"] == 0.5
+    assert merged["objective/advantage_std"] == 1.0
+
+
+def test_the_first_update_of_a_step_has_moved_nothing(random_batch):
+    batch = random_batch(5, [4, 3])
+    report = report_on(batch, 0)
+    report.current_logprobs_BT[:] = batch.old_logprobs_BT
+    merged = merge_statistics([update_statistics(report, batch, CONFIG)])
+    for name in ("mean", "min", "max", "p01", "p99"):
+        assert merged[f"objective/ratio_{name}"] == 1.0
+    for name in ("clip_low_fraction", "clip_high_fraction", "approx_kl_to_old"):
+        assert merged[f"objective/{name}"] == 0.0
+
+
+def test_a_nan_is_shown_not_hidden(random_batch):
+    """Wherever the token stands, and in whichever replica."""
+    for position in range(3):
+        batches = [random_batch(i, [3]) for i in range(2)]
+        reports = [report_on(batch, 0) for batch in batches]
+        reports[1].current_logprobs_BT[0, 2 + position] = math.nan
+        parts = [update_statistics(*pair, CONFIG) for pair in zip(reports, batches, strict=True)]
+        for order in (parts, parts[::-1]):
+            merged = merge_statistics(order)
+            for name in ("kl_to_reference", "ratio_mean", "ratio_min", "ratio_max", "ratio_p99"):
+                assert math.isnan(merged[f"objective/{name}"]), name
+            assert not math.isnan(merged["objective/entropy"])
+
+
+def test_parts_without_tokens_say_nothing(make_batch, random_batch):
+    empty = make_batch(advantages=[], old=[])
+    nothing = update_statistics(report_on(empty, 0), empty, CONFIG)
+    assert nothing == UpdateStatistics() == sampler_agreement([], [])
+    assert merge_statistics([nothing, nothing]) == {}
+    batch = random_batch(1, [2])
+    something = update_statistics(report_on(batch, 0), batch, CONFIG)
+    assert merge_statistics([nothing, something]) == merge_statistics([something])
+
+
+def test_a_report_on_other_rows_is_refused(random_batch):
+    batch = random_batch(1, [2, 3])
+    with pytest.raises(ValueError, match="report"):
+        update_statistics(report_on(random_batch(1, [2, 4]), 0), batch, CONFIG)
+
+
+def test_large_parts_stay_small_and_their_quantiles_close(random_batch):
+    """Three replicas of 20,000 tokens and one of 100: at most 1 in 4096 of the ranks off."""
+    batches = [
+        random_batch(i, lengths) for i, lengths in enumerate(([20_000], [19_000, 1_000], [20_000], [100]))
+    ]
+    reports = [report_on(batch, i) for i, batch in enumerate(batches)]
+    parts = [update_statistics(*pair, CONFIG) for pair in zip(reports, batches, strict=True)]
+    assert len(pickle.dumps(parts[0])) < 20_000
+    assert pickle.loads(pickle.dumps(parts[3])).means == parts[3].means
+    assert len(parts[0].samples["objective/ratio"].values) <= MAX_QUANTILE_SAMPLE
+    merged = merge_statistics(parts)
+    ratios = np.concatenate(
+        [
+            np.exp(r.current_logprobs_BT.astype(float) - b.old_logprobs_BT)[b.tokens.response_mask_BT]
+            for r, b in zip(reports, batches, strict=True)
+        ]
+    )
+    for share in (0.01, 0.99):
+        rank = (ratios <= merged[f"objective/ratio_p{round(100 * share):02d}"]).mean()
+        assert abs(rank - share) <= 1 / 4096 + 1 / 2048 * 0.01 + 1e-9
+    assert merged["objective/ratio_max"] == pytest.approx(ratios.max(), rel=1e-12)
+
+
+def test_advantage_spread_far_from_zero_does_not_cancel(make_batch):
+    """E[x^2] - E[x]^2 keeps only one or two digits of this in float64."""
+    values = [1e6, 1e6 + 0.0625]
+    parts = []
+    for value in values:
+        batch = make_batch(advantages=[value], old=[[-1.0]])
+        parts.append(update_statistics(report_on(batch, 0), batch, CONFIG))
+    assert merge_statistics(parts)["objective/advantage_std"] == pytest.approx(0.03125, rel=1e-6)
+
+
+def test_sampler_agreement_over_replicas():
+    random = np.random.default_rng(0)
+    sampler = [random.uniform(-3, 0, n).astype(np.float32) for n in (5, 1, 9, 30)]
+    old = [row + random.normal(0, 1e-2, len(row)).astype(np.float32) for row in sampler]
+    differences = [
+        abs(float(a) - float(b)) for s, o in zip(sampler, old, strict=True) for a, b in zip(s, o, strict=True)
+    ]
+    merged = merge_statistics(
+        [sampler_agreement(sampler[:3], old[:3]), sampler_agreement(sampler[3], old[3])]
+    )
+    assert merged == pytest.approx(
+        {
+            "sampler/logprob_abs_diff_mean": statistics.mean(differences),
+            "sampler/logprob_abs_diff_max": max(differences),
+            "sampler/logprob_abs_diff_p99": empirical_quantile(differences, 0.99),
+        }
+    )
+
+
+def test_sampler_agreement_of_other_tokens_is_refused():
+    with pytest.raises(ValueError, match="3 log-probabilities of the sampler, 2 of the trainer"):
+        sampler_agreement([np.zeros(3, dtype=np.float32)], [np.zeros(2, dtype=np.float32)])

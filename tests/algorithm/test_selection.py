@@ -1,0 +1,116 @@
+"""Which groups teach something, and that neither rounding nor speed decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first
+from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout
+from reward.protocol import ScoreResult, Status
+
+PROMPT = Prompt(uid="p#0", domain="math", source="s", text="?", token_ids=(1,), task={})
+
+
+def group(
+    scores: Sequence[float], rewards: Sequence[float] | None = None, num_failed: int = 0
+) -> RolloutGroup:
+    members = tuple(
+        ScoredRollout(
+            rollout=Rollout(
+                prompt=PROMPT,
+                sibling=i,
+                token_ids=np.array([2]),
+                sampler_logprobs=np.array([-0.1], dtype=np.float32),
+                text="",
+                finish=Finish.stop,
+                policy_version=0,
+            ),
+            verdict=ScoreResult(request_id=str(i), status=Status.graded, score=score, verdict="graded"),
+            reward=reward,
+        )
+        for i, (score, reward) in enumerate(zip(scores, scores if rewards is None else rewards, strict=True))
+    )
+    return RolloutGroup(prompt=PROMPT, members=members, num_failed=num_failed)
+
+
+@pytest.mark.parametrize(
+    ("scores", "rewards", "kind"),
+    [
+        ([1.0, 0.0], None, "informative"),
+        ([1.0, 1.0, 1.0], None, "all_right"),
+        ([0.0, 0.0], None, "all_wrong"),
+        ([0.5, 0.5], None, "all_equal"),
+        ([1 / 3, 1 / 3, 2 / 3], None, "informative"),
+        # Shaping decides what is compared: one of two right answers was overlong.
+        ([1.0, 1.0], [1.0, 0.4], "informative"),
+        # Two right answers, both punished alike: nothing to compare, and still all right.
+        ([1.0, 1.0], [0.5, 0.5], "all_right"),
+        # A right answer without end of sequence at termination_factor 0 is worth what a wrong one is.
+        ([1.0, 0.0], [0.0, 0.0], "all_equal"),
+        # Scores that differ by one unit in the last place differ.
+        ([0.3, 0.1 + 0.2], None, "informative"),
+        ([1.0], None, "service_failure"),
+        ([], None, "service_failure"),
+    ],
+)
+def test_kinds(scores, rewards, kind):
+    assert classify(group(scores, rewards)) is Informativeness(kind)
+
+
+def test_failures_of_the_service_do_not_make_a_group_wrong():
+    assert classify(group([0.0], num_failed=15)) is Informativeness.service_failure
+    assert classify(group([0.0, 1.0], num_failed=14)) is Informativeness.informative
+    assert classify(group([0.0, 0.0], num_failed=14)) is Informativeness.all_wrong
+
+
+@pytest.mark.parametrize("n", [2, 8, 16, 32])
+def test_no_constant_group_of_fractions_passes(n):
+    """Peers that test a floating std keep 12 to 35 of the 101 groups of k/100 (n = 16)."""
+    fractions = {k / m for m in (*range(1, 21), 100) for k in range(m + 1)}
+    kinds = {reward: classify(group([reward] * n)) for reward in fractions}
+    assert kinds.pop(0.0) is Informativeness.all_wrong
+    assert kinds.pop(1.0) is Informativeness.all_right
+    assert set(kinds.values()) == {Informativeness.all_equal}
+
+
+def test_vectors_of_skyrl_filter_sampling():
+    """NovaSky-AI/SkyRL tests/train/test_trainer_utils.py, test_handle_filter_sampling_*: rewards per prompt, and which
+    prompts it calls good. Its rewards are not scores, so the scores here are constant."""
+    rewards = {"uid1": [1.0, 2.0], "uid2": [1.0, 1.0], "uid3": [3.0, 4.0]}
+    kinds = [classify(group([0.5, 0.5], pair)) for pair in rewards.values()]
+    assert keep_first(kinds, 1) == ((0,), 1)
+    assert keep_first(kinds, 2) == ((0, 2), 0)
+
+
+KINDS = st.lists(st.sampled_from(Informativeness), max_size=30)
+
+
+@given(kinds=KINDS, needed=st.integers(0, 12))
+@settings(deadline=None)
+def test_keeps_the_first_informative_in_prompt_order(kinds, needed):
+    kept, surplus = [], 0
+    for index, kind in enumerate(kinds):
+        if kind == "informative":
+            if len(kept) < needed:
+                kept.append(index)
+            else:
+                surplus += 1
+    assert keep_first(kinds, needed) == (tuple(kept), surplus)
+
+
+@given(kinds=KINDS, later=KINDS, needed=st.integers(0, 12))
+@settings(deadline=None)
+def test_later_rounds_displace_nothing(kinds, later, needed):
+    """A prompt once kept stays kept, so a further round of sampling cannot change what came before it."""
+    before, after = keep_first(kinds, needed).indices, keep_first(kinds + later, needed).indices
+    assert after[: len(before)] == before
+
+
+def test_a_negative_need_is_refused():
+    with pytest.raises(ValueError, match="negative"):
+        keep_first([Informativeness.informative], -1)

@@ -1,0 +1,62 @@
+"""A tokenizer of one token a character, and prompt files made of lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.data.rows import Row, write_rows
+
+WriteFile = Callable[..., str]
+
+
+class CharacterTokenizer:
+    """One token a character; the template adds nothing but marks of who speaks."""
+
+    chat_template = "built in"
+
+    def apply_chat_template(self, conversation: Any, *, tokenize: bool, add_generation_prompt: bool) -> str:
+        assert not tokenize
+        text = "".join(f"<{message['role'][0]}>{message['content']}" for message in conversation)
+        return text + ("<a>" if add_generation_prompt else "")
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        assert not add_special_tokens
+        return [ord(character) for character in text]
+
+
+FRAME_TOKENS = len("<u>" + "<a>")
+"""What the template adds to a question."""
+
+
+def make_row(uid: str, question: str = "?", **changes: Any) -> Row:
+    fields: dict[str, Any] = {
+        "uid": uid,
+        "domain": "math",
+        "source": "test",
+        "split": "train",
+        "messages": ({"role": "user", "content": question},),
+        "task": {"answer": "4"},
+    }
+    return Row(**(fields | changes))
+
+
+@pytest.fixture
+def tokenizer() -> CharacterTokenizer:
+    return CharacterTokenizer()
+
+
+@pytest.fixture
+def write_file(tmp_path: Path) -> WriteFile:
+    """write_file("a", 7): a file with rows a/0 ... a/6. Or one row for each length of a question in tokens."""
+
+    def write(name: str, rows: int | Sequence[int]) -> str:
+        lengths = [1] * rows if isinstance(rows, int) else rows
+        path = tmp_path / f"{name}.parquet"
+        write_rows(path, [make_row(f"{name}/{i}", "x" * length) for i, length in enumerate(lengths)])
+        return str(path)
+
+    return write

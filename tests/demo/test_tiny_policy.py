@@ -1,0 +1,143 @@
+"""The tiny policy's tokenizer: what is written is what is read back, through the class that transformers picks."""
+
+from __future__ import annotations
+
+import random
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nemo_prorl.config import RunConfig
+from nemo_prorl.demo import build, tasks, tiny_policy, warm_start
+
+PRINTABLE = "".join(chr(code) for code in range(32, 127))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("policy")
+    tiny_policy.write_random_policy(folder, seed=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def decode(tokenizer: Any, token_ids: list[int]) -> str:
+    """As the sampler does it."""
+    return tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.sampled_from(PRINTABLE), max_size=40))
+def test_text_comes_back_to_the_last_space(tokenizer: Any, text: str) -> None:
+    assert decode(tokenizer, encode(tokenizer, text)) == text
+
+
+SPACED = [
+    " ", "  two  spaces ", " <think> a </think> b ", "Hello , world ! it 's", "\\boxed{ 1 }", "<answer> x</answer>",
+    PRINTABLE,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SPACED)
+def test_spaces_stay_also_around_tags_and_punctuation(tokenizer: Any, text: str) -> None:
+    assert decode(tokenizer, encode(tokenizer, text)) == text
+
+
+def test_a_character_is_one_token_and_so_is_a_tag(tokenizer: Any) -> None:
+    assert len(encode(tokenizer, string.ascii_letters)) == len(string.ascii_letters)
+    for tag in (
+        "<think>",
+        "</think>",
+        "<answer>",
+        "</answer>",
+        "\\boxed{",
+        "<|end|>",
+        "<|user|>",
+        "<|assistant|>",
+    ):
+        assert len(encode(tokenizer, tag)) == 1, tag
+
+
+def test_the_vocabulary_is_the_models(folder: Path, tokenizer: Any) -> None:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder)
+    assert config.vocab_size == len(tokenizer) == 1 + max(tokenizer.get_vocab().values())
+    assert config.eos_token_id == tokenizer.eos_token_id == encode(tokenizer, tiny_policy.END)[0]
+    assert config.pad_token_id == tokenizer.pad_token_id != config.eos_token_id
+    assert config.max_position_embeddings >= 72, "the context of conf/laptop.yaml"
+
+
+def test_a_conversation_is_rendered_as_it_is_trained_on(tokenizer: Any) -> None:
+    conversation = [
+        {"role": "user", "content": "1+1?"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "+1?"},
+    ]
+    text = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+    assert text == "<|user|>1+1?<|assistant|>2<|end|><|user|>+1?<|assistant|>"
+
+
+@pytest.mark.parametrize("source", tasks.SOURCES)
+def test_prompts_and_demonstrations_fit_the_laptops_context(tokenizer: Any, source: str) -> None:
+    """Or the policy could never show what it learned."""
+    stream = random.Random(1)
+    for problem in tasks.problems(source, count=100, seed=1, split="train"):
+        prompt = warm_start.render(problem.row, tokenizer)
+        answer = encode(tokenizer, tasks.demonstration(problem, "careful", stream) + tiny_policy.END)
+        assert len(prompt.token_ids) <= 32
+        assert len(answer) <= 72 - 32
+
+
+def test_a_demonstration_is_learned_from_its_first_token_to_its_end(tokenizer: Any) -> None:
+    stream = random.Random(1)
+    (problem,) = tasks.problems("sums", count=1, seed=1, split="train")
+    careful = tasks.demonstration(problem, "careful", stream)
+    endless = tasks.demonstration(problem, "endless", stream)
+    batch = warm_start._batch([(problem, careful), (problem, endless)], tokenizer)
+    learned = [
+        decode(tokenizer, ids[mask].tolist())
+        for ids, mask in zip(batch.tokens.token_ids_BT, batch.tokens.response_mask_BT, strict=True)
+    ]
+    assert learned == [careful + tiny_policy.END, endless], "what has no end is not taught to end"
+    before = batch.tokens.token_ids_BT[0][: -len(encode(tokenizer, learned[0]))]
+    assert decode(tokenizer, before.tolist()).startswith(
+        f"<|user|>{problem.row.messages[0]['content']}<|assist"
+    )
+
+
+def test_a_build_counts_as_long_as_its_code_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not build.is_built(tmp_path)
+    (tmp_path / "built_by").write_text(build._fingerprint())
+    assert build.is_built(tmp_path)
+    (tmp_path / "built_by").write_text("older code")
+    assert not build.is_built(tmp_path)
+
+
+def test_the_laptop_configuration_reads_what_the_demo_builds() -> None:
+    from nemo_prorl import demo
+    from nemo_prorl.compose import compose
+
+    config: RunConfig = compose("laptop", [], conf_dir=Path(__file__).resolve().parents[2] / "conf")
+    train = {str(build.train_file(demo.BASE, source)) for source in tasks.SOURCES}
+    held_out = {str(build.held_out_file(demo.BASE, source)) for source in tasks.SOURCES}
+    assert set(config.data.train) == train
+    assert set(config.data.validation) == held_out
+    assert config.model.path == str(demo.BASE / "policy")
+    assert (config.sampler.context_tokens, config.sampler.max_prompt_tokens) == (72, 32)

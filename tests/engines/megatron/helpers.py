@@ -1,0 +1,233 @@
+"""Batches, losses and measurements that the tests of the Megatron policy share, in this process and in others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nemo_prorl import distributed
+from nemo_prorl.config import ModelConfig, Precision, Recompute, RunConfig, SamplerConfig, TrainerConfig
+from nemo_prorl.engines.interface import NonFiniteUpdate
+from nemo_prorl.engines.megatron.policy import MegatronPolicy
+from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch
+
+VOCAB = 131
+
+
+def run_config(
+    path: Path,
+    *,
+    temperature: float = 1.2,
+    chunk: int = 16,
+    recompute: Recompute = Recompute.none,
+    **trainer: Any,
+) -> RunConfig:
+    """fp32, small chunks and micro-batches, so that every batch takes several of both.
+
+    Adam's epsilon is large because some gradients are 0 but for rounding (a key's bias hardly changes attention): with
+    the usual one, the sign of the rounding error would decide about a step of the size of the learning rate.
+    """
+    settings = {
+        "learning_rate": 1e-2,
+        "adam_epsilon": 1e-4,
+        "micro_batch_tokens": 128,
+        "warmup_updates": 4,
+    }
+    return RunConfig(
+        model=ModelConfig(
+            path=str(path), precision=Precision.fp32, logprob_chunk_tokens=chunk, recompute=recompute
+        ),
+        trainer=TrainerConfig(**(settings | trainer)),
+        sampler=SamplerConfig(context_tokens=512, max_prompt_tokens=128, temperature=temperature),
+    )
+
+
+def token_batch(num_rows: int = 10, longest: int = 40, seed: int = 0) -> TokenBatch:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(8, longest + 1, num_rows)
+    lengths[: min(num_rows, 1)] = longest
+    positions = np.arange(longest)
+    prompts = rng.integers(2, 6, num_rows)
+    inside = positions < lengths[:, None]
+    return TokenBatch(
+        token_ids_BT=np.where(inside, rng.integers(0, VOCAB, (num_rows, longest)), 0),
+        response_mask_BT=inside & (positions >= prompts[:, None]),
+        lengths_B=lengths,
+    )
+
+
+def train_batch(tokens: TokenBatch, seed: int = 1) -> TrainBatch:
+    rng = np.random.default_rng(seed)
+    shape = tokens.token_ids_BT.shape
+
+    def noise() -> FloatArray:
+        return np.where(tokens.response_mask_BT, rng.normal(-3.0, 0.5, shape), 0.0).astype(np.float32)
+
+    return TrainBatch(
+        tokens=tokens,
+        advantages_B=rng.normal(size=len(tokens)).astype(np.float32),
+        sampler_logprobs_BT=noise(),
+        old_logprobs_BT=noise(),
+        reference_logprobs_BT=noise(),
+    )
+
+
+def loss_function(
+    current_BT: torch.Tensor, entropy_BT: torch.Tensor, batch: TrainBatch, totals: Totals
+) -> torch.Tensor:
+    """Uses everything that a real one may: advantages, distance to the reference, entropy, both totals."""
+    advantages_B = torch.from_numpy(batch.advantages_B)
+    reference_BT = torch.from_numpy(batch.reference_logprobs_BT)
+    mask_BT = torch.from_numpy(batch.tokens.response_mask_BT)
+    per_token = (
+        -advantages_B[:, None] * current_BT + 0.1 * (current_BT - reference_BT) ** 2 - 0.3 * entropy_BT
+    )
+    per_rollout = (current_BT * mask_BT).sum(1).exp() * advantages_B
+    return (per_token * mask_BT).sum() / totals.num_tokens + per_rollout.sum() / totals.num_rollouts
+
+
+@contextmanager
+def captured_gradients(policy: MegatronPolicy) -> Iterator[dict[str, torch.Tensor]]:
+    """The gradients of the next update under Hugging Face names, before they are clipped. Not for a sharded optimizer,
+    whose ranks see a part of the sum each."""
+    gradients: dict[str, torch.Tensor] = {}
+    step = policy._step
+
+    def capture(loss: float) -> float:
+        parameters = list(policy.model.parameters())
+        weights = [parameter.data for parameter in parameters]
+        for parameter in parameters:
+            parameter.data = parameter.main_grad.clone()
+        gradients.update(policy.named_weights())
+        for parameter, weight in zip(parameters, weights, strict=True):
+            parameter.data = weight
+        return step(loss)
+
+    policy._step = capture  # type: ignore[method-assign]
+    yield gradients
+    del policy._step  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One layout of one model, measured on the same global batch as every other."""
+
+    name: str
+    model: str
+    trainer: dict[str, Any] = field(default_factory=dict)
+    empty_replica: bool = False
+    """Gives all rows to the first replica."""
+    resume: str = ""
+    """A checkpoint to continue from, WORLD/CASE."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What the ranks of one world measured: ranks[rank][case name]."""
+
+    ranks: list[dict[str, dict[str, Any]]]
+
+
+def my_rows(case: Case, layout: distributed.Layout, num_rows: int) -> list[int]:
+    if case.empty_replica:
+        return list(range(num_rows)) if layout.replica == 0 else []
+    return list(range(layout.replica, num_rows, layout.data_parallel))
+
+
+def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) -> dict[str, Any]:
+    """Of this rank's replica: log-probabilities, gradients, the weights after two updates, and those after the second
+    update of policies that continue from a checkpoint saved between the two."""
+    config = run_config(models[case.model], **case.trainer)
+    ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
+    policy = MegatronPolicy(config, ranks)
+    whole = train_batch(token_batch())
+    rows = my_rows(case, ranks.layout, len(whole))
+    batch = whole.select(rows)
+    before = dict(policy.named_weights())
+    logprobs = policy.logprobs(batch.tokens)
+    if config.trainer.distributed_optimizer and ranks.layout.data_parallel > 1:
+        gradients: dict[str, torch.Tensor] = {}
+        first = policy.update(batch, loss_function)
+    else:
+        with captured_gradients(policy) as gradients:
+            first = policy.update(batch, loss_function)
+    policy.save(checkpoints / world / case.name)
+    second = policy.update(batch, loss_function)
+    measured = {
+        "rows": rows,
+        "logprobs": logprobs,
+        "reference_logprobs": policy.reference_logprobs(batch.tokens),
+        "entropy": first.entropy_BT,
+        "current_logprobs": first.current_logprobs_BT,
+        "losses": [first.loss, second.loss],
+        "grad_norms": [first.grad_norm, second.grad_norm],
+        "learning_rates": [first.learning_rate, second.learning_rate],
+        "before": as_numpy(before),
+        "gradients": as_numpy(gradients),
+        "after": as_numpy(dict(policy.named_weights())),
+    }
+    measured["refused"] = refuses_poison(policy, batch, ranks.layout)
+    for key, source in (("again", f"{world}/{case.name}"), ("resumed", case.resume)):
+        if source:
+            policy = MegatronPolicy(config, ranks)
+            policy.load(checkpoints / source)
+            update = policy.update(batch, loss_function)
+            measured[key] = {
+                "after": as_numpy(dict(policy.named_weights())),
+                "learning_rate": update.learning_rate,
+                "reference_logprobs": policy.reference_logprobs(batch.tokens),
+            }
+    return measured
+
+
+def refuses_poison(policy: MegatronPolicy, batch: TrainBatch, layout: distributed.Layout) -> bool:
+    """Does this rank refuse an update whose loss is NaN on the first replica only, and keep its weights?"""
+
+    def poisoned(
+        current: torch.Tensor, entropy: torch.Tensor, part: TrainBatch, totals: Totals
+    ) -> torch.Tensor:
+        loss = loss_function(current, entropy, part, totals)
+        return loss * torch.nan if layout.replica == 0 else loss
+
+    before = [parameter.clone() for parameter in policy.model.parameters()]
+    try:
+        policy.update(batch, poisoned)
+    except NonFiniteUpdate:
+        return all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+    return False
+
+
+def measure_all(
+    cases: list[Case], models: dict[str, Path], checkpoints: Path, world: str
+) -> dict[str, dict[str, Any]]:
+    return {case.name: measure(case, models, checkpoints, world) for case in cases}
+
+
+def as_numpy(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    return {name: tensor.detach().cpu().float().numpy() for name, tensor in tensors.items()}
+
+
+def plain_logprobs(path: Path, batch: TokenBatch, temperature: float) -> FloatArray:
+    """By transformers, row by row without padding."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(
+        path, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    result = np.zeros(batch.token_ids_BT.shape, dtype=np.float32)
+    for row, length in enumerate(batch.lengths_B):
+        tokens = torch.from_numpy(batch.token_ids_BT[row : row + 1, :length])
+        with torch.no_grad():
+            logits = model(tokens).logits.float() / temperature
+        logprobs = logits.log_softmax(-1)[0, :-1].gather(1, tokens[0, 1:, None])[:, 0]
+        result[row, 1:length] = logprobs.numpy()
+    return np.where(batch.response_mask_BT, result, 0.0)
+
+
+MakePolicy = Callable[..., MegatronPolicy]

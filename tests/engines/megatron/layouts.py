@@ -1,0 +1,33 @@
+"""The layouts under test. `resume` names the checkpoint of another layout that a case loads and continues from."""
+
+from __future__ import annotations
+
+from tests.engines.megatron.helpers import Case
+
+TP, PP, SP = (
+    {"tensor_parallel": 2},
+    {"pipeline_parallel": 2},
+    {"tensor_parallel": 2, "sequence_parallel": True},
+)
+UNSHARDED = {"distributed_optimizer": False}
+
+ONE = [Case(name=model, model=model) for model in ("qwen2", "qwen3_tied", "llama_tied")]
+TWO = [
+    Case(name="tp2", model="qwen2", trainer=TP, resume="one/qwen2"),
+    Case(name="pp2", model="qwen2", trainer=PP, resume="two/tp2"),
+    Case(name="dp2", model="qwen2", resume="two/pp2"),
+    Case(name="dp2-unsharded", model="qwen2", trainer=UNSHARDED, resume="two/dp2"),
+    Case(name="tp2-sp", model="qwen2", trainer=SP, resume="two/dp2-unsharded"),
+    Case(name="tied-tp2", model="qwen3_tied", trainer=TP, resume="one/qwen3_tied"),
+    Case(name="tied-pp2", model="qwen3_tied", trainer=PP, resume="two/tied-tp2"),
+    Case(name="tied-tp2-sp", model="qwen3_tied", trainer=SP, resume="two/tied-pp2"),
+    Case(name="tied-dp2-one-empty", model="qwen3_tied", empty_replica=True, resume="two/tied-tp2-sp"),
+]
+FOUR = [
+    Case(name="tp2-pp2", model="qwen2", trainer=TP | PP, resume="two/dp2"),
+    Case(name="tied-tp2-pp2-sp", model="qwen3_tied", trainer=SP | PP, resume="one/qwen3_tied"),
+    Case(name="llama-tp2-pp2", model="llama_tied", trainer=TP | PP, resume="one/llama_tied"),
+    Case(name="tied-tp2-dp2", model="qwen3_tied", trainer=TP, resume="four/tied-tp2-pp2-sp"),
+    Case(name="tied-pp2-dp2", model="qwen3_tied", trainer=PP | UNSHARDED, resume="four/tied-tp2-dp2"),
+    Case(name="tied-pp2-dp2-one-empty", model="qwen3_tied", trainer=PP, empty_replica=True),
+]

@@ -1,0 +1,197 @@
+"""What the command line refuses before torch is imported: one clear sentence each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import (
+    ConfigError,
+    Fp8Recipe,
+    LayerSpec,
+    ModelConfig,
+    RunConfig,
+    SamplerConfig,
+    TrainerConfig,
+)
+from nemo_prorl.engines.megatron import check
+from nemo_prorl.engines.megatron.architecture import read_architecture
+from nemo_prorl.engines.megatron.check import check_model
+
+QWEN = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "vocab_size": 1000,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "rope_theta": 1e6,
+    "tie_word_embeddings": True,
+}
+
+
+def run_config(model: dict[str, Any] | None = None, context: int = 1024, **trainer: Any) -> RunConfig:
+    return RunConfig(
+        model=ModelConfig(**(model or {})),
+        trainer=TrainerConfig(**trainer),
+        sampler=SamplerConfig(context_tokens=context, max_prompt_tokens=128),
+    )
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in QWEN.items() if name != key}
+
+
+BAD_MODELS = {
+    "supported: use one of": QWEN | {"architectures": ["MistralForCausalLM"]},
+    r"supported: use one": without("architectures"),
+    "vocab_size=None": without("vocab_size"),
+    "vocab_size=0": QWEN | {"vocab_size": 0},
+    "num_hidden_layers=six": QWEN | {"num_hidden_layers": "six"},
+    "hidden_act=gelu": QWEN | {"hidden_act": "gelu"},
+    "sliding-window": QWEN | {"use_sliding_window": True},
+    "sliding-window attention": QWEN | {"layer_types": ["full_attention", "sliding_attention"]},
+    "attention_bias=true": QWEN | {"attention_bias": True},
+    "mlp_bias=true": QWEN | {"mlp_bias": True},
+    "no rope_theta": without("rope_theta"),
+    "rope scaling yarn": QWEN | {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0}},
+    "rope scaling llama3": QWEN
+    | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 2.0}},
+    "partial_rotary_factor": QWEN | {"partial_rotary_factor": 0.5},
+    "are quantised": QWEN | {"quantization_config": {"bits": 4}},
+    "not reproducible": QWEN | {"attention_dropout": 0.1},
+    "no multiple of its": QWEN | {"num_key_value_heads": 3},
+    "head_dim=8 is not supported": QWEN | {"architectures": ["LlamaForCausalLM"], "head_dim": 8},
+    "which Qwen2ForCausalLM does not support": QWEN | {"head_dim": 64},
+}
+
+
+@pytest.mark.parametrize("message", BAD_MODELS)
+def test_models_that_are_refused(message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        check_model(BAD_MODELS[message], run_config(), 1)
+    assert_one_sentence(raised.value)
+
+
+BAD_RUNS: dict[str, tuple[RunConfig, int]] = {
+    "tensor_parallel=3 does not divide the model's 8 attention heads": (run_config(tensor_parallel=3), 3),
+    "tensor_parallel=8 does not divide the model's 4 key-value heads": (run_config(tensor_parallel=8), 8),
+    "pipeline_parallel=4 does not divide the model's 6 layers": (run_config(pipeline_parallel=4), 4),
+    r"3 rank\(s\) cannot hold whole replicas": (run_config(tensor_parallel=2), 3),
+    "context_tokens=8192 is longer than the model's": (run_config(context=8192), 1),
+    "layer_spec=transformer_engine needs CUDA": (
+        run_config({"layer_spec": LayerSpec.transformer_engine}), 1
+    ),
+    "fp8=blockwise needs CUDA and Transformer Engine": (run_config({"fp8": Fp8Recipe.blockwise}), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", BAD_RUNS)
+def test_runs_that_are_refused(message: str) -> None:
+    config, world_size = BAD_RUNS[message]
+    with pytest.raises(ConfigError, match=message) as raised:
+        check_model(QWEN, config, world_size)
+    assert_one_sentence(raised.value)
+
+
+def assert_one_sentence(error: ConfigError) -> None:
+    assert str(error).endswith(".")
+    assert "\n" not in str(error)
+
+
+@pytest.fixture
+def gpu_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "has_cuda", lambda: True)
+    monkeypatch.setattr(check, "has_transformer_engine", lambda: True)
+
+
+@pytest.mark.usefixtures("gpu_machine")
+class TestWithGpu:
+    def test_fp8_is_accepted(self) -> None:
+        check_model(QWEN, run_config({"fp8": Fp8Recipe.tensorwise}), 1)
+        check_model(QWEN, run_config({"fp8": Fp8Recipe.blockwise}), 1)
+
+    def test_fp8_does_not_run_on_local_layers(self) -> None:
+        with pytest.raises(ConfigError, match="needs CUDA and Transformer Engine's layers"):
+            check_model(QWEN, run_config({"fp8": Fp8Recipe.delayed, "layer_spec": LayerSpec.local}), 1)
+
+    def test_fp8_needs_wide_shards(self) -> None:
+        with pytest.raises(ConfigError, match=r"multiples of 128, .* attention shard is 64"):
+            check_model(QWEN, run_config({"fp8": Fp8Recipe.blockwise}, tensor_parallel=4), 4)
+
+    def test_any_head_dim_is_left_to_the_gpu_kernels(self) -> None:
+        check_model(QWEN | {"architectures": ["LlamaForCausalLM"], "head_dim": 40}, run_config(), 1)
+
+    def test_auto_is_transformer_engine(self) -> None:
+        assert check.use_transformer_engine(run_config(), cuda=True)
+        assert not check.use_transformer_engine(run_config({"layer_spec": LayerSpec.local}), cuda=True)
+
+
+def test_a_good_model_passes() -> None:
+    check_model(QWEN, run_config(tensor_parallel=2, pipeline_parallel=2, sequence_parallel=True), 8)
+
+
+def test_the_vocabulary_is_padded_to_the_ranks() -> None:
+    architecture = read_architecture(QWEN | {"vocab_size": 1001})
+    assert [architecture.padded_vocab(*sizes) for sizes in ((1, 1), (2, 1), (2, 128))] == [1001, 1002, 1024]
+
+
+def test_rope_of_either_transformers_version() -> None:
+    old = read_architecture(QWEN)
+    new = read_architecture(
+        without("rope_theta") | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
+    )
+    assert old == new
+    assert old.rope_theta == 1e6
+
+
+class TestFolder:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        (tmp_path / "config.json").write_text(json.dumps(QWEN))
+        (tmp_path / "model.safetensors").touch()
+        return tmp_path
+
+    def test_a_good_one(self, folder: Path) -> None:
+        check_model(folder, run_config(), 1)
+
+    def test_an_empty_path(self) -> None:
+        with pytest.raises(ConfigError, match=r"model\.path is empty"):
+            check_model("", run_config(), 1)
+
+    def test_no_config(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"no config\.json in model\.path="):
+            check_model(tmp_path / "nowhere", run_config(), 1)
+
+    def test_a_broken_config(self, folder: Path) -> None:
+        (folder / "config.json").write_text("{")
+        with pytest.raises(ConfigError, match="not valid JSON"):
+            check_model(folder, run_config(), 1)
+
+    def test_no_weights(self, folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        with pytest.raises(ConfigError, match="holds no weights"):
+            check_model(str(folder), run_config(), 1)
+
+    @pytest.mark.parametrize("vocabulary", [{"a": 0, "b": 1000}, [["a", 0.0]] * 1001])
+    def test_a_tokenizer_that_is_too_large(self, folder: Path, vocabulary: Any) -> None:
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}}))
+        with pytest.raises(ConfigError, match="produces token 1000, but the model's vocabulary has 1000"):
+            check_model(folder, run_config(), 1)
+
+
+def test_nothing_heavy_is_imported() -> None:
+    script = (
+        "import sys, nemo_prorl.engines.megatron.check\n"
+        "assert not {'torch', 'megatron', 'numpy', 'transformers'} & set(sys.modules), sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).resolve().parents[3])

@@ -1,0 +1,69 @@
+"""Every layout gives what one process gives: log-probabilities, gradients and whole optimizer steps, by value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engines.megatron.helpers import Case, World
+from tests.engines.megatron.layouts import FOUR, ONE, TWO
+
+
+def assert_same(world: World, one: World, case: Case) -> None:
+    alone = one.ranks[0][case.model]
+    for rank in world.ranks:
+        got = rank[case.name]
+        for name, wanted in alone["before"].items():
+            assert np.array_equal(got["before"][name], wanted), name
+        for key in ("logprobs", "reference_logprobs", "current_logprobs", "entropy"):
+            wanted = alone[key][got["rows"]][:, : got[key].shape[1]]
+            np.testing.assert_allclose(got[key], wanted, atol=1e-5, rtol=0, err_msg=key)
+        for key in ("losses", "grad_norms"):
+            np.testing.assert_allclose(got[key], alone[key], rtol=1e-5, atol=1e-5, err_msg=key)
+        assert got["learning_rates"] == alone["learning_rates"] == [2.5e-3, 5e-3]
+        assert_close(
+            got["gradients"], {name: alone["gradients"][name] for name in got["gradients"]}, rtol=1e-4
+        )
+        assert_close(got["after"], alone["after"])
+
+
+def assert_close(got: dict[str, Any], wanted: dict[str, Any], rtol: float = 0.0) -> None:
+    assert got.keys() == wanted.keys()
+    for name in wanted:
+        np.testing.assert_allclose(got[name], wanted[name], atol=1e-5, rtol=rtol, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", TWO, ids=lambda case: case.name)
+def test_two_ranks_equal_one(two: World, one: World, case: Case) -> None:
+    assert_same(two, one, case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FOUR, ids=lambda case: case.name)
+def test_four_ranks_equal_one(four: World, one: World, case: Case) -> None:
+    assert_same(four, one, case)
+
+
+@pytest.mark.slow
+def test_every_rank_refuses_an_update_that_is_not_finite_on_one(two: World, four: World) -> None:
+    assert all(got["refused"] for world in (two, four) for rank in world.ranks for got in rank.values())
+
+
+@pytest.mark.slow
+def test_gradients_are_compared_wherever_one_rank_has_them_whole(two: World, four: World) -> None:
+    compared = {name for world in (two, four) for name, got in world.ranks[0].items() if got["gradients"]}
+    assert compared == {case.name for case in TWO + FOUR} - {
+        "dp2", "tied-dp2-one-empty", "tied-tp2-dp2", "tied-pp2-dp2-one-empty"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ONE, ids=lambda case: case.name)
+def test_the_measurement_sees_every_parameter_learn(one: World, case: Case) -> None:
+    result = one.ranks[0][case.name]
+    for name, before in result["before"].items():
+        assert np.abs(result["gradients"][name]).max() > 1e-4, name
+        assert np.abs(result["after"][name] - before).max() > 1e-3, name
+    assert np.abs(result["logprobs"] - result["reference_logprobs"]).max() == 0.0

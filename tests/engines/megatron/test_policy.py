@@ -1,0 +1,372 @@
+"""What a policy promises the loop, on one rank: no effect of batching, temperature, updates, reference, optimizer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nemo_prorl.config import Decay, Recompute, TrainerConfig
+from nemo_prorl.engines.interface import NonFiniteUpdate
+from nemo_prorl.engines.megatron import optimizer_state
+from nemo_prorl.engines.megatron.policy import MegatronPolicy, learning_rate
+from nemo_prorl.types import TokenBatch, Totals, TrainBatch
+from tests.engines.megatron.helpers import (
+    MakePolicy,
+    captured_gradients,
+    loss_function,
+    plain_logprobs,
+    token_batch,
+    train_batch,
+)
+
+MODELS = ["qwen2", "qwen2_tied", "qwen3", "qwen3_tied", "llama", "llama_tied"]
+
+
+def snapshot(policy: MegatronPolicy) -> dict[str, torch.Tensor]:
+    return dict(policy.named_weights())
+
+
+def moments(policy: MegatronPolicy) -> dict[str, list[torch.Tensor]]:
+    slots = optimizer_state.slots(policy.optimizer, policy.model)
+    return {
+        name: [slot.state[moment].clone() for moment in optimizer_state.MOMENTS]
+        for name, slot in slots.items()
+    }
+
+
+def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def pad(batch: TokenBatch, width: int) -> TokenBatch:
+    """Padded with tokens that are not 0, to show that they do not matter."""
+    old = batch.token_ids_BT.shape[1]
+    tokens = np.pad(batch.token_ids_BT, ((0, 0), (0, width - old)))
+    positions = np.arange(width)
+    return TokenBatch(
+        token_ids_BT=np.where(positions < batch.lengths_B[:, None], tokens, 17),
+        response_mask_BT=np.pad(batch.response_mask_BT, ((0, 0), (0, width - old))),
+        lengths_B=batch.lengths_B,
+    )
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_logprobs_equal_those_of_transformers(
+    model: str, make_policy: MakePolicy, hf_models: dict[str, Path]
+) -> None:
+    batch = token_batch()
+    got = make_policy(model).logprobs(batch)
+    np.testing.assert_allclose(got, plain_logprobs(hf_models[model], batch, 1.2), atol=1e-5, rtol=0)
+    assert got.dtype == np.float32
+    assert got.shape == batch.token_ids_BT.shape
+    assert not got[~batch.response_mask_BT].any()
+
+
+def test_temperature_is_honoured(make_policy: MakePolicy, hf_models: dict[str, Path]) -> None:
+    batch = token_batch()
+    at = {t: make_policy("qwen2", temperature=t).logprobs(batch) for t in (1.0, 1.2)}
+    for temperature, got in at.items():
+        np.testing.assert_allclose(
+            got, plain_logprobs(hf_models["qwen2"], batch, temperature), atol=1e-5, rtol=0
+        )
+    assert np.abs(at[1.0] - at[1.2]).max() > 0.1
+
+
+def test_micro_batches_chunks_and_padding_do_not_matter(make_policy: MakePolicy) -> None:
+    batch = train_batch(token_batch())
+    wide = dataclasses.replace(
+        train_batch(batch.tokens.select(range(10))),
+        tokens=pad(batch.tokens, 64),
+        **{
+            name: np.pad(getattr(batch, name), ((0, 0), (0, 24)))
+            for name in ("sampler_logprobs_BT", "old_logprobs_BT", "reference_logprobs_BT")
+        },
+    )
+    shuffled = np.random.default_rng(3).permutation(10)
+    variants = {
+        "one pass": ({"micro_batch_tokens": 10_000, "chunk": 10_000}, batch),
+        "row by row": ({"micro_batch_tokens": 1, "chunk": 7}, batch),
+        "padded": ({}, wide),
+        "shuffled": ({}, batch.select(shuffled)),
+        "recomputed": ({"recompute": Recompute.full}, batch),
+        "attention recomputed": ({"recompute": Recompute.selective}, batch),
+    }
+    base = make_policy("qwen3")
+    wanted_logprobs = base.logprobs(batch.tokens)
+    with captured_gradients(base) as wanted:
+        base_report = base.update(batch, loss_function)
+    for name, (changes, given) in variants.items():
+        policy = make_policy("qwen3", **changes)
+        logprobs = policy.logprobs(given.tokens)
+        with captured_gradients(policy) as gradients:
+            report = policy.update(given, loss_function)
+        order = shuffled if name == "shuffled" else np.arange(10)
+        np.testing.assert_allclose(logprobs[:, :40], wanted_logprobs[order], atol=1e-5, rtol=0, err_msg=name)
+        np.testing.assert_allclose(
+            report.entropy_BT[:, :40], base_report.entropy_BT[order], atol=1e-5, rtol=0, err_msg=name
+        )
+        assert report.loss == pytest.approx(base_report.loss, abs=1e-5), name
+        for key, tensor in wanted.items():
+            torch.testing.assert_close(
+                gradients[key],
+                tensor,
+                atol=1e-5,
+                rtol=1e-4,
+                msg=lambda text, name=name, key=key: f"{name} {key} {text}",
+            )
+
+
+def test_a_row_does_not_depend_on_the_rest_of_the_batch(make_policy: MakePolicy) -> None:
+    batch = token_batch()
+    policy = make_policy(micro_batch_tokens=10_000)
+    together = policy.logprobs(batch)
+    for row in range(len(batch)):
+        alone = policy.logprobs(batch.select([row]))
+        np.testing.assert_allclose(alone[0], together[row, : alone.shape[1]], atol=2e-6, rtol=0)
+
+
+def test_the_report_tells_of_the_weights_before_the_update(make_policy: MakePolicy) -> None:
+    batch = train_batch(token_batch())
+    policy = make_policy()
+    before = policy.logprobs(batch.tokens)
+    report = policy.update(batch, loss_function)
+    np.testing.assert_array_equal(report.current_logprobs_BT, before)
+    assert (report.entropy_BT[batch.tokens.response_mask_BT] > 0).all()
+    assert not report.entropy_BT[~batch.tokens.response_mask_BT].any()
+    assert np.abs(policy.logprobs(batch.tokens) - before).max() > 1e-3
+    assert isinstance(report.loss, float)
+    assert isinstance(report.grad_norm, float)
+
+
+def test_the_loss_function_sees_the_totals_and_its_own_rows(make_policy: MakePolicy) -> None:
+    batch = train_batch(token_batch())
+    seen: list[int] = []
+
+    def loss(current: torch.Tensor, entropy: torch.Tensor, part: TrainBatch, totals: Totals) -> torch.Tensor:
+        assert totals == Totals(num_tokens=batch.num_tokens, num_rollouts=len(batch))
+        assert current.shape == entropy.shape == part.tokens.token_ids_BT.shape
+        mask = torch.from_numpy(part.tokens.response_mask_BT)
+        assert not current[~mask].any()
+        assert not entropy[~mask].any()
+        seen.append(part.num_tokens)
+        return current.sum() / totals.num_tokens
+
+    report = make_policy().update(batch, loss)
+    assert sum(seen) == batch.num_tokens
+    assert len(seen) > 1
+    assert report.loss == pytest.approx(report.current_logprobs_BT.sum() / batch.num_tokens, rel=1e-5)
+
+
+def test_gradients_are_clipped_to_the_norm(make_policy: MakePolicy) -> None:
+    """Adam forgets the scale of a gradient, so clipping is seen in its first moment: (1 - beta1) x clipped gradient."""
+    batch = train_batch(token_batch())
+    policy = make_policy(clip_grad=0.125)
+    report = policy.update(batch, loss_function)
+    assert report.grad_norm > 0.2
+    first = math.sqrt(sum(float(values[0].square().sum()) for values in moments(policy).values()))
+    assert first == pytest.approx(0.1 * 0.125, rel=1e-4)
+
+
+class TestReference:
+    def test_it_is_the_policy_at_first_and_stays_behind(self, make_policy: MakePolicy) -> None:
+        batch = train_batch(token_batch())
+        policy = make_policy()
+        before = policy.logprobs(batch.tokens)
+        np.testing.assert_array_equal(policy.reference_logprobs(batch.tokens), before)
+        policy.update(batch, loss_function)
+        np.testing.assert_array_equal(policy.reference_logprobs(batch.tokens), before)
+
+    def test_it_does_not_alias_the_weights(self, make_policy: MakePolicy) -> None:
+        """On CPU, `tensor.to("cpu")` would be no copy: the reference would then follow the policy, and the KL be 0."""
+        batch = train_batch(token_batch())
+        policy = make_policy()
+        policy.update(batch, loss_function)
+        policy.adopt_as_reference()
+        adopted = policy.logprobs(batch.tokens)
+        with torch.no_grad():
+            for parameter in policy.model.parameters():
+                parameter.mul_(1.01)
+        np.testing.assert_array_equal(policy.reference_logprobs(batch.tokens), adopted)
+        assert np.abs(policy.logprobs(batch.tokens) - adopted).max() > 1e-3
+
+    def test_looking_at_it_leaves_the_weights_exactly(self, make_policy: MakePolicy) -> None:
+        batch = train_batch(token_batch())
+        policy, undisturbed = make_policy(), make_policy()
+        for each in (policy, undisturbed):
+            each.update(batch, loss_function)
+        before = snapshot(policy)
+        policy.reference_logprobs(batch.tokens)
+        assert_same(snapshot(policy), before)
+        for each in (policy, undisturbed):
+            each.update(batch, loss_function)
+        assert_same(snapshot(policy), snapshot(undisturbed))
+
+    def test_an_error_meanwhile_brings_the_weights_back(self, make_policy: MakePolicy) -> None:
+        policy = make_policy()
+        policy.update(train_batch(token_batch()), loss_function)
+        before = snapshot(policy)
+        with pytest.raises(RuntimeError), policy._reference_weights():
+            raise RuntimeError
+        assert_same(snapshot(policy), before)
+
+
+class TestResetOptimizer:
+    def test_the_next_update_is_that_of_a_fresh_optimizer(
+        self, make_policy: MakePolicy, tmp_path: Path
+    ) -> None:
+        batch = train_batch(token_batch())
+        policy = make_policy(warmup_updates=0)
+        for _ in range(3):
+            policy.update(batch, loss_function)
+        policy.reset_optimizer()
+        assert not any(tensor.any() for pair in moments(policy).values() for tensor in pair)
+        fresh = make_policy(warmup_updates=0)
+        with torch.no_grad():
+            for mine, theirs in zip(fresh.model.parameters(), policy.model.parameters(), strict=True):
+                mine.copy_(theirs)
+        for each in (policy, fresh):
+            each.update(batch, loss_function)
+        assert_same(snapshot(policy), snapshot(fresh))
+
+    def test_weights_and_learning_rate_stay(self, make_policy: MakePolicy) -> None:
+        batch = train_batch(token_batch())
+        policy = make_policy()
+        rates = [policy.update(batch, loss_function).learning_rate for _ in range(2)]
+        before = snapshot(policy)
+        policy.reset_optimizer()
+        assert_same(snapshot(policy), before)
+        rates.append(policy.update(batch, loss_function).learning_rate)
+        assert rates == pytest.approx([2.5e-3, 5e-3, 7.5e-3])
+
+
+class TestNonFiniteUpdate:
+    @pytest.mark.parametrize("poison", ["loss", "gradient"])
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    def test_nothing_has_happened(self, poison: str, value: float, make_policy: MakePolicy) -> None:
+        batch = train_batch(token_batch())
+        policy, spared = make_policy(), make_policy()
+        for each in (policy, spared):
+            each.update(batch, loss_function)
+
+        def poisoned(
+            current: torch.Tensor, entropy: torch.Tensor, part: TrainBatch, totals: Totals
+        ) -> torch.Tensor:
+            loss = loss_function(current, entropy, part, totals)
+            if poison == "loss":
+                return loss + value
+            current.register_hook(lambda gradient: gradient * value)
+            return loss
+
+        weights, state = snapshot(policy), moments(policy)
+        with pytest.raises(NonFiniteUpdate, match="the weights were left as they were"):
+            policy.update(batch, poisoned)
+        assert_same(snapshot(policy), weights)
+        assert all(
+            torch.equal(a, b)
+            for name in state
+            for a, b in zip(state[name], moments(policy)[name], strict=True)
+        )
+        reports = [each.update(batch, loss_function) for each in (policy, spared)]
+        assert reports[0].learning_rate == reports[1].learning_rate
+        assert_same(snapshot(policy), snapshot(spared))
+
+
+def test_named_weights_are_complete_and_the_receivers_own(
+    make_policy: MakePolicy, hf_models: dict[str, Path]
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    for model in MODELS:
+        policy = make_policy(model)
+        wanted = AutoModelForCausalLM.from_pretrained(hf_models[model], dtype=torch.float32).state_dict()
+        if model.endswith("_tied"):
+            del wanted["lm_head.weight"]
+        assert_same(snapshot(policy), {name: wanted[name] for name in snapshot(policy)})
+        assert set(snapshot(policy)) == set(wanted)
+        for tensor in snapshot(policy).values():
+            tensor.zero_()
+        assert_same(snapshot(policy), {name: wanted[name] for name in snapshot(policy)})
+
+
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        ({}, [1, 1, 1, 1, 1, 1, 1]),
+        ({"warmup_updates": 4}, [0.25, 0.5, 0.75, 1, 1, 1, 1]),
+        ({"decay": Decay.linear, "decay_updates": 4}, [1, 0.75, 0.5, 0.25, 0, 0, 0]),
+        (
+            {"warmup_updates": 2, "decay": Decay.linear, "decay_updates": 6},
+            [0.5, 1, 1, 0.75, 0.5, 0.25, 0],
+        ),
+        ({"decay": Decay.cosine, "decay_updates": 4}, [1, 0.5 + 8**-0.5, 0.5, 0.5 - 8**-0.5, 0, 0, 0]),
+    ],
+)
+def test_learning_rate(settings: dict[str, object], rates: list[float]) -> None:
+    config = TrainerConfig(learning_rate=1.0, **settings)
+    assert [learning_rate(config, n) for n in range(7)] == pytest.approx(rates)
+
+
+def test_an_update_without_tokens_is_refused(make_policy: MakePolicy) -> None:
+    with pytest.raises(ValueError, match="nothing to learn from"):
+        make_policy().update(train_batch(token_batch()).select([]), loss_function)
+
+
+def test_llama3_rope_equals_transformers(ranks: object, tmp_path: Path) -> None:
+    from tests.engines.conftest import build_hf_model
+    from tests.engines.megatron.helpers import run_config
+
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": 5e5,
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    path = build_hf_model(tmp_path / "llama3", "llama", rope_parameters=rope)
+    batch = token_batch(4, 200)
+    got = MegatronPolicy(run_config(path), ranks).logprobs(batch)  # type: ignore[arg-type]
+    np.testing.assert_allclose(got, plain_logprobs(path, batch, 1.2), atol=1e-5, rtol=0)
+
+
+def test_sixteen_bits_learn_through_fp32_copies(
+    ranks: object, hf_models: dict[str, Path], tmp_path: Path
+) -> None:
+    """bf16 on CPU: updates far smaller than a weight's rounding add up in the fp32 copies, which checkpoints keep."""
+    from nemo_prorl.config import Precision
+    from tests.engines.megatron.helpers import run_config
+
+    config = run_config(hf_models["qwen2"], learning_rate=1e-5, warmup_updates=0)
+    config.model.precision = Precision.bf16
+    batch = train_batch(token_batch())
+    policy, other = (MegatronPolicy(config, ranks) for _ in range(2))  # type: ignore[arg-type]
+    plain = plain_logprobs(hf_models["qwen2"], batch.tokens, 1.2)
+    assert np.abs(policy.logprobs(batch.tokens) - plain).max() < 0.5
+    for _ in range(3):
+        policy.update(batch, loss_function)
+    policy.save(tmp_path / "saved")
+    other.load(tmp_path / "saved")
+    for name, slot in optimizer_state.slots(policy.optimizer, policy.model).items():
+        copy = optimizer_state.slots(other.optimizer, other.model)[name].main
+        assert copy.dtype is torch.float32
+        assert torch.equal(slot.main, copy)
+    for each in (policy, other):
+        each.update(batch, loss_function)
+    assert_same(snapshot(policy), snapshot(other))
+
+
+def test_weight_decay_spares_norms_and_biases(make_policy: MakePolicy) -> None:
+    """Megatron marks them with a multiplier, which only its own scheduler would apply."""
+    policy = make_policy(weight_decay=0.1)
+    policy.update(train_batch(token_batch()), loss_function)
+    decays = {}
+    for group in policy.optimizer.param_groups:
+        for parameter in group["params"]:
+            decays.setdefault(parameter.ndim == 1, set()).add(group["weight_decay"])
+    assert decays == {True: {0.0}, False: {0.1}}

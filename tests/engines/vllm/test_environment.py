@@ -1,0 +1,55 @@
+"""The command line prepares the environment before torch exists in the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nemo_prorl.engines import environment
+
+SCRIPT = """
+import sys
+from nemo_prorl.engines import environment
+environment.prepare()
+assert not {"torch", "vllm", "numpy", "transformers"} & set(sys.modules), "too heavy"
+import os
+print(os.environ["OMP_NUM_THREADS"], os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"])
+"""
+
+
+def run(**variables: str) -> str:
+    inherited = {k: v for k, v in os.environ.items() if k not in environment.ALWAYS | environment.CPU_ONLY}
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=inherited | variables, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_prepare_is_light_and_keeps_what_the_user_set() -> None:
+    assert run(CUDA_VISIBLE_DEVICES="") == "1 0"
+    assert run(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="2") == "2 0"
+
+
+def test_cuda_machines_keep_their_threads_and_their_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in environment.ALWAYS | environment.CPU_ONLY:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(environment, "has_cuda", lambda: True)
+    environment.prepare()
+    assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    assert not environment.CPU_ONLY.keys() & os.environ.keys()
+    for name in environment.ALWAYS:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_hidden_gpus_do_not_count(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+    monkeypatch.setattr(environment.Path, "glob", lambda self, pattern: iter(["/dev/nvidia0"]))
+    monkeypatch.setattr(environment.importlib.metadata, "version", lambda package: "2.13.0+cpu")
+    assert not environment.has_cuda(), "a torch without CUDA cannot use them either"
+    monkeypatch.setattr(environment.importlib.metadata, "version", lambda package: "2.13.0")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert environment.has_cuda()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert not environment.has_cuda()

@@ -1,0 +1,236 @@
+"""What a rollout is: the tokens vLLM sampled, their log-probabilities at temperature, and why it ended."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.engines import vllm_sampler
+from nemo_prorl.types import Finish
+
+LONG = "Every sibling shares a prefix that is longer than one block of the cache. "
+EOS = 1
+
+
+def keyed(groups):
+    return {(r.prompt.uid, r.sibling): r for group in groups for r in group}
+
+
+def reference_logprobs(model, rollout, temperature):
+    ids = torch.tensor([[*rollout.prompt.token_ids, *rollout.token_ids]])
+    with torch.no_grad():
+        logits = model(ids).logits[0, len(rollout.prompt.token_ids) - 1 : -1]
+    logprobs = torch.log_softmax(logits / temperature, dim=-1)
+    return logprobs.gather(1, torch.tensor(rollout.token_ids)[:, None])[:, 0].numpy()
+
+
+@pytest.mark.parametrize("temperature", [1.2, 0.6])
+def test_logprobs_are_those_of_transformers_at_temperature(sampler, hf_model, make_prompt, draw, temperature):
+    rollouts = keyed(
+        draw(sampler, [make_prompt("3+4=?"), make_prompt(LONG)], temperature=temperature)
+    ).values()
+    model = hf_model("base")
+
+    def worst(reference_temperature):
+        return max(
+            np.abs(r.sampler_logprobs - reference_logprobs(model, r, reference_temperature)).max()
+            for r in rollouts
+        )
+
+    assert worst(temperature) < 1e-4
+    assert worst(1.0) > 0.1, "the comparison would not notice a forgotten temperature"
+
+
+def test_rollouts_carry_what_was_sampled(sampler, make_prompt, draw, tokenizer):
+    prompts = [make_prompt("one"), make_prompt("two")]
+    groups = draw(sampler, prompts, num_rollouts=8, max_response_tokens=40)
+    for prompt, group in zip(prompts, groups, strict=True):
+        assert [r.sibling for r in group] == list(range(8))
+        for rollout in group:
+            assert rollout.prompt is prompt
+            assert rollout.policy_version == 0
+            assert rollout.token_ids.dtype == np.int64
+            assert rollout.sampler_logprobs.dtype == np.float32
+            assert rollout.token_ids.shape == rollout.sampler_logprobs.shape
+            ended = rollout.token_ids[-1] == EOS
+            assert rollout.finish == (Finish.stop if ended else Finish.length)
+            assert EOS not in rollout.token_ids[:-1]
+            assert ended or len(rollout.token_ids) == 40
+    assert {r.finish for group in groups for r in group} == {Finish.stop, Finish.length}, (
+        "both ends must occur"
+    )
+
+
+def test_text_shows_special_tokens_but_not_the_end(sampler, make_prompt, draw):
+    rollouts = [r for group in draw(sampler, [make_prompt("think")], num_rollouts=64) for r in group]
+    think_id, end_think_id = 2, 3
+    with_tag = [r for r in rollouts if end_think_id in r.token_ids]
+    assert with_tag
+    assert all("</think>" in r.text for r in with_tag)
+    assert any(think_id in r.token_ids for r in rollouts)
+    assert not any("<eos>" in r.text or "<pad>" in r.text for r in rollouts)
+
+
+def test_a_response_ends_where_the_context_is_full(sampler, make_prompt, draw):
+    prompt = make_prompt("x" * 500)
+    for rollout in draw(sampler, [prompt], num_rollouts=8, max_response_tokens=100)[0]:
+        assert len(rollout.token_ids) <= 12
+        assert rollout.finish is Finish.stop or len(rollout.token_ids) == 12
+
+
+def test_seed_uid_and_sibling_decide_every_token(sampler, make_prompt, draw):
+    prompts = [make_prompt("3+4=?"), make_prompt(LONG), make_prompt("other"), make_prompt("x" * 70)]
+    all_together = keyed(draw(sampler, prompts))
+    variants = {
+        "the same call again": draw(sampler, prompts),
+        "prompts in another order": draw(sampler, prompts[::-1]),
+        "each prompt alone": [group for prompt in prompts for group in draw(sampler, [prompt])],
+        "fewer siblings": draw(sampler, prompts, num_rollouts=2),
+    }
+    for what, groups in variants.items():
+        for key, rollout in keyed(groups).items():
+            assert rollout.token_ids.tolist() == all_together[key].token_ids.tolist(), what
+            np.testing.assert_allclose(
+                rollout.sampler_logprobs, all_together[key].sampler_logprobs, atol=1e-5, err_msg=what
+            )
+    another_seed = keyed(draw(sampler, prompts, seed=8))
+    assert any(
+        r.token_ids.tolist() != another_seed[key].token_ids.tolist() for key, r in all_together.items()
+    )
+    siblings = [tuple(all_together["3+4=?", i].token_ids) for i in range(4)]
+    assert len(set(siblings)) > 1
+
+
+def test_rollout_seed_is_stable_across_processes_and_tells_its_parts_apart():
+    assert vllm_sampler.rollout_seed(1, "chain_sum/train/17", 0) == 8462014492556018026
+    parts = [(1, "a", 0), (1, "a", 1), (2, "a", 0), (1, "b", 0), (11, "a", 0), (1, "1/a", 0)]
+    seeds = {vllm_sampler.rollout_seed(*part) for part in parts}
+    assert len(seeds) == len(parts)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_on_finish_sees_each_rollout_once_and_as_soon_as_it_ends(sampler, make_prompt, draw):
+    seen = []
+    groups = draw(
+        sampler, [make_prompt("a"), make_prompt("b")], seen.append, num_rollouts=8, max_response_tokens=64
+    )
+    assert sorted(map(id, seen)) == sorted(id(r) for group in groups for r in group)
+    lengths = [len(r.token_ids) for r in seen]
+    assert lengths == sorted(lengths), "short rollouts must not wait for long ones"
+    assert lengths[0] < lengths[-1]
+
+
+def test_more_prompt_tokens_than_a_step_takes(sampler, make_prompt, draw):
+    """With chunked prefill vLLM cuts the prompt at the border in two and fails to rewind its CPU generator."""
+    prompts = [make_prompt(f"{index:03d}" + "x" * 247) for index in range(40)]
+    groups = draw(sampler, prompts, num_rollouts=8, max_response_tokens=4)
+    budget = sampler._llm.llm_engine.vllm_config.scheduler_config.max_num_batched_tokens
+    assert sum(len(p.token_ids) for p in prompts) > budget
+    assert all(len(r.token_ids) for group in groups for r in group)
+
+
+def test_rollouts_that_wait_for_cache_get_the_same_tokens(sampler, start, make_prompt, draw):
+    """vLLM throws out running rollouts when the KV cache is full and computes them again later."""
+    prompts = [make_prompt(f"{index:03d}" + "x" * 97) for index in range(8)]
+    small = start("base", kv_cache_mib=1)
+    thrown_out = []
+    scheduler = small._llm.llm_engine.engine_core.engine_core.scheduler
+    original = scheduler._preempt_request
+    scheduler._preempt_request = lambda *args, **kwargs: (thrown_out.append(args), original(*args, **kwargs))[
+        1
+    ]
+    got, expected = (keyed(draw(s, prompts, max_response_tokens=60)) for s in (small, sampler))
+    assert thrown_out, "the cache was large enough for all"
+    for key, rollout in got.items():
+        assert rollout.token_ids.tolist() == expected[key].token_ids.tolist()
+        np.testing.assert_allclose(rollout.sampler_logprobs, expected[key].sampler_logprobs, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "sentence"),
+    [((), "has no tokens"), ((5,) * 512, "leaves no room"), ((5, 128), "outside the vocabulary")],
+)
+def test_unusable_prompts_are_refused_before_any_is_sampled(sampler, make_prompt, draw, token_ids, sentence):
+    good = make_prompt("good")
+    bad = type(good)(uid="bad", domain="", source="", text="", token_ids=token_ids, task={})
+    seen = []
+    with pytest.raises(ValueError, match=f"Prompt bad .*{sentence}"):
+        draw(sampler, [good, bad], seen.append)
+    assert not seen
+
+
+def test_an_exception_in_on_finish_leaves_the_engine_usable(sampler, make_prompt, draw):
+    prompts = [make_prompt("a"), make_prompt("b")]
+    expected = keyed(draw(sampler, prompts, num_rollouts=16, max_response_tokens=48))
+    assert len({len(r.token_ids) for r in expected.values()}) > 1, "no rollout would be left over"
+
+    def fail(rollout):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        draw(sampler, prompts, fail, num_rollouts=16, max_response_tokens=48)
+    assert not sampler._llm.llm_engine.has_unfinished_requests()
+    for key, rollout in keyed(draw(sampler, prompts, num_rollouts=16, max_response_tokens=48)).items():
+        assert rollout.token_ids.tolist() == expected[key].token_ids.tolist()
+
+
+def test_no_prompts_no_rollouts(sampler, draw):
+    assert draw(sampler, []) == []
+
+
+def test_the_host_process_is_left_as_it_was(sampler, start, make_prompt, draw, monkeypatch):
+    def state():
+        return random.random(), np.random.rand(), torch.rand(1).item()
+
+    def seed_all():
+        random.seed(5), np.random.seed(5), torch.manual_seed(5)
+
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    seed_all()
+    expected = state()
+    seed_all()
+    start("base")
+    draw(sampler, [make_prompt("a")])
+    assert state() == expected
+    assert os.environ["LOCAL_WORLD_SIZE"] == "8"
+    assert "LD_PRELOAD" not in os.environ
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        draw(sampler, [make_prompt("a")])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_sleep_and_wake_do_nothing_on_cpu(sampler, make_prompt, draw):
+    before = draw(sampler, [make_prompt("a")])
+    sampler.sleep()
+    sampler.wake()
+    after = draw(sampler, [make_prompt("a")])
+    assert [r.token_ids.tolist() for r in before[0]] == [r.token_ids.tolist() for r in after[0]]
+
+
+def test_stop_ids_come_from_generation_config_and_tokenizer(models_dir: Path, tmp_path: Path):
+    tokenizer, config = SimpleNamespace(eos_token_id=9), SimpleNamespace(eos_token_id=4)
+    assert vllm_sampler._stop_ids(str(models_dir / "base"), config, tokenizer) == [1, 9]
+    assert vllm_sampler._stop_ids(str(tmp_path), config, tokenizer) == [4, 9]
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
+    assert vllm_sampler._stop_ids(str(tmp_path), config, tokenizer) == [5, 6, 9]
+    nothing = SimpleNamespace(eos_token_id=None)
+    (tmp_path / "generation_config.json").unlink()
+    with pytest.raises(ConfigError, match="names no end-of-sequence token"):
+        vllm_sampler._stop_ids(str(tmp_path), nothing, nothing)
+
+
+def test_head_sizes_that_vllm_would_fail_on_later_are_refused_at_once():
+    with pytest.raises(ConfigError, match="size 8"):
+        vllm_sampler._check_head_size(SimpleNamespace(head_dim=None, hidden_size=32, num_attention_heads=4))

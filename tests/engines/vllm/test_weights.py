@@ -1,0 +1,178 @@
+"""An update in place gives exactly the engine that would have started from those weights; a bad one is never used."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
+from nemo_prorl.distributed import Layout, Ranks
+from nemo_prorl.engines import weight_transfer
+from nemo_prorl.engines.interface import NonFiniteUpdate
+from nemo_prorl.engines.vllm_sampler import VllmSampler
+
+QUERY, KEY = "model.layers.1.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight"
+
+
+@pytest.fixture
+def sampled(make_prompt, draw):
+    def collect(sampler):
+        groups = draw(sampler, [make_prompt("3+4=?"), make_prompt("abc " * 20)], num_rollouts=8)
+        return [(r.token_ids.tolist(), r.sampler_logprobs.tolist()) for group in groups for r in group]
+
+    return collect
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("base", "other"), ("untied", "untied_other")], ids=["tied", "untied"]
+)
+def test_after_an_update_tokens_and_logprobs_are_a_fresh_engines(start, weights_of, sampled, first, second):
+    updated, fresh = start(first), start(second)
+    at_first, at_second = sampled(updated), sampled(fresh)
+    assert at_first != at_second
+    for round_ in range(2):
+        updated.load_weights(weights_of(second).items(), 2 * round_ + 1)
+        assert sampled(updated) == at_second
+        updated.load_weights(weights_of(first).items(), 2 * round_ + 2)
+        assert sampled(updated) == at_first
+
+
+def test_order_head_dtype_and_later_writes_do_not_matter(sampler, weights_of, sampled):
+    sampler.load_weights(weights_of("other").items(), 1)
+    expected = sampled(sampler)
+    shuffled = [(name, tensor.double()) for name, tensor in reversed(weights_of("other").items())]
+    tied_head = ("lm_head.weight", weights_of("other")["model.embed_tokens.weight"])
+    sampler.load_weights([tied_head, *shuffled], 2)
+    for _, tensor in shuffled:
+        tensor.zero_()
+    assert sampled(sampler) == expected
+
+
+def test_rollouts_carry_the_version(sampler, weights_of, make_prompt, draw):
+    sampler.load_weights(weights_of("other").items(), 41)
+    assert {r.policy_version for r in draw(sampler, [make_prompt("a")])[0]} == {41}
+
+
+def test_the_stream_is_never_held_as_a_whole(sampler, weights_of):
+    """Tensors go as their layer is complete, so a GPU does not need room for a second model."""
+    alive, most = 0, 0
+
+    def gone():
+        nonlocal alive
+        alive -= 1
+
+    def stream():
+        nonlocal alive, most
+        for name, tensor in weights_of("base").items():
+            copy = tensor.clone()
+            weakref.finalize(copy, gone)
+            alive += 1
+            most = max(most, alive)
+            yield name, copy
+
+    sampler.load_weights(stream(), 1)
+    assert alive <= 1
+    assert most <= 8, f"{most} tensors were alive at one time"  # the largest fused layer takes 6
+
+
+def without(name):
+    return lambda weights: {key: tensor for key, tensor in weights.items() if key != name}
+
+
+def replaced(name, change):
+    return lambda weights: weights | {name: change(weights[name])}
+
+
+def with_one(value):
+    def change(tensor):
+        changed = tensor.clone()
+        changed.view(-1)[-1] = value
+        return changed
+
+    return change
+
+
+BAD_UPDATES = {
+    "missing part of a fused layer": (without(KEY), ValueError, f"lacks 1 of .*{KEY}"),
+    "missing layer": (without("model.norm.weight"), ValueError, "lacks 1 of .*model.norm.weight"),
+    "empty": (lambda weights: {}, ValueError, "lacks 26 of 26"),
+    "unknown": (
+        lambda weights: weights | {"model.extra": torch.zeros(1)},
+        ValueError,
+        "has no weight 'model.extra'",
+    ),
+    "misshaped": (replaced(QUERY, lambda t: t[:-1]), ValueError, f"{QUERY}.* has shape \\(63, 64\\)"),
+    "NaN": (replaced(QUERY, with_one(float("nan"))), NonFiniteUpdate, QUERY),
+    "infinity": (
+        replaced("model.norm.weight", with_one(float("-inf"))),
+        NonFiniteUpdate,
+        "model.norm.weight",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_UPDATES)
+def test_a_bad_update_is_refused_and_a_good_one_heals(sampler, weights_of, sampled, case):
+    spoil, error, message = BAD_UPDATES[case]
+    expected = sampled(sampler)
+    with pytest.raises(error, match=message):
+        sampler.load_weights(spoil(weights_of("other")).items(), 1)
+    with pytest.raises(RuntimeError, match="version 1 failed"):
+        sampled(sampler)
+    sampler.load_weights(weights_of("base").items(), 2)
+    assert sampled(sampler) == expected
+
+
+def test_a_repeated_weight_is_refused(sampler, weights_of):
+    weights = list(weights_of("base").items())
+    with pytest.raises(ValueError, match="came twice"):
+        sampler.load_weights([*weights[:3], weights[1], *weights[3:]], 1)
+
+
+def test_a_stream_that_dies_half_way_leaves_nothing_behind(sampler, weights_of, sampled):
+    """A fused layer that has seen one part of the dead stream must not be completed by the next stream's parts."""
+    expected = sampled(sampler)
+    names = list(weights_of("base"))
+
+    def dying(after):
+        for name, tensor in weights_of("other").items():
+            if name == after:
+                raise ConnectionError("the policy died")
+            yield name, tensor
+
+    for after in (names[2], KEY, names[-1]):
+        with pytest.raises(ConnectionError):
+            sampler.load_weights(dying(after), 1)
+        sampler.load_weights(weights_of("base").items(), 0)
+        assert sampled(sampler) == expected
+
+
+def test_finite_weights_that_give_nan_do_not_poison_later_ones(sampler, weights_of, sampled):
+    """NaN stays in the blocks of the KV cache, and 0 x NaN is NaN, unless it is cleared."""
+    expected = sampled(sampler)
+    huge = {name: tensor * 1e30 for name, tensor in weights_of("base").items()}
+    sampler.load_weights(huge.items(), 1)
+    with pytest.raises(RuntimeError, match="NaN log-probabilities from policy version 1"):
+        sampled(sampler)
+    with pytest.raises(RuntimeError, match="give NaN"):
+        sampled(sampler)
+    sampler.load_weights(weights_of("base").items(), 2)
+    assert sampled(sampler) == expected
+    assert np.isfinite([value for _, logprobs in expected for value in logprobs]).all()
+
+
+def test_a_folder_without_safetensors_is_no_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no .*safetensors"):
+        weight_transfer.checkpoint_shapes(tmp_path)
+
+
+def test_ranks_that_cannot_be_split_into_engines_are_refused(sampler, models_dir, tokenizer):
+    layout = Layout(rank=0, world_size=3, tensor_parallel=1, pipeline_parallel=1)
+    config = RunConfig(
+        model=ModelConfig(path=str(models_dir / "base")), sampler=SamplerConfig(tensor_parallel=2)
+    )
+    with pytest.raises(ConfigError, match="3 rank"):
+        VllmSampler(config, Ranks(layout=layout, replica_group=None), tokenizer)

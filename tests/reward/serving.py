@@ -1,0 +1,135 @@
+"""A real service for tests: started as users start it, spoken to over HTTP with the standard library."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(__file__).parent / "data"
+PYTHON = os.environ.get("PRORL_REWARD_PYTHON", str(ROOT / ".venv-reward/bin/python"))
+START_TIMEOUT_S = 180
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (DATA / name).read_text().splitlines()]
+
+
+def request(domain: str, response: str, task: dict[str, Any], request_id: str = "r") -> dict[str, Any]:
+    return {"request_id": request_id, "domain": domain, "response": response, "task": task}
+
+
+def boxed(answer: str, gold: str, request_id: str = "r") -> dict[str, Any]:
+    return request("math", f"<think>so</think> \\boxed{{{answer}}}", {"answer": gold}, request_id)
+
+
+def program(source: str) -> str:
+    return f"<think>so</think>\n```python\n{source}\n```"
+
+
+class Server:
+    """`python -m reward serve` as a child process."""
+
+    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="reward-test-")
+        self.ready_file = Path(self._folder.name) / "ready.json"
+        self.log = Path(self._folder.name) / "log"
+        self._arguments, self._env = arguments, env
+        self.start()
+
+    def start(self) -> None:
+        self.ready_file.unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [PYTHON, "-m", "reward", "serve", "--ready-file", str(self.ready_file), *self._arguments],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **(self._env or {})},
+                text=True,
+            )
+        limit = time.monotonic() + START_TIMEOUT_S
+        while not self.ready_file.exists():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < limit, self.log.read_text()
+            time.sleep(0.05)
+        self.ready = json.loads(self.ready_file.read_text())
+        self.url = self.ready["url"]
+
+    def call(self, path: str, body: Any = None, token: str = "") -> tuple[int, dict[str, str], bytes]:
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        message = urllib.request.Request(self.url + path, data=data, headers=headers)
+        try:
+            with urllib.request.urlopen(message, timeout=180) as reply:
+                return reply.status, dict(reply.headers), reply.read()
+        except urllib.error.HTTPError as error:
+            return error.code, dict(error.headers), error.read()
+
+    def score(self, body: Any) -> dict[str, Any]:
+        return json.loads(self.call("/v1/score", body)[2])
+
+    def batch(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return json.loads(self.call("/v1/score_batch", {"items": items})[2])["items"]
+
+    def descendants(self) -> list[int]:
+        """Processes below the server, by pid."""
+        parents: dict[int, list[int]] = {}
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(name))
+        found, todo = [], [self.process.pid]
+        while todo:
+            children = parents.get(todo.pop(), [])
+            found += children
+            todo += children
+        return found
+
+    def kill(self) -> None:
+        """As the kernel's out-of-memory killer would."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those of the processes that still run (zombies do not)."""
+    running = []
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state != "Z":
+            running.append(pid)
+    return running
+
+
+def wait_until(condition: Any, seconds: float = 60) -> bool:
+    limit = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,300 @@
+"""The client, in either environment: against a live service, and against servers that misbehave on purpose."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from reward.client import RewardClient, RewardServiceError
+from reward.protocol import ScoreRequest, ScoreResult, Status
+from tests.reward.serving import ROOT, Server
+
+Answer = Callable[[list[dict[str, Any]]], tuple[int, Any]]
+
+
+def ask(number: int = 0, **changes: Any) -> ScoreRequest:
+    fields: dict[str, Any] = {
+        "request_id": f"r{number}",
+        "domain": "math",
+        "response": "\\boxed{5}",
+        "task": {"answer": "5"},
+    }
+    return ScoreRequest(**{**fields, **changes})
+
+
+def graded(items: list[dict[str, Any]], version: str = "v1") -> list[dict[str, Any]]:
+    return [
+        {
+            "request_id": i["request_id"],
+            "status": "graded",
+            "score": 1.0,
+            "verdict": "v",
+            "details": {},
+            "version": version,
+        }
+        for i in items
+    ]
+
+
+class Fake:
+    """A server that answers as told, and counts."""
+
+    def __init__(self, answer: Answer, version: str = "v1") -> None:
+        self.batches: list[list[dict[str, Any]]] = []
+        self.headers: list[str] = []
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                fake.headers.append(self.headers.get("Authorization", ""))
+                domains = {"math": {"ready": True}, "code": {"ready": False}}
+                self.reply(
+                    200,
+                    {"ready": True, "version": version, "workers": 2, "sandbox": "none", "domains": domains},
+                )
+
+            def do_POST(self) -> None:
+                items = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["items"]
+                fake.batches.append(items)
+                status, body = answer(items)
+                if status == 0:  # hang up
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                self.reply(status, body if isinstance(body, bytes | str) else {"items": body})
+
+            def reply(self, status: int, body: Any) -> None:
+                data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def fakes() -> Iterator[Callable[..., Fake]]:
+    made: list[Fake] = []
+
+    def make(answer: Answer, version: str = "v1") -> Fake:
+        made.append(Fake(answer, version))
+        return made[-1]
+
+    yield make
+    for fake in made:
+        fake.close()
+
+
+def results(futures: list[Future[ScoreResult]]) -> list[ScoreResult]:
+    return [future.result(timeout=120) for future in futures]
+
+
+def test_a_live_service_grades_what_is_submitted_from_many_threads(server: Server) -> None:
+    with RewardClient(urls=[server.url], domains=["math", "logic"]) as client:
+        client.wait_until_ready(60)
+        futures: list[Future[ScoreResult]] = []
+
+        def submit(offset: int) -> None:
+            for number in range(offset, offset + 50):
+                futures.append(client.submit(ask(number, response=f"\\boxed{{{5 + number % 2}}}")))
+
+        threads = [threading.Thread(target=submit, args=(50 * n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for result in results(futures):
+            assert result.status is Status.graded
+            assert result.score == (1.0 if int(result.request_id[1:]) % 2 == 0 else 0.0)
+        assert client.submit(ask(domain="poetry")).result(60).status is Status.invalid_request
+
+
+@pytest.mark.slow
+def test_a_killed_server_that_comes_back_costs_no_result(tmp_path: Path) -> None:
+    server = Server("--workers", "1")
+    announced = tmp_path / "node0.json"
+    announced.write_text(json.dumps(server.ready))
+    try:
+        with RewardClient(discovery_dir=tmp_path, request_timeout_s=60) as client:
+            client.wait_until_ready(60)
+            futures = [
+                client.submit(ask(number, response="\\boxed{x+5}", task={"answer": f"x+{number}"}))
+                for number in range(300)
+            ]
+            futures[0].result(60)
+            server.kill()
+            server.start()
+            announced.write_text(json.dumps(server.ready))  # as the server's own ready file would
+            scores = [(result.status, result.score) for result in results(futures)]
+        assert scores == [(Status.graded, float(number == 5)) for number in range(300)]
+    finally:
+        server.stop()
+
+
+def test_results_are_batched_and_spread(fakes: Callable[..., Fake]) -> None:
+    def slowly(items: list[dict[str, Any]]) -> tuple[int, Any]:
+        time.sleep(0.2)
+        return 200, graded(items)
+
+    one, two = fakes(slowly), fakes(slowly)
+    with RewardClient(urls=[one.url, two.url], batch_items=8) as client:
+        client.wait_until_ready(30)
+        assert all(result.score == 1 for result in results([client.submit(ask(n)) for n in range(64)]))
+    assert all(1 <= len(batch) <= 8 for fake in (one, two) for batch in fake.batches)
+    assert min(sum(map(len, fake.batches)) for fake in (one, two)) >= 16
+    assert max(len(batch) for fake in (one, two) for batch in fake.batches) > 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda items: (0, None),
+        lambda items: (500, "broken"),
+        lambda items: (200, "not json"),
+        lambda items: (200, graded(items)[1:]),
+        lambda items: (200, [{**item, "request_id": "another"} for item in graded(items)]),
+        lambda items: (200, [{**item, "score": None} for item in graded(items)]),
+        lambda items: (200, [{**item, "score": 7} for item in graded(items)]),
+        lambda items: (200, [{**item, "version": "v2"} for item in graded(items)]),
+        lambda items: (200, [{**item, "status": "infra_error", "score": None} for item in graded(items)]),
+    ],
+)
+def test_a_failing_server_is_a_missing_verdict_never_a_0(answer: Answer, fakes: Callable[..., Fake]) -> None:
+    with RewardClient(urls=[fakes(answer).url], max_attempts=2, request_timeout_s=5) as client:
+        client.wait_until_ready(30)
+        result = client.submit(ask()).result(60)
+    assert (result.status, result.score, result.verdict) == (Status.infra_error, None, "missing")
+    assert result.details["reason"]
+
+
+def test_what_one_server_fails_on_another_grades(fakes: Callable[..., Fake]) -> None:
+    bad = fakes(lambda items: (500, "broken"))
+    full = fakes(lambda items: (200, [{**i, "status": "overloaded", "score": None} for i in graded(items)]))
+    good = fakes(lambda items: (200, graded(items)))
+    with RewardClient(urls=[bad.url, full.url, good.url]) as client:
+        client.wait_until_ready(30)
+        assert all(result.score == 1 for result in results([client.submit(ask(n)) for n in range(30)]))
+
+
+def test_being_overloaded_uses_up_time_not_attempts(fakes: Callable[..., Fake]) -> None:
+    answers = iter([False] * 6 + [True] * 100)
+
+    def busy_at_first(items: list[dict[str, Any]]) -> tuple[int, Any]:
+        if next(answers):
+            return 200, graded(items)
+        return 200, [{**item, "status": "overloaded", "score": None} for item in graded(items)]
+
+    with RewardClient(urls=[fakes(busy_at_first).url], max_attempts=2) as client:
+        client.wait_until_ready(30)
+        assert client.submit(ask()).result(60).score == 1
+
+
+def test_a_deadline_is_respected_and_sent(fakes: Callable[..., Fake]) -> None:
+    fake = fakes(lambda items: (200, [{**i, "status": "overloaded", "score": None} for i in graded(items)]))
+    with RewardClient(urls=[fake.url]) as client:
+        client.wait_until_ready(30)
+        result = client.submit(ask(deadline_ms=400)).result(30)
+    assert result.status is Status.infra_error
+    assert all(0 <= item["deadline_ms"] <= 400 for batch in fake.batches for item in batch)
+
+
+def test_servers_of_different_versions_are_refused(fakes: Callable[..., Fake]) -> None:
+    one, two = (
+        fakes(lambda items: (200, graded(items))),
+        fakes(lambda items: (200, graded(items, "v2")), "v2"),
+    )
+    with (
+        RewardClient(urls=[one.url, two.url]) as client,
+        pytest.raises(RewardServiceError, match="differ in version"),
+    ):
+        client.wait_until_ready(30)
+
+
+def test_nobody_there_is_one_clear_sentence(tmp_path: Path, fakes: Callable[..., Fake]) -> None:
+    with (
+        RewardClient(urls=["http://127.0.0.1:9"]) as client,
+        pytest.raises(RewardServiceError, match=r"127\.0\.0\.1:9 does not"),
+    ):
+        client.wait_until_ready(0.5)
+    with (
+        RewardClient(discovery_dir=tmp_path) as client,
+        pytest.raises(RewardServiceError, match="announced itself"),
+    ):
+        client.wait_until_ready(0.5)
+    fake = fakes(lambda items: (200, graded(items)))
+    with (
+        RewardClient(urls=[fake.url], domains=["code"]) as client,
+        pytest.raises(RewardServiceError, match="not ready for code"),
+    ):
+        client.wait_until_ready(0.5)
+    for arguments in (
+        {},
+        {"urls": ["http://a"], "discovery_dir": tmp_path},
+        {"urls": ["http://a"], "batch_items": 0},
+    ):
+        with pytest.raises(RewardServiceError):
+            RewardClient(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_discovered_server_joins_and_nonsense_files_do_not_matter(
+    tmp_path: Path, fakes: Callable[..., Fake]
+) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    with RewardClient(discovery_dir=tmp_path) as client:
+        future = client.submit(ask())
+        fake = fakes(lambda items: (200, graded(items)))
+        (tmp_path / "node.json").write_text(json.dumps({"url": fake.url}))
+        client.wait_until_ready(30)
+        assert future.result(30).score == 1
+
+
+def test_the_token_travels_in_a_header(tmp_path: Path, fakes: Callable[..., Fake]) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret-secret-secret\n")
+    fake = fakes(lambda items: (200, graded(items)))
+    with RewardClient(urls=[fake.url], token_file=token) as client:
+        client.wait_until_ready(30)
+    assert fake.headers[0] == "Bearer secret-secret-secret"
+
+
+def test_closing_resolves_what_is_open(fakes: Callable[..., Fake]) -> None:
+    client = RewardClient(urls=["http://127.0.0.1:9"])
+    future = client.submit(ask())
+    client.close()
+    assert future.result(10).status is Status.infra_error
+    assert client.submit(ask()).result(10).status is Status.infra_error
+
+
+def test_importing_the_client_is_light() -> None:
+    program = (
+        "import sys, reward.client;"
+        "heavy = {'numpy', 'torch', 'sympy', 'fastapi', 'uvicorn', 'reasoning_gym', 'orjson'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

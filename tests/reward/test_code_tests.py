@@ -1,0 +1,96 @@
+import json
+
+import pytest
+
+from reward.graders.code_tests import same_output, same_result
+from reward.graders.code_tests import tests_of as read_tests
+from reward.graders.grade import InvalidTask
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "same"),
+    [
+        ("4\n", "4", True),
+        ("4 \n 5\n\n", "4\n5", True),
+        ("0.333333", "0.3333333333", True),
+        ("1e10", "10000000000", True),
+        ("1000001", "1000000", False),
+        ("3 4", "4 3", False),
+        ("4\n4\n", "4\n", False),
+        ("1\n2\n3\n4", "4", False),
+        ("nan", "nan", True),
+        ("nan", "1", False),
+        ("inf", "1e999", False),
+        ("yes", "YES", False),
+        ("", "", True),
+    ],
+)
+def test_standard_output(output: str, expected: str, same: bool) -> None:
+    assert same_output(output, expected) is same
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "same"),
+    [
+        (2, 2, True),
+        (2, [2], True),
+        ([1, 2], [[1, 2]], True),
+        (True, 1, False),
+        (1, True, False),
+        (2.0, 2, True),
+        (0.1 + 0.2, 0.3, True),
+        (10**30 + 1, 10**30, False),
+        ("2", 2, False),
+        (None, [], False),
+        ({"1": [2]}, {"1": [2]}, True),
+        ({"1": 2}, {"1": 2, "3": 4}, False),
+        ([1, 2], [2, 1], False),
+        (10**400, 1.0, False),
+    ],
+)
+def test_results(value: object, expected: object, same: bool) -> None:
+    assert same_result(value, expected) is same
+
+
+def test_deep_results_do_not_break_the_judge() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert not same_result(deep, [1])
+
+
+def test_bytes_that_are_no_text_or_no_json_are_wrong() -> None:
+    stdin = read_tests({"inputs": ["1"], "outputs": ["1"]})
+    assert not stdin.passes(0, b"\xff\xfe")
+    function = read_tests({"inputs": ["1"], "outputs": ["1"], "fn_name": "f"})
+    assert function.passes(0, b"1")
+    for output in (b"NaN", b"Infinity", b"", b"1 1", b"[" * 200_000, b"9" * 10_000):
+        assert not function.passes(0, output)
+
+
+def test_forms_of_inputs_and_outputs() -> None:
+    tests = read_tests({"inputs": [["1", "2"], "3\n"], "outputs": [["4"], 5]})
+    assert tests.inputs == ("1\n2", "3\n")
+    assert tests.expected == ("4", "5")
+    tests = read_tests({"inputs": [[1, [2]], '"a"\n{"1": 2}'], "outputs": ["[3]", {"4": 5}], "fn_name": "f"})
+    assert tests.inputs == ("1\n[2]", '"a"\n{"1": 2}')
+    assert tests.expected == ([3], {"4": 5})
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {},
+        {"inputs": [], "outputs": []},
+        {"inputs": ["1"], "outputs": []},
+        {"inputs": "1", "outputs": "1"},
+        {"inputs": [None], "outputs": ["1"]},
+        {"inputs": ["1"], "outputs": ["1"], "fn_name": "f; import os"},
+        {"inputs": ["not json"], "outputs": ["1"], "fn_name": "f"},
+        {"inputs": [5], "outputs": ["1"], "fn_name": "f"},
+        {"inputs": ["1"] * 1001, "outputs": ["1"] * 1001},
+    ],
+)
+def test_broken_tasks_are_invalid(task: dict[str, object]) -> None:
+    with pytest.raises(InvalidTask):
+        read_tests(json.loads(json.dumps(task)))

@@ -1,0 +1,40 @@
+import json
+
+import pytest
+
+from reward.protocol import ScoreRequest, ScoreResult, Status
+
+
+def test_only_a_graded_result_has_a_score() -> None:
+    for status in Status:
+        score = 0.5 if status is Status.graded else None
+        result = ScoreResult(request_id="a", status=status, score=score, verdict="v")
+        assert ScoreResult.from_json(json.loads(json.dumps(result.to_json()))) == result
+        with pytest.raises(ValueError, match="score"):
+            ScoreResult(request_id="a", status=status, score=None if score else 0.0, verdict="v")
+
+
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan")])
+def test_scores_lie_between_0_and_1(score: float) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        ScoreResult(request_id="a", status=Status.graded, score=score, verdict="v")
+
+
+def test_names_of_statuses_are_the_wire() -> None:
+    assert {status.name: status.value for status in Status} == {status.name: status.name for status in Status}
+
+
+def test_a_request_leaves_out_a_deadline_that_it_has_not() -> None:
+    request = ScoreRequest(request_id="a", domain="math", response="r", task={"answer": "1"})
+    assert request.to_json() == {
+        "request_id": "a",
+        "domain": "math",
+        "response": "r",
+        "task": {"answer": "1"},
+    }
+
+
+@pytest.mark.parametrize("body", [{}, {"score": 1}, {"request_id": "a", "status": "fine", "score": 1}])
+def test_nonsense_is_not_a_result(body: dict[str, object]) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        ScoreResult.from_json(body)

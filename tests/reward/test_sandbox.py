@@ -1,0 +1,310 @@
+"""The sandbox at each level that this machine has: nothing gets out, nothing stays, honest programs notice nothing."""
+
+import os
+import platform
+import re
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reward.graders import code_tests
+from reward.sandbox import seccomp
+from reward.sandbox.cell import Level
+from reward.sandbox.judge import Sandbox, judged
+from reward.sandbox.kernel import Unsupported
+from reward.sandbox.probe import failure_of
+from reward.sandbox.syscalls import NUMBERS
+from tests.reward.serving import rows
+
+DOUBLE = {"inputs": [f"{n}\n" for n in range(5)], "outputs": [f"{2 * n}\n" for n in range(5)]}
+SPENDS_ALL_ITS_TIME = {
+    "10_fork_bomb", "15_stderr_flood", "16_sleep", "18_ignore_signals", "19_catch_timeout_then_print", "30_stop_parent",
+    "40_deep_recursion", "49_inode_bomb", "54_hang_at_exit", "55_nondaemon_thread", "63_sigxcpu_handler",
+    "12_memory_bomb",
+}  # fmt: skip
+"""Tested once, through HTTP; here only what ends quickly, at every level."""
+LEAKS = (
+    "CANARY-CONTENT",
+    "EXPECTED-SECRET",
+    "s3cr3t-token",
+    "PLANTED-BY-69",
+    "CONNECTED",
+    "root:",
+    "OPENED MEM",
+    "uid=0",
+)
+
+
+def double_tests(mode: str) -> code_tests.Tests:
+    return code_tests.tests_of(DOUBLE if mode == "stdin" else {**DOUBLE, "fn_name": "double"})
+
+
+@pytest.fixture(scope="module", params=[Level.namespaces, Level.landlock])
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    if failure := failure_of(request.param):
+        pytest.skip(f"this machine has no level {request.param.value}: {failure}")
+    sandbox = Sandbox(request.param)
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="module")
+def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What attacks look for: a host file, a listener, an abstract socket, a secret in the environment."""
+    folder = Path("/var/hostile_canary")
+    try:
+        folder.mkdir(exist_ok=True)
+        (folder / "file.txt").write_text("CANARY-CONTENT")
+        (folder / "expected.json").write_text('{"expected": "EXPECTED-SECRET"}')
+    except OSError as error:
+        pytest.skip(f"the canary cannot be laid at {folder}: {error.strerror}")
+    os.environ["HOSTILE_SECRET"] = "s3cr3t-token"
+    yield folder
+    del os.environ["HOSTILE_SECRET"]
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+@pytest.fixture(scope="module")
+def connections() -> Iterator[list[str]]:
+    seen: list[str] = []
+    abstract = socket.socket(socket.AF_UNIX)
+    abstract.bind("\0hostile_canary")
+    abstract.listen()
+    listeners = {"tcp": socket.create_server(("127.0.0.1", 48123)), "unix": abstract}
+
+    def accept(name: str, listener: socket.socket) -> None:
+        while True:
+            try:
+                listener.accept()[0].close()
+            except OSError:
+                return
+            seen.append(name)
+
+    for item in listeners.items():
+        threading.Thread(target=accept, args=item, daemon=True).start()
+    yield seen
+    for listener in listeners.values():
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in rows("hostile.jsonl") if row["name"] not in SPENDS_ALL_ITS_TIME],
+    ids=lambda row: row["name"],
+)
+def test_hostile_submission(
+    row: dict[str, str], sandbox: Sandbox, canary: Path, connections: list[str]
+) -> None:
+    tests = double_tests(row["mode"])
+    execution = sandbox.run(row["source"], tests)
+    score = judged(execution, tests).score
+    assert row["reward"] == "any" or score == {"0": 0.0, "1": 1.0, "frac": 0.8}[row["reward"]]
+    output = b"".join(execution.outputs).decode(errors="replace")
+    assert not [leak for leak in LEAKS if leak in output]
+    assert sorted(path.name for path in canary.iterdir()) == ["expected.json", "file.txt"]
+    assert (canary / "file.txt").read_text() == "CANARY-CONTENT"
+    assert connections == []
+    for path in (
+        "/x",
+        "/etc/x",
+        "/dev/shm/hostile_x",
+        "/var/tmp/hostile_x",
+        "/dev/shm/hostile_leak",
+        "/var/tmp/planted.txt",
+    ):
+        assert not Path(path).exists()
+    honest = sandbox.run("print(2 * int(input()))", double_tests("stdin"))
+    assert judged(honest, double_tests("stdin")).score == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "source"),
+    [
+        ("socket", "import socket; socket.socket()"),
+        ("socketpair", "import socket; socket.socketpair()"),
+        ("fork", "import os; os.fork()"),
+        ("vfork", "import ctypes; n = ctypes.CDLL(None).syscall(58); assert n < 0; raise OSError"),
+        ("exec", "import os; os.execv('/bin/true', ['true'])"),
+        ("kill", "import os; os.kill(-1, 0)"),
+        ("signal the parent", "import os; os.kill(os.getppid() or 1, 0)"),
+        ("memfd", "import os; os.memfd_create('x')"),
+        ("read /etc/passwd", "open('/etc/passwd').read()"),
+        ("read /proc", "open('/proc/self/environ').read()"),
+        ("write to the libraries", "import os; open(os.path.dirname(os.__file__) + '/x', 'w')"),
+        ("write to the root", "open('/x', 'w')"),
+        ("raise the limits", "import resource as r; r.setrlimit(r.RLIMIT_AS, (-1, -1)); raise SystemExit(0)"),
+        ("limit another process", "import resource as r, os; r.prlimit(1, r.RLIMIT_AS); raise SystemExit(0)"),
+        ("import the judge", "import reward"),
+        ("import what the service uses", "import fastapi"),
+    ],
+)  # fmt: skip
+def test_refused(what: str, source: str, sandbox: Sandbox) -> None:
+    tests = code_tests.Tests(inputs=("",), expected=("",), fn_name=None)
+    assert sandbox.run(source, tests).ends == ["error"], what
+
+
+@pytest.mark.parametrize(
+    ("what", "source", "expected"),
+    [
+        ("threads", "import threading\nt = threading.Thread(target=print, args=(4,))\nt.start()\nt.join()", "4"),
+        ("exit", "print(4)\nexit()", "4"),
+        ("recursion in a big thread", "import sys, threading\nsys.setrecursionlimit(10**6)\n"
+         "threading.stack_size(1 << 27)\ndef f(n):\n    return 0 if n == 0 else f(n - 1) + 1\n"
+         "t = threading.Thread(target=lambda: print(f(20000)))\nt.start()", "20000"),
+        ("the usual preamble", "print(gcd(4, 6), Counter('aa')['a'], inf, bisect_left([1, 2], 2), pow(2, 3, 5))",
+         "2 2 inf 1 3"),
+        ("late imports", "import decimal, fractions, colorsys, ipaddress\nprint(fractions.Fraction(1, 3))", "1/3"),
+        ("sortedcontainers", "from sortedcontainers import SortedList\nprint(SortedList([3, 1])[0])", "1"),
+        ("not root", "import os\nprint(os.getuid() != 0 and os.geteuid() != 0)", "True"),
+        ("no secrets", "import os\nprint([k for k in os.environ if 'SECRET' in k])", "[]"),
+    ],
+)  # fmt: skip
+def test_allowed(what: str, source: str, expected: str | None, sandbox: Sandbox) -> None:
+    tests = code_tests.Tests(inputs=("",), expected=(expected or "",), fn_name=None)
+    execution = sandbox.run(source, tests)
+    assert execution.ends == ["exit"], what
+    if expected is not None:
+        assert tests.passes(0, execution.outputs[0]), (what, execution.outputs)
+
+
+def test_a_program_has_a_directory_of_its_own_to_write_in() -> None:
+    if failure_of(Level.namespaces):
+        pytest.skip("this machine has no namespaces")
+    sandbox = Sandbox(Level.namespaces)
+    tests = code_tests.Tests(inputs=("",), expected=("ok",), fn_name=None)
+    assert tests.passes(
+        0, sandbox.run("open('f', 'w').write('ok')\nprint(open('/tmp/f').read())", tests).outputs[0]
+    )
+    assert sandbox.run("print(open('/tmp/f').read())", tests).ends == ["error"]
+    sandbox.close()
+
+
+def test_large_input_and_output_pass_through_pipes(sandbox: Sandbox) -> None:
+    text = "7" * 500_000
+    tests = code_tests.Tests(inputs=(text,), expected=(text,), fn_name=None)
+    assert judged(sandbox.run("print(input())", tests), tests).score == 1
+    too_long = sandbox.run("print('7' * 2_000_000)", tests)
+    assert too_long.ends == ["output_limit"]
+    unread = sandbox.run("print(1)", code_tests.Tests(inputs=(text,), expected=("1",), fn_name=None))
+    assert unread.ends == ["exit"]
+
+
+def test_time_is_counted_over_all_tests(sandbox: Sandbox) -> None:
+    source = "import time\nt = time.process_time()\nwhile time.process_time() - t < 0.4: pass\nprint(int(input()) * 2)"
+    execution = sandbox.run(source, double_tests("stdin"), cpu_s=1.0)
+    assert execution.ends[-1] == "timeout"
+    assert judged(execution, double_tests("stdin")).score == 0
+
+
+# ------------------------------------------------------------------------------------- the filter itself
+def run_filter(
+    kind: str, machine: str, number: int, arguments: tuple[int, ...] = (0, 0), arch: int | None = None
+) -> int:
+    """An independent interpreter of the filter: what the kernel would return."""
+    arch = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine] if arch is None else arch
+    data = {0: number, 4: arch, 16: arguments[0], 24: arguments[1]}
+    code, position, accumulator = seccomp.program(kind, machine), 0, 0
+    while True:
+        opcode, jump_true, jump_false, constant = code[position]
+        constant &= 0xFFFFFFFF
+        position += 1
+        if opcode == 0x20:
+            accumulator = data[constant]
+        elif opcode == 0x06:
+            return constant
+        else:
+            test = {
+                0x15: accumulator == constant,
+                0x35: accumulator >= constant,
+                0x45: bool(accumulator & constant),
+            }[opcode]
+            position += jump_true if test else jump_false
+
+
+ALLOW, KILL = 0x7FFF0000, 0x80000000
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("kind", ["runner", "submission"])
+def test_the_filter_admits_what_is_listed_and_nothing_else(machine: str, kind: str) -> None:
+    column = ("x86_64", "aarch64").index(machine)
+    listed = {numbers[column]: name for name, numbers in NUMBERS.items() if numbers[column] is not None}
+    admitted = {number for number in range(600) if run_filter(kind, machine, number) == ALLOW}
+    assert admitted <= listed.keys()
+    names = {listed[number] for number in admitted}
+    assert {"read", "write", "mmap", "exit_group", "futex"} <= names
+    assert (
+        not {"execve", "mount", "unshare", "pivot_root", "capset", "umount2", "landlock_restrict_self"}
+        & names
+    )
+    assert ("fork" in names or "clone" in names) == (kind == "runner")
+    assert run_filter(kind, machine, 0, arch=0x40000003) == KILL  # 32-bit calls
+    if machine == "x86_64":
+        assert run_filter(kind, machine, 0x40000000) == KILL
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_looks_at_arguments(machine: str) -> None:
+    def allowed(kind: str, name: str, *arguments: int) -> bool:
+        number = NUMBERS[name][("x86_64", "aarch64").index(machine)]
+        assert number is not None
+        return run_filter(kind, machine, number, (*arguments, 0, 0)[:2]) == ALLOW
+
+    assert allowed("submission", "clone", 0x3D0F00)  # a thread, as pthread_create asks for
+    assert not allowed("submission", "clone", 0x11)
+    assert allowed("runner", "clone", 0x01200011)
+    assert not allowed("runner", "clone", 0x10000000 | 0x11)  # a user namespace
+    assert not allowed("submission", "kill", 1)
+    assert not allowed("submission", "ioctl", 0, 0x5412)  # typing into a terminal
+    assert allowed("submission", "ioctl", 0, 0x5401)
+    assert not allowed("submission", "prctl", 22)
+    assert not allowed("submission", "prlimit64", 1)
+
+
+def test_an_unknown_machine_is_refused() -> None:
+    with pytest.raises(Unsupported, match="riscv64"):
+        seccomp.program("submission", "riscv64")
+
+
+@pytest.mark.parametrize(
+    ("column", "header", "prefix"),
+    [(0, "x86_64-linux-gnu/asm/unistd_64.h", "__NR_"), (1, "asm-generic/unistd.h", "__NR(?:3264)?_")],
+)
+def test_numbers_are_the_kernels(column: int, header: str, prefix: str) -> None:
+    path = Path("/usr/include") / header
+    if not path.exists():
+        pytest.skip(f"{path} is not installed")
+    official: dict[str, int] = {}
+    for name, number in re.findall(rf"#define {prefix}(\w+)\s+(\d+)", path.read_text()):
+        official.setdefault(name, int(number))
+    official |= {"newfstatat": 79, "fstat": 80} if column else {}  # behind a macro there
+    known = {
+        name: numbers[column]
+        for name, numbers in NUMBERS.items()
+        if name in official and numbers[column] is not None
+    }
+    assert len(known) > 80
+    assert known == {name: official[name] for name in known}
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="the sandbox is Linux's")
+def test_no_process_is_left_when_the_sandbox_closes() -> None:
+    if failure_of(Level.namespaces):
+        pytest.skip("this machine has no namespaces")
+    sandbox = Sandbox(Level.namespaces)
+    sandbox.run("print(1)", double_tests("stdin"))
+    assert sandbox._zygote is not None
+    zygote = sandbox._zygote.pid
+    sandbox.close()
+    assert not Path(f"/proc/{zygote}").exists()
+    assert "/sys" not in [
+        line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if "size=4m" in line
+    ]
+    assert subprocess.run(["true"]).returncode == 0

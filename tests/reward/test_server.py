@@ -1,0 +1,333 @@
+"""The service over HTTP: its protocol, its guards, and attacks mixed with honest work."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from tests.reward.serving import DATA, PYTHON, ROOT, Server, alive, boxed, program, request, rows, wait_until
+
+DOUBLE = {"inputs": [f"{n}\n" for n in range(5)], "outputs": [f"{2 * n}\n" for n in range(5)]}
+DOUBLE_FN = {
+    "inputs": [f"{n}" for n in range(5)],
+    "outputs": [f"{2 * n}" for n in range(5)],
+    "fn_name": "double",
+}
+LOGIC = {"task": "chain_sum", "entry": {"question": "4 + 3", "answer": "7", "metadata": {}}}
+RULES = {"instruction_id_list": ["punctuation:no_comma", "startend:quotation"], "kwargs": [{}, {}]}
+HONEST = [
+    (boxed("\\frac{1}{2}", "0.5"), 1.0),
+    (boxed("3", "5"), 0.0),
+    (request("stem", "\\boxed{B}", {"answer": "B"}), 1.0),
+    (request("code", program("print(2 * int(input()))"), DOUBLE), 1.0),
+    (request("code", program("n = int(input())\nprint(2 * n if n else 1)"), DOUBLE), 0.8),
+    (request("code", program("def double(n):\n    return 2 * n"), DOUBLE_FN), 1.0),
+    (request("logic", "<answer>7</answer>", LOGIC), 1.0),
+    (request("instruction", "a, b", RULES), 0.0),
+    (request("instruction", "a b", RULES), 0.5),
+]
+
+
+def test_the_ready_line_is_printed_and_written(server: Server) -> None:
+    assert set(server.ready) == {"url", "sandbox", "version"}
+    assert server.ready["url"].startswith("http://127.0.0.1:")
+
+
+def test_every_domain_grades(server: Server) -> None:
+    for number, (body, score) in enumerate(HONEST):
+        result = server.score({**body, "request_id": f"honest-{number}"})
+        assert set(result) == {"request_id", "status", "score", "verdict", "details", "version"}
+        assert (result["status"], result["score"]) == ("graded", score), result
+        assert result["request_id"] == f"honest-{number}"
+        assert result["version"] == server.ready["version"]
+
+
+def test_a_batch_answers_in_order_and_item_by_item(server: Server) -> None:
+    items = [{**body, "request_id": str(number)} for number, (body, _) in enumerate(HONEST)]
+    items.insert(3, {**boxed("5", "5"), "domain": "poetry"})
+    results = server.batch(items)
+    assert [result["score"] for result in results if result["status"] == "graded"] == [
+        score for _, score in HONEST
+    ]
+    assert results[3]["status"] == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"domain": "poetry"}, "domain"),
+        ({"domain": None}, "domain"),
+        ({"request_id": ""}, "request_id"),
+        ({"request_id": 5}, "request_id"),
+        ({"response": None}, "response"),
+        ({"response": "x" * (400 * 1024 + 1)}, "400"),
+        ({"response": "ä" * (200 * 1024 + 1)}, "bytes"),
+        ({"task": []}, "task"),
+        ({"task": {}}, "answer"),
+        ({"task": {"answer": "5", "require_think": "yes"}}, "require_think"),
+        ({"deadline_ms": -1}, "deadline_ms"),
+        ({"deadline_ms": "soon"}, "deadline_ms"),
+        ({"domain": "logic", "task": {"task": "no_such", "entry": {"answer": "1"}}}, "no_such"),
+        ({"domain": "instruction", "task": {"instruction_id_list": ["a:b"], "kwargs": [{}]}}, "a:b"),
+        ({"domain": "code", "task": {"inputs": ["1"], "outputs": []}}, "inputs"),
+    ],
+)  # fmt: skip
+def test_invalid_requests_get_a_sentence_and_no_score(
+    change: dict[str, object], word: str, server: Server
+) -> None:
+    code, _, answer = server.call("/v1/score", {**boxed("5", "5"), **change})
+    result = json.loads(answer)
+    assert (code, result["status"], result["score"]) == (400, "invalid_request", None)
+    assert word in result["details"]["reason"].replace("409600", "400")
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"null", b'{"items": 5}', b"\xff"])
+def test_bodies_that_are_no_requests(body: bytes, server: Server) -> None:
+    for path in ("/v1/score", "/v1/score_batch"):
+        assert server.call(path, body)[0] == 400
+
+
+def test_too_large_a_batch_is_refused(server: Server) -> None:
+    assert server.call("/v1/score_batch", {"items": [boxed("5", "5")] * 257})[0] == 400
+    assert len(server.batch([boxed("5", "5")] * 256)) == 256
+
+
+def test_health_readiness_and_metrics(server: Server) -> None:
+    assert server.call("/healthz")[0] == 200
+    report = json.loads(server.call("/readyz")[2])
+    assert report["version"] == server.ready["version"]
+    assert report["sandbox"] == server.ready["sandbox"]
+    assert all(state["ready"] and state["age_s"] <= 30 for state in report["domains"].values())
+    text = server.call("/metrics")[2].decode()
+    for name in (
+        "reward_queue_depth",
+        "reward_workers",
+        "reward_worker_deaths_total",
+        "reward_verdicts_total",
+    ):
+        assert name in text
+    assert 'reward_request_seconds_bucket{domain="math",le="+Inf"}' in text
+
+
+def test_a_repeated_id_is_answered_from_memory_unless_its_content_differs(server: Server) -> None:
+    first = server.score(boxed("5", "5", "same"))
+    assert server.score(boxed("5", "5", "same")) == first
+    assert server.score(boxed("6", "5", "same"))["score"] == 0.0
+
+
+def test_a_deadline_that_has_passed_is_no_verdict(server: Server) -> None:
+    slow = request("code", program("while True: pass"), DOUBLE)
+    items = [{**slow, "request_id": f"slow-{n}"} for n in range(4)]
+    late = {**request("code", program("print(1)"), DOUBLE, "late"), "deadline_ms": 1}
+    results = server.batch([*items, late])
+    assert [result["verdict"] for result in results[:4]] == ["timeout"] * 4
+    assert (results[4]["status"], results[4]["score"]) == ("overloaded", None)
+
+
+@pytest.mark.slow
+def test_hostile_submissions_mixed_with_honest_ones(server: Server) -> None:
+    if server.ready["sandbox"] == "none":
+        pytest.skip("this machine has no sandbox")
+    hostile = [
+        (
+            request(
+                "code", program(row["source"]), DOUBLE_FN if row["mode"] == "fn" else DOUBLE, row["name"]
+            ),
+            row,
+        )
+        for row in rows("hostile.jsonl")
+    ]
+    wrong: list[object] = []
+    stop = threading.Event()
+
+    def honest(thread: int) -> int:
+        done = 0
+        while not stop.is_set():
+            body, score = HONEST[done % len(HONEST)]
+            result = server.score({**body, "request_id": f"mixed-{thread}-{done}"})
+            if result["score"] != score:
+                wrong.append(result)
+            done += 1
+        return done
+
+    def attack(item: tuple[dict[str, object], dict[str, str]]) -> None:
+        result = server.score(item[0])
+        expected = {"0": 0.0, "1": 1.0, "frac": 0.8, "any": result["score"]}[item[1]["reward"]]
+        if result["status"] != "graded" or result["score"] != expected:
+            wrong.append((item[1]["name"], result))
+
+    cores = os.cpu_count() or 2
+    with ThreadPoolExecutor(2) as honest_threads, ThreadPoolExecutor(2 * cores) as attackers:
+        running = [honest_threads.submit(honest, number) for number in range(2)]
+        list(attackers.map(attack, hostile))
+        stop.set()
+        assert all(future.result() > 0 for future in running)
+    assert wrong == []
+    assert "s3cr3t-token" not in server.log.read_text()
+
+
+@pytest.mark.slow
+def test_kill_9_of_workers_and_zygotes_in_mid_load_loses_nothing() -> None:
+    server = Server("--workers", "2")
+    try:
+        bodies = [{**body, "request_id": f"{n}"} for n in range(40) for body, _ in [HONEST[n % len(HONEST)]]]
+        with ThreadPoolExecutor(4) as threads:
+            results = threads.map(server.score, bodies)
+            for _ in range(3):
+                for pid in server.descendants()[::2]:  # workers, judges and zygotes alike
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                    except ProcessLookupError:
+                        continue
+                threading.Event().wait(1.0)
+            for number, result in enumerate(results):
+                assert result["status"] in ("graded", "infra_error"), result
+                if result["status"] == "graded":
+                    assert result["score"] == HONEST[number % len(HONEST)][1], result
+
+        def recovers() -> bool:
+            again = [
+                server.score({**body, "request_id": f"after-{n}-{os.urandom(4).hex()}"})
+                for n, (body, _) in enumerate(HONEST)
+            ]
+            return [result["score"] for result in again] == [score for _, score in HONEST]
+
+        assert wait_until(recovers)
+    finally:
+        server.stop()
+
+
+def test_sigterm_leaves_no_process_and_a_dead_server_neither() -> None:
+    server = Server("--workers", "1")
+    below = server.descendants()
+    assert len(below) >= 4
+    assert server.stop() == 0
+    assert wait_until(lambda: not alive(below))
+    server.start()
+    below = server.descendants()
+    server.kill()
+    assert wait_until(lambda: not alive(below))
+
+
+def test_a_server_ends_with_its_parent(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    script = (
+        "import subprocess, sys, time\n"
+        f"subprocess.Popen([{PYTHON!r}, '-m', 'reward', 'serve', '--workers', '1', '--exit-with-parent',"
+        f" '--ready-file', {str(ready)!r}], stdout=subprocess.DEVNULL)\ntime.sleep(600)\n"
+    )
+    parent = subprocess.Popen([PYTHON, "-c", script], cwd=ROOT)
+    try:
+        assert wait_until(ready.exists, 180)
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+    finally:
+        parent.kill()
+        parent.wait()
+    assert wait_until(lambda: not alive([int(pid) for pid in children]))
+
+
+def test_a_token_guards_everything_but_the_pulse(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef0123456789abcdef\n")
+    token.chmod(0o600)
+    server = Server("--workers", "1", "--host", "0.0.0.0", "--token-file", str(token))
+    server.url = server.url.replace("0.0.0.0", "127.0.0.1")
+    try:
+        assert server.call("/healthz")[0] == 200
+        for path in ("/readyz", "/metrics"):
+            assert server.call(path)[0] == 401
+            assert server.call(path, token="0123456789abcdef")[0] == 401
+            assert server.call(path, token=token.read_text().strip())[0] == 200
+        assert server.call("/v1/score", boxed("5", "5"))[0] == 401
+        assert server.call("/v1/score", boxed("5", "5"), token=token.read_text().strip())[0] == 200
+        for pid in [server.process.pid, *server.descendants()]:
+            assert token.read_text().strip().encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert token.read_text().strip() not in server.log.read_text()
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["serve", "--host", "0.0.0.0"], "--token-file"),
+        (["serve", "--token-file", "/no/such/file"], "cannot be read"),
+        (["serve", "--token-file", str(DATA / "hostile.jsonl")], "chmod 600"),
+        (["serve", "--host", "203.0.113.7", "--token-file", "TOKEN"], "cannot serve"),
+        (["serve", "--workers", "-1"], "--workers"),
+        (["score", "/no/such/file"], "cannot be read"),
+        (["explain", "EMPTY"], "no request"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence(arguments: list[str], word: str, tmp_path: Path) -> None:
+    token = tmp_path / "TOKEN"
+    token.write_text("x" * 32)
+    token.chmod(0o600)
+    (tmp_path / "EMPTY").write_text("\n")
+    arguments = [str(tmp_path / word) if word in ("TOKEN", "EMPTY") else word for word in arguments]
+    done = subprocess.run(
+        [PYTHON, "-m", "reward", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2
+    assert word in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_score_and_explain(tmp_path: Path) -> None:
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text("".join(json.dumps(body) + "\n" for body, _ in HONEST))
+    results = tmp_path / "results.jsonl"
+    command = [PYTHON, "-m", "reward", "score", str(requests), "--output", str(results)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    scores = [json.loads(line)["score"] for line in results.read_text().splitlines()]
+    assert scores == [score for _, score in HONEST]
+    assert "math" in done.stderr
+    command = [PYTHON, "-m", "reward", "explain", str(requests), "--line", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for words in ("extracted  (last box) 3", "compared   5", "score      0", "wrong"):
+        assert words in done.stdout
+
+
+@pytest.mark.slow
+def test_soak_leaves_processes_descriptors_and_memory_flat() -> None:
+    server = Server("--workers", "2")
+    try:
+        soak(server, 1_000)  # caches fill, lazy imports happen
+        before = footprint(server)
+        soak(server, 9_000)
+        after = footprint(server)
+    finally:
+        server.stop()
+    assert abs(after[0] - before[0]) <= 2, "processes"
+    assert after[1] - before[1] <= 16, "descriptors"
+    assert after[2] - before[2] <= 150 << 10, "KiB of memory"
+
+
+def soak(server: Server, count: int) -> None:
+    cheap = [item for item in HONEST if item[0]["domain"] != "code"]
+    for start in range(0, count, 200):
+        chosen = [(HONEST if n % 20 == 0 else cheap)[n % (9 if n % 20 == 0 else 6)] for n in range(200)]
+        items = [{**body, "request_id": f"{count}-{start}-{n}"} for n, (body, _) in enumerate(chosen)]
+        assert [result["score"] for result in server.batch(items)] == [score for _, score in chosen]
+
+
+def footprint(server: Server) -> tuple[int, int, int]:
+    """(processes, descriptors of the front, KiB of all)."""
+    pids = [server.process.pid, *server.descendants()]
+    kib = 0
+    for pid in pids:
+        try:
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        kib += int(rollup.partition("Pss:")[2].split()[0])
+    return len(pids), len(os.listdir(f"/proc/{server.process.pid}/fd")), kib

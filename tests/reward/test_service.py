@@ -1,0 +1,78 @@
+"""Pools without HTTP: what happens when a worker cannot be had, hangs, dies or is flooded."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+pytest.importorskip("math_verify")
+
+from reward.pool import Pool
+from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.readiness import Readiness
+from reward.sandbox.cell import Level
+from reward.service import Service
+
+TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
+
+
+def ask(domain: str = "math", response: str = "\\boxed{5}", **task: object) -> ScoreRequest:
+    return ScoreRequest(request_id="r", domain=domain, response=response, task=task or {"answer": "5"})
+
+
+def with_service(level: Level | None, use: Callable[[Service], Awaitable[None]], queue: int = 64) -> None:
+    async def run() -> None:
+        service = Service(level, num_workers=1, version="test", queue=queue)
+        await service.open()
+        try:
+            await use(service)
+        finally:
+            await service.close()
+
+    asyncio.run(run())
+
+
+def test_without_a_sandbox_code_is_refused_and_the_rest_goes_on() -> None:
+    async def use(service: Service) -> None:
+        code = await service.score(ask("code", "```\nprint(2)\n```", **TESTS))
+        assert (code.status, code.score, code.verdict) == (Status.infra_error, None, "no_sandbox")
+        assert "sandbox" in code.details["reason"]
+        assert (await service.score(ask())).score == 1
+        readiness = Readiness(service)
+        await readiness.first_round()
+        report = readiness.report()
+        assert report["ready"]
+        assert report["sandbox"] == "none"
+        assert not report["domains"]["code"]["ready"]
+
+    with_service(None, use)
+
+
+def test_a_flood_is_refused_at_once_and_what_was_taken_is_graded() -> None:
+    async def use(service: Service) -> None:
+        pool = service.pool("math")
+        assert isinstance(pool, Pool)
+        hang = asyncio.ensure_future(pool.run({"spin": True}, cpu_s=0.5))
+        await asyncio.sleep(0.05)
+        results: list[ScoreResult] = await asyncio.gather(*(service.score(ask()) for _ in range(40)))
+        taken = [result for result in results if result.status is Status.graded]
+        refused = [result for result in results if result.status is Status.overloaded]
+        assert len(taken) == 8
+        assert len(refused) == 32
+        assert all(result.score == 1 for result in taken)
+        assert "timeout" in await hang
+
+    with_service(None, use, queue=8)
+
+
+def test_a_worker_that_dies_is_replaced_and_its_request_tried_again() -> None:
+    async def use(service: Service) -> None:
+        pool = service.pool("math")
+        assert pool is not None
+        for _ in range(3):
+            os.kill(pool.pids[0], signal.SIGKILL)
+            assert (await service.score(ask())).score == 1
+
+    with_service(None, use)

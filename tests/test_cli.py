@@ -1,0 +1,214 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl import __main__ as cli
+from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.help import options
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = ("torch", "vllm", "megatron", "transformers", "lightning", "pyarrow", "matplotlib")
+ARCHITECTURE = """{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu",
+"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+"num_hidden_layers": 2, "vocab_size": 64, "max_position_embeddings": 16384, "rms_norm_eps": 1e-6,
+"tie_word_embeddings": true, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}"""
+
+
+def imported_by(*arguments: str) -> tuple[int, set[str]]:
+    """Exit code of the command, and which heavy packages it imported, in a process of its own."""
+    code = (
+        "import sys; from nemo_prorl.__main__ import main\n"
+        f"code = main({list(arguments)!r})\n"
+        f"print('imported:', *[name for name in {HEAVY!r} if name in sys.modules]); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(ARCHITECTURE)
+    (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("{}\n")
+    return path
+
+
+def test_help_says_which_commands_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  {command} " in said for command in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: python -m nemo_prorl {command}" in capsys.readouterr().out
+
+
+def test_help_of_train_lists_every_option_configuration_and_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    text = capsys.readouterr().out
+    for option in options().values():
+        assert f"  {option.key}  (" in text
+        assert option.doc in text
+    for name in ("laptop", "demo1", "demo2", "whole number; 256", "one of k1, k2, k3; k3"):
+        assert name in text
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("train", "a=1"), ("evaluate", "model=/no/such")])
+def test_neither_help_nor_a_mistake_imports_anything_heavy(arguments: tuple[str, ...]) -> None:
+    _, heavy = imported_by(*arguments)
+    assert heavy == set()
+
+
+def test_help_of_train_imports_nothing_heavy() -> None:
+    code = (
+        "import atexit, sys, runpy\n"
+        f"atexit.register(lambda: print('imported:', *[n for n in {HEAVY!r} if n in sys.modules]))\n"
+        "sys.argv = ['nemo_prorl', 'train', '--help']\nrunpy.run_module('nemo_prorl', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "imported:"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "must_say"),
+    [
+        (["trian"], "trian is not a command"),
+        (["train", "--foo"], "unrecognized arguments: --foo"),
+        (["train", "algorithm.clip_hihg=1"], "did you mean algorithm.clip_high?"),
+        (["train", "trainer.num_steps=many"], "takes a whole number"),
+        (["train", "algorithm.clip_low=3"], "out of range"),
+        (["train", "trainer.num_steps"], "write KEY=VALUE"),
+        (["train", "--config-name", "lapto"], "did you mean laptop?"),
+        (["train", "trainer.tensor_parallel=3"], "start a multiple of 3 ranks"),
+        (["train", "data.train={/no/such.jsonl: 1}"], "data.train names /no/such.jsonl"),
+        (["evaluate", "model=/no/such"], "/no/such"),
+        (["evaluate", "--k", "x"], ""),
+        (["import", "/no/such", "/tmp"], "/no/such"),
+        (["import"], "HF_DIR"),
+        (["export", "/no/such", "/no/out"], "CHECKPOINT=/no/such is not a folder"),
+        (["export", "/tmp", "/no/out", "--dtype", "int8"], "--dtype"),
+        (["demo", "--seed", "one"], "--seed"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], must_say: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
+    assert must_say in said.err
+
+
+def test_a_model_that_does_not_fit_the_layout_is_a_mistake(
+    model: Path, prompts: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    arguments = ["train", f"model.path={model}", f"data.train={{{prompts}: 1}}", "reward.urls=[http://x]"]
+    assert cli.main([*arguments, "trainer.tensor_parallel=3"]) == 2
+    assert "does not divide the model's 4 attention heads" in capsys.readouterr().err
+
+
+def test_another_rank_speaks_only_when_the_first_has_had_its_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    slept: list[float] = []
+    monkeypatch.setattr(cli.time, "sleep", slept.append)
+    assert cli.main(["train", "a=1"]) == 2
+    assert slept == [cli.SPEAKING_TIME_S], "by then the launcher has ended it, if rank 0 made the mistake too"
+    assert capsys.readouterr().err.startswith("error on rank 1: a is not an option")
+
+
+def test_a_mistake_found_late_is_reported_like_any_other(
+    model: Path, prompts: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nemo_prorl import run
+
+    def refuse(config: RunConfig) -> int:
+        raise ConfigError("this cannot be trained.")
+
+    monkeypatch.setattr(run, "train", refuse)
+    arguments = ["train", f"model.path={model}", f"data.train={{{prompts}: 1}}", "reward.urls=[http://x]"]
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err == "error: this cannot be trained.\n"
+
+
+def test_train_takes_overrides_before_and_after_its_options(
+    model: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nemo_prorl import run
+
+    seen: list[RunConfig] = []
+    monkeypatch.setattr(run, "train", lambda config: seen.append(config) or 7)
+    before = ["seed=5", f"data.train={{{prompts}: 1}}", "data.validation=[]"]
+    after = [f"model.path={model}", "reward.urls=[http://x]", "stage=demo2"]
+    code = cli.main(["train", *before, "--config-name", "laptop", *after])
+    assert code == 7
+    assert (seen[0].seed, seen[0].stage.name, seen[0].model.path) == (5, "demo2", str(model))
+
+
+def test_evaluate_names_model_and_data_in_short(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from nemo_prorl import run
+
+    files = [tmp_path / "it's.jsonl", tmp_path / "b, c.jsonl"]
+    for file in files:
+        file.write_text("{}\n")
+    seen: list[tuple[RunConfig, list[int], Path | None]] = []
+
+    def evaluate(config: RunConfig, ks: list[int], samples: Path | None) -> dict[str, float]:
+        seen.append((config, ks, samples))
+        return {"pass@1": 0.25}
+
+    monkeypatch.setattr(run, "evaluate", evaluate)
+    short = [f"model={model}", *[f"data={file}" for file in files], "validation.num_rollouts=8"]
+    assert cli.main(["evaluate", *short, "--samples", "s.jsonl"]) == 0
+    config, ks, samples = seen[0]
+    assert config.data.validation == [str(file) for file in files]
+    assert (ks, samples) == ([1, 2, 4, 8], Path("s.jsonl"))
+    assert capsys.readouterr().out.split() == ["pass@1", "0.2500"]
+    assert cli.main(["evaluate", *short, "--k", "1,9"]) == 2
+    assert "from 1 to validation.num_rollouts=8" in capsys.readouterr().err
+    assert cli.main(["evaluate", f"model={model}"]) == 2
+    assert "write data=FILE" in capsys.readouterr().err
+
+
+def test_conversion_does_not_overwrite(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["import", str(model), str(model)]) == 2
+    assert "OUT=" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_under_torchrun_a_mistake_is_said_once() -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "nemo_prorl"]
+    done = subprocess.run(
+        [*command, "train", "algorithm.clip_hihg=1"],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert done.stderr.count("error: algorithm.clip_hihg is not an option") == 1
+    assert "exitcode  : 2" in done.stderr

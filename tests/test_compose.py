@@ -1,0 +1,225 @@
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nemo_prorl.compose import check_inputs, compose, to_dict, write_resolved
+from nemo_prorl.config import ConfigError, Fp8Recipe, RunConfig
+
+CONF_DIR = Path(__file__).resolve().parents[1] / "conf"
+
+
+def composed(*overrides: str, name: str = "train") -> RunConfig:
+    return compose(name, overrides, conf_dir=CONF_DIR)
+
+
+def mistake(*overrides: str, name: str = "train") -> str:
+    with pytest.raises(ConfigError) as caught:
+        composed(*overrides, name=name)
+    return str(caught.value)
+
+
+def assert_one_sentence(message: str) -> None:
+    assert "\n" not in message
+    assert message.endswith((".", "?"))
+    assert len(re.findall(r"[.?!] [A-Z]", message)) == 0
+
+
+def test_without_overrides_it_is_the_dataclass() -> None:
+    assert composed() == RunConfig()
+
+
+def test_overrides_reach_their_options_with_their_types() -> None:
+    config = composed(
+        "algorithm.clip_high=0.28",
+        "trainer.num_steps=7",
+        "model.fp8=off",
+        "reward.urls=[http://127.0.0.1:8000,http://127.0.0.1:8001]",
+        "exp_manager.checkpoint_callback_params.save_top_k=3",
+        "model.path=/models/a b",
+    )
+    assert config.algorithm.clip_high == 0.28
+    assert config.trainer.num_steps == 7
+    assert config.model.fp8 is Fp8Recipe.off
+    assert config.reward.urls == ["http://127.0.0.1:8000", "http://127.0.0.1:8001"]
+    assert config.exp_manager.checkpoint_callback_params.save_top_k == 3
+    assert config.model.path == "/models/a b"
+
+
+def test_an_integer_is_a_number() -> None:
+    assert composed("trainer.learning_rate=1").trainer.learning_rate == 1.0
+
+
+def test_a_mapping_is_replaced_as_a_whole_and_extended_by_entry() -> None:
+    whole = composed("data.train={a.jsonl: 1}", "data.train={data/b.jsonl: 2.5}")
+    assert whole.data.train == {"data/b.jsonl": 2.5}
+    extended = composed("data.train={a.jsonl: 1}", "data.train.b.v2.jsonl=3")
+    assert extended.data.train == {"a.jsonl": 1.0, "b.v2.jsonl": 3.0}
+    assert composed("exp_manager.wandb_logger_kwargs.project=x").exp_manager.wandb_logger_kwargs == {
+        "project": "x"
+    }
+
+
+def test_a_stage_changes_what_the_configuration_says_and_an_override_changes_both() -> None:
+    assert composed("stage=demo2").stage.parent == "demo1"
+    assert composed("stage.parent=other", "stage=demo2").stage.parent == "other"
+
+
+def test_environment_variables_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRORL_TEST_MODEL", "/models/x")
+    assert composed("model.path=${oc.env:PRORL_TEST_MODEL}").model.path == "/models/x"
+
+
+@pytest.mark.parametrize(
+    ("override", "must_say"),
+    [
+        ("algorithm.clip_hihg=0.3", "did you mean algorithm.clip_high?"),
+        ("clip_high=0.3", "did you mean algorithm.clip_high?"),
+        ("sampler.num_steps=3", "did you mean trainer.num_steps?"),
+        ("+algorithm.clip_hihg=0.3", "did you mean algorithm.clip_high?"),
+        ("quantum=1", "quantum is not an option"),
+        ("hydra.run.dir=x", "hydra.run.dir is not an option"),
+        ("trainer.num_steps=abc", "trainer.num_steps takes a whole number"),
+        ("trainer.num_steps=1.5", "trainer.num_steps=1.5"),
+        ("seed=true", "seed takes a whole number"),
+        ("trainer.learning_rate=null", "trainer.learning_rate takes a number"),
+        ("trainer.sequence_parallel=maybe", "takes true or false"),
+        ("model.fp8=of", "one of off, delayed, tensorwise, blockwise"),
+        ("reward.urls=http", "takes a list of text"),
+        ("data.train={a.jsonl: heavy}", "takes a mapping of text to number"),
+        ("data.train={a.jsonl: -1}", "data.train.a.jsonl=-1.0 is out of range"),
+        ("algorithm.clip_low=-0.1", "in [0, 1)"),
+        ("trainer.learning_rate=inf", "must be finite"),
+        ("algorithm.kl_beta=nan", "algorithm.kl_beta=nan"),
+        ("trainer.prompts_per_step=10", "write a multiple of it"),
+        ("trainer.sequence_parallel=true", "write trainer.tensor_parallel=2 or more"),
+        ("trainer=big", "trainer is a section of options"),
+        ("trainer.num_steps=1,2", "gives several values"),
+        ("trainer.num_steps", "write KEY=VALUE"),
+        ("trainer.num_steps==1", "write KEY=VALUE"),
+        ("reward.urls=[a", "write KEY=VALUE"),
+        ("", "write KEY=VALUE"),
+        ("stage@algorithm=demo1", "write KEY=VALUE"),
+        ("~trainer.num_steps", "which none can do without"),
+        ("stage=demo3", "did you mean stage=demo2?"),
+        ("stage=zebra", "there are demo1, demo2"),
+        ("model.path=${oc.env:PRORL_NOT_SET}", "PRORL_NOT_SET"),
+        ("seed=???", "seed is not set"),
+    ],
+)
+def test_a_mistake_in_an_override_is_one_sentence(override: str, must_say: str) -> None:
+    message = mistake(override)
+    assert must_say in message
+    assert_one_sentence(message)
+
+
+@pytest.mark.parametrize(
+    ("content", "must_say"),
+    [
+        ("defaults: [run_config, _self_]\ntrainer: {num_stepz: 1}", "did you mean trainer.num_steps?"),
+        (
+            "defaults: [run_config, _self_]\ntrainer: {num_steps: many}",
+            "trainer.num_steps takes a whole number",
+        ),
+        ("defaults: [run_config, _self_]\nmodel: {fp8: off}", "write it in quotes"),
+        ("defaults: [run_config, _self_]\nalgorithm: {clip_low: 2}", "in [0, 1)"),
+        ("defaults: [run_config, _self_]\ntrainer: 5", "cannot be composed"),
+        ("defaults: [run_config, _self_, stage: demo9]", "cannot be composed"),
+        ("defaults: [run_config, _self_, stage: no]", "cannot be composed"),
+        ("trainer: {num_steps: 1}", "does not list run_config first"),
+        ("- a list", "must hold options as KEY: VALUE"),
+        ("trainer: {num_steps: 1", "is not readable YAML"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_sentence(tmp_path: Path, content: str, must_say: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(content)
+    message = mistake(name=str(path))
+    assert must_say in message
+    assert "\n" not in message
+
+
+def test_a_mistake_in_a_stage_names_the_stage(tmp_path: Path) -> None:
+    (tmp_path / "stage").mkdir()
+    (tmp_path / "train.yaml").write_text("defaults: [run_config, _self_, stage: null]")
+    (tmp_path / "stage" / "run1.yaml").write_text("# @package _global_\nsampler: {num_rolouts: 4}")
+    with pytest.raises(ConfigError, match=r"did you mean sampler\.num_rollouts") as caught:
+        compose("train", ["stage=run1"], conf_dir=tmp_path)
+    assert "stage/run1.yaml" in str(caught.value)
+
+
+def test_a_missing_configuration_is_one_sentence(tmp_path: Path) -> None:
+    assert "did you mean laptop?" in mistake(name="lapto")
+    assert "laptop, train" in mistake(name="zebra")
+    assert "does not exist" in mistake(name=str(tmp_path / "nothing.yaml"))
+
+
+@pytest.mark.parametrize("name", ["train", "laptop"])
+def test_the_resolved_configuration_can_be_fed_back(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "new" / "resolved.yaml"
+    config = composed(
+        "stage=demo2",
+        "model.fp8=off",
+        "model.path='/a=b, c'",
+        "data.train={a.b/c d.jsonl: 2}",
+        "trainer.learning_rate=2.5e-7",
+        "exp_manager.wandb_logger_kwargs={project: x, tags: [a, b], deep: {er: 1}}",
+        name=name,
+    )
+    write_resolved(config, path)
+    assert compose(str(path), [], conf_dir=CONF_DIR) == config
+    assert compose(str(path), ["trainer.num_steps=3"], conf_dir=CONF_DIR).trainer.num_steps == 3
+    assert [file.name for file in path.parent.iterdir()] == ["resolved.yaml"]
+    saved = yaml.safe_load(path.read_text())
+    assert saved["model"]["fp8"] == "off"
+    assert saved.keys() - {"defaults"} == to_dict(config).keys()
+
+
+class TestInputs:
+    @pytest.fixture
+    def config(self, tmp_path: Path) -> RunConfig:
+        prompts = tmp_path / "prompts.jsonl"
+        prompts.write_text("{}")
+        config = composed()
+        config.data.train, config.data.validation = {str(prompts): 1.0}, [str(prompts)]
+        config.reward.urls = ["http://127.0.0.1:1"]
+        return config
+
+    @staticmethod
+    def mistake(config: RunConfig, world_size: int = 1) -> str:
+        with pytest.raises(ConfigError) as caught:
+            check_inputs(config, world_size)
+        assert_one_sentence(str(caught.value))
+        return str(caught.value)
+
+    def test_passes_when_everything_is_there(self, config: RunConfig) -> None:
+        check_inputs(config, 1)
+
+    def test_ranks_that_are_no_whole_replicas(self, config: RunConfig) -> None:
+        config.trainer.tensor_parallel = config.trainer.pipeline_parallel = 2
+        check_inputs(config, 8)
+        assert "start a multiple of 4 ranks" in self.mistake(config, 6)
+
+    def test_no_or_missing_prompts(self, config: RunConfig) -> None:
+        config.data.validation = ["/no/such/file.jsonl"]
+        assert "data.validation names /no/such/file.jsonl" in self.mistake(config)
+        config.data.train = {"/no/such/train.jsonl": 1.0}
+        assert "data.train names /no/such/train.jsonl" in self.mistake(config)
+        config.data.train = {}
+        assert "data.train is empty" in self.mistake(config)
+
+    def test_a_service_that_cannot_be_started(self, config: RunConfig) -> None:
+        config.reward.urls, config.reward.python = [], "/no/such/python"
+        assert "make setup" in self.mistake(config)
+
+    def test_a_missing_token_file(self, config: RunConfig) -> None:
+        config.reward.token_file = "/no/such/token"
+        assert "reward.token_file" in self.mistake(config)
+
+    def test_a_logger_whose_package_is_missing(
+        self, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        config.exp_manager.create_wandb_logger = True
+        assert "needs the package wandb" in self.mistake(config)

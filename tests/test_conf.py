@@ -1,0 +1,61 @@
+"""Every shipped YAML file composes, says why it exists, and repeats no default."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nemo_prorl.compose import SCHEMA, compose, to_dict
+from nemo_prorl.config import RunConfig
+from nemo_prorl.help import conf_groups, conf_names
+
+CONF_DIR = Path(__file__).resolve().parents[1] / "conf"
+FILES = sorted(CONF_DIR.rglob("*.yaml"))
+CHOICES = [f"{group}={name}" for group in conf_groups(CONF_DIR) for name in conf_names(CONF_DIR, group)]
+
+
+@pytest.mark.parametrize("name", conf_names(CONF_DIR))
+def test_every_configuration_composes(name: str) -> None:
+    compose(name, [], conf_dir=CONF_DIR)
+
+
+@pytest.mark.parametrize("name", conf_names(CONF_DIR))
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_composes_on_every_configuration(name: str, choice: str) -> None:
+    compose(name, [choice], conf_dir=CONF_DIR)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONF_DIR)))
+def test_every_file_says_why_it_exists(path: Path) -> None:
+    comment = [
+        line
+        for line in path.read_text().splitlines()
+        if line.startswith("#") and not line.startswith("# @package")
+    ]
+    assert comment
+    assert len(" ".join(comment)) > 40
+
+
+@pytest.mark.parametrize("name", conf_names(CONF_DIR))
+def test_configurations_say_only_what_differs(name: str) -> None:
+    written = yaml.safe_load((CONF_DIR / f"{name}.yaml").read_text())
+    assert written.pop("defaults")[0] == SCHEMA
+    assert _repeated(written, to_dict(RunConfig())) == []
+
+
+@pytest.mark.parametrize("name", conf_names(CONF_DIR, "stage"))
+def test_stages_are_named_after_their_file_and_continue_an_existing_one(name: str) -> None:
+    stage = compose("train", [f"stage={name}"], conf_dir=CONF_DIR).stage
+    assert stage.name == name
+    assert stage.parent in ("", *conf_names(CONF_DIR, "stage"))
+
+
+def _repeated(written: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for key, value in written.items():
+        if isinstance(value, dict) and defaults[key]:
+            found += _repeated(value, defaults[key], f"{prefix}{key}.")
+        elif value == defaults[key]:
+            found.append(prefix + key)
+    return found

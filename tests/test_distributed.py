@@ -1,0 +1,126 @@
+"""Which rank does what, and that ranks agree: against Megatron's own order, and over real gloo groups."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.distributed import Layout, Ranks, initialise
+from nemo_prorl.layout import check_layout
+from tests.engines.conftest import run_ranks
+
+LAYOUTS = [(1, 1, 1), (4, 1, 1), (4, 2, 1), (4, 1, 2), (4, 2, 2), (8, 2, 2), (24, 2, 3), (64, 8, 2)]
+"""(ranks, tensor, pipeline)"""
+
+
+def layouts(world_size: int, tensor: int, pipeline: int) -> list[Layout]:
+    return [
+        Layout(rank=rank, world_size=world_size, tensor_parallel=tensor, pipeline_parallel=pipeline)
+        for rank in range(world_size)
+    ]
+
+
+@pytest.mark.parametrize("sizes", LAYOUTS)
+def test_replicas_share_the_ranks_out(sizes: tuple[int, int, int]) -> None:
+    ranks = layouts(*sizes)
+    replicas = [ranks[0].replica_ranks(index) for index in range(ranks[0].data_parallel)]
+    assert sorted(rank for replica in replicas for rank in replica) == list(range(sizes[0]))
+    for index, replica in enumerate(replicas):
+        assert replica == sorted(replica)
+        assert [ranks[rank].replica for rank in replica] == [index] * len(replica)
+        assert [ranks[rank].leads_replica for rank in replica] == [True] + [False] * (len(replica) - 1)
+    assert [rank.is_main for rank in ranks] == [True] + [False] * (sizes[0] - 1)
+
+
+@pytest.mark.parametrize("sizes", LAYOUTS)
+def test_the_order_is_megatrons(sizes: tuple[int, int, int]) -> None:
+    from nemo_prorl.engines.megatron.core import parallel_state
+
+    world_size, tensor, pipeline = sizes
+    generator = parallel_state.RankGenerator(
+        tp=tensor, ep=1, dp=world_size // (tensor * pipeline), pp=pipeline, cp=1, order="tp-cp-ep-dp-pp"
+    )
+    layout = layouts(*sizes)[0]
+    replicas = [layout.replica_ranks(index) for index in range(layout.data_parallel)]
+    assert sorted(replicas) == sorted(sorted(group) for group in generator.get_ranks("tp-pp"))
+
+
+@pytest.mark.parametrize(
+    ("world_size", "tensor", "pipeline", "fits"),
+    [
+        (4, 2, 2, True),
+        (6, 2, 1, True),
+        (4, 3, 1, False),
+        (2, 2, 2, False),
+        (1, 2, 1, False),
+        (6, 2, 2, False),
+    ],
+)
+def test_ranks_hold_whole_replicas_or_there_is_one_sentence(
+    world_size: int, tensor: int, pipeline: int, fits: bool
+) -> None:
+    if fits:
+        check_layout(world_size, tensor, pipeline)
+        return
+    with pytest.raises(ConfigError, match=f"multiple of {tensor * pipeline}") as caught:
+        check_layout(world_size, tensor, pipeline)
+    assert "\n" not in str(caught.value)
+
+
+def report(ranks: Ranks) -> dict[str, Any]:
+    rank = ranks.layout.rank
+    value = {"rank": rank, "bytes": bytes([rank]) * (1000 * rank)}  # of other lengths on other ranks
+    return {
+        "gather": [got["rank"] for got in ranks.gather(value)],
+        "sizes": [len(got["bytes"]) for got in ranks.gather(value)],
+        "in_replica": ranks.gather_in_replica(rank),
+        "replicas": ranks.gather_replicas(f"from {rank}"),
+        "from_main": ranks.from_main(f"from {rank}"),
+        "none": ranks.any(False),
+        "one": ranks.any(rank == ranks.layout.world_size - 1),
+    }
+
+
+def four_ranks_worker() -> list[dict[str, Any]]:
+    """The layouts that four ranks have, one after the other."""
+    results = []
+    for tensor, pipeline in ((2, 2), (2, 1), (1, 2), (1, 1)):
+        ranks = initialise(tensor, pipeline)
+        results.append(report(ranks))
+        ranks.barrier()
+    return results
+
+
+@pytest.mark.slow
+def test_values_reach_every_rank() -> None:
+    expected_replicas = [[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0], [1], [2], [3]]]
+    for rank, results in enumerate(run_ranks(four_ranks_worker, 4)):
+        for result, replicas in zip(results, expected_replicas, strict=True):
+            assert result["gather"] == [0, 1, 2, 3]
+            assert result["sizes"] == [0, 1000, 2000, 3000]
+            assert result["in_replica"] == next(replica for replica in replicas if rank in replica)
+            assert result["replicas"] == [f"from {replica[0]}" for replica in replicas]
+            assert result["from_main"] == "from 0"
+            assert (result["none"], result["one"]) == (False, True)
+
+
+def test_one_process_is_a_job_of_one_rank() -> None:
+    """Without torchrun's variables, with nobody to talk to; in a process of its own, as these variables stay set."""
+    program = """
+from nemo_prorl.distributed import initialise
+ranks = initialise(1, 1)
+assert (ranks.gather(5), ranks.gather_in_replica(6), ranks.gather_replicas(7)) == ([5], [6], [7])
+assert ranks.from_main(8) == 8 and ranks.any(True) and not ranks.any(False)
+ranks.barrier()
+initialise(1, 1)
+"""
+    launcher = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+    environ = {key: value for key, value in os.environ.items() if key not in launcher and "SLURM" not in key}
+    root = Path(__file__).resolve().parents[1]
+    subprocess.run([sys.executable, "-c", program], cwd=root, env=environ, check=True, timeout=120)

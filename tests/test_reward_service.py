@@ -1,0 +1,160 @@
+"""The reward service as a child: started, named, stopped, and when it does not start, one sentence with its last words.
+
+The service itself is the real one in one test, and a few lines of Python in the others, which are about starting.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.config import ConfigError, RewardConfig
+from nemo_prorl.reward_service import RewardServiceNotStarted, reward_service
+from reward.client import RewardClient
+from reward.protocol import ScoreRequest
+
+ROOT = Path(__file__).resolve().parents[1]
+REWARD_PYTHON = os.environ.get("PRORL_REWARD_PYTHON", str(ROOT / ".venv-reward/bin/python"))
+
+WRITES_READY = """
+import json, os, sys, time
+ready = sys.argv[sys.argv.index("--ready-file") + 1]
+aside = ready + ".aside"
+open(aside, "w").write(json.dumps({"url": "http://127.0.0.1:1", "pid": os.getpid()}))
+os.replace(aside, ready)
+"""
+
+MakePython = Callable[[str], RewardConfig]
+
+
+@pytest.fixture
+def python_that(tmp_path: Path) -> MakePython:
+    """An "interpreter" that runs the given program whatever it is asked to."""
+
+    def make(program: str, ready_timeout_s: float = 30.0) -> RewardConfig:
+        (tmp_path / "program.py").write_text(program)
+        script = tmp_path / "python"
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{tmp_path}/program.py" "$@"\n')
+        script.chmod(0o755)
+        return RewardConfig(python=str(script), ready_timeout_s=ready_timeout_s)
+
+    return make
+
+
+def is_gone(pid: int) -> bool:
+    """Ended, and collected by its parent."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.slow
+def test_the_real_service_grades_and_is_gone_afterwards(tmp_path: Path) -> None:
+    with (
+        reward_service(RewardConfig(python=REWARD_PYTHON), tmp_path / "run") as url,
+        RewardClient(urls=[url]) as client,
+    ):
+        client.wait_until_ready(120)
+        futures = [
+            client.submit(
+                ScoreRequest(
+                    request_id=answer,
+                    domain="math",
+                    response=f"\\boxed{{{answer}}}",
+                    task={"answer": "4"},
+                )
+            )
+            for answer in ("4", "5")
+        ]
+        assert [future.result().score for future in futures] == [1.0, 0.0]
+    with RewardClient(urls=[url]) as client, pytest.raises(Exception, match="not ready"):
+        client.wait_until_ready(2)
+    assert (tmp_path / "run" / "reward_service.log").is_file()
+
+
+def test_a_missing_environment_is_one_sentence(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConfigError, match=r"reward\.python=.*make setup") as caught,
+        reward_service(RewardConfig(python=str(tmp_path / "no" / "python")), tmp_path),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_a_service_that_ends_at_once_says_its_last_words(tmp_path: Path, python_that: MakePython) -> None:
+    config = python_that("import sys; print('one'); print('the port is taken', file=sys.stderr); sys.exit(3)")
+    with (
+        pytest.raises(RewardServiceNotStarted, match=r"ended with code 3.*the port is taken") as caught,
+        reward_service(config, tmp_path / "run"),
+    ):
+        pass
+    assert str(tmp_path / "run" / "reward_service.log") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_service_that_never_gets_ready_is_stopped(tmp_path: Path, python_that: MakePython) -> None:
+    pid_file = tmp_path / "pid"
+    config = python_that(
+        f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)",
+        ready_timeout_s=3.0,
+    )
+    with pytest.raises(RewardServiceNotStarted, match="not ready in 3 s"), reward_service(config, tmp_path):
+        pass
+    assert is_gone(int(pid_file.read_text()))
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_the_service_is_stopped_whatever_happens(
+    tmp_path: Path, python_that: MakePython, monkeypatch: pytest.MonkeyPatch, stubborn: bool
+) -> None:
+    """Also one that does not listen to SIGTERM."""
+    pid_file = tmp_path / "pid"
+    program = WRITES_READY + f"open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"
+    if stubborn:
+        program = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + program
+        wait = subprocess.Popen.wait
+        monkeypatch.setattr(
+            subprocess.Popen, "wait", lambda self, timeout=None: wait(self, timeout and min(timeout, 0.5))
+        )
+    config = python_that(program + "time.sleep(600)")
+
+    def fail_in_it() -> None:
+        with reward_service(config, tmp_path) as url:
+            assert url == "http://127.0.0.1:1"
+            while not pid_file.exists():
+                time.sleep(0.01)
+            raise KeyError("the run failed")
+
+    with pytest.raises(KeyError):
+        fail_in_it()
+    assert is_gone(int(pid_file.read_text()))
+
+
+def test_what_the_trainer_preloads_stays_out_of_the_service(
+    tmp_path: Path, python_that: MakePython, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LD_LIBRARY_PATH", "PYTHONPATH"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("MARK_OF_THE_TRAINER", "kept")
+    seen = tmp_path / "seen"
+    config = python_that(
+        f"import os; open({str(seen)!r}, 'w').write(' '.join(os.environ))\n"
+        + WRITES_READY
+        + "time.sleep(600)"
+    )
+    with reward_service(config, tmp_path):
+        names = seen.read_text().split()
+    assert "MARK_OF_THE_TRAINER" in names
+    assert {"LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"} & set(names) == set()
+
+
+def test_the_log_of_an_earlier_start_is_kept(tmp_path: Path, python_that: MakePython) -> None:
+    (tmp_path / "reward_service.log").write_text("earlier\n")
+    config = python_that("print('later', flush=True)\n" + WRITES_READY + "time.sleep(600)")
+    with reward_service(config, tmp_path):
+        pass
+    assert (tmp_path / "reward_service.log").read_text() == "earlier\nlater\n"

@@ -1,0 +1,444 @@
+"""Scripted engines: a sampler, a policy and graders that do what a test says, in the order that it says, and ranks that
+are threads. The real engines have tests of their own; here the loop is on trial.
+
+A prompt carries its script: task={"scores": [1, 0, None, ...], "lengths": [...]}, one entry a sibling; a score of None
+is a verdict that the service failed to give.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nemo_prorl.config import (
+    DynamicSamplingConfig,
+    Precision,
+    RewardConfig,
+    RunConfig,
+    SamplerConfig,
+    ShapingConfig,
+    TrainerConfig,
+)
+from nemo_prorl.config import ModelConfig as Model
+from nemo_prorl.distributed import Layout, Ranks
+from nemo_prorl.engines.interface import LossFunction, SamplingSettings
+from nemo_prorl.training import grading
+from nemo_prorl.training.collector import Collection, Collector
+from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.timing import Stopwatch
+from nemo_prorl.types import (
+    Finish,
+    FloatArray,
+    Prompt,
+    Rollout,
+    RolloutGroup,
+    RunState,
+    ScoredRollout,
+    TokenBatch,
+    Totals,
+    TrainBatch,
+    UpdateReport,
+)
+from reward.protocol import ScoreRequest, ScoreResult, Status
+
+NUM_ROLLOUTS = 4
+RIGHT, WRONG, MIXED = [1.0] * NUM_ROLLOUTS, [0.0] * NUM_ROLLOUTS, [1.0, 0.0, 0.0, 1.0]
+FAILED = [None] * NUM_ROLLOUTS
+SINGLE = Ranks(
+    layout=Layout(rank=0, world_size=1, tensor_parallel=1, pipeline_parallel=1), replica_group=None
+)
+
+
+def make_prompt(
+    uid: str, scores: Sequence[float | None] = MIXED, *, domain: str = "math", **task: Any
+) -> Prompt:
+    return Prompt(
+        uid=uid,
+        domain=domain,
+        source="script",
+        text=f"{uid}?",
+        token_ids=(7,) * (1 + zlib.crc32(uid.encode()) % 4),
+        task={"scores": list(scores), **task},
+    )
+
+
+def make_prompts(*scripts: Sequence[float | None]) -> list[Prompt]:
+    return [make_prompt(f"p{index}", scores) for index, scores in enumerate(scripts)]
+
+
+def make_rollout(
+    prompt: Prompt, sibling: int, *, weight: float = 0.0, version: int = 0, finish: Finish = Finish.stop
+) -> Rollout:
+    """Its tokens are a function of prompt and sibling, its text the sibling's number."""
+    stream = np.random.default_rng(zlib.crc32(f"{prompt.uid}/{sibling}".encode()))
+    lengths = prompt.task.get("lengths")
+    length = lengths[sibling] if lengths else int(stream.integers(1, 7))
+    token_ids = stream.integers(3, 40, length)
+    return Rollout(
+        prompt=prompt,
+        sibling=sibling,
+        token_ids=token_ids,
+        sampler_logprobs=logprobs_of(torch.from_numpy(token_ids), torch.tensor(weight)).numpy(),
+        text=str(sibling),
+        finish=finish,
+        policy_version=version,
+    )
+
+
+def logprobs_of(token_ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The scripted model: one weight, which some tokens like and others do not."""
+    return (-0.1 * (1 + token_ids % 5) + weight * (token_ids % 3 - 1)).float()
+
+
+def verdict(request_id: str, score: float | None, reason: str = "out of order") -> ScoreResult:
+    if score is None:
+        return ScoreResult(
+            request_id=request_id,
+            status=Status.infra_error,
+            score=None,
+            verdict="missing",
+            details={"reason": reason},
+        )
+    return ScoreResult(request_id=request_id, status=Status.graded, score=score, verdict="scripted")
+
+
+def make_group(
+    uid: str, scores: Sequence[float | None], *, finish: Finish = Finish.stop, domain: str = "math"
+) -> RolloutGroup:
+    """A group as it comes out of grading."""
+    prompt = make_prompt(uid, scores, domain=domain)
+    members = tuple(
+        ScoredRollout(
+            rollout=make_rollout(prompt, sibling, finish=finish), verdict=verdict("r", score), reward=score
+        )
+        for sibling, score in enumerate(scores)
+        if score is not None
+    )
+    return RolloutGroup(prompt=prompt, members=members, num_failed=len(scores) - len(members))
+
+
+class ListedPrompts:
+    """In the place of a PromptMix: gives out the listed prompts and fails a test that takes more."""
+
+    num_too_long = 0
+
+    def __init__(self, prompts: Iterable[Prompt]) -> None:
+        self._prompts = list(prompts)
+        self.num_taken = 0
+
+    def take(self, count: int) -> list[Prompt]:
+        taken = self._prompts[self.num_taken : self.num_taken + count]
+        assert len(taken) == count, (
+            f"{self.num_taken + count} prompts are wanted, {len(self._prompts)} listed"
+        )
+        self.num_taken += count
+        return taken
+
+    def state(self) -> dict[str, Any]:
+        return {"taken": self.num_taken}
+
+
+@dataclass
+class ScriptedSampler:
+    finishing_order: Callable[[list[Rollout]], Sequence[Rollout]] = lambda rollouts: rollouts
+    after_sampling: Callable[[], None] = lambda: None
+    events: list[str] = field(default_factory=list)
+    settings: list[SamplingSettings] = field(default_factory=list)
+    num_sampled: list[int] = field(default_factory=list)
+    version: int = 0
+    weight: float = 0.0
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        self.weight, self.version = float(dict(weights)["weight"]), version
+        self.events.append(f"load {version}")
+
+    def sample(
+        self, prompts: Sequence[Prompt], settings: SamplingSettings, on_finish: Callable[[Rollout], None]
+    ) -> list[list[Rollout]]:
+        self.events.append("sample")
+        self.settings.append(settings)
+        self.num_sampled.append(len(prompts))
+        groups = [
+            [
+                make_rollout(prompt, sibling, weight=self.weight, version=self.version)
+                for sibling in range(settings.num_rollouts)
+            ]
+            for prompt in prompts
+        ]
+        for rollout in self.finishing_order([rollout for group in groups for rollout in group]):
+            on_finish(rollout)
+        self.after_sampling()
+        return groups
+
+    def wake(self) -> None:
+        self.events.append("wake")
+
+    def sleep(self) -> None:
+        self.events.append("sleep")
+
+    def close(self) -> None:
+        self.events.append("close")
+
+
+@dataclass
+class ScriptedPolicy:
+    weight: float = 0.0
+    reference: float = 0.0
+    learning_rate: float = 0.5
+    entropy: float = 0.5
+    on_logprobs: Callable[[], None] = lambda: None
+    events: list[str] = field(default_factory=list)
+    batches: list[TrainBatch] = field(default_factory=list)
+    num_prepared: int = 0
+    """Rollouts whose log-probabilities under the current weights were asked for."""
+
+    def logprobs(self, batch: TokenBatch) -> FloatArray:
+        self.num_prepared += len(batch)
+        return self._masked(batch, self.weight)
+
+    def reference_logprobs(self, batch: TokenBatch) -> FloatArray:
+        return self._masked(batch, self.reference)
+
+    def _masked(self, batch: TokenBatch, weight: float) -> FloatArray:
+        self.on_logprobs()
+        values = logprobs_of(torch.from_numpy(batch.token_ids_BT), torch.tensor(weight)).numpy()
+        return np.where(batch.response_mask_BT, values, np.float32(0))
+
+    def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
+        self.events.append("update")
+        self.batches.append(batch)
+        weight = torch.tensor(self.weight, requires_grad=True)
+        mask = torch.from_numpy(batch.tokens.response_mask_BT)
+        logprobs = logprobs_of(torch.from_numpy(batch.tokens.token_ids_BT), weight) * mask
+        entropy = torch.full_like(logprobs, self.entropy) * mask
+        totals = Totals(num_tokens=batch.num_tokens, num_rollouts=len(batch))
+        loss = loss_function(logprobs, entropy, batch, totals)
+        loss.backward()
+        assert weight.grad is not None
+        self.weight -= self.learning_rate * float(weight.grad)
+        return UpdateReport(
+            loss=float(loss.detach()),
+            grad_norm=abs(float(weight.grad)),
+            learning_rate=self.learning_rate,
+            current_logprobs_BT=logprobs.detach().numpy(),
+            entropy_BT=entropy.numpy(),
+        )
+
+    def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield "weight", torch.tensor(self.weight)
+
+    def adopt_as_reference(self) -> None:
+        self.reference = self.weight
+
+    def reset_optimizer(self) -> None:
+        self.events.append("reset optimizer")
+
+    def save(self, directory: Path) -> None:
+        self.events.append("save")
+        (directory / "weights.json").write_text(
+            json.dumps({"weight": self.weight, "reference": self.reference})
+        )
+
+    def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
+        saved = json.loads((directory / "weights.json").read_text())
+        self.weight, self.reference = saved["weight"], saved["reference"]
+
+    def prepare_for_training(self) -> None:
+        self.events.append("prepare")
+
+    def finish_training(self) -> None:
+        self.events.append("finish")
+
+
+class ScriptedVerdict(Future[ScoreResult]):
+    grader: ScriptedGrader
+
+
+@dataclass
+class ScriptedGrader:
+    """Gives the verdicts of the script; at once, or when the loop has nothing to do but wait: then `choose` picks which
+    of the waiting ones comes next."""
+
+    at_once: bool = False
+    choose: Callable[[int], int] = lambda num_waiting: 0
+    seconds_each: float = 1.0
+    reason: str = "out of order"
+    requests: list[ScoreRequest] = field(default_factory=list)
+    waiting: list[tuple[ScoreRequest, ScriptedVerdict]] = field(default_factory=list)
+
+    def submit(self, request: ScoreRequest) -> ScriptedVerdict:
+        future = ScriptedVerdict()
+        future.grader = self
+        self.requests.append(request)
+        self.waiting.append((request, future))
+        if self.at_once:
+            self.release()
+        return future
+
+    def release(self) -> None:
+        """One verdict."""
+        request, future = self.waiting.pop(self.choose(len(self.waiting)))
+        future.set_result(
+            verdict(request.request_id, request.task["scores"][int(request.response)], self.reason)
+        )
+
+    def release_all(self) -> None:
+        while self.waiting:
+            self.release()
+
+
+@dataclass
+class Clock:
+    """Time passes when somebody waits, or is told to work."""
+
+    now: float = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Waiting for scripted graders takes their `seconds_each`, and no time at all."""
+    clock = Clock()
+
+    def wait(pending: Iterable[ScriptedVerdict], timeout: float, return_when: str) -> None:
+        grader = next(iter(pending)).grader
+        clock.sleep(grader.seconds_each)
+        grader.release()
+
+    monkeypatch.setattr(grading, "time", clock)
+    monkeypatch.setattr(grading, "wait", wait)
+    return clock
+
+
+class ThreadRanks:
+    """One of several ranks that are threads of this process."""
+
+    gather_replicas = Ranks.gather_replicas
+
+    def __init__(self, layout: Layout, slots: list[Any], barrier: threading.Barrier) -> None:
+        self.layout, self._slots, self._barrier = layout, slots, barrier
+
+    def gather(self, value: Any) -> list[Any]:
+        self._slots[self.layout.rank] = value
+        self._barrier.wait()
+        values = list(self._slots)
+        self._barrier.wait()
+        return values
+
+
+def run_as_ranks(
+    function: Callable[[ThreadRanks], Any], world_size: int, tensor_parallel: int, pipeline_parallel: int
+) -> list[Any]:
+    """What `function` returns on each rank; an exception of any rank ends all and is raised."""
+    slots, barrier = [None] * world_size, threading.Barrier(world_size, timeout=60)
+    results: list[Any] = [None] * world_size
+    errors: list[BaseException] = []
+
+    def main(rank: int) -> None:
+        layout = Layout(
+            rank=rank,
+            world_size=world_size,
+            tensor_parallel=tensor_parallel,
+            pipeline_parallel=pipeline_parallel,
+        )
+        try:
+            results[rank] = function(ThreadRanks(layout, slots, barrier))
+        except threading.BrokenBarrierError:
+            pass
+        except BaseException as error:
+            errors.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=main, args=(rank,)) for rank in range(world_size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def make_config(
+    *,
+    prompts_per_step: int = 4,
+    updates_per_step: int = 1,
+    num_steps: int = 3,
+    num_rollouts: int = NUM_ROLLOUTS,
+    max_failed_share: float = 0.0,
+    shaping: ShapingConfig | None = None,
+    **dynamic: Any,
+) -> RunConfig:
+    """Rounds ask for exactly what is missing, unless `oversample` says otherwise."""
+    return RunConfig(
+        model=Model(path="", precision=Precision.fp32),
+        trainer=TrainerConfig(
+            prompts_per_step=prompts_per_step, updates_per_step=updates_per_step, num_steps=num_steps
+        ),
+        sampler=SamplerConfig(num_rollouts=num_rollouts, context_tokens=64, max_prompt_tokens=32),
+        dynamic_sampling=DynamicSamplingConfig(**({"oversample": 1.0} | dynamic)),
+        reward=RewardConfig(max_failed_share=max_failed_share),
+        shaping=shaping or ShapingConfig(),
+    )
+
+
+def make_collector(
+    config: RunConfig,
+    prompts: Sequence[Prompt] | ListedPrompts,
+    *,
+    sampler: ScriptedSampler | None = None,
+    policy: ScriptedPolicy | None = None,
+    grader: Any = None,
+    ranks: Any = SINGLE,
+) -> Collector:
+    """Engines that are not given follow the script in the plainest way."""
+    return Collector(
+        config=config,
+        prompts=prompts if isinstance(prompts, ListedPrompts) else ListedPrompts(prompts),  # type: ignore[arg-type]
+        fleet=SamplerFleet(
+            sampler or ScriptedSampler(), ranks, tensor_parallel=config.sampler.tensor_parallel
+        ),
+        policy=policy or ScriptedPolicy(),
+        grader=grader or ScriptedGrader(at_once=True),
+        ranks=ranks,
+        stopwatch=Stopwatch(),
+    )
+
+
+def new_state() -> RunState:
+    return RunState(stage="main")
+
+
+def uids(groups: Iterable[Any]) -> list[str]:
+    """Of groups, prepared or not."""
+    return [getattr(group, "group", group).prompt.uid for group in groups]
+
+
+def contents(collection: Collection) -> list[Any]:
+    """Everything that training sees, comparable by ==."""
+    return [
+        (
+            prepared.group.prompt.uid,
+            prepared.group.rewards,
+            [member.rollout.token_ids.tolist() for member in prepared.group.members],
+            [member.rollout.sampler_logprobs.tolist() for member in prepared.group.members],
+            [array.tolist() for array in prepared.old_logprobs],
+            [array.tolist() for array in prepared.reference_logprobs],
+        )
+        for prepared in collection.groups
+    ]

@@ -1,0 +1,318 @@
+"""Dynamic sampling on scripted engines: what is kept, what is counted, and when it gives up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nemo_prorl.algorithm.selection import Informativeness as Kind
+from nemo_prorl.config import ShapingConfig
+from nemo_prorl.training.collector import Saturated
+from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.types import Rollout
+from tests.training.conftest import (
+    FAILED,
+    MIXED,
+    NUM_ROLLOUTS,
+    RIGHT,
+    WRONG,
+    Clock,
+    ScriptedGrader,
+    ScriptedPolicy,
+    ScriptedSampler,
+    contents,
+    make_collector,
+    make_config,
+    make_prompt,
+    make_prompts,
+    new_state,
+    run_as_ranks,
+    uids,
+)
+
+# Which groups are kept
+
+
+def test_the_first_informative_groups_in_prompt_order_are_kept() -> None:
+    prompts = make_prompts(MIXED, RIGHT, WRONG, MIXED, MIXED, MIXED)
+    collection = make_collector(make_config(prompts_per_step=2), prompts).collect(new_state())
+    assert uids(collection.groups) == ["p0", "p3"]
+    assert uids(collection.sampled) == ["p0", "p1", "p2"] + ["p3"] * (collection.num_rounds == 3)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    scripts=st.lists(st.sampled_from([MIXED, RIGHT, WRONG, [0.5] * 4, [0.2, 0.4, 0.2, 0.2]]), min_size=40, max_size=40),
+    orders=st.tuples(st.randoms(use_true_random=False), st.randoms(use_true_random=False)),
+)  # fmt: skip
+def test_nothing_depends_on_what_finishes_first(
+    clock: Clock, scripts: list[Any], orders: tuple[Random, Random]
+) -> None:
+    """Rollouts end in any order, verdicts come in any other: the batch is the same to the last number."""
+    config = make_config(prompts_per_step=4, oversample=1.5, min_fill=0.0)
+    collections = []
+    for order in (None, *orders):
+        sampler, grader = ScriptedSampler(), ScriptedGrader()
+        if order is not None:
+            sampler.finishing_order = lambda rollouts, order=order: order.sample(rollouts, len(rollouts))
+            grader.choose = order.randrange
+        try:
+            collection = make_collector(
+                config, make_prompts(*scripts), sampler=sampler, grader=grader
+            ).collect(new_state())
+        except (Saturated, AssertionError) as error:
+            collections.append(str(error))
+        else:
+            collections.append((contents(collection), collection.kinds, collection.num_surplus))
+    assert collections[0] == collections[1] == collections[2]
+
+
+@pytest.mark.parametrize("longest_first", [True, False])
+def test_short_answers_have_no_advantage(clock: Clock, longest_first: bool) -> None:
+    """Four informative prompts for two places; the later two are answered much faster."""
+    prompts = [make_prompt(f"p{i}", MIXED, lengths=[30 if i < 2 else 1] * 4) for i in range(4)]
+    sampler = ScriptedSampler(
+        finishing_order=lambda rollouts: sorted(
+            rollouts, key=lambda r: len(r.token_ids), reverse=longest_first
+        )
+    )
+    config = make_config(prompts_per_step=2, oversample=2.0)
+    collection = make_collector(config, prompts, sampler=sampler, grader=ScriptedGrader()).collect(
+        new_state()
+    )
+    assert uids(collection.groups) == ["p0", "p1"]
+    assert collection.num_surplus == 2
+
+
+@pytest.mark.parametrize(
+    ("world_size", "tensor", "pipeline", "sampler_tensor"),
+    [(2, 1, 1, 1), (2, 2, 1, 2), (4, 2, 1, 1), (4, 1, 2, 2), (4, 2, 2, 1), (4, 1, 1, 1)],
+)
+def test_every_layout_collects_the_same_on_every_rank(
+    clock: Clock, world_size: int, tensor: int, pipeline: int, sampler_tensor: int
+) -> None:
+    scripts = [MIXED, RIGHT, MIXED, WRONG, [None, 1.0, 0.0, 0.0], MIXED, RIGHT, FAILED] + [MIXED] * 40
+    config = make_config(prompts_per_step=5, max_failed_share=1.0)
+    config.sampler.tensor_parallel = sampler_tensor
+    requests: list[str] = []
+
+    def collect(ranks: Any) -> Any:
+        order = Random(ranks.layout.rank)
+        sampler = ScriptedSampler(finishing_order=lambda rollouts: order.sample(rollouts, len(rollouts)))
+        grader = ScriptedGrader(choose=order.randrange)
+        collection = make_collector(
+            config, make_prompts(*scripts), sampler=sampler, grader=grader, ranks=ranks
+        ).collect(new_state())
+        requests.extend(request.request_id for request in grader.requests)
+        return contents(collection), uids(collection.sampled), collection.kinds, collection.num_surplus
+
+    alone = make_collector(
+        make_config(prompts_per_step=5, max_failed_share=1.0), make_prompts(*scripts)
+    ).collect(new_state())
+    ranks = run_as_ranks(collect, world_size, tensor, pipeline)
+    assert all(rank == ranks[0] for rank in ranks)
+    assert ranks[0][0] == contents(alone)
+    assert max(Counter(requests).values()) == 1, "a rollout is graded once, whoever sampled it"
+    assert len(requests) == NUM_ROLLOUTS * len(ranks[0][1])
+
+
+# What is counted
+
+
+@settings(deadline=None)
+@given(
+    scripts=st.lists(st.sampled_from([MIXED, RIGHT, WRONG, [0.5] * 4, FAILED, [None, None, None, 1.0]]), max_size=12)
+)  # fmt: skip
+def test_every_prompt_is_counted_under_its_reason(scripts: list[Any]) -> None:
+    """One round of them all, and one more prompt to keep."""
+    prompts = make_prompts(MIXED, *scripts)
+    config = make_config(prompts_per_step=len(prompts), max_rounds=1, min_fill=0.0, max_failed_share=1.0)
+    collection = make_collector(config, prompts).collect(new_state())
+    expected = {
+        Kind.informative: 1 + scripts.count(MIXED),
+        Kind.all_right: scripts.count(RIGHT),
+        Kind.all_wrong: scripts.count(WRONG),
+        Kind.all_equal: scripts.count([0.5] * 4),
+        Kind.service_failure: scripts.count(FAILED) + scripts.count([None, None, None, 1.0]),
+    }
+    assert {kind: collection.kinds[kind] for kind in Kind} == expected
+    assert collection.kinds.total() == len(collection.sampled) == len(prompts)
+
+
+@settings(deadline=None, max_examples=200)
+@given(k=st.integers(0, 30), m=st.integers(1, 30), n=st.integers(2, 33), factor=st.floats(0.01, 1.0))
+def test_equal_fractions_are_uninformative(k: int, m: int, n: int, factor: float) -> None:
+    """k of m tests passed, n times: the standard deviation of such floats is often not 0."""
+    share = min(k, m) / m
+    config = make_config(
+        prompts_per_step=1, num_rollouts=n, shaping=ShapingConfig(termination_factor=factor), max_rounds=1
+    )
+    with pytest.raises(Saturated):
+        make_collector(config, [make_prompt("p", [share] * n)]).collect(new_state())
+
+
+def test_a_difference_however_small_is_informative() -> None:
+    scores = [1 / 3] * (NUM_ROLLOUTS - 1) + [1 / 3 + 1e-15]
+    assert len(set(scores)) == 2
+    collection = make_collector(make_config(prompts_per_step=1), [make_prompt("p", scores)]).collect(
+        new_state()
+    )
+    assert uids(collection.groups) == ["p"]
+
+
+def test_uninformative_groups_cost_no_forward_pass() -> None:
+    policy = ScriptedPolicy()
+    prompts = make_prompts(RIGHT, MIXED, WRONG, FAILED)
+    config = make_config(max_rounds=1, min_fill=0.0, max_failed_share=1.0)
+    make_collector(config, prompts, policy=policy).collect(new_state())
+    assert policy.num_prepared == NUM_ROLLOUTS
+
+
+def test_log_probabilities_belong_to_their_tokens() -> None:
+    policy = ScriptedPolicy(weight=0.25, reference=-0.5)
+    sampler = ScriptedSampler(weight=0.25)
+    prompts = make_prompts(MIXED, MIXED, MIXED, MIXED)
+    collection = make_collector(make_config(), prompts, sampler=sampler, policy=policy).collect(new_state())
+    for prepared in collection.groups:
+        for member, old, reference in zip(
+            prepared.group.members, prepared.old_logprobs, prepared.reference_logprobs, strict=True
+        ):
+            rollout: Rollout = member.rollout
+            assert old.tolist() == rollout.sampler_logprobs.tolist()
+            liked = rollout.token_ids % 3 - 1
+            assert reference.tolist() == pytest.approx((old - 0.75 * liked).tolist(), abs=1e-6)
+
+
+def test_rewards_are_shaped_and_scores_are_not() -> None:
+    shaping = ShapingConfig(overlong_buffer_tokens=10, overlong_penalty=0.5)
+    prompt = make_prompt("p", RIGHT, lengths=[1, 22, 27, 32])  # of 32 tokens, the last 10 cost
+    collection = make_collector(make_config(prompts_per_step=1, shaping=shaping), [prompt]).collect(
+        new_state()
+    )
+    (prepared,) = collection.groups
+    assert prepared.group.rewards == pytest.approx((1.0, 1.0, 0.75, 0.5))
+    assert {member.verdict.score for member in prepared.group.members} == {1.0}
+
+
+# Rounds
+
+
+def test_rounds_go_on_until_the_step_is_full() -> None:
+    prompts = make_prompts(RIGHT, MIXED, WRONG, RIGHT, MIXED, RIGHT, WRONG, MIXED, MIXED)
+    sampler = ScriptedSampler()
+    collection = make_collector(make_config(), prompts, sampler=sampler).collect(new_state())
+    assert uids(collection.groups) == ["p1", "p4", "p7", "p8"]
+    assert collection.num_rounds == len(sampler.settings)
+    assert len({setting.seed for setting in sampler.settings}) == 1
+    assert uids(collection.sampled) == [f"p{index}" for index in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("seen_yield", "oversample", "expected"),
+    [(1.0, 1.0, 8), (1.0, 1.25, 10), (0.5, 1.0, 16), (0.5, 1.5, 24), (0.01, 1.0, 32), (0.3, 1.0, 27)],
+)
+def test_a_round_is_as_large_as_the_yield_asks_and_no_larger_than_four_times(
+    seen_yield: float, oversample: float, expected: int
+) -> None:
+    sampler = ScriptedSampler()
+    state = new_state()
+    state.sampling_yield = seen_yield
+    config = make_config(prompts_per_step=8, oversample=oversample)
+    collection = make_collector(config, make_prompts(*[MIXED] * 40), sampler=sampler).collect(state)
+    assert sampler.num_sampled == [expected]
+    assert collection.num_surplus == expected - 8
+    assert state.sampling_yield == pytest.approx(0.5 * seen_yield + 0.5)
+
+
+def test_the_yield_that_was_seen_sizes_the_next_step() -> None:
+    sampler, state = ScriptedSampler(), new_state()
+    prompts = make_prompts(*[MIXED, WRONG] * 40)
+    collector = make_collector(make_config(), prompts, sampler=sampler)
+    for _ in range(6):
+        collector.collect(state)
+    assert 0.4 < state.sampling_yield < 0.6
+    assert sampler.num_sampled[-1] > 4
+
+
+def test_each_step_and_each_seed_samples_differently() -> None:
+    sampler, state = ScriptedSampler(), new_state()
+    config = make_config(prompts_per_step=1)
+    collector = make_collector(config, make_prompts(*[MIXED] * 9), sampler=sampler)
+    for step in range(3):
+        state.step = step
+        collector.collect(state)
+    config.seed = 2
+    collector.collect(state)
+    assert len({setting.seed for setting in sampler.settings}) == 4
+    for setting in sampler.settings:
+        assert (setting.temperature, setting.top_p, setting.max_response_tokens) == (1.2, 1.0, 32)
+        assert setting.num_rollouts == NUM_ROLLOUTS
+
+
+# Giving up
+
+
+def test_an_outage_is_never_taken_for_saturation() -> None:
+    """A stage that ends as saturated is done for good; one that a dead service stopped is not."""
+    config = make_config(prompts_per_step=4, max_failed_share=1.0, max_rounds=2)
+    with pytest.raises(RewardServiceFailing, match="without verdicts"):
+        make_collector(config, make_prompts(MIXED, *[FAILED] * 50)).collect(new_state())
+
+
+def test_saturation_is_bounded_and_one_sentence() -> None:
+    prompts = make_prompts(MIXED, *[RIGHT] * 500)
+    sampler = ScriptedSampler()
+    config = make_config(prompts_per_step=4, max_rounds=5, min_fill=0.5)
+    with pytest.raises(Saturated, match=r"found 1 of 4 informative prompts in 5 round\(s\)") as caught:
+        make_collector(config, prompts, sampler=sampler).collect(new_state())
+    assert len(sampler.num_sampled) == 5
+    assert sum(sampler.num_sampled) <= 5 * 4 * 4
+    assert f"{sum(sampler.num_sampled) - 1} all_right" in str(caught.value)
+    assert "trainer.prompts_per_step" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("num_informative", "min_fill", "fills"),
+    [(4, 1.0, True), (3, 1.0, False), (2, 0.5, True), (1, 0.5, False), (1, 0.0, True), (0, 0.0, False)],
+)
+def test_min_fill_decides_whether_a_step_goes_on_with_what_it_has(
+    num_informative: int, min_fill: float, fills: bool
+) -> None:
+    prompts = make_prompts(*[MIXED] * num_informative, *[RIGHT] * 100)
+    collector = make_collector(make_config(max_rounds=2, min_fill=min_fill), prompts)
+    if fills:
+        assert len(collector.collect(new_state()).groups) == num_informative
+    else:
+        with pytest.raises(Saturated):
+            collector.collect(new_state())
+
+
+def test_all_ranks_give_up_together(clock: Clock) -> None:
+    def collect(ranks: Any) -> str:
+        with pytest.raises(Saturated) as caught:
+            make_collector(
+                make_config(max_rounds=2), make_prompts(*[RIGHT] * 40), grader=ScriptedGrader(), ranks=ranks
+            ).collect(new_state())
+        return str(caught.value)
+
+    assert len(set(run_as_ranks(collect, 4, 2, 1))) == 1
+
+
+# Without dynamic sampling
+
+
+def test_without_dynamic_sampling_everything_gradable_is_trained_on() -> None:
+    prompts = make_prompts(RIGHT, MIXED, FAILED, WRONG, MIXED)
+    sampler = ScriptedSampler()
+    config = make_config(enabled=False, max_failed_share=1.0)
+    collection = make_collector(config, prompts, sampler=sampler).collect(new_state())
+    assert uids(collection.groups) == ["p0", "p1", "p3"]
+    assert sampler.num_sampled == [4]
+    assert (collection.kinds[Kind.all_right], collection.kinds[Kind.service_failure]) == (1, 1)
+    assert (collection.num_surplus, collection.num_rounds) == (0, 1)

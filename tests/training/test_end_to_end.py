@@ -1,0 +1,345 @@
+"""`python -m nemo_prorl train` on the real engines and the real reward service: a tiny random policy, two steps.
+
+One process, then the same run on four ranks and on two; a crash and a resume; a stage that continues with a reset; and
+the export. Every claim is read off the files that a run leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nemo_prorl.config import RewardConfig
+from nemo_prorl.data.rows import Row, write_rows
+from nemo_prorl.reward_service import reward_service
+from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.training.telemetry import read_metrics
+from tests.engines.conftest import build_hf_model
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+REWARD_PYTHON = os.environ.get("PRORL_REWARD_PYTHON", str(ROOT / ".venv-reward/bin/python"))
+TIMEOUT_S = 400
+LETTERS = "aehinorstu"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy, prompts, and a service that every run may use."""
+
+    folder: Path
+    url: str
+
+    def run_dir(self, name: str) -> Path:
+        return self.folder / name
+
+    def train(self, name: str, *overrides: str, num_ranks: int = 1, own_service: bool = False) -> str:
+        """What the run printed on standard output."""
+        options = [f"exp_manager.explicit_log_dir={self.run_dir(name)}", *overrides]
+        if not own_service:
+            options.append(f"reward.urls=[{self.url}]")
+        command = ["-m", "nemo_prorl", "train", "--config-name", str(self.folder / "tiny.yaml"), *options]
+        if num_ranks > 1:
+            launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
+            command = [*launcher, *command]
+        return run(*command)
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    return done.stdout
+
+
+def rows(split: str, count: int) -> list[Row]:
+    """Instructions that a random policy follows by accident, some of them, some of the time."""
+    made = []
+    for index in range(count):
+        letters = [LETTERS[(index + shift) % len(LETTERS)] for shift in (0, 3, 5)]
+        made.append(
+            Row(
+                uid=f"letters/{split}/{index}",
+                domain="instruction",
+                source="letters",
+                split=split,
+                messages=({"role": "user", "content": f"use {' '.join(letters)} #{index}"},),
+                task={
+                    "instruction_id_list": ["keywords:letter_frequency"] * 3 + ["punctuation:no_comma"],
+                    "kwargs": [
+                        *(
+                            {"letter": letter, "let_frequency": 1, "let_relation": "at least"}
+                            for letter in letters
+                        ),
+                        {},
+                    ],
+                },
+            )
+        )
+    return made
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    from nemo_prorl.demo.tiny_policy import build_tokenizer
+
+    folder = tmp_path_factory.mktemp("end_to_end")
+    tokenizer = build_tokenizer()
+    build_hf_model(
+        folder / "policy",
+        "qwen2",
+        vocab_size=len(tokenizer),
+        hidden_size=128,  # four heads of 32: vLLM computes the size of a Qwen2 head from it
+        tie_word_embeddings=True,
+        max_position_embeddings=256,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    tokenizer.save_pretrained(folder / "policy")
+    write_rows(folder / "train.parquet", rows("train", 40))
+    write_rows(folder / "held_out.parquet", rows("held_out", 2))
+    settings = {
+        "defaults": ["run_config", "_self_", {"stage": None}],
+        "model": {"path": str(folder / "policy"), "precision": "fp32", "layer_spec": "local"},
+        "data": {
+            "train": {str(folder / "train.parquet"): 1.0},
+            "validation": [str(folder / "held_out.parquet")],
+        },
+        "trainer": {
+            "num_steps": 2,
+            "prompts_per_step": 8,
+            "updates_per_step": 2,
+            "learning_rate": 1e-3,
+            "packing": False,
+            "micro_batch_tokens": 1024,
+        },
+        "sampler": {"context_tokens": 64, "max_prompt_tokens": 24, "num_rollouts": 8, "kv_cache_mib": 32},
+        "dynamic_sampling": {"oversample": 1.0},
+        "validation": {"interval": 0, "num_rollouts": 4},
+        "reward": {"python": REWARD_PYTHON, "max_failed_share": 0.0},
+        "exp_manager": {"checkpoint_callback_params": {"every_n_train_steps": 1, "save_top_k": 2}},
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    with reward_service(RewardConfig(python=REWARD_PYTHON), folder) as url:
+        yield Case(folder, url)
+
+
+@pytest.fixture(scope="module")
+def alone(case: Case) -> Path:
+    """The run in one process, uninterrupted, with a service of its own."""
+    case.train("alone", own_service=True)
+    return case.run_dir("alone")
+
+
+@pytest.fixture(scope="module")
+def continued(case: Case, alone: Path) -> Path:
+    """A stage that continues the run: one step of one update, after a reset."""
+    folder = case.run_dir("continued")
+    shutil.copytree(alone, folder)
+    case.train("continued", *CONTINUED)
+    return folder
+
+
+CONTINUED = ("stage.name=second", "stage.parent=main", "trainer.num_steps=1", "trainer.updates_per_step=1")
+
+
+def steps(run_dir: Path, stage: str = "main") -> list[dict[str, Any]]:
+    """Records of finished steps."""
+    return [
+        record
+        for record in read_metrics(run_dir / "metrics.jsonl")
+        if record["stage"] == stage and "reward/mean" in record
+    ]
+
+
+def timeless(record: dict[str, Any]) -> dict[str, Any]:
+    """Everything but the clock."""
+    timed = ("time/", "throughput/tokens_per_s", "grading/")
+    return {key: value for key, value in record.items() if not key.startswith(timed)}
+
+
+def assert_close(actual: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
+    """Every number of two records, those of the clock left out."""
+    actual, expected = timeless(actual), timeless(expected)
+    assert actual.keys() == expected.keys()
+    different = {
+        key: (actual[key], value)
+        for key, value in expected.items()
+        if (not math.isclose(actual[key], value, rel_tol=tolerance, abs_tol=tolerance) if isinstance(value, float)
+            else actual[key] != value)
+    }  # fmt: skip
+    assert different == {}
+
+
+# One process
+
+
+def test_a_run_leaves_what_it_promises(alone: Path) -> None:
+    assert [record["step"] for record in steps(alone)] == [1, 2]
+    first, *_, last = read_metrics(alone / "metrics.jsonl")
+    assert (first["step"], "validation/reward" in first) == (0, True)
+    assert "validation/reward" in last
+    assert [checkpoint.state.step for checkpoint in find_checkpoints(alone)] == [1, 2]
+    assert json.loads((alone / "stages" / "main.done").read_text()) == {
+        "outcome": "steps",
+        "checkpoint": "step-00000002-main",
+    }
+    assert (alone / "resolved.yaml").is_file()
+    assert (alone / "reward_service.log").is_file()
+
+
+def test_the_policy_is_trained_on_real_verdicts(alone: Path) -> None:
+    for record in steps(alone):
+        assert 0.0 < record["reward/mean"] < 1.0
+        assert record["dynamic_sampling/num_kept"] == 8
+        assert record["dynamic_sampling/num_failed_rollouts"] == 0
+        assert record["optimizer/grad_norm"] > 0
+        assert all(math.isfinite(value) for value in timeless(record).values() if isinstance(value, float))
+    assert steps(alone)[-1]["optimizer/num_updates"] == 4
+
+
+def test_sampler_and_trainer_agree_at_every_step(alone: Path, continued: Path) -> None:
+    for record in [*steps(alone), *steps(continued, "second")]:
+        assert 0 <= record["sampler/logprob_abs_diff_max"] < 1e-4
+
+
+def test_the_policy_moves_away_from_its_reference(alone: Path) -> None:
+    """From the first step's second update on; that the first update finds it there is the reset's test."""
+    assert all(record["objective/kl_to_reference"] > 1e-3 for record in steps(alone))
+
+
+# Other layouts
+
+
+@pytest.mark.parametrize(
+    ("name", "num_ranks", "overrides"),
+    [
+        ("tensor_and_pipeline", 4, ["trainer.tensor_parallel=2", "trainer.pipeline_parallel=2"]),
+        ("data_parallel", 2, []),
+    ],
+)
+def test_every_layout_takes_the_same_steps(
+    case: Case, alone: Path, name: str, num_ranks: int, overrides: list[str]
+) -> None:
+    """The same seeds give the same rollouts whichever engine draws them, and the same updates whoever computes."""
+    less = ["exp_manager.create_checkpoint_callback=false", "validation.max_prompts=1"]
+    case.train(name, *less, *overrides, num_ranks=num_ranks)
+    for actual, expected in zip(steps(case.run_dir(name)), steps(alone), strict=True):
+        for record in (actual, expected):
+            for key in [key for key in record if key.startswith("validation/")]:
+                del record[key]
+        assert_close(actual, expected, 1e-4)
+
+
+# A crash, and a resume
+
+
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(case: Case, alone: Path) -> None:
+    """As if the node had died in the second step, after its line was written and before its checkpoint was whole."""
+    folder = case.run_dir("resumed")
+    shutil.copytree(alone, folder)
+    shutil.rmtree(folder / "checkpoints" / "step-00000002-main")
+    (folder / "checkpoints" / ".writing-step-00000002-main" / "policy").mkdir(parents=True)
+    (folder / "stages" / "main.done").unlink()
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "stage": "main", "num_res')
+    case.train("resumed")
+    assert_close(steps(folder)[0], steps(alone)[0], 0.0)
+    assert len(steps(folder)) == 2
+    assert_close(steps(folder)[1], steps(alone)[1], 1e-4)
+    resumed, uninterrupted = find_checkpoints(folder)[-1].state, find_checkpoints(alone)[-1].state
+    assert resumed.prompts == uninterrupted.prompts
+    assert (resumed.step, resumed.num_updates) == (uninterrupted.step, uninterrupted.num_updates)
+
+
+# The next stage
+
+
+def test_a_stage_with_a_reset_begins_at_a_kl_of_0(alone: Path, continued: Path) -> None:
+    (record,) = steps(continued, "second")
+    assert (record["step"], record["num_resets"]) == (3, 1)
+    assert record["objective/kl_to_reference"] < 1e-9 < steps(alone)[-1]["objective/kl_to_reference"]
+    begins = next(r for r in read_metrics(continued / "metrics.jsonl") if r["stage"] == "second")
+    assert (begins["step"], begins["num_resets"]) == (2, 1)
+    last = find_checkpoints(continued)[-1].state
+    assert (last.stage, last.step, last.stage_step, last.num_updates) == ("second", 3, 1, 5)
+    assert (last.num_resets, last.last_reset_step) == (1, 2)
+
+
+def test_a_stage_leaves_its_parents_work_as_it_was(alone: Path, continued: Path) -> None:
+    assert steps(continued) == steps(alone)
+    assert [(c.state.stage, c.state.step) for c in find_checkpoints(continued)] == [
+        ("main", 2),
+        ("second", 3),
+    ]
+
+
+def test_a_finished_stage_is_not_run_again(case: Case, continued: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in continued.rglob("*")}
+    assert "already done" in case.train("continued", *CONTINUED)
+    assert {path: path.stat().st_mtime_ns for path in continued.rglob("*")} == before
+
+
+# The export
+
+
+def test_the_export_is_the_policy_that_was_trained(case: Case, continued: Path) -> None:
+    """Greedy choices and log-probabilities of transformers equal those of the Megatron policy from the checkpoint."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    last = find_checkpoints(continued)[-1].path
+    run("-m", "nemo_prorl", "export", str(last), str(case.folder / "hf"))
+    exported = AutoModelForCausalLM.from_pretrained(case.folder / "hf", dtype=torch.float32)
+    before = AutoModelForCausalLM.from_pretrained(case.folder / "policy", dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(case.folder / "hf")
+    assert tokenizer.chat_template
+    token_ids = tokenizer.encode("use a h i #3 and go on", add_special_tokens=False, return_tensors="pt")
+    with torch.no_grad():
+        logits, old_logits = exported(token_ids).logits[0], before(token_ids).logits[0]
+    trained = trained_logprobs(case, last / "policy", token_ids[0].tolist())
+    expected = torch.log_softmax(logits[:-1] / 1.2, dim=-1)
+    assert torch.allclose(trained, expected, atol=1e-5)
+    assert torch.equal(trained.argmax(-1), logits[:-1].argmax(-1))
+    assert not torch.allclose(logits, old_logits, atol=1e-3)
+
+
+def trained_logprobs(case: Case, checkpoint: Path, token_ids: list[int]) -> Any:
+    """[T - 1, V] of the Megatron policy at temperature 1.2: every token of the vocabulary is tried at each place."""
+    import numpy as np
+    import torch
+
+    from nemo_prorl.compose import compose
+    from nemo_prorl.distributed import initialise
+    from nemo_prorl.engines.megatron.policy import MegatronPolicy
+    from nemo_prorl.types import TokenBatch
+
+    config = compose(str(case.folder / "tiny.yaml"), [], conf_dir=ROOT / "conf")
+    policy = MegatronPolicy(config, initialise(1, 1))
+    policy.load(checkpoint)
+    vocabulary = policy.architecture.vocab_size
+    length = len(token_ids)
+    columns = []
+    for place in range(1, length):
+        tokens = np.tile(np.array(token_ids[: place + 1]), (vocabulary, 1))
+        tokens[:, place] = np.arange(vocabulary)
+        mask = np.zeros(tokens.shape, dtype=bool)
+        mask[:, place] = True
+        batch = TokenBatch(
+            token_ids_BT=tokens, response_mask_BT=mask, lengths_B=np.full(vocabulary, place + 1)
+        )
+        columns.append(policy.logprobs(batch)[:, place])
+    return torch.from_numpy(np.stack(columns))

@@ -1,0 +1,52 @@
+"""All engines as one: every prompt is sampled once, by one engine, and every rank gets every rollout."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from nemo_prorl.engines.interface import SamplingSettings
+from nemo_prorl.training.fleet import SamplerFleet
+from tests.training.conftest import NUM_ROLLOUTS, ScriptedSampler, make_prompts, run_as_ranks
+
+SETTINGS = SamplingSettings(
+    num_rollouts=NUM_ROLLOUTS, temperature=1.2, top_p=1.0, max_response_tokens=32, seed=1
+)
+
+
+@pytest.mark.parametrize(("world_size", "tensor_parallel"), [(1, 1), (2, 1), (2, 2), (4, 2), (6, 3), (4, 1)])
+@pytest.mark.parametrize("num_prompts", [1, 3, 8])
+def test_prompts_are_shared_out_and_results_brought_together(
+    world_size: int, tensor_parallel: int, num_prompts: int
+) -> None:
+    prompts = make_prompts(*[[1.0]] * num_prompts)
+    reported: list[tuple[int, str, int]] = []
+
+    def sample(ranks: Any) -> Any:
+        sampler = ScriptedSampler()
+        fleet = SamplerFleet(sampler, ranks, tensor_parallel=tensor_parallel)
+        assert fleet.num_engines == world_size // tensor_parallel
+        groups = fleet.sample(
+            prompts,
+            SETTINGS,
+            lambda index, rollout: reported.append((index, rollout.prompt.uid, rollout.sibling)),
+        )
+        return sampler.num_sampled, [[(r.prompt.uid, r.sibling) for r in group] for group in groups]
+
+    results = run_as_ranks(sample, world_size, 1, 1)
+    expected = [[(prompt.uid, sibling) for sibling in range(NUM_ROLLOUTS)] for prompt in prompts]
+    assert all(groups == expected for _, groups in results)
+    shares = [num_sampled for num_sampled, _ in results]
+    for engine in range(world_size // tensor_parallel):
+        members = shares[engine * tensor_parallel : (engine + 1) * tensor_parallel]
+        assert all(member == members[0] for member in members), "the ranks of an engine sample together"
+    leaders = [share for (share,) in shares[::tensor_parallel]]
+    assert sum(leaders) == num_prompts
+    assert max(leaders) - min(leaders) <= 1
+    assert Counter(reported) == Counter(
+        (index, prompt.uid, sibling)
+        for index, prompt in enumerate(prompts)
+        for sibling in range(NUM_ROLLOUTS)
+    )

@@ -1,0 +1,128 @@
+"""Where a stage begins, and when it is done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, StageConfig
+from nemo_prorl.training.stages import done_marker, find_starting_point, is_done, mark_done
+from nemo_prorl.types import RunState
+
+
+def put_checkpoint(run_dir: Path, stage: str, step: int) -> None:
+    folder = run_dir / "checkpoints" / f"step-{step:08d}-{stage}"
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text(json.dumps({"state": asdict(RunState(stage=stage, step=step))}))
+
+
+def config(run_dir: Path, stage: str, parent: str = "", *, resume: bool = True) -> RunConfig:
+    return RunConfig(
+        stage=StageConfig(name=stage, parent=parent),
+        exp_manager=ExpManagerConfig(explicit_log_dir=str(run_dir), resume_if_exists=resume),
+    )
+
+
+# (name, checkpoints, finished stages, stage, parent) -> (step to start from or None, is it a resume)
+STARTS = [
+    ("new run", [], [], "a", "", (None, False)),
+    ("crashed before its first checkpoint", [], [], "a", "", (None, False)),
+    ("resume", [("a", 5), ("a", 10)], [], "a", "", (10, True)),
+    ("child of a finished stage", [("a", 5), ("a", 10)], ["a"], "b", "a", (10, False)),
+    ("resume of a child", [("a", 10), ("b", 15)], ["a"], "b", "a", (15, True)),
+    ("grandchild", [("a", 10), ("b", 20)], ["a", "b"], "c", "b", (20, False)),
+    ("an earlier stage again", [("a", 10), ("b", 20)], [], "a", "", (10, True)),
+]
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "done", "stage", "parent", "expected"),
+    [case[1:] for case in STARTS],
+    ids=[case[0] for case in STARTS],
+)
+def test_a_stage_begins_at_its_own_newest_or_its_parents_last_checkpoint(
+    tmp_path: Path,
+    checkpoints: list[tuple[str, int]],
+    done: list[str],
+    stage: str,
+    parent: str,
+    expected: tuple[int | None, bool],
+) -> None:
+    for name, step in checkpoints:
+        put_checkpoint(tmp_path, name, step)
+    for name in done:
+        mark_done(tmp_path, name, outcome="steps", checkpoint="")
+    start = find_starting_point(config(tmp_path, stage, parent))
+    step = None if start.checkpoint is None else start.checkpoint.state.step
+    assert (step, start.is_resume) == expected
+
+
+REFUSALS = [
+    ("parent never ran", [], [], "b", "a", True, "stage=a first"),
+    ("parent is not done", [("a", 5)], [], "b", "a", True, "has not finished"),
+    ("parent is done but left nothing", [], ["a"], "b", "a", True, "has not finished"),
+    ("folder of another run", [("x", 5)], [], "a", "", True, "holds checkpoints of stage x"),
+    (
+        "second child would overwrite the first",
+        [("a", 10), ("b", 20)],
+        ["a", "b"],
+        "c",
+        "a",
+        True,
+        "has gone on",
+    ),
+    ("resume not wanted", [("a", 5)], [], "a", "", False, "resume_if_exists=false"),
+]
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "done", "stage", "parent", "resume", "words"),
+    [case[1:] for case in REFUSALS],
+    ids=[case[0] for case in REFUSALS],
+)
+def test_a_folder_that_does_not_fit_is_one_sentence(
+    tmp_path: Path,
+    checkpoints: list[tuple[str, int]],
+    done: list[str],
+    stage: str,
+    parent: str,
+    resume: bool,
+    words: str,
+) -> None:
+    for name, step in checkpoints:
+        put_checkpoint(tmp_path, name, step)
+    for name in done:
+        mark_done(tmp_path, name, outcome="steps", checkpoint="")
+    with pytest.raises(ConfigError, match=words) as caught:
+        find_starting_point(config(tmp_path, stage, parent, resume=resume))
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_stage_is_done_when_it_says_so(tmp_path: Path) -> None:
+    assert not is_done(tmp_path, "a")
+    mark_done(tmp_path, "a", outcome="saturated", checkpoint="step-00000007-a")
+    assert is_done(tmp_path, "a")
+    assert not is_done(tmp_path, "b")
+    assert json.loads(done_marker(tmp_path, "a").read_text()) == {
+        "outcome": "saturated",
+        "checkpoint": "step-00000007-a",
+    }
+    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.done"]
+
+
+def test_a_crash_while_marking_leaves_the_stage_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(self: Path, text: str, **options: str) -> int:
+        with open(self, "w", encoding="utf-8") as file:
+            file.write(text[:5])
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", crash)
+    with pytest.raises(OSError, match="no space"):
+        mark_done(tmp_path, "a", outcome="steps", checkpoint="")
+    assert not is_done(tmp_path, "a")

@@ -1,0 +1,361 @@
+"""The loop on scripted engines: what follows what, what is due when, and what a step says about itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nemo_prorl.config import AlgorithmConfig, EntropyBonus, ExpManagerConfig, RunConfig, ValidationConfig
+from nemo_prorl.config import CheckpointCallbackParams as CheckpointParams
+from nemo_prorl.training.checkpoint import CheckpointWriter, find_checkpoints
+from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.training.telemetry import Telemetry, read_metrics
+from nemo_prorl.training.trainer import ProRLTrainer
+from nemo_prorl.types import Prompt, RunState
+from tests.training.conftest import (
+    FAILED,
+    MIXED,
+    RIGHT,
+    SINGLE,
+    ListedPrompts,
+    ScriptedGrader,
+    ScriptedPolicy,
+    ScriptedSampler,
+    make_config,
+    make_prompt,
+    new_state,
+)
+
+
+class Run:
+    """A run in `folder`; everything that happens to an engine lands in `events`."""
+
+    def __init__(
+        self, folder: Path, *, prompts: list[Prompt] | None = None, held_out: int = 1, state: RunState | None = None,
+        **config: Any,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        (folder / "model").mkdir(parents=True, exist_ok=True)
+        self.config = self._config(folder, **config)
+        self.events: list[str] = []
+        self.sampler = ScriptedSampler(events=self.events)
+        self.policy = ScriptedPolicy(events=self.events)
+        self.grader = ScriptedGrader(at_once=True)
+        self.state = state or new_state()
+        self.prompts = ListedPrompts(prompts or [make_prompt(f"p{index}", MIXED) for index in range(200)])
+        self.held_out = [make_prompt(f"v{index}", MIXED, domain="logic") for index in range(held_out)]
+
+    @staticmethod
+    def _config(
+        folder: Path,
+        *,
+        every: int = 0,
+        keep: int = 9,
+        interval: int = 0,
+        algorithm: AlgorithmConfig | None = None,
+        **config: Any,
+    ) -> RunConfig:
+        made = make_config(**({"prompts_per_step": 4, "updates_per_step": 2} | config))
+        made.exp_manager = ExpManagerConfig(
+            explicit_log_dir=str(folder),
+            checkpoint_callback_params=CheckpointParams(every_n_train_steps=every, save_top_k=keep),
+        )
+        made.validation = ValidationConfig(interval=interval, num_rollouts=4)
+        made.algorithm = algorithm or AlgorithmConfig()
+        return made
+
+    def fit(self) -> str:
+        telemetry = Telemetry(self.config.exp_manager, num_steps=self.config.trainer.num_steps)
+        writer = CheckpointWriter(
+            self.folder,
+            model_dir=self.folder / "model",
+            keep=self.config.exp_manager.checkpoint_callback_params.save_top_k,
+            ranks=SINGLE,
+            provenance={},
+        )
+        return ProRLTrainer(
+            config=self.config,
+            ranks=SINGLE,
+            policy=self.policy,
+            sampler=self.sampler,
+            grader=self.grader,
+            prompts=self.prompts,  # type: ignore[arg-type]
+            held_out=self.held_out,
+            checkpoints=writer,
+            telemetry=telemetry,
+            state=self.state,
+        ).fit()
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return read_metrics(self.folder / "metrics.jsonl")
+
+    @property
+    def saved_steps(self) -> list[int]:
+        return [checkpoint.state.step for checkpoint in find_checkpoints(self.folder)]
+
+
+# The order of things
+
+
+def test_a_step_is_sample_update_refit(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=2, updates_per_step=4, every=1, interval=1)
+    assert run.fit() == "steps"
+    step = ["sample", "sleep", "prepare", *["update"] * 4, "finish", "wake"]
+    assert run.events == [
+        "wake", "load 0", "sample",
+        *step, "load 4", "sample", "save",
+        *step, "load 8", "sample", "save",
+    ]  # fmt: skip
+
+
+def test_rollouts_carry_the_number_of_updates_behind_them(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=3, updates_per_step=2, held_out=0)
+    run.fit()
+    versions = [request.request_id.split("/")[0] for request in run.grader.requests]
+    assert list(dict.fromkeys(versions)) == ["0", "2", "4"]
+    assert run.state.num_updates == 6
+
+
+def test_updates_share_the_groups_and_nothing_is_left_out(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=1, prompts_per_step=6, updates_per_step=3)
+    run.fit()
+    assert [len(batch) for batch in run.policy.batches] == [8, 8, 8]
+    for batch in run.policy.batches:
+        assert batch.advantages_B.sum() == pytest.approx(0.0, abs=1e-5)
+        assert np.abs(batch.advantages_B).min() > 0
+
+
+def test_a_step_that_is_not_full_makes_do_with_fewer_updates(tmp_path: Path) -> None:
+    prompts = [make_prompt(f"p{i}", MIXED if i < 2 else RIGHT) for i in range(60)]
+    run = Run(tmp_path, prompts=prompts, num_steps=1, prompts_per_step=4, updates_per_step=4, max_rounds=1)
+    run.fit()
+    assert [len(batch) for batch in run.policy.batches] == [4, 4]
+    assert run.state.num_updates == 2
+
+
+def test_the_first_update_is_on_policy_and_later_ones_are_not(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=2, updates_per_step=2, held_out=0)
+    run.fit()
+    first, second, third, _ = run.policy.batches
+    for batch in (first, third):
+        np.testing.assert_array_equal(batch.old_logprobs_BT, batch.sampler_logprobs_BT)
+    np.testing.assert_array_equal(second.old_logprobs_BT, second.sampler_logprobs_BT)
+    assert not np.array_equal(third.old_logprobs_BT, third.reference_logprobs_BT), "the policy has moved"
+    assert np.array_equal(first.old_logprobs_BT, first.reference_logprobs_BT)
+    assert run.policy.weight != 0.0
+
+
+# What is due when
+
+
+@pytest.mark.parametrize(
+    ("interval", "num_steps", "expected"),
+    [(0, 5, [0, 5]), (1, 3, [0, 1, 2, 3]), (2, 5, [0, 2, 4, 5]), (2, 4, [0, 2, 4]), (9, 3, [0, 3])],
+)
+def test_validation_is_before_the_first_at_the_interval_and_after_the_last_step(
+    tmp_path: Path, interval: int, num_steps: int, expected: list[int]
+) -> None:
+    run = Run(tmp_path, num_steps=num_steps, interval=interval)
+    run.fit()
+    assert [record["step"] for record in run.records if "validation/reward" in record] == expected
+    assert [record["step"] for record in run.state.validation] == expected
+    seeds = {setting.seed for setting in run.sampler.settings if setting.top_p < 1}
+    assert len(seeds) == 1, "differences between validations come from the weights"
+
+
+def test_without_held_out_prompts_there_is_no_validation(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=2, held_out=0, interval=1)
+    run.fit()
+    assert not any("validation/reward" in record for record in run.records)
+    assert [record["step"] for record in run.records] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("every", "keep", "expected"),
+    [(0, 9, [5]), (1, 9, [1, 2, 3, 4, 5]), (2, 9, [2, 4, 5]), (2, 1, [5]), (5, 9, [5]), (9, 9, [5])],
+)
+def test_checkpoints_are_written_at_their_interval_and_at_the_end(
+    tmp_path: Path, every: int, keep: int, expected: list[int]
+) -> None:
+    run = Run(tmp_path, num_steps=5, every=every, keep=keep)
+    run.fit()
+    assert run.saved_steps == expected
+
+
+def test_a_checkpoint_knows_where_the_data_stands(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=2, every=1)
+    run.fit()
+    assert [c.state.prompts for c in find_checkpoints(tmp_path)] == [{"taken": 4}, {"taken": 8}]
+
+
+def test_a_resumed_run_goes_on_where_it_stood(tmp_path: Path) -> None:
+    whole, first = Run(tmp_path / "whole", num_steps=4), Run(tmp_path / "parts", num_steps=2)
+    whole.fit()
+    first.fit()
+    (checkpoint,) = find_checkpoints(tmp_path / "parts")
+    second = Run(tmp_path / "parts", num_steps=4, state=checkpoint.state)
+    second.policy.load(checkpoint.policy)
+    second.prompts.num_taken = checkpoint.state.prompts["taken"]
+    second.fit()
+    assert second.events[:3] == ["wake", "load 4", "sample"], "no second validation of the same weights"
+    assert second.policy.weight == whole.policy.weight
+    assert second.state.num_updates == whole.state.num_updates == 8
+    steps = [record["step"] for record in second.records]
+    assert steps == [0, 1, 2, 3, 4]
+
+
+def test_a_stage_that_was_finished_before_its_marker_was_written_does_nothing_more(tmp_path: Path) -> None:
+    state = new_state()
+    state.step = state.stage_step = 3
+    run = Run(tmp_path, num_steps=3, state=state)
+    assert run.fit() == "steps"
+    assert "update" not in run.events
+
+
+@pytest.mark.parametrize("num_full_steps", [0, 1, 2])
+def test_a_saturated_stage_ends_with_a_checkpoint_and_a_sentence(
+    tmp_path: Path, num_full_steps: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = [make_prompt(f"p{i}", MIXED if i < 4 * num_full_steps else RIGHT) for i in range(100)]
+    run = Run(tmp_path, prompts=prompts, num_steps=9, every=1, max_rounds=2)
+    assert run.fit() == "saturated"
+    assert run.saved_steps == list(range(bool(num_full_steps), num_full_steps + 1))
+    assert "stage main ends: dynamic sampling found 0 of 4" in capsys.readouterr().err
+
+
+def test_a_failing_service_stops_the_run_and_leaves_its_checkpoints(tmp_path: Path) -> None:
+    prompts = [make_prompt(f"p{i}", MIXED if i < 8 else FAILED) for i in range(100)]
+    run = Run(tmp_path, prompts=prompts, num_steps=9, every=1)
+    with pytest.raises(RewardServiceFailing, match="the run continues from its checkpoint"):
+        run.fit()
+    assert run.saved_steps == [1, 2]
+    assert [record["step"] for record in run.records] == [0, 1, 2]
+
+
+# What a step says about itself
+
+EXPECTED = {
+    "reward/mean", "reward/pass_rate", "reward/trained_mean", "reward/math/mean", "reward/math/pass_rate",
+    "response/tokens_mean", "response/tokens_p99", "response/no_eos_share",
+    "objective/loss", "objective/kl_to_reference", "objective/entropy", "objective/clip_low_fraction",
+    "objective/clip_high_fraction", "objective/ratio_p01", "objective/ratio_p99", "objective/advantage_std",
+    "objective/entropy_coefficient",
+    "sampler/logprob_abs_diff_mean", "sampler/logprob_abs_diff_p99", "sampler/logprob_abs_diff_max",
+    "dynamic_sampling/num_informative", "dynamic_sampling/num_all_right", "dynamic_sampling/num_all_wrong",
+    "dynamic_sampling/num_all_equal", "dynamic_sampling/num_service_failure", "dynamic_sampling/num_surplus",
+    "dynamic_sampling/kept_share", "dynamic_sampling/informative_share",
+    "dynamic_sampling/num_rounds", "dynamic_sampling/num_failed_rollouts",
+    "grading/busy_s", "grading/exposed_s", "grading/overlap_share",
+    "optimizer/grad_norm", "optimizer/learning_rate", "optimizer/num_updates",
+    "data/num_too_long", "throughput/num_tokens", "throughput/tokens_per_s",
+    "time/step_s", "time/sampling_s", "time/old_logprobs_s", "time/reference_logprobs_s", "time/updates_s",
+    "time/refit_s",
+}  # fmt: skip
+
+
+def test_every_step_has_every_number_and_they_are_finite(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=3)
+    run.fit()
+    _, *steps = run.records
+    for number, record in enumerate(steps, start=1):
+        assert EXPECTED - record.keys() == set()
+        assert all(math.isfinite(value) for value in record.values() if not isinstance(value, str))
+        assert (record["step"], record["stage"], record["num_resets"]) == (number, "main", 0)
+        assert record["optimizer/num_updates"] == 2 * number
+    assert steps[0].keys() == steps[1].keys()
+
+
+def test_the_numbers_are_those_of_the_script(tmp_path: Path) -> None:
+    scripts = [RIGHT, [0.5] * 4, [1.0, 0.5, 0.0, 0.5], [None, 1.0, 0.0, 0.0], MIXED]
+    prompts = [make_prompt(f"p{i}", scores, lengths=[2, 4, 6, 8]) for i, scores in enumerate(scripts)]
+    run = Run(
+        tmp_path, prompts=prompts, num_steps=1, prompts_per_step=5, updates_per_step=1, max_rounds=1,
+        max_failed_share=0.1, held_out=0,
+    )  # fmt: skip
+    run.fit()
+    record = run.records[-1]
+    scores = [score for script in scripts for score in script if score is not None]
+    expected = {
+        "reward/mean": sum(scores) / 19,
+        "reward/pass_rate": scores.count(1.0) / 19,
+        "reward/trained_mean": (2.0 + 1.0 + 2.0) / 11,
+        "reward/math/num_rollouts": 19,
+        "response/tokens_mean": (5 * 20 - 2) / 19,
+        "response/no_eos_share": 0.0,
+        "dynamic_sampling/num_prompts": 5,
+        "dynamic_sampling/num_kept": 3,
+        "dynamic_sampling/kept_share": 0.6,
+        "dynamic_sampling/num_informative": 3,
+        "dynamic_sampling/num_all_right": 1,
+        "dynamic_sampling/num_all_equal": 1,
+        "dynamic_sampling/num_all_wrong": 0,
+        "dynamic_sampling/num_failed_rollouts": 1,
+        "dynamic_sampling/num_surplus": 0,
+        "sampler/logprob_abs_diff_max": 0.0,
+        "objective/entropy": 0.5,
+        "objective/kl_to_reference": 0.0,
+        "objective/ratio_mean": 1.0,
+        "throughput/num_tokens": 5 * 20 - 2,
+    }
+    assert {key: record[key] for key in expected} == pytest.approx(expected)
+
+
+def test_rewards_are_told_by_domain(tmp_path: Path) -> None:
+    prompts = [make_prompt("a", MIXED, domain="math"), make_prompt("b", [1.0, 1.0, 1.0, 0.0], domain="logic")]
+    run = Run(tmp_path, prompts=prompts, num_steps=1, prompts_per_step=2, updates_per_step=1)
+    run.fit()
+    record = run.records[-1]
+    assert (record["reward/math/mean"], record["reward/logic/mean"]) == (0.5, 0.75)
+    assert record["validation/logic/reward"] == 0.5
+
+
+# The entropy bonus
+
+
+def test_the_adaptive_coefficient_is_state(tmp_path: Path) -> None:
+    """Entropy stands below its target: the coefficient of a step is the one that the step before arrived at."""
+    algorithm = AlgorithmConfig(
+        entropy_bonus=EntropyBonus.adaptive, entropy_coefficient=0.01, entropy_step=0.005, entropy_target=0.2
+    )
+    state = RunState(stage="main", entropy_coefficient=0.01)
+    run = Run(tmp_path, num_steps=3, algorithm=algorithm, state=state, every=1)
+    run.policy.entropy = 0.1
+    run.fit()
+    used = [record["objective/entropy_coefficient"] for record in run.records[1:]]
+    assert used == pytest.approx([0.01, 0.015, 0.02])
+    states = [checkpoint.state for checkpoint in find_checkpoints(tmp_path)]
+    assert [state.entropy_coefficient for state in states] == pytest.approx([0.015, 0.02, 0.025])
+    assert [state.entropy for state in states] == pytest.approx([0.1] * 3)
+
+
+def test_the_adaptive_bonus_is_off_above_its_target(tmp_path: Path) -> None:
+    algorithm = AlgorithmConfig(
+        entropy_bonus=EntropyBonus.adaptive, entropy_coefficient=0.01, entropy_target=0.2
+    )
+    run = Run(
+        tmp_path, num_steps=2, algorithm=algorithm, state=RunState(stage="main", entropy_coefficient=0.01)
+    )
+    run.policy.entropy = 0.9
+    run.fit()
+    assert [record["objective/entropy_coefficient"] for record in run.records[1:]] == [0.01, 0.0]
+    assert run.state.entropy_coefficient == pytest.approx(0.0)
+
+
+def test_a_fixed_bonus_stays(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=2, algorithm=AlgorithmConfig(entropy_coefficient=0.03))
+    run.fit()
+    assert [record["objective/entropy_coefficient"] for record in run.records[1:]] == [0.03, 0.03]
+
+
+def test_the_state_survives_json(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=1)
+    run.fit()
+    (checkpoint,) = find_checkpoints(tmp_path)
+    assert checkpoint.state == run.state
+    assert json.loads((checkpoint.path / "state.json").read_text())["state"]["num_updates"] == 2
