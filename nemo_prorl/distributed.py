@@ -110,31 +110,22 @@ def initialise(tensor_parallel: int, pipeline_parallel: int, *, timeout_s: float
     world_size = world_size_from_environment()
     check_layout(world_size, tensor_parallel, pipeline_parallel)
     rank = rank_from_environment()
-    os.environ.setdefault("RANK", str(rank))
-    os.environ.setdefault("WORLD_SIZE", str(world_size))
-    os.environ.setdefault("LOCAL_RANK", "0")
     if world_size > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         raise ConfigError(
             "WORLD_SIZE is set, but MASTER_ADDR or MASTER_PORT is not: start the ranks with torchrun."
         )
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    if "MASTER_PORT" not in os.environ:
-        os.environ["MASTER_PORT"] = str(_free_port())
+    for name, value in (("RANK", rank), ("WORLD_SIZE", world_size), ("LOCAL_RANK", 0)):
+        os.environ.setdefault(name, str(value))  # vLLM reads them
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
+        timeout = datetime.timedelta(seconds=timeout_s)
+        # One rank meets nobody: a port would only be one more thing that can be taken, or inherited by a child.
+        store = dist.HashStore() if world_size == 1 else None
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     layout = Layout(
         rank=rank, world_size=world_size, tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel
     )
     groups = [dist.new_group(layout.replica_ranks(i), backend="gloo") for i in range(layout.data_parallel)]
     return Ranks(layout=layout, replica_group=groups[layout.replica])
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl import __main__ as cli
+from nemo_prorl.commands import ending
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.help import options
 
@@ -132,9 +133,11 @@ def test_another_rank_speaks_only_when_the_first_has_had_its_time(
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     slept: list[float] = []
-    monkeypatch.setattr(cli.time, "sleep", slept.append)
+    monkeypatch.setattr(ending.time, "sleep", slept.append)
     assert cli.main(["train", "a=1"]) == 2
-    assert slept == [cli.SPEAKING_TIME_S], "by then the launcher has ended it, if rank 0 made the mistake too"
+    assert slept == [ending.SPEAKING_TIME_S], (
+        "by then the launcher has ended it, if rank 0 made the mistake too"
+    )
     assert capsys.readouterr().err.startswith("error on rank 1: a is not an option")
 
 

@@ -1,0 +1,21 @@
+"""Trains a small reasoning policy on this machine in minutes, and shows that it learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nemo_prorl.commands.parsing import Parser, prepare
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code."""
+    parser = Parser("demo", __doc__)
+    parser.add_argument("--smoke", action="store_true", help="a few steps only: shows that everything runs")
+    parser.add_argument("--seed", type=int, default=1, help="of data and sampling (default: 1)")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder (default: runs/demo)")
+    options = parser.parse_args(arguments)
+    prepare()
+    from nemo_prorl import demo as demonstration
+
+    return demonstration.main(options)

@@ -1,0 +1,70 @@
+"""What commands share before anything heavy is imported: arguments, overrides, the checks of what a user wrote."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.layout import world_size_from_environment
+
+CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong argument like every other mistake, instead of printing its usage on every rank."""
+
+    def __init__(self, command: str, description: str, epilog: str = "") -> None:
+        super().__init__(
+            prog=f"python -m nemo_prorl {command}",
+            description=description,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (`{self.prog} --help` shows what can be given).")
+
+
+def parse_overrides(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    """--config-name and overrides in any order."""
+    parser.add_argument(
+        "--config-name", default="train", metavar="NAME", help="a configuration of conf/ (default: train)"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="sets an option")
+    return parser.parse_intermixed_args(arguments)
+
+
+def composed(config_name: str, overrides: Sequence[str]) -> RunConfig:
+    """The configuration that a user named, with the overrides on top. Raises ConfigError."""
+    from nemo_prorl.compose import compose
+
+    return compose(config_name, overrides, conf_dir=CONF_DIR)
+
+
+def check_model(config: RunConfig) -> None:
+    """Raises ConfigError unless the engines can train what is in model.path, in the layout and context asked for."""
+    from nemo_prorl.engines.megatron import check
+
+    if (Path(config.model.path) / check.CHECKPOINT_MARK).is_file():
+        raise ConfigError(
+            f"model.path={config.model.path} is a Megatron checkpoint, which vLLM does not read: write the Hugging "
+            "Face folder, or make one with `python -m nemo_prorl export`."
+        )
+    check.check_model(config.model.path, config, world_size_from_environment())
+
+
+def check_vacant(folder: Path) -> None:
+    """Raises ConfigError unless the folder that a command is to write is still to be made, or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"OUT={folder} exists: write a folder that does not exist yet, or is empty.")
+
+
+def prepare() -> None:
+    """Torch and vLLM read the environment while they are imported: from here on it may happen."""
+    from nemo_prorl.engines import environment
+
+    environment.prepare()

@@ -1,0 +1,25 @@
+"""Runs one stage, from a Hugging Face checkpoint or from where an earlier run stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nemo_prorl.commands.ending import run_unless_stopped
+from nemo_prorl.commands.parsing import CONF_DIR, Parser, check_model, composed, parse_overrides, prepare
+from nemo_prorl.layout import world_size_from_environment
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code."""
+    from nemo_prorl.compose import check_inputs
+    from nemo_prorl.help import options_text
+
+    parser = Parser("train", __doc__, options_text(CONF_DIR))
+    given = parse_overrides(parser, arguments)
+    config = composed(given.config_name, given.overrides)
+    check_inputs(config, world_size_from_environment())
+    check_model(config)
+    prepare()
+    from nemo_prorl import run
+
+    return run_unless_stopped(lambda: run.train(config))
