@@ -64,6 +64,14 @@ class Architecture:
         multiple = divisible_by * tensor_parallel
         return -(-self.vocab_size // multiple) * multiple
 
+    def layers_per_stage(self, pipeline_parallel: int) -> list[int]:
+        """Layers of each pipeline stage, as even as they can be. What is left over goes to the stages in between, then
+        to the first: the last one has the output layer and the loss, the first the embedding, which costs less."""
+        each, left = divmod(self.num_layers, pipeline_parallel)
+        last = pipeline_parallel - 1
+        favoured = [*range(1, last), 0][:left]
+        return [each + (stage in favoured) for stage in range(pipeline_parallel)]
+
 
 def read_architecture(source: str | Path | Mapping[str, Any]) -> Architecture:
     """From a model folder or the content of its config.json. Raises ConfigError for whatever is not supported."""

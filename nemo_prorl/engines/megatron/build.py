@@ -62,7 +62,8 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             qk_layernorm=architecture.qk_norm
         )
     else:
-        spec = _local_spec(architecture, architecture.num_layers // trainer.pipeline_parallel)
+        stage = parallel_state.get_pipeline_model_parallel_rank()
+        spec = _local_spec(architecture, architecture.layers_per_stage(trainer.pipeline_parallel)[stage])
     model = HiddenStateModel(
         config=megatron,
         transformer_layer_spec=spec,
@@ -104,6 +105,7 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         attention_dropout=0.0,
         tensor_model_parallel_size=trainer.tensor_parallel,
         pipeline_model_parallel_size=trainer.pipeline_parallel,
+        pipeline_model_parallel_layout=_stages(architecture, trainer.pipeline_parallel),
         sequence_parallel=trainer.sequence_parallel,
         # Micro-batches are bucketed by length, so pipeline stages tell each other the shape of each.
         variable_seq_lengths=trainer.pipeline_parallel > 1,
@@ -121,6 +123,14 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         **_recompute(model.recompute),
         **_fp8(model.fp8),
     )
+
+
+def _stages(architecture: Architecture, pipeline_parallel: int) -> list[list[str]] | None:
+    """What each pipeline stage holds, in Megatron's words."""
+    if pipeline_parallel == 1:
+        return None
+    stages = [["decoder"] * count for count in architecture.layers_per_stage(pipeline_parallel)]
+    return [["embedding", *stages[0]], *stages[1:-1], [*stages[-1], "loss"]]
 
 
 def build_training(

@@ -101,10 +101,10 @@ def _check_layout(architecture: Architecture, config: RunConfig, world_size: int
             raise ConfigError(
                 f"sampler.tensor_parallel={sampler} does not divide the {count} {what}: write a divisor of it."
             )
-    if architecture.num_layers % pipeline:
+    if architecture.num_layers < pipeline:
         raise ConfigError(
-            f"trainer.pipeline_parallel={pipeline} does not divide the model's {architecture.num_layers} layers: "
-            "write a divisor of it."
+            f"trainer.pipeline_parallel={pipeline} is more than the model's {architecture.num_layers} layers: "
+            "write at most as many."
         )
 
 

@@ -85,7 +85,7 @@ def test_models_that_are_refused(message: str) -> None:
 BAD_RUNS: dict[str, tuple[RunConfig, int]] = {
     "tensor_parallel=3 does not divide the model's 8 attention heads": (run_config(tensor_parallel=3), 3),
     "tensor_parallel=8 does not divide the model's 4 key-value heads": (run_config(tensor_parallel=8), 8),
-    "pipeline_parallel=4 does not divide the model's 6 layers": (run_config(pipeline_parallel=4), 4),
+    "pipeline_parallel=8 is more than the model's 6 layers": (run_config(pipeline_parallel=8), 8),
     r"3 rank\(s\) cannot hold whole replicas": (run_config(tensor_parallel=2), 3),
     "context_tokens=8192 is longer than the model's": (run_config(context=8192), 1),
     "layer_spec=transformer_engine needs CUDA": (
@@ -195,3 +195,18 @@ def test_nothing_heavy_is_imported() -> None:
         "assert not {'torch', 'megatron', 'numpy', 'transformers'} & set(sys.modules), sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).resolve().parents[3])
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "expected"),
+    [
+        (28, {1: [28], 2: [14, 14], 4: [7, 7, 7, 7]}),
+        (5, {2: [3, 2], 3: [2, 2, 1], 4: [1, 2, 1, 1], 5: [1, 1, 1, 1, 1]}),
+        (11, {4: [3, 3, 3, 2], 8: [1, 2, 2, 2, 1, 1, 1, 1]}),
+    ],
+)
+def test_layers_are_spread_as_evenly_as_they_go(num_layers: int, expected: dict[int, list[int]]) -> None:
+    for pipeline_parallel, counts in expected.items():
+        architecture = read_architecture({**QWEN, "num_hidden_layers": num_layers})
+        assert architecture.layers_per_stage(pipeline_parallel) == counts
+        assert sum(counts) == num_layers
