@@ -78,6 +78,27 @@ class Decay(Enum):
     cosine = "cosine"
 
 
+class ControllerMode(Enum):
+    """manual: only a user's request resets; interval: every so many steps; automatic: the signals decide as well."""
+
+    manual = "manual"
+    interval = "interval"
+    automatic = "automatic"
+
+
+class ControllerAction(Enum):
+    """What a signal leads to, in ascending order: of several that fire at one step the last one here happens.
+
+    reset: the policy becomes the reference; end_stage: the chain goes on with the next stage; stop: the run saves and
+    ends, and nothing goes on before a user has looked at it.
+    """
+
+    ignore = "ignore"
+    reset = "reset"
+    end_stage = "end_stage"
+    stop = "stop"
+
+
 def _require(condition: bool, key: str, value: Any, allowed: str) -> None:
     if not condition:
         raise ConfigError(f"{key}={value} is out of range: it must be {allowed}.")
@@ -377,6 +398,175 @@ class ValidationConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class ValidationDropConfig:
+    """Signal: the held-out reward of a domain stays below its best since the last reset."""
+
+    action: ControllerAction = ControllerAction.reset
+    """ProRL: hard reset when validation significantly degrades (end of run 1)."""
+    patience: int = 2
+    """Validations in a row (our choice: one may be bad luck, two at 3 standard errors are not)."""
+    margin: float = 0.1
+    """Share of the best that must be lost (our choice: domains differ in level, so relative)."""
+    num_standard_errors: float = 3.0
+    """And so many standard errors of the difference (our choice: the best of many validations is a lucky one)."""
+
+    def __post_init__(self) -> None:
+        _at_least("controller.validation_drop", self, 1, ["patience"])
+        _at_least("controller.validation_drop", self, 0, ["num_standard_errors"])
+        _require(0 <= self.margin < 1, "controller.validation_drop.margin", self.margin, "in [0, 1)")
+
+
+@dataclass(slots=True, kw_only=True)
+class ValidationPlateauConfig:
+    """Signal: the held-out reward over all prompts has no new best."""
+
+    action: ControllerAction = ControllerAction.reset
+    """ProRL: hard reset when improvements plateau."""
+    patience: int = 10
+    """Validations in a row without a new best (our choice: 200 steps at validation.interval=20, ProRL v2's shortest
+    interval)."""
+    min_delta: float = 0.01
+    """A new best is better by this (our choice: one point of pass@1)."""
+
+    def __post_init__(self) -> None:
+        _at_least("controller.validation_plateau", self, 1, ["patience"])
+        _at_least("controller.validation_plateau", self, 0, ["min_delta"])
+
+
+@dataclass(slots=True, kw_only=True)
+class KlSpikeConfig:
+    """Signal: the KL to the reference leaves its own trend since the last reset."""
+
+    action: ControllerAction = ControllerAction.reset
+    """ProRL: hard reset when KL spikes."""
+    patience: int = 3
+    """Steps in a row (our choice: longer than one odd batch)."""
+    window: int = 40
+    """Steps before them that are the trend; also the warm-up after a reset, when KL grows from 0 (our choice: a fifth
+    of ProRL v2's shortest interval)."""
+    ratio: float = 2.0
+    """At least so many times the median of the window (our choice: steady growth reaches less)."""
+    num_deviations: float = 6.0
+    """And so many robust standard deviations (1.4826 MAD) of log KL above it (our choice)."""
+
+    def __post_init__(self) -> None:
+        _check_trend("controller.kl_spike", self)
+        _require(self.ratio > 1, "controller.kl_spike.ratio", self.ratio, "greater than 1")
+
+
+@dataclass(slots=True, kw_only=True)
+class ResponseLengthConfig:
+    """Signal: the mean response length leaves its own trend upwards."""
+
+    action: ControllerAction = ControllerAction.end_stage
+    """ProRL: run 3 ended on a sudden increase of response length, and run 4 changed the shaping."""
+    patience: int = 5
+    """Steps in a row (our choice: the mix of prompts moves the length from step to step)."""
+    window: int = 40
+    """Steps before them that are the trend (our choice: as for KL)."""
+    ratio: float = 1.5
+    """At least so many times the median of the window (our choice: wanted growth takes hundreds of steps)."""
+    num_deviations: float = 6.0
+    """And so many robust standard deviations (1.4826 MAD) of log length above it (our choice)."""
+
+    def __post_init__(self) -> None:
+        _check_trend("controller.response_length", self)
+        _require(self.ratio > 1, "controller.response_length.ratio", self.ratio, "greater than 1")
+
+
+@dataclass(slots=True, kw_only=True)
+class NoEosConfig:
+    """Signal: the share of rollouts that do not end leaves its own trend upwards."""
+
+    action: ControllerAction = ControllerAction.end_stage
+    """ProRL: run 3's responses got long because they failed to terminate."""
+    patience: int = 5
+    """Steps in a row (our choice: as for the length)."""
+    window: int = 40
+    """Steps before them that are the trend (our choice: as for KL)."""
+    rise: float = 0.1
+    """At least so much above the median of the window (our choice: every tenth rollout)."""
+    num_deviations: float = 6.0
+    """And so many robust standard deviations (1.4826 MAD) of the share above it (our choice)."""
+
+    def __post_init__(self) -> None:
+        _check_trend("controller.no_eos", self)
+        _require(0 < self.rise <= 1, "controller.no_eos.rise", self.rise, "in (0, 1]")
+
+
+@dataclass(slots=True, kw_only=True)
+class EntropyCollapseConfig:
+    """Signal: the entropy has fallen to a fraction of what the stage began with."""
+
+    action: ControllerAction = ControllerAction.stop
+    """Our choice: neither a new reference nor a new optimizer brings diversity back; temperature, clip or entropy bonus
+    must change."""
+    patience: int = 20
+    """Steps in a row (our choice: entropy falls early and often recovers)."""
+    window: int = 20
+    """First steps of the stage, whose median is its level (our choice)."""
+    ratio: float = 0.1
+    """At most this share of the level (our choice: a level in nats would not fit every tokenizer and temperature)."""
+
+    def __post_init__(self) -> None:
+        _at_least("controller.entropy_collapse", self, 1, ["patience", "window"])
+        _require(0 < self.ratio < 1, "controller.entropy_collapse.ratio", self.ratio, "in (0, 1)")
+
+
+@dataclass(slots=True, kw_only=True)
+class EntropyRunawayConfig:
+    """Signal: the entropy has grown to a multiple of what the stage began with."""
+
+    action: ControllerAction = ControllerAction.stop
+    """Our choice: a policy that turns into noise must not become the reference."""
+    patience: int = 20
+    """Steps in a row (our choice: as for the collapse)."""
+    window: int = 20
+    """First steps of the stage, whose median is its level (our choice)."""
+    ratio: float = 3.0
+    """At least so many times the level (our choice)."""
+
+    def __post_init__(self) -> None:
+        _at_least("controller.entropy_runaway", self, 1, ["patience", "window"])
+        _require(self.ratio > 1, "controller.entropy_runaway.ratio", self.ratio, "greater than 1")
+
+
+def _check_trend(prefix: str, config: object) -> None:
+    _at_least(prefix, config, 1, ["patience"])
+    _at_least(prefix, config, 5, ["window"])  # fewer have no spread to speak of
+    _at_least(prefix, config, 0, ["num_deviations"])
+
+
+@dataclass(slots=True, kw_only=True)
+class ControllerConfig:
+    """Resets that trigger themselves, and other ends; docs/controller.md has every rule."""
+
+    mode: ControllerMode = ControllerMode.manual
+    """Who decides (ProRL: the authors, by hand; a request of `python -m nemo_prorl reset` counts in every mode)."""
+    reset_optimizer: bool = True
+    """A reset clears the optimizer's moments as well (on in ProRL, off in ProRL v2)."""
+    interval: int = 0
+    """Steps after which a reset is due in any case (ProRL v2: 200 to 500); 0: never. Not in mode manual."""
+    cooldown: int = 50
+    """Steps after a reset or the start of a stage in which no signal counts (our choice: a quarter of ProRL v2's
+    shortest interval; a reset must have had time to help)."""
+    validation_drop: ValidationDropConfig = field(default_factory=ValidationDropConfig)
+    validation_plateau: ValidationPlateauConfig = field(default_factory=ValidationPlateauConfig)
+    kl_spike: KlSpikeConfig = field(default_factory=KlSpikeConfig)
+    response_length: ResponseLengthConfig = field(default_factory=ResponseLengthConfig)
+    no_eos: NoEosConfig = field(default_factory=NoEosConfig)
+    entropy_collapse: EntropyCollapseConfig = field(default_factory=EntropyCollapseConfig)
+    entropy_runaway: EntropyRunawayConfig = field(default_factory=EntropyRunawayConfig)
+
+    def __post_init__(self) -> None:
+        _at_least("controller", self, 0, ["interval", "cooldown"])
+        if self.mode is ControllerMode.interval and self.interval == 0:
+            raise ConfigError(
+                "controller.mode=interval needs the steps between resets: write controller.interval=300, for example."
+            )
+
+
+@dataclass(slots=True, kw_only=True)
 class StageConfig:
     """One link of the chain of runs."""
 
@@ -456,6 +646,7 @@ class RunConfig:
     data: DataConfig = field(default_factory=DataConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
+    controller: ControllerConfig = field(default_factory=ControllerConfig)
     exp_manager: ExpManagerConfig = field(default_factory=ExpManagerConfig)
 
     def __post_init__(self) -> None:
