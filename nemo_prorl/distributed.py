@@ -59,18 +59,17 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """This process among its peers: the layout and the group of its replica."""
+    """This process among its peers."""
 
     layout: Layout
-    replica_group: Any
 
     def gather(self, value: T) -> list[T]:
         """Every rank's value, in rank order, on every rank."""
-        return _gather(value, None, self.layout.world_size)
-
-    def gather_in_replica(self, value: T) -> list[T]:
-        """The same among the ranks of this replica."""
-        return _gather(value, self.replica_group, self.layout.tensor_parallel * self.layout.pipeline_parallel)
+        if self.layout.world_size == 1:
+            return [value]
+        values: list[Any] = [None] * self.layout.world_size
+        dist.all_gather_object(values, value)
+        return values
 
     def gather_replicas(self, value: T) -> list[T]:
         """One value a replica (its leader's), in replica order, on every rank."""
@@ -92,14 +91,6 @@ class Ranks:
     def barrier(self) -> None:
         if self.layout.world_size > 1:
             self.gather(None)
-
-
-def _gather(value: T, group: Any, size: int) -> list[T]:
-    if size == 1:
-        return [value]
-    values: list[Any] = [None] * size
-    dist.all_gather_object(values, value, group=group)
-    return values
 
 
 def initialise(tensor_parallel: int, pipeline_parallel: int, *, timeout_s: float = 3600.0) -> Ranks:
@@ -127,5 +118,4 @@ def initialise(tensor_parallel: int, pipeline_parallel: int, *, timeout_s: float
     layout = Layout(
         rank=rank, world_size=world_size, tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel
     )
-    groups = [dist.new_group(layout.replica_ranks(i), backend="gloo") for i in range(layout.data_parallel)]
-    return Ranks(layout=layout, replica_group=groups[layout.replica])
+    return Ranks(layout=layout)

@@ -193,6 +193,10 @@ class RunState:
     num_updates: int = 0
     num_resets: int = 0
     last_reset_step: int = 0
+    last_reset_update: int = 0
+    """num_updates when the policy last became the reference: as long as they are equal, it is the reference."""
+    last_reset_request: str = ""
+    """Which request of the user's was obeyed last: it may still lie there after a crash."""
     prompts: dict[str, Any] = field(default_factory=dict)
     """Cursor of the data mix."""
     sampling_yield: float = 1.0
@@ -203,3 +207,14 @@ class RunState:
     """State of the adaptive entropy bonus."""
     validation: list[dict[str, Any]] = field(default_factory=list)
     """One record a validation: step and mean reward per domain."""
+    controller: dict[str, Any] = field(default_factory=dict)
+    """History of the reset controller."""
+    num_records: int = 0
+    """Lines of metrics.jsonl that lead up to here; what follows them is done again by whoever resumes."""
+    outcome: str = ""
+    """Why the stage ended; empty while it goes on."""
+
+    @property
+    def policy_is_reference(self) -> bool:
+        """Their log-probabilities are one and the same then."""
+        return self.num_updates == self.last_reset_update

@@ -79,7 +79,6 @@ def report(ranks: Ranks) -> dict[str, Any]:
     return {
         "gather": [got["rank"] for got in ranks.gather(value)],
         "sizes": [len(got["bytes"]) for got in ranks.gather(value)],
-        "in_replica": ranks.gather_in_replica(rank),
         "replicas": ranks.gather_replicas(f"from {rank}"),
         "from_main": ranks.from_main(f"from {rank}"),
         "none": ranks.any(False),
@@ -100,11 +99,10 @@ def four_ranks_worker() -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_values_reach_every_rank() -> None:
     expected_replicas = [[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0], [1], [2], [3]]]
-    for rank, results in enumerate(run_ranks(four_ranks_worker, 4)):
+    for results in run_ranks(four_ranks_worker, 4):
         for result, replicas in zip(results, expected_replicas, strict=True):
             assert result["gather"] == [0, 1, 2, 3]
             assert result["sizes"] == [0, 1000, 2000, 3000]
-            assert result["in_replica"] == next(replica for replica in replicas if rank in replica)
             assert result["replicas"] == [f"from {replica[0]}" for replica in replicas]
             assert result["from_main"] == "from 0"
             assert (result["none"], result["one"]) == (False, True)
@@ -115,7 +113,7 @@ def test_one_process_is_a_job_of_one_rank() -> None:
     program = """
 from nemo_prorl.distributed import initialise
 ranks = initialise(1, 1)
-assert (ranks.gather(5), ranks.gather_in_replica(6), ranks.gather_replicas(7)) == ([5], [6], [7])
+assert (ranks.gather(5), ranks.gather_replicas(7)) == ([5], [7])
 assert ranks.from_main(8) == 8 and ranks.any(True) and not ranks.any(False)
 ranks.barrier()
 initialise(1, 1)

@@ -54,9 +54,7 @@ from reward.protocol import ScoreRequest, ScoreResult, Status
 NUM_ROLLOUTS = 4
 RIGHT, WRONG, MIXED = [1.0] * NUM_ROLLOUTS, [0.0] * NUM_ROLLOUTS, [1.0, 0.0, 0.0, 1.0]
 FAILED = [None] * NUM_ROLLOUTS
-SINGLE = Ranks(
-    layout=Layout(rank=0, world_size=1, tensor_parallel=1, pipeline_parallel=1), replica_group=None
-)
+SINGLE = Ranks(layout=Layout(rank=0, world_size=1, tensor_parallel=1, pipeline_parallel=1))
 
 
 def make_prompt(

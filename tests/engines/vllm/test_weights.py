@@ -175,4 +175,4 @@ def test_ranks_that_cannot_be_split_into_engines_are_refused(sampler, models_dir
         model=ModelConfig(path=str(models_dir / "base")), sampler=SamplerConfig(tensor_parallel=2)
     )
     with pytest.raises(ConfigError, match="3 rank"):
-        VllmSampler(config, Ranks(layout=layout, replica_group=None), tokenizer)
+        VllmSampler(config, Ranks(layout=layout), tokenizer)
