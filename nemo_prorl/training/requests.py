@@ -1,0 +1,33 @@
+"""What users ask a live run for: a file in RUN/requests/ that a command makes and the trainer takes."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def reset_request(run_dir: Path) -> Path:
+    """Exists from the moment of asking until the reset that it asked for is in a checkpoint."""
+    return run_dir / "requests" / "reset"
+
+
+def ask_for_reset(run_dir: Path) -> None:
+    """Whole or not at all; asking twice is asking once."""
+    request = reset_request(run_dir)
+    request.parent.mkdir(exist_ok=True)
+    aside = request.with_name(f"reset.{os.getpid()}.writing")
+    asked = datetime.now(UTC).isoformat(timespec="seconds")
+    aside.write_text(json.dumps({"asked": asked}) + "\n", encoding="utf-8")
+    os.replace(aside, request)
+
+
+def is_reset_requested(run_dir: Path) -> bool:
+    """For the main rank, at a step boundary."""
+    return reset_request(run_dir).is_file()
+
+
+def take_reset_request(run_dir: Path) -> None:
+    """After the reset is in a checkpoint: a run that is killed before it still finds the request."""
+    reset_request(run_dir).unlink(missing_ok=True)
