@@ -20,6 +20,7 @@ import contextlib
 import itertools
 import json
 import multiprocessing
+import os
 import shutil
 import subprocess
 import sys
@@ -65,8 +66,9 @@ def service(workers: int) -> Iterator[str]:
     """Starts the service, yields its URL, stops it."""
     with tempfile.TemporaryDirectory() as folder:
         ready = Path(folder) / "ready.json"
-        command = [sys.executable, "-m", "reward", "serve", "--ready-file", str(ready), "--exit-with-parent"]
-        process = subprocess.Popen([*command, "--workers", str(workers)], cwd=ROOT, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "reward", "serve", "--ready-file", str(ready)]
+        command += ["--exit-with-parent", str(os.getpid()), "--workers", str(workers)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
         while not ready.exists():
             if process.poll() is not None:
                 raise SystemExit("the service did not start")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 import time
@@ -33,7 +34,8 @@ def reward_service(config: RewardConfig, log_dir: Path) -> Iterator[str]:
     log = log_dir / "reward_service.log"
     with tempfile.TemporaryDirectory(prefix="reward-") as folder, log.open("ab") as output:
         ready = Path(folder) / "ready.json"
-        command = [str(python), "-m", "reward", "serve", "--ready-file", str(ready), "--exit-with-parent"]
+        command = [str(python), "-m", "reward", "serve", "--ready-file", str(ready)]
+        command += ["--exit-with-parent", str(os.getpid())]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment()
         )
@@ -67,7 +69,5 @@ def _wait_for_url(process: subprocess.Popen[bytes], ready: Path, log: Path, time
 
 def _environment() -> dict[str, str]:
     """Ours, without what vLLM and torchrun leave in it: preloaded libraries have no place in the service."""
-    import os
-
     dropped = {"LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"}
     return {key: value for key, value in os.environ.items() if key not in dropped}

@@ -35,7 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, default=0, help="0 lets the system choose (default)")
     serve.add_argument("--ready-file", type=Path, help="where to write the ready line, by atomic rename")
     serve.add_argument("--token-file", type=Path, help="file with mode 0600 that holds the shared token")
-    serve.add_argument("--exit-with-parent", action="store_true", help="stop when the starting process ends")
+    serve.add_argument(
+        "--exit-with-parent", type=int, metavar="PID", help="stop when this process, which starts it, is gone"
+    )
     _common(serve)
     serve.set_defaults(run=_serve)
     score = commands.add_parser("score", help="grade a JSONL file of requests")

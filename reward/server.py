@@ -28,11 +28,11 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 
 from reward.protocol import DOMAINS, MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status
 from reward.readiness import Readiness
@@ -62,7 +62,8 @@ class ServeOptions:
     port: int = 0
     ready_file: Path | None = None
     token_file: Path | None = None
-    exit_with_parent: bool = False
+    exit_with_parent: int | None = None
+    """PID of the process that starts this one; the service ends when that one is gone."""
 
 
 class Invalid(ValueError):
@@ -71,6 +72,14 @@ class Invalid(ValueError):
     def __init__(self, sentence: str, request_id: str = "") -> None:
         super().__init__(sentence)
         self.request_id = request_id
+
+
+class Refused(Exception):
+    """A whole HTTP request that goes no further, in one sentence."""
+
+    def __init__(self, sentence: str, http_status: int = 400) -> None:
+        super().__init__(sentence)
+        self.http_status = http_status
 
 
 def request_of(body: Any) -> ScoreRequest:
@@ -119,14 +128,7 @@ class Front:
         try:
             request = request_of(body)
         except Invalid as error:
-            return ScoreResult(
-                request_id=error.request_id,
-                status=Status.invalid_request,
-                score=None,
-                verdict="invalid_request",
-                details={"reason": str(error)},
-                version=self.service.version,
-            )
+            return self.invalid(str(error), error.request_id)
         key = (request.request_id, hash((request.domain, request.response, orjson.dumps(request.task))))
         if key in self._recent:
             return self._recent[key]
@@ -136,6 +138,17 @@ class Front:
             self._running[key] = task
             task.add_done_callback(lambda done: self._finished(key, done))
         return await asyncio.shield(task)  # a caller that hangs up takes nobody's result along
+
+    def invalid(self, sentence: str, request_id: str = "") -> ScoreResult:
+        """What a request gets that is not of the protocol's form."""
+        return ScoreResult(
+            request_id=request_id,
+            status=Status.invalid_request,
+            score=None,
+            verdict="invalid_request",
+            details={"reason": sentence},
+            version=self.service.version,
+        )
 
     def _finished(self, key: tuple[str, int], task: asyncio.Task[ScoreResult]) -> None:
         del self._running[key]
@@ -154,67 +167,61 @@ def _one(result: ScoreResult) -> Response:
     return _json(result.to_json(), _HTTP_STATUS[result.status], headers)
 
 
-async def _body(request: Request) -> Any:
-    """The JSON body. Raises Invalid."""
+async def _admitted(request: Request) -> None:
+    """Whether the request carries the token. Raises Refused."""
+    if not request.app.state.front.admits(request):
+        raise Refused("the token is missing or wrong", 401)
+
+
+async def _json_body(request: Request) -> Any:
+    """Raises Refused."""
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
         if len(data) > _MAX_BODY_BYTES:
-            raise Invalid(f"the body is longer than {_MAX_BODY_BYTES} bytes")
+            raise Refused(f"the body is longer than {_MAX_BODY_BYTES} bytes")
     try:
-        return orjson.loads(bytes(data))
+        return orjson.loads(data)
     except ValueError as error:
-        raise Invalid(f"the body is not JSON: {error}") from error
+        raise Refused(f"the body is not JSON: {error}") from error
+
+
+_Body = Annotated[Any, Depends(_json_body)]
 
 
 def application(front: Front) -> FastAPI:
     """The routes."""
     app = FastAPI(title="reward", docs_url=None, redoc_url=None, openapi_url=None)
-    version = front.service.version
+    app.state.front = front
+    guarded = APIRouter(dependencies=[Depends(_admitted)])
 
-    def refused(sentence: str, status: int) -> Response:
-        return _json({"status": Status.invalid_request.value, "score": None, "verdict": "invalid_request",
-                      "details": {"reason": sentence}, "request_id": "", "version": version}, status)  # fmt: skip
-
-    @app.post("/v1/score")
-    async def score(request: Request) -> Response:
-        if not front.admits(request):
-            return refused("the token is missing or wrong", 401)
-        try:
-            body = await _body(request)
-        except Invalid as error:
-            return refused(str(error), 400)
-        return _one(await front.score(body))
-
-    @app.post("/v1/score_batch")
-    async def score_batch(request: Request) -> Response:
-        if not front.admits(request):
-            return refused("the token is missing or wrong", 401)
-        try:
-            body = await _body(request)
-        except Invalid as error:
-            return refused(str(error), 400)
-        items = body.get("items") if isinstance(body, dict) else None
-        if not isinstance(items, list) or len(items) > MAX_BATCH_ITEMS:
-            return refused(f'"items" must be a list of up to {MAX_BATCH_ITEMS} requests', 400)
-        results = await asyncio.gather(*map(front.score, items))
-        return _json({"items": [result.to_json() for result in results]})
+    @app.exception_handler(Refused)
+    async def refused(_request: Request, refusal: Refused) -> Response:
+        return _json(front.invalid(str(refusal)).to_json(), refusal.http_status)
 
     @app.get("/healthz")
     async def healthz() -> Response:
         return _json({"status": "alive"})
 
-    @app.get("/readyz")
-    async def readyz(request: Request) -> Response:
-        if not front.admits(request):
-            return refused("the token is missing or wrong", 401)
+    @guarded.post("/v1/score")
+    async def score(body: _Body) -> Response:
+        return _one(await front.score(body))
+
+    @guarded.post("/v1/score_batch")
+    async def score_batch(body: _Body) -> Response:
+        items = body.get("items") if isinstance(body, dict) else None
+        if not isinstance(items, list) or len(items) > MAX_BATCH_ITEMS:
+            raise Refused(f'"items" must be a list of up to {MAX_BATCH_ITEMS} requests')
+        results = await asyncio.gather(*map(front.score, items))
+        return _json({"items": [result.to_json() for result in results]})
+
+    @guarded.get("/readyz")
+    async def readyz() -> Response:
         report = front.readiness.report()
         return _json(report, 200 if report["ready"] else 503)
 
-    @app.get("/metrics")
-    async def metrics(request: Request) -> Response:
-        if not front.admits(request):
-            return refused("the token is missing or wrong", 401)
+    @guarded.get("/metrics")
+    async def metrics() -> Response:
         pools = front.service.pools
         gauges = {
             "reward_queue_depth": {name: float(pool.depth) for name, pool in pools.items()},
@@ -222,6 +229,7 @@ def application(front: Front) -> FastAPI:
         }
         return Response(front.service.metrics.render(gauges), media_type="text/plain; version=0.0.4")
 
+    app.include_router(guarded)
     return app
 
 
@@ -267,9 +275,10 @@ def write_atomically(path: Path, text: str) -> None:
 
 async def serve(service: Service, options: ServeOptions) -> None:
     """Serves until SIGTERM or SIGINT, then leaves nothing behind. Raises UserError."""
+    if options.exit_with_parent not in (None, os.getppid()):
+        raise UserError(f"process {options.exit_with_parent}, which was to start this service, is gone")
     token = read_token(options.token_file, options.host)
     listener = _listen(options.host, options.port)
-    parent = os.getppid()
     readiness = Readiness(service)
     await service.open()
     try:
@@ -287,8 +296,8 @@ async def serve(service: Service, options: ServeOptions) -> None:
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(readiness.keep())]
-            if options.exit_with_parent:
-                background.append(tasks.create_task(_stop_without(parent, server)))
+            if options.exit_with_parent is not None:
+                background.append(tasks.create_task(_stop_without(options.exit_with_parent, server)))
             background.append(tasks.create_task(_announce(server, service, listener, options)))
             await server.serve(sockets=[listener])
             for task in background:
@@ -323,7 +332,9 @@ async def _announce(
 
 
 async def _stop_without(parent: int, server: _Server) -> None:
-    """Ends the server when the process that started it is gone."""
+    """Ends the server when the process that started it is gone.
+
+    PR_SET_PDEATHSIG would not do: it tells of the end of the thread that started us."""
     while os.getppid() == parent:
         await asyncio.sleep(0.5)
     print("reward: the parent is gone, stopping", file=sys.stderr)

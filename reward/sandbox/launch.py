@@ -27,12 +27,6 @@ _ENVIRONMENT = {
 }
 
 
-def _bootstrap(module: str, *arguments: object) -> str:
-    """Source that runs main(*arguments) of a module of this folder in an isolated interpreter."""
-    call = ", ".join(map(repr, arguments))
-    return f"import sys; sys.path.insert(0, {_PROJECT!r}); from reward.sandbox.{module} import main; main({call})"
-
-
 class ZygoteError(RuntimeError):
     """The zygote died or refused; whatever it was doing for us is not done."""
 
@@ -44,19 +38,10 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # untrusted programs get no site-packages, and an interpreter that knows of no virtual environment
         python = [os.path.realpath(sys.executable), "-S"] if role == "code" else [sys.executable]
-        command = _bootstrap("zygote", theirs.fileno())
         self._lock = threading.Lock()
         self._socket = ours
-        self._process = subprocess.Popen(
-            [*python, "-I", "-B", "-c", command],
-            pass_fds=[theirs.fileno()],
-            env=_ENVIRONMENT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
-        theirs.close()
+        with theirs:
+            self._process = _isolated(python, theirs, "zygote")
         try:
             packages = sysconfig.get_path("purelib")
             self._ask(
@@ -116,17 +101,8 @@ class Judge:
 
     def __init__(self, level: Level) -> None:
         self.socket, theirs = socket.socketpair()
-        command = _bootstrap("judge", theirs.fileno(), level.value)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-B", "-S", "-c", command],
-                pass_fds=[theirs.fileno()],
-                env=_ENVIRONMENT,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,
-            )
+            self._process = _isolated([sys.executable, "-S"], theirs, "judge", level.value)
         self.pid = self._process.pid
 
     def end(self) -> int:
@@ -135,3 +111,20 @@ class Judge:
         if self._process.poll() is None:
             self._process.kill()
         return max(-self._process.wait(), 0)
+
+
+def _isolated(
+    python: list[str], theirs: socket.socket, module: str, *arguments: object
+) -> subprocess.Popen[bytes]:
+    """Runs main(descriptor, *arguments) of a module of this folder in an interpreter that inherits only the socket."""
+    call = ", ".join(map(repr, (theirs.fileno(), *arguments)))
+    source = f"import sys; sys.path.insert(0, {_PROJECT!r}); from reward.sandbox.{module} import main; main({call})"
+    return subprocess.Popen(
+        [*python, "-I", "-B", "-c", source],
+        pass_fds=[theirs.fileno()],
+        env=_ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -219,9 +220,9 @@ def test_sigterm_leaves_no_process_and_a_dead_server_neither() -> None:
 def test_a_server_ends_with_its_parent(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     script = (
-        "import subprocess, sys, time\n"
+        "import os, subprocess, time\n"
         f"subprocess.Popen([{PYTHON!r}, '-m', 'reward', 'serve', '--workers', '1', '--exit-with-parent',"
-        f" '--ready-file', {str(ready)!r}], stdout=subprocess.DEVNULL)\ntime.sleep(600)\n"
+        f" str(os.getpid()), '--ready-file', {str(ready)!r}], stdout=subprocess.DEVNULL)\ntime.sleep(600)\n"
     )
     parent = subprocess.Popen([PYTHON, "-c", script], cwd=ROOT)
     try:
@@ -231,6 +232,18 @@ def test_a_server_ends_with_its_parent(tmp_path: Path) -> None:
         parent.kill()
         parent.wait()
     assert wait_until(lambda: not alive([int(pid) for pid in children]))
+
+
+def test_a_parent_that_is_gone_before_the_service_looks_is_not_missed(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    command = [PYTHON, "-m", "reward", "serve", "--ready-file", str(tmp_path / "ready.json")]
+    done = subprocess.run(
+        [*command, "--exit-with-parent", str(gone.pid)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2
+    assert f"process {gone.pid}" in done.stderr
+    assert not (tmp_path / "ready.json").exists()
 
 
 def test_a_token_guards_everything_but_the_pulse(tmp_path: Path) -> None:
