@@ -1,0 +1,315 @@
+"""What a stage has shown since its last reset, and the signals in it that something has gone wrong. Pure functions.
+
+A signal is judged at the records that carry its metric, and sees finite numbers only: what a run does not measure, or
+measures as NaN, never decides. docs/controller.md has the formulas and the reasons for the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import exp, isfinite, log, sqrt
+from statistics import median
+from typing import Any
+
+from nemo_prorl.config import ControllerConfig
+
+KL = "objective/kl_to_reference"
+ENTROPY = "objective/entropy"
+LENGTH = "response/tokens_mean"
+NO_EOS = "response/no_eos_share"
+STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS)
+"""Metrics of every step; those of validation are recognised by their names."""
+
+VALIDATION = "validation/"
+REWARD = "/reward"
+NUM_ROLLOUTS = "/num_rollouts"
+ALL_PROMPTS = "validation/reward"
+
+MAD_TO_DEVIATION = 1.4826
+"""The standard deviation of a normal distribution over its median absolute deviation: 1 / Phi^-1(3/4)."""
+
+Series = tuple[tuple[int, float], ...]
+"""(step, value) in the order of steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """A stage since its last reset.
+
+    Example: History(stage="run1", since=400, step=460, entropy_level=(0.61, 0.6),
+                     series={"validation/math/reward": ((400, 0.41), (420, 0.43)), ...})
+    """
+
+    stage: str
+    since: int
+    """Step after which the last reset or other decision came, or the stage began."""
+    step: int
+    """Of the newest record."""
+    entropy_level: tuple[float, ...] = ()
+    """Entropies of the stage's first steps. They outlive a reset, which leaves the policy as it is."""
+    series: Mapping[str, Series] = field(default_factory=dict)
+    """By metrics key."""
+
+    def extended(self, record: Mapping[str, Any], config: ControllerConfig) -> History:
+        """With one more record. Metrics of steps are kept as far back as a signal looks, validations all."""
+        step, series, level = int(record["step"]), dict(self.series), self.entropy_level
+        horizon = _horizon(config)
+        for key, value in record.items():
+            if not _is_number(value):
+                continue
+            if key in STEP_KEYS:
+                series[key] = (*series.get(key, ()), (step, float(value)))[-horizon:]
+            elif key.startswith(VALIDATION) and key.endswith((REWARD, NUM_ROLLOUTS)):
+                series[key] = (*series.get(key, ()), (step, float(value)))
+        num_level = max(config.entropy_collapse.window, config.entropy_runaway.window)
+        if len(level) < num_level and _is_number(record.get(ENTROPY)):
+            level = (*level, float(record[ENTROPY]))
+        return replace(self, step=step, entropy_level=level, series=series)
+
+    def restarted(self, step: int) -> History:
+        """As it is after a reset: only the validation of these very weights still speaks for them."""
+        kept = {
+            key: tuple(point for point in series if point[0] == step)
+            for key, series in self.series.items()
+            if key.startswith(VALIDATION)
+        }
+        return replace(self, since=step, series={key: series for key, series in kept.items() if series})
+
+    def measured(self, key: str) -> list[float]:
+        """All values of a metric, oldest first; none unless the newest record carries it."""
+        series = self.series.get(key, ())
+        return [value for _, value in series] if series and series[-1][0] == self.step else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A signal that fires: a sentence with the numbers that caused it, and the numbers."""
+
+    reason: str
+    numbers: dict[str, float]
+
+
+def entropy_collapse(history: History, config: ControllerConfig) -> Finding | None:
+    """At each of the last `patience` steps: entropy <= ratio * level, the median of the stage's first `window` steps."""
+    signal = config.entropy_collapse
+    recent, level = history.measured(ENTROPY)[-signal.patience :], _level(history, signal.window)
+    if level is None or len(recent) < signal.patience or max(recent) > signal.ratio * level:
+        return None
+    return Finding(
+        reason=f"entropy {recent[-1]:.3g} nats a token has been at most {signal.ratio:g} of the stage's level, "
+        f"{level:.3g}, for {signal.patience} steps",
+        numbers={"value": recent[-1], "level": level, "limit": signal.ratio * level},
+    )
+
+
+def entropy_runaway(history: History, config: ControllerConfig) -> Finding | None:
+    """At each of the last `patience` steps: entropy >= ratio * level, the median of the stage's first `window` steps."""
+    signal = config.entropy_runaway
+    recent, level = history.measured(ENTROPY)[-signal.patience :], _level(history, signal.window)
+    if level is None or len(recent) < signal.patience or min(recent) < signal.ratio * level:
+        return None
+    return Finding(
+        reason=f"entropy {recent[-1]:.3g} nats a token has been at least {signal.ratio:g} times the stage's level, "
+        f"{level:.3g}, for {signal.patience} steps",
+        numbers={"value": recent[-1], "level": level, "limit": signal.ratio * level},
+    )
+
+
+def no_eos(history: History, config: ControllerConfig) -> Finding | None:
+    """The share of training rollouts without end-of-sequence is above its trend."""
+    signal = config.no_eos
+    values = history.measured(NO_EOS)
+    numbers = _above_trend(values, signal.patience, signal.window, signal.rise, signal.num_deviations)
+    return numbers and Finding(
+        reason=f"{numbers['value']:.1%} of the rollouts do not end, against {numbers['median']:.1%} in the "
+        f"{signal.window} steps before; more than {numbers['limit']:.1%} for {signal.patience} steps",
+        numbers=numbers,
+    )
+
+
+def response_length(history: History, config: ControllerConfig) -> Finding | None:
+    """The mean length of training rollouts is above its trend."""
+    signal = config.response_length
+    values = history.measured(LENGTH)
+    numbers = _above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
+    return numbers and Finding(
+        reason=f"responses of {numbers['value']:.4g} tokens are {numbers['value'] / numbers['median']:.2f} times as "
+        f"long as in the {signal.window} steps before, {numbers['median']:.4g}; more than {numbers['limit']:.4g} for "
+        f"{signal.patience} steps",
+        numbers=numbers,
+    )
+
+
+def validation_drop(history: History, config: ControllerConfig) -> Finding | None:
+    """At each of the last `patience` validations of a domain: reward < best before them - max(margin * best,
+    num_standard_errors * their standard error). Of several domains the one that lost the largest share; all prompts
+    together count as one more domain."""
+    signal = config.validation_drop
+    found: list[tuple[float, Finding]] = []
+    for key in sorted(history.series):
+        if not (key.startswith(VALIDATION) and key.endswith(REWARD)):
+            continue
+        if len(history.measured(key)) <= signal.patience:
+            continue
+        points = _validations(history, key)
+        best = max(points[: -signal.patience], key=lambda point: point.reward)
+        recent = points[-signal.patience :]
+        limits = [
+            best.reward
+            - max(signal.margin * best.reward, signal.num_standard_errors * _standard_error(best, point))
+            for point in recent
+        ]
+        if any(point.reward >= limit for point, limit in zip(recent, limits, strict=True)):
+            continue
+        now, lost = recent[-1], best.reward - recent[-1].reward
+        finding = Finding(
+            reason=f"{key} {now.reward:.3f} is {lost:.3f} below its best, {best.reward:.3f} at step {best.step}; "
+            f"below {limits[-1]:.3f} for {signal.patience} validations",
+            numbers={
+                "value": now.reward,
+                "best": best.reward,
+                "best_step": float(best.step),
+                "limit": limits[-1],
+                "standard_error": _standard_error(best, now),
+            },
+        )
+        found.append((lost / best.reward if best.reward > 0 else lost, finding))
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def kl_spike(history: History, config: ControllerConfig) -> Finding | None:
+    """The KL to the reference is above its trend."""
+    signal = config.kl_spike
+    values = history.measured(KL)
+    numbers = _above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
+    return numbers and Finding(
+        reason=f"KL to the reference {numbers['value']:.3g} nats a token is "
+        f"{numbers['value'] / numbers['median']:.2f} times that of the {signal.window} steps before, "
+        f"{numbers['median']:.3g}; more than {numbers['limit']:.3g} for {signal.patience} steps",
+        numbers=numbers,
+    )
+
+
+def validation_plateau(history: History, config: ControllerConfig) -> Finding | None:
+    """No validation of the last `patience` ones exceeds the best before it by min_delta; all prompts together."""
+    signal = config.validation_plateau
+    if len(history.measured(ALL_PROMPTS)) <= signal.patience:
+        return None
+    best_step, best, num_since = 0, float("-inf"), 0
+    for step, reward in history.series[ALL_PROMPTS]:
+        num_since += 1
+        if reward > best + signal.min_delta:
+            best_step, best, num_since = step, reward, 0
+    if num_since < signal.patience:
+        return None
+    now = history.series[ALL_PROMPTS][-1][1]
+    return Finding(
+        reason=f"{ALL_PROMPTS} {now:.3f} has not exceeded its best, {best:.3f} at step {best_step}, by "
+        f"{signal.min_delta:g} in {num_since} validations",
+        numbers={
+            "value": now,
+            "best": best,
+            "best_step": float(best_step),
+            "num_validations": float(num_since),
+        },
+    )
+
+
+Signal = Callable[[History, ControllerConfig], Finding | None]
+SIGNALS: Mapping[str, Signal] = {
+    "entropy_collapse": entropy_collapse,
+    "entropy_runaway": entropy_runaway,
+    "no_eos": no_eos,
+    "response_length": response_length,
+    "validation_drop": validation_drop,
+    "kl_spike": kl_spike,
+    "validation_plateau": validation_plateau,
+}
+"""By section of ControllerConfig. Of two that call for the same action, the one that comes first here names it: what is
+most specific first."""
+
+
+def _above_log_trend(
+    values: Sequence[float], patience: int, window: int, ratio: float, num_deviations: float
+) -> dict[str, float] | None:
+    """_above_trend of the logarithms, in the values' own unit. What is not positive (KL right after a reset) has no
+    logarithm and is left out."""
+    if not values or values[-1] <= 0:
+        return None
+    logs = [log(value) for value in values if value > 0]
+    numbers = _above_trend(logs, patience, window, log(ratio), num_deviations)
+    return numbers and {name: exp(value) for name, value in numbers.items()}
+
+
+def _above_trend(
+    values: Sequence[float], patience: int, window: int, rise: float, num_deviations: float
+) -> dict[str, float] | None:
+    """Whether each of the last `patience` values exceeds median + max(rise, num_deviations * 1.4826 MAD) of the
+    `window` values before them. MAD: the median distance from the median, which outliers in the window do not move.
+
+    A steady trend is its own spread: when values grow along a line, the next one lies half a window above the median
+    and MAD is a quarter of a window, so that steady growth does not fire from num_deviations = 2 on.
+    """
+    if len(values) < window + patience:
+        return None
+    before, recent = values[-window - patience : -patience], values[-patience:]
+    middle = median(before)
+    deviation = MAD_TO_DEVIATION * median(abs(value - middle) for value in before)
+    limit = middle + max(rise, num_deviations * deviation)
+    if min(recent) <= limit:
+        return None
+    return {"value": recent[-1], "median": middle, "limit": limit}
+
+
+def _level(history: History, window: int) -> float | None:
+    """Entropy that the stage began with; None before it is known, and where there was none to lose."""
+    if len(history.entropy_level) < window:
+        return None
+    level = median(history.entropy_level[:window])
+    return level if level > 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Validation:
+    """One domain at one validation; num_rollouts is 0 when the record does not say."""
+
+    step: int
+    reward: float
+    num_rollouts: float
+
+
+def _validations(history: History, key: str) -> list[_Validation]:
+    counts = dict(history.series.get(key.removesuffix(REWARD) + NUM_ROLLOUTS, ()))
+    return [
+        _Validation(step=step, reward=reward, num_rollouts=counts.get(step, 0.0))
+        for step, reward in history.series[key]
+    ]
+
+
+def _standard_error(one: _Validation, other: _Validation) -> float:
+    """Of the difference between two means, from above.
+
+    A score in [0, 1] with mean p has a variance of at most p (1 - p), and the mean of p_i (1 - p_i) over prompts is at
+    most that of their mean (Jensen). The prompts are the same at every validation, so their difficulty is no noise.
+    """
+    return sqrt(
+        sum(
+            max(0.0, point.reward * (1 - point.reward)) / point.num_rollouts
+            for point in (one, other)
+            if point.num_rollouts > 0
+        )
+    )
+
+
+def _horizon(config: ControllerConfig) -> int:
+    trends = (config.kl_spike, config.response_length, config.no_eos)
+    levels = (config.entropy_collapse, config.entropy_runaway)
+    return max(
+        *(signal.patience + signal.window for signal in trends),
+        *(signal.patience for signal in levels),
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
