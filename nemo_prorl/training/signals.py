@@ -91,7 +91,7 @@ class Finding:
 
 
 def entropy_collapse(history: History, config: ControllerConfig) -> Finding | None:
-    """At each of the last `patience` steps: entropy <= ratio * level, the median of the stage's first `window` steps."""
+    """At each of the last `patience` steps: entropy <= ratio * level (median of the stage's first `window`)."""
     signal = config.entropy_collapse
     recent, level = history.measured(ENTROPY)[-signal.patience :], _level(history, signal.window)
     if level is None or len(recent) < signal.patience or max(recent) > signal.ratio * level:
@@ -104,7 +104,7 @@ def entropy_collapse(history: History, config: ControllerConfig) -> Finding | No
 
 
 def entropy_runaway(history: History, config: ControllerConfig) -> Finding | None:
-    """At each of the last `patience` steps: entropy >= ratio * level, the median of the stage's first `window` steps."""
+    """At each of the last `patience` steps: entropy >= ratio * level (median of the stage's first `window`)."""
     signal = config.entropy_runaway
     recent, level = history.measured(ENTROPY)[-signal.patience :], _level(history, signal.window)
     if level is None or len(recent) < signal.patience or min(recent) < signal.ratio * level:

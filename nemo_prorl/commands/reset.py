@@ -1,0 +1,69 @@
+"""Asks a live run for a reset at its next step boundary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from nemo_prorl.commands.parsing import Parser
+from nemo_prorl.config import ConfigError
+
+_POLL_S = 1.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code; 1 when the stage ended before it came to the reset that was waited for."""
+    parser = Parser("reset", __doc__)
+    parser.add_argument(
+        "run_dir", type=Path, metavar="RUN_DIR", help="exp_manager.explicit_log_dir of the run"
+    )
+    parser.add_argument("--wait", action="store_true", help="returns when the reset is in a checkpoint")
+    given = parser.parse_args(arguments)
+    from nemo_prorl.training.requests import ask_for_reset, is_reset_requested, reset_request
+
+    run_dir: Path = given.run_dir
+    stage = _live_stage(run_dir)
+    if is_reset_requested(run_dir):
+        raise ConfigError(
+            f"a reset of {run_dir} is requested already: wait for it, or remove {reset_request(run_dir)}."
+        )
+    ask_for_reset(run_dir)
+    print(f"asked stage {stage} in {run_dir} for a reset; it comes after the step that is being trained.")
+    if not given.wait:
+        return 0
+    return _wait(run_dir, stage)
+
+
+def _live_stage(run_dir: Path) -> str:
+    """The stage that was trained last in this folder. Raises ConfigError unless it may still take a reset."""
+    import yaml
+
+    from nemo_prorl.training.stages import is_done
+
+    resolved = run_dir / "resolved.yaml"
+    if not resolved.is_file():
+        raise ConfigError(
+            f"RUN_DIR={run_dir} is no run: write the exp_manager.explicit_log_dir of one (it holds resolved.yaml)."
+        )
+    stage = str(yaml.safe_load(resolved.read_text(encoding="utf-8"))["stage"]["name"])
+    if is_done(run_dir, stage):
+        raise ConfigError(
+            f"stage {stage} in {run_dir} is done and takes no reset: the next stage's stage.reset_reference says "
+            "whether it begins with one."
+        )
+    return stage
+
+
+def _wait(run_dir: Path, stage: str) -> int:
+    from nemo_prorl.training.requests import is_reset_requested, take_reset_request
+    from nemo_prorl.training.stages import is_done
+
+    while is_reset_requested(run_dir):
+        if is_done(run_dir, stage):
+            take_reset_request(run_dir)
+            print(f"stage {stage} ended before the reset, which is withdrawn.")
+            return 1
+        time.sleep(_POLL_S)
+    print("the reset is done and in a checkpoint.")
+    return 0
