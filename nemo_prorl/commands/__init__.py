@@ -7,6 +7,8 @@ from types import ModuleType
 
 COMMANDS = {
     "train": "train",
+    "reset": "reset",
+    "replay": "replay",
     "demo": "demo",
     "import": "import_",
     "export": "export",
