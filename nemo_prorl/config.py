@@ -578,6 +578,9 @@ class StageConfig:
     """At the start of a stage with a parent: the policy becomes the reference (ProRL's hard reset)."""
     reset_optimizer: bool = True
     """At the start of a stage with a parent: optimizer moments are cleared (on in ProRL, off in ProRL v2)."""
+    reset_data: bool = False
+    """At the start of a stage with a parent: every file begins again. Else known files go on where the parent stopped
+    (our choice: the papers do not say)."""
 
     def __post_init__(self) -> None:
         for name in ("name", "parent"):

@@ -160,6 +160,8 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
         state.last_reset_step = state.step
     if stage.reset_optimizer:
         policy.reset_optimizer()
+    if stage.reset_data:
+        state.prompts = {}
     if state.entropy_coefficient == 0.0:  # nothing that an adaptive parent stage would have learned
         state.entropy_coefficient = config.algorithm.entropy_coefficient
     state.stage, state.stage_step = stage.name, 0
