@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from re import fullmatch
 from typing import Any
 
 
@@ -49,6 +50,13 @@ class KlEstimator(Enum):
     k1 = "k1"
     k2 = "k2"
     k3 = "k3"
+
+
+class BestMode(Enum):
+    """Field of NeMo's exp_manager: is a larger value of the monitored metric better, or a smaller one?"""
+
+    max = "max"
+    min = "min"
 
 
 class Aggregation(Enum):
@@ -181,11 +189,16 @@ class TrainerConfig:
     """Global gradient norm is clipped to this (our choice)."""
     cpu_threads: int = 1
     """Threads of the policy's passes on CPU; sampling always uses one, which keeps it bitwise repeatable."""
+    hang_timeout_s: float = 1800.0
+    """A rank that neither begins another phase of the step nor finishes a rollout for so long writes its stacks to
+    RUN/stacks/ and ends with a failure, upon which launchers start again; 0: never (our choice: a rollout of 16k tokens
+    and the first compilation stay far below; gloo and NCCL give up later)."""
 
     def __post_init__(self) -> None:
         counts = ["num_steps", "prompts_per_step", "updates_per_step", "tensor_parallel", "pipeline_parallel"]
         _at_least("trainer", self, 1, [*counts, "micro_batch_tokens", "cpu_threads"])
         _at_least("trainer", self, 0, ["warmup_updates", "decay_updates", "weight_decay"])
+        _at_least("trainer", self, 0, ["hang_timeout_s"])
         _positive("trainer", self, ["learning_rate", "clip_grad", "adam_epsilon"])
         for name in ("adam_beta1", "adam_beta2"):
             _require(0 <= getattr(self, name) < 1, f"trainer.{name}", getattr(self, name), "in [0, 1)")
@@ -330,6 +343,51 @@ class DynamicSamplingConfig:
     def __post_init__(self) -> None:
         _at_least("dynamic_sampling", self, 1, ["max_rounds", "oversample"])
         _require(0 <= self.min_fill <= 1, "dynamic_sampling.min_fill", self.min_fill, "in [0, 1]")
+
+
+@dataclass(slots=True, kw_only=True)
+class DataBuildConfig:
+    """`data build`: what is read, how much of it is kept, and who judges where a judge is needed."""
+
+    source: str = ""
+    """A file, a folder (.json, .jsonl, .parquet, gzipped JSON) or a data set on the hub; empty: the source's own."""
+    revision: str = ""
+    """Commit or tag of a data set on the hub; empty: the newest."""
+    out: str = "data"
+    """Folder in which each set gets a folder of its name."""
+    limit: int = 0
+    """Records that are read at most, for a trial; 0: all."""
+    rows: int = 0
+    """Training rows, chosen by seed from those that pass; 0: all, and ProRL's 37,000 of reasoning_gym."""
+    held_out: int = -1
+    """Rows kept out of training for validation, of reasoning_gym for each task; -1: none, and ProRL's 100 a task."""
+    against: list[str] = field(default_factory=list)
+    """Evaluation files and folders that no row may overlap."""
+    seed: int = 1
+    """Of the choices, and of what is generated."""
+    endpoint: str = ""
+    """OpenAI-compatible server whose model extracts and compares answers, such as http://127.0.0.1:8000/v1."""
+    model: str = ""
+    """Name of the model there (ProRL: GPT-4o)."""
+    api_key_variable: str = "OPENAI_API_KEY"
+    """Environment variable that holds the server's key; a local server needs none."""
+    concurrency: int = 32
+    """Requests at the endpoint at one time."""
+    requests_per_minute: float = 0.0
+    """Bound on the requests to the endpoint; 0: none."""
+    max_retries: int = 8
+    """Of one request to the endpoint after 429, 5xx or a lost connection, as its Retry-After says or with backoff."""
+    endpoint_timeout_s: float = 600.0
+    """Of one request to the endpoint."""
+    max_reply_tokens: int = 4096
+    """Of one reply of the endpoint's model, its reasoning included."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+
+    def __post_init__(self) -> None:
+        _at_least("data build", self, 0, ["limit", "rows", "requests_per_minute", "max_retries"])
+        _at_least("data build", self, 1, ["concurrency", "max_reply_tokens"])
+        _at_least("data build", self, -1, ["held_out"])
+        _positive("data build", self, ["endpoint_timeout_s"])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -601,12 +659,27 @@ class CheckpointCallbackParams:
 
     every_n_train_steps: int = 25
     """Steps between checkpoints; 0: only at the end of a stage."""
-    save_top_k: int = 2
-    """Latest checkpoints kept; older ones are removed after a newer one is complete. The last of a stage stays."""
+    save_last_k: int = 2
+    """Newest checkpoints of the stage that are kept; older ones go after a newer one is whole. The last of every other
+    stage stays, too."""
+    save_top_k: int = 1
+    """Best checkpoints of the run by `monitor` that are kept besides; 0: none."""
+    monitor: str = "validation/reward"
+    """Metric that says which is best. A checkpoint of a step without a validation is not compared."""
+    mode: BestMode = BestMode.max
+    """max: the larger the better; min: the smaller."""
+    async_save: bool = True
+    """Files are written in the background while training goes on, from a copy in host memory."""
 
     def __post_init__(self) -> None:
-        _at_least("exp_manager.checkpoint_callback_params", self, 0, ["every_n_train_steps"])
-        _at_least("exp_manager.checkpoint_callback_params", self, 1, ["save_top_k"])
+        _at_least("exp_manager.checkpoint_callback_params", self, 0, ["every_n_train_steps", "save_top_k"])
+        _at_least("exp_manager.checkpoint_callback_params", self, 1, ["save_last_k"])
+        _require(
+            bool(self.monitor),
+            "exp_manager.checkpoint_callback_params.monitor",
+            self.monitor,
+            "the name of a metric, such as validation/reward",
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -631,6 +704,24 @@ class ExpManagerConfig:
     """Off writes no checkpoint at all."""
     checkpoint_callback_params: CheckpointCallbackParams = field(default_factory=CheckpointCallbackParams)
     """When checkpoints are written and how many are kept."""
+    max_time_per_run: str = ""
+    """DD:HH:MM:SS from the start of the process after which it pauses, in time to save; empty: no limit. In a Slurm job
+    the job's own end counts as well."""
+
+    def __post_init__(self) -> None:
+        if not fullmatch(r"(\d+:[0-5]?\d:[0-5]?\d:[0-5]?\d)?", self.max_time_per_run):
+            raise ConfigError(
+                f"exp_manager.max_time_per_run={self.max_time_per_run} is no time: write DD:HH:MM:SS, such as "
+                "00:03:55:00."
+            )
+
+    @property
+    def max_time_per_run_s(self) -> float:
+        """0: no limit."""
+        seconds = 0
+        for part, unit in zip(self.max_time_per_run.split(":"), (86400, 3600, 60, 1), strict=False):
+            seconds += int(part or 0) * unit
+        return float(seconds)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -41,7 +41,7 @@ def import_hf(hf_dir: Path, out_dir: Path) -> None:
     model, architecture = _build_empty(hf_dir, Precision.bf16 if all_bf16 else Precision.fp32)
     weights.load_hf(model, architecture, hf_dir)
     with _written_aside(out_dir) as aside:
-        checkpoint.save(aside, model)
+        checkpoint.save_weights(aside, model)
         _copy_side_files(hf_dir, aside)
 
 

@@ -19,7 +19,7 @@ from nemo_prorl.distributed import Ranks, initialise
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.layout import rank_from_environment
 from nemo_prorl.reward_service import RewardServiceNotStarted, reward_service
-from nemo_prorl.training.checkpoint import CheckpointWriter, checkpoint_name
+from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
 from nemo_prorl.training.evaluation import evaluate as evaluate_prompts
 from nemo_prorl.training.evaluation import summarise
 from nemo_prorl.training.fleet import SamplerFleet
@@ -30,7 +30,13 @@ from nemo_prorl.training.trainer import ProRLTrainer, validation_settings
 from nemo_prorl.types import Prompt, RolloutGroup, RunState
 from reward.client import RewardClient, RewardServiceError
 
-STOPS = (RewardServiceFailing, RewardServiceNotStarted, RewardServiceError, NonFiniteUpdate)
+STOPS = (
+    RewardServiceFailing,
+    RewardServiceNotStarted,
+    RewardServiceError,
+    NonFiniteUpdate,
+    CheckpointNotSaved,
+)
 """Ends of a command that are nobody's programming error: a sentence for the user, not a traceback."""
 
 
@@ -74,7 +80,7 @@ def train(config: RunConfig) -> int:
         checkpoints = CheckpointWriter(
             run_dir,
             model_dir=Path(config.model.path),
-            keep=config.exp_manager.checkpoint_callback_params.save_top_k,
+            params=config.exp_manager.checkpoint_callback_params,
             ranks=ranks,
             provenance=provenance(),
         )
@@ -151,7 +157,7 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
             stage=config.stage.name, entropy_coefficient=config.algorithm.entropy_coefficient
         )
     state, stage = start.checkpoint.state, config.stage
-    policy.load(start.checkpoint.policy)
+    load_policy(policy, start.checkpoint)
     if start.is_resume:
         return policy, state
     if stage.reset_reference:

@@ -26,8 +26,9 @@ def assert_one_sentence(message: str) -> None:
     assert len(re.findall(r"[.?!] [A-Z]", message)) == 0
 
 
-def test_without_overrides_it_is_the_dataclass() -> None:
-    assert composed() == RunConfig()
+def test_without_what_is_written_it_is_the_dataclass() -> None:
+    written = ["model.path=''", "data.train={}", "data.validation=[]", "controller.mode=manual"]
+    assert composed(*written) == RunConfig()
 
 
 def test_overrides_reach_their_options_with_their_types() -> None:
@@ -36,14 +37,14 @@ def test_overrides_reach_their_options_with_their_types() -> None:
         "trainer.num_steps=7",
         "model.fp8=off",
         "reward.urls=[http://127.0.0.1:8000,http://127.0.0.1:8001]",
-        "exp_manager.checkpoint_callback_params.save_top_k=3",
+        "exp_manager.checkpoint_callback_params.save_last_k=3",
         "model.path=/models/a b",
     )
     assert config.algorithm.clip_high == 0.28
     assert config.trainer.num_steps == 7
     assert config.model.fp8 is Fp8Recipe.off
     assert config.reward.urls == ["http://127.0.0.1:8000", "http://127.0.0.1:8001"]
-    assert config.exp_manager.checkpoint_callback_params.save_top_k == 3
+    assert config.exp_manager.checkpoint_callback_params.save_last_k == 3
     assert config.model.path == "/models/a b"
 
 

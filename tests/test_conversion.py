@@ -15,7 +15,7 @@ from nemo_prorl.config import ConfigError, Precision
 from nemo_prorl.engines.megatron import checkpoint
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from tests.engines.conftest import FAMILIES, build_hf_model, run_ranks
-from tests.engines.megatron.helpers import loss_function, run_config, token_batch, train_batch
+from tests.engines.megatron.helpers import loss_function, run_config, save, token_batch, train_batch
 
 SIDE_FILES = {
     "tokenizer.json": '{"model": {"vocab": {"a": 0}}}',
@@ -122,7 +122,7 @@ def parallel_worker(imported: Path, folder: Path) -> None:
     leads = policy.ranks.layout.is_main
     conversion.save_hf(policy.named_weights(), imported, folder / "live", write=leads)
     policy.update(train_batch(token_batch()), loss_function)
-    policy.save(folder / "step-00000001" / "policy")
+    save(policy, folder / "step-00000001" / "policy")
     conversion.save_hf(policy.named_weights(), imported, folder / "updated", write=leads)
     if leads:
         config = folder / "step-00000001" / "huggingface" / "config.json"

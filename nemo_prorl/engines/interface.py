@@ -55,6 +55,19 @@ class Sampler(Protocol):
     def close(self) -> None: ...
 
 
+class PendingSave(Protocol):
+    """A policy's copy in host memory, on its way to disk."""
+
+    def write(self) -> list[Path]:
+        """Writes this rank's files and returns them; they are on disk then. For a background thread: nothing in it is
+        collective."""
+        ...
+
+    def finish(self) -> None:
+        """Collective, after `write` on every rank: completes the folder. Only the main rank may raise OSError."""
+        ...
+
+
 class Policy(Protocol):
     """The trained model on this replica's ranks (tensor x pipeline parallel). Every rank of a replica passes the same
     batch; replicas (data-parallel ranks) pass different ones."""
@@ -83,12 +96,17 @@ class Policy(Protocol):
         """Moments and step count go; learning rate and weights stay."""
         ...
 
-    def save(self, directory: Path) -> None:
-        """Collective over all ranks: weights, optimizer, reference and random states, in any-layout shards."""
+    def begin_save(self, directory: Path) -> PendingSave:
+        """Collective over all ranks: weights, optimizer, reference and random states, copied to host memory as they are
+        now, to be written into `directory` in any-layout shards. Training may go on at once."""
         ...
 
     def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
-        """Inverse of `save`, in the same or another layout; what is not asked for is left as it is."""
+        """What `begin_save` has saved, in the same or another layout; what is not asked for is left as it is."""
+        ...
+
+    def reference_hash(self) -> str:
+        """Collective over all ranks: identifies the reference weights bit by bit, whatever the layout."""
         ...
 
     def prepare_for_training(self) -> None: ...

@@ -1,25 +1,44 @@
-"""Checkpoints: written aside, renamed when whole, found again, and cleared away when newer ones exist.
+"""Checkpoints: written aside in the background, renamed when whole on every rank, found again, checked, cleared away.
 
     RUN/checkpoints/step-00000040-STAGE/
-        state.json      the run state, and what wrote it
+        state.json      the run state, its score, the identity of the reference, and what wrote it
         policy/         weights, optimizer, reference, random states (Megatron's distributed checkpoint)
         huggingface/    config and tokenizer of the model, so that a checkpoint can be exported on its own
+        manifest.json   size and hash of every other file, written last
 
-A folder without state.json does not exist: state.json is written last.
+docs/checkpoints.md says what is guaranteed.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nemo_prorl.config import BestMode, CheckpointCallbackParams, ConfigError
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines.interface import Policy
+from nemo_prorl.engines.interface import PendingSave, Policy
+from nemo_prorl.layout import rank_from_environment
+from nemo_prorl.storage import (
+    ASIDE,
+    Fingerprint,
+    changed_content,
+    copy_model_files,
+    fingerprints,
+    missing_or_torn,
+    sync,
+    write_manifest,
+    write_text,
+)
 from nemo_prorl.types import RunState
 
 STATE_FILE = "state.json"
@@ -27,6 +46,13 @@ POLICY_FOLDER = "policy"
 MODEL_FOLDER = "huggingface"
 REPLACED = ".replaced"
 """Suffix of a checkpoint while a newer one of the same step takes its place."""
+REMOVING = ".removing-"
+CORRUPT = "corrupt-"
+"""Prefixes of what is a checkpoint no more."""
+
+
+class CheckpointNotSaved(RuntimeError):
+    """A save failed, on a full disk for example. The checkpoints before it are whole; nothing of it is left over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +61,10 @@ class Checkpoint:
 
     path: Path
     state: RunState
+    score: float | None
+    """The monitored metric at this step, where there was one."""
+    reference_hash: str
+    """Policy.reference_hash() when it was saved."""
 
     @property
     def policy(self) -> Path:
@@ -47,75 +77,303 @@ def checkpoint_name(state: RunState) -> str:
 
 
 def find_checkpoints(run_dir: Path) -> list[Checkpoint]:
-    """Whole checkpoints of a run, oldest first."""
-    found = []
-    for path in sorted((run_dir / "checkpoints").glob("step-*")):
-        is_replaced = path.suffix == REPLACED and path.with_suffix("").exists()
-        if (path / STATE_FILE).is_file() and not is_replaced:
-            record = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
-            found.append(Checkpoint(path=path, state=RunState(**record["state"])))
+    """Whole checkpoints of a run, oldest first, judged by the names and sizes of their files. Another is named in one
+    line on standard error and skipped.
+
+    Raises ConfigError when there are checkpoints, but none is whole: the run must not begin anew in silence.
+    """
+    found, damaged = [], []
+    folder = run_dir / "checkpoints"
+    for path in sorted(folder.glob("step-*")):
+        if path.suffix == REPLACED and path.with_suffix("").exists():
+            continue
+        try:
+            found.append(read_checkpoint(path))
+        except ConfigError as error:
+            damaged.append(str(error))
+    corrupt = [f"{path} is corrupt" for path in sorted(folder.glob(f"{CORRUPT}*"))]
+    if not found and (damaged or corrupt):
+        raise ConfigError(
+            f"no checkpoint of the run is whole: {'; '.join(damaged + corrupt)}; bring back a copy of one, or remove "
+            "these folders to begin anew."
+        )
+    for line in damaged:
+        _say_once(f"{line}: skipped")
     return sorted(found, key=lambda checkpoint: checkpoint.state.step)
 
 
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Raises ConfigError, one sentence, unless the folder holds a checkpoint whose files are all there in full size."""
+    damage = missing_or_torn(path)
+    if not damage:
+        try:
+            record = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
+            return Checkpoint(
+                path=path,
+                state=RunState(**record["state"]),
+                score=record["score"],
+                reference_hash=record["reference_hash"],
+            )
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            damage = f"{STATE_FILE} cannot be read: {error}"
+    raise ConfigError(f"{path} is not a whole checkpoint ({damage})")
+
+
+def is_intact(checkpoint: Checkpoint, ranks: Ranks) -> bool:
+    """Collective: reads the whole checkpoint, each rank a part of its files, and compares with what was written. A
+    corrupt one is named in one line and renamed, so that neither this run nor a later one counts on it."""
+    layout = ranks.layout
+    mine = changed_content(checkpoint.path, share=layout.rank, num_shares=layout.world_size)
+    damage = next((text for text in ranks.gather(mine) if text), "")
+    if damage and layout.is_main:
+        aside = checkpoint.path.with_name(CORRUPT + checkpoint.path.name)
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(checkpoint.path, aside)
+        _say_once(f"{checkpoint.path} is corrupt ({damage}): skipped, and renamed to {aside.name}")
+    ranks.barrier()
+    return not damage
+
+
+def load_policy(policy: Policy, checkpoint: Checkpoint) -> None:
+    """Collective: everything a policy had when it was saved. Raises ConfigError if the reference is another one."""
+    policy.load(checkpoint.policy)
+    found = policy.reference_hash()
+    if found != checkpoint.reference_hash:
+        raise ConfigError(
+            f"the reference policy in {checkpoint.path} is not the one it was saved with (hash {found}, expected "
+            f"{checkpoint.reference_hash}): the KL penalty would pull to other weights; use an older checkpoint."
+        )
+
+
+def last_of_stage(checkpoints: Sequence[Checkpoint], stage: str) -> Checkpoint | None:
+    """The newest checkpoint that the stage wrote."""
+    return next((checkpoint for checkpoint in reversed(checkpoints) if checkpoint.state.stage == stage), None)
+
+
 class CheckpointWriter:
-    """Saves the run; every rank calls `save` at the same step."""
+    """Saves the run; every rank calls the same methods at the same step boundaries."""
 
     def __init__(
-        self, run_dir: Path, *, model_dir: Path, keep: int, ranks: Ranks, provenance: dict[str, Any]
+        self,
+        run_dir: Path,
+        *,
+        model_dir: Path,
+        params: CheckpointCallbackParams,
+        ranks: Ranks,
+        provenance: dict[str, Any],
     ) -> None:
         self._folder = run_dir / "checkpoints"
         self._model_dir = model_dir
-        self._keep = keep
+        self._params = params
         self._ranks = ranks
         self._provenance = provenance
+        self._saving: _Saving | None = None
+        self._waited_s = 0.0
+        if ranks.layout.is_main:
+            _clear_leftovers(self._folder)
 
-    def save(self, policy: Policy, state: RunState) -> Path:
-        """The final folder. On return it is whole; a crash before leaves the previous checkpoints as they were."""
+    def save(self, policy: Policy, state: RunState, *, score: float | None = None) -> Path:
+        """Collective: begins to save policy and state as they are now, both may change afterwards. The checkpoint
+        appears in the folder returned with a later `poll`, or `finish`. A save under way is waited for first.
+
+        `score`: the monitored metric at this step. Raises CheckpointNotSaved. A crash at any moment leaves the
+        checkpoints before as they were.
+        """
+        self.finish()
         final = self._folder / checkpoint_name(state)
-        aside = self._folder / f".writing-{final.name}"
-        if self._ranks.layout.is_main:
-            shutil.rmtree(aside, ignore_errors=True)
-            (aside / POLICY_FOLDER).mkdir(parents=True)
-            copy_model_files(self._model_dir, aside / MODEL_FOLDER)
-        self._ranks.barrier()
-        policy.save(aside / POLICY_FOLDER)
-        self._ranks.barrier()
-        if self._ranks.layout.is_main:
-            record = {"state": asdict(state), "provenance": self._provenance}
-            (aside / STATE_FILE).write_text(json.dumps(record, indent=1), encoding="utf-8")
-            _replace(aside, final)
-            self._clear_old(state.stage)
-        self._ranks.barrier()
+        aside = self._folder / f"{ASIDE}{final.name}"
+        with self._waiting():
+            record = {
+                "state": asdict(state),
+                "score": score,
+                "reference_hash": policy.reference_hash(),
+                "provenance": self._provenance,
+            }
+            self._on_main(aside, lambda: _make_anew(aside))
+            self._saving = _Saving(
+                final=final,
+                aside=aside,
+                text=json.dumps(record, indent=1),
+                stage=state.stage,
+                pending=policy.begin_save(aside / POLICY_FOLDER),
+                model_dir=self._model_dir if self._ranks.layout.is_main else None,
+            )
+            self._saving.thread.start()
+        if not self._params.async_save:
+            self.finish()
         return final
 
+    def poll(self) -> None:
+        """Collective: completes the save under way once every rank has written its part. Raises CheckpointNotSaved."""
+        if self._saving is not None:
+            with self._waiting():
+                if not self._ranks.any(self._saving.thread.is_alive()):
+                    self._complete(self._saving)
+
+    def finish(self) -> None:
+        """Collective: the save under way is complete on return. Raises CheckpointNotSaved."""
+        if self._saving is not None:
+            with self._waiting():
+                self._saving.thread.join()
+                self._complete(self._saving)
+
+    def take_waited_s(self) -> float:
+        """Seconds that the loop has spent in this object since it was last asked: what saving costs training."""
+        waited, self._waited_s = self._waited_s, 0.0
+        return waited
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._waited_s += time.perf_counter() - start
+
+    def _complete(self, saving: _Saving) -> None:
+        """From files on every rank to a checkpoint under its name."""
+        self._saving = None
+        self._agree(saving.aside, saving.failure)
+        known = {name: found for files in self._ranks.gather(saving.files) for name, found in files.items()}
+        failure: OSError | None = None
+        try:
+            saving.pending.finish()
+        except OSError as error:
+            failure = error
+        self._agree(saving.aside, failure)
+
+        def publish() -> None:
+            write_text(saving.aside / STATE_FILE, saving.text)
+            write_manifest(saving.aside, known)
+            _replace(saving.aside, saving.final)
+            self._clear_old(saving.stage)
+
+        self._on_main(saving.aside, publish)
+
+    def _on_main(self, aside: Path, action: Callable[[], None]) -> None:
+        """Runs it on the main rank; every rank learns how it went."""
+        failure: OSError | None = None
+        if self._ranks.layout.is_main:
+            try:
+                action()
+            except OSError as error:
+                failure = error
+        self._agree(aside, failure)
+
+    def _agree(self, aside: Path, failure: Exception | None) -> None:
+        """What fails on one rank fails on all: none goes on with a checkpoint that another has given up."""
+        reason = next((text for text in self._ranks.gather(_reason(failure)) if text), "")
+        if not reason:
+            return
+        if self._ranks.layout.is_main:
+            shutil.rmtree(aside, ignore_errors=True)
+        self._ranks.barrier()
+        checkpoints = find_checkpoints(self._folder.parent)
+        left = f"{checkpoints[-1].path} is whole" if checkpoints else "there is none before it"
+        name = aside.name.removeprefix(ASIDE)
+        raise CheckpointNotSaved(
+            f"checkpoint {name} could not be saved in {self._folder}: {reason}; {left}."
+        ) from failure
+
     def _clear_old(self, stage: str) -> None:
-        """Keeps the newest of this stage, and the last of every other: what a later stage may begin from."""
-        by_stage: dict[str, list[Checkpoint]] = {}
-        for checkpoint in find_checkpoints(self._folder.parent):
-            by_stage.setdefault(checkpoint.state.stage, []).append(checkpoint)
-        for name, checkpoints in by_stage.items():
-            for checkpoint in checkpoints[: -self._keep if name == stage else -1]:
-                shutil.rmtree(checkpoint.path)
+        checkpoints = find_checkpoints(self._folder.parent)
+        kept = {checkpoint.path for checkpoint in worth_keeping(checkpoints, stage, self._params)}
+        for checkpoint in checkpoints:
+            if checkpoint.path not in kept:
+                _remove(checkpoint.path)
+
+
+def worth_keeping(
+    checkpoints: Sequence[Checkpoint], stage: str, params: CheckpointCallbackParams
+) -> list[Checkpoint]:
+    """The newest of this stage, the last of every other (a later stage may begin from it), and the best of all."""
+    others = {checkpoint.state.stage: checkpoint for checkpoint in checkpoints}  # the last one wins
+    newest = [checkpoint for checkpoint in checkpoints if checkpoint.state.stage == stage][
+        -params.save_last_k :
+    ]
+    sign = 1.0 if params.mode is BestMode.max else -1.0
+    scored = [(sign * c.score, c.state.step, c) for c in checkpoints if c.score is not None]
+    best = sorted(scored, key=lambda entry: entry[:2], reverse=True)[: params.save_top_k]
+    return [*others.values(), *newest, *(checkpoint for *_, checkpoint in best)]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Saving:
+    """A save under way on this rank."""
+
+    final: Path
+    aside: Path
+    text: str
+    """Of state.json."""
+    stage: str
+    pending: PendingSave
+    model_dir: Path | None
+    """On the main rank, which copies the model's other files."""
+    thread: threading.Thread = field(init=False)
+    """A daemon: a run that fails meanwhile must not wait for a checkpoint that nobody will complete."""
+    files: dict[str, Fingerprint] = field(default_factory=dict)
+    """What the thread has written."""
+    failure: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._write, name="checkpoint", daemon=True)
+
+    def _write(self) -> None:
+        try:
+            if self.model_dir is not None:
+                copy_model_files(self.model_dir, self.aside / MODEL_FOLDER)
+            self.files = fingerprints(self.aside, self.pending.write())
+        except Exception as error:  # told at the next step boundary, on every rank
+            self.failure = error
+
+
+def _reason(failure: BaseException | None) -> str:
+    """The operating system's, if one is behind it: torch says no more than that a write has failed."""
+    cause = failure
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__ or cause.__context__
+    return "" if failure is None else f"{cause or repr(failure)}"
+
+
+def _make_anew(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / POLICY_FOLDER).mkdir(parents=True)
 
 
 def _replace(aside: Path, final: Path) -> None:
     """A stage that ends as saturated saves the step of its last checkpoint again: at no time is there neither."""
     replaced = final.with_name(final.name + REPLACED)
     if final.exists():
-        shutil.rmtree(replaced, ignore_errors=True)
+        if replaced.exists():
+            _remove(replaced)
         os.replace(final, replaced)
     os.replace(aside, final)
-    shutil.rmtree(replaced, ignore_errors=True)
+    sync(final.parent)
+    if replaced.exists():
+        _remove(replaced)
 
 
-def copy_model_files(source: Path, target: Path) -> None:
-    """Config, generation config, tokenizer and chat template: everything but weights."""
-    target.mkdir(parents=True, exist_ok=True)
-    for file in source.iterdir():
-        if file.suffix in {".json", ".txt", ".model", ".jinja"} and "safetensors" not in file.name:
-            shutil.copy2(file, target / file.name)
+def _remove(path: Path) -> None:
+    """Loses its name first: at no moment is half a checkpoint under a valid one."""
+    removing = path.with_name(REMOVING + path.name)
+    os.replace(path, removing)
+    shutil.rmtree(removing)
 
 
-def last_of_stage(checkpoints: Sequence[Checkpoint], stage: str) -> Checkpoint | None:
-    """The newest checkpoint that the stage wrote."""
-    return next((checkpoint for checkpoint in reversed(checkpoints) if checkpoint.state.stage == stage), None)
+def _clear_leftovers(folder: Path) -> None:
+    """What a run that was killed has left behind."""
+    for path in [*folder.glob(f"{ASIDE}*"), *folder.glob(f"{REMOVING}*")]:
+        shutil.rmtree(path)
+    for replaced in folder.glob(f"step-*{REPLACED}"):
+        final = replaced.with_suffix("")
+        if final.exists():
+            _remove(replaced)
+        else:
+            os.replace(replaced, final)
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    """On the main rank."""
+    if rank_from_environment() == 0:
+        print(line, file=sys.stderr, flush=True)

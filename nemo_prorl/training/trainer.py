@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,11 +22,12 @@ from nemo_prorl.config import RunConfig
 from nemo_prorl.data.batch import balance, train_batch, training_rows
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines.interface import Grader, Policy, Sampler, SamplingSettings
+from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler, SamplingSettings
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.training.collector import Collection, Collector, Saturated
 from nemo_prorl.training.evaluation import evaluate, summarise
 from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.training.step_metrics import grading_metrics, rollout_metrics, selection_metrics
 from nemo_prorl.training.telemetry import Telemetry
 from nemo_prorl.training.timing import Stopwatch
@@ -74,6 +75,13 @@ class ProRLTrainer:
 
     def fit(self) -> str:
         """Runs the stage from where `state` stands. Returns why it ended: "steps" or "saturated"."""
+        try:
+            return self._run()
+        except (RewardServiceFailing, NonFiniteUpdate):  # on every rank: what is on its way to disk still gets there
+            self._finish_saving()
+            raise
+
+    def _run(self) -> str:
         self._refit()
         if self.state.stage_step == 0:
             self._record(self._validate())
@@ -84,10 +92,14 @@ class ProRLTrainer:
                 collection = self.collector.collect(self.state)
             except Saturated as saturated:
                 self._say(f"stage {self.state.stage} ends: {saturated}")
+                metrics = {}
                 if not self._validation_is_due():  # else these weights have been validated
-                    self._record(self._validate())
-                self._save()
+                    metrics = self._validate()
+                    self._record(metrics)
+                self._save(metrics)
+                self._finish_saving()
                 return "saturated"
+            self._poll_saving()
             self.sampler.sleep()
             reports, statistics = self._update(collection.groups)
             self._refit()
@@ -97,8 +109,10 @@ class ProRLTrainer:
             if self._validation_is_due():
                 metrics |= self._validate()
             self._record(metrics)
+            self._poll_saving()
             if self._checkpoint_is_due():
-                self._save()
+                self._save(metrics)
+        self._finish_saving()
         return "steps"
 
     def _update(self, groups: Sequence[PreparedGroup]) -> tuple[list[UpdateReport], list[UpdateStatistics]]:
@@ -177,6 +191,7 @@ class ProRLTrainer:
             "throughput/num_tokens": num_tokens,
             "throughput/tokens_per_s": num_tokens / step_s,
             "time/step_s": step_s,
+            "time/save_s": self.checkpoints.take_waited_s() if self.checkpoints is not None else 0.0,
             **{f"time/{name}": seconds for name, seconds in self.stopwatch.seconds.items()},
         }
 
@@ -211,10 +226,19 @@ class ProRLTrainer:
         )
         return done == self.config.trainer.num_steps or (every > 0 and done % every == 0)
 
-    def _save(self) -> None:
+    def _save(self, metrics: Mapping[str, Any]) -> None:
         self.state.prompts = self.prompts.state()
         if self.checkpoints is not None:
-            self.checkpoints.save(self.policy, self.state)
+            monitor = self.config.exp_manager.checkpoint_callback_params.monitor
+            self.checkpoints.save(self.policy, self.state, score=metrics.get(monitor))
+
+    def _poll_saving(self) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.poll()
+
+    def _finish_saving(self) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.finish()
 
     def _record(self, metrics: dict[str, Any]) -> None:
         if self.telemetry is not None:

@@ -31,7 +31,7 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.config import ModelConfig as Model
 from nemo_prorl.distributed import Layout, Ranks
-from nemo_prorl.engines.interface import LossFunction, SamplingSettings
+from nemo_prorl.engines.interface import LossFunction, PendingSave, SamplingSettings
 from nemo_prorl.training import grading
 from nemo_prorl.training.collector import Collection, Collector
 from nemo_prorl.training.fleet import SamplerFleet
@@ -189,6 +189,19 @@ class ScriptedSampler:
 
 
 @dataclass
+class ScriptedSave:
+    directory: Path
+    text: str
+
+    def write(self) -> list[Path]:
+        file = self.directory / "weights.json"
+        file.write_text(self.text)
+        return [file]
+
+    def finish(self) -> None: ...
+
+
+@dataclass
 class ScriptedPolicy:
     weight: float = 0.0
     reference: float = 0.0
@@ -241,11 +254,12 @@ class ScriptedPolicy:
     def reset_optimizer(self) -> None:
         self.events.append("reset optimizer")
 
-    def save(self, directory: Path) -> None:
+    def begin_save(self, directory: Path) -> PendingSave:
         self.events.append("save")
-        (directory / "weights.json").write_text(
-            json.dumps({"weight": self.weight, "reference": self.reference})
-        )
+        return ScriptedSave(directory, json.dumps({"weight": self.weight, "reference": self.reference}))
+
+    def reference_hash(self) -> str:
+        return f"{self.reference!r}"
 
     def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
         saved = json.loads((directory / "weights.json").read_text())

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.training.checkpoint import CheckpointWriter, find_checkpoints, last_of_stage
+from nemo_prorl.config import BestMode, CheckpointCallbackParams
+from nemo_prorl.training.checkpoint import (
+    CheckpointNotSaved,
+    CheckpointWriter,
+    find_checkpoints,
+    last_of_stage,
+)
 from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE, ScriptedPolicy, ThreadRanks, run_as_ranks
 
@@ -28,11 +34,21 @@ def model_dir(tmp_path: Path) -> Path:
     return folder
 
 
-def writer(tmp_path: Path, *, keep: int = 2, ranks: Any = SINGLE) -> CheckpointWriter:
+def writer(
+    tmp_path: Path,
+    *,
+    keep: int = 2,
+    best: int = 0,
+    mode: str = "max",
+    asynchronous: bool = False,
+    ranks: Any = SINGLE,
+) -> CheckpointWriter:
     return CheckpointWriter(
         tmp_path / "run",
         model_dir=tmp_path / "model",
-        keep=keep,
+        params=CheckpointCallbackParams(
+            save_last_k=keep, save_top_k=best, mode=BestMode(mode), async_save=asynchronous
+        ),
         ranks=ranks,
         provenance={"commit": "abc"},
     )

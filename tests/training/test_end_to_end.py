@@ -130,7 +130,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
         "dynamic_sampling": {"oversample": 1.0},
         "validation": {"interval": 0, "num_rollouts": 4},
         "reward": {"python": REWARD_PYTHON, "max_failed_share": 0.0},
-        "exp_manager": {"checkpoint_callback_params": {"every_n_train_steps": 1, "save_top_k": 2}},
+        "exp_manager": {"checkpoint_callback_params": {"every_n_train_steps": 1, "save_last_k": 2}},
     }
     (folder / "tiny.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     with reward_service(RewardConfig(python=REWARD_PYTHON), folder) as url:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, StageConfig
+from nemo_prorl.storage import write_manifest
 from nemo_prorl.training.stages import done_marker, find_starting_point, is_done, mark_done
 from nemo_prorl.types import RunState
 
@@ -16,7 +17,9 @@ from nemo_prorl.types import RunState
 def put_checkpoint(run_dir: Path, stage: str, step: int) -> None:
     folder = run_dir / "checkpoints" / f"step-{step:08d}-{stage}"
     folder.mkdir(parents=True)
-    (folder / "state.json").write_text(json.dumps({"state": asdict(RunState(stage=stage, step=step))}))
+    state = asdict(RunState(stage=stage, step=step))
+    (folder / "state.json").write_text(json.dumps({"state": state, "score": None, "reference_hash": ""}))
+    write_manifest(folder, {})
 
 
 def config(run_dir: Path, stage: str, parent: str = "", *, resume: bool = True) -> RunConfig:

@@ -63,7 +63,7 @@ class Run:
         made = make_config(**({"prompts_per_step": 4, "updates_per_step": 2} | config))
         made.exp_manager = ExpManagerConfig(
             explicit_log_dir=str(folder),
-            checkpoint_callback_params=CheckpointParams(every_n_train_steps=every, save_top_k=keep),
+            checkpoint_callback_params=CheckpointParams(every_n_train_steps=every, save_last_k=keep),
         )
         made.validation = ValidationConfig(interval=interval, num_rollouts=4)
         made.algorithm = algorithm or AlgorithmConfig()
@@ -74,7 +74,7 @@ class Run:
         writer = CheckpointWriter(
             self.folder,
             model_dir=self.folder / "model",
-            keep=self.config.exp_manager.checkpoint_callback_params.save_top_k,
+            params=self.config.exp_manager.checkpoint_callback_params,
             ranks=SINGLE,
             provenance={},
         )

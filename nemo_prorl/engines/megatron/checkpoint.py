@@ -11,10 +11,8 @@ parameter: whether it is sharded over replicas makes no difference.
 from __future__ import annotations
 
 import json
-import queue
 import random
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,10 +27,10 @@ from nemo_prorl.engines.megatron.core import (
     MegatronOptimizer,
     ShardedObject,
     dist_checkpointing,
-    filesystem_async,
     get_cuda_rng_tracker,
     parallel_state,
 )
+from nemo_prorl.engines.megatron.shards import Save
 
 MAIN = "main"
 """The optimizer's fp32 copy of a 16-bit weight, stored beside its moments."""
@@ -71,32 +69,40 @@ def read_manifest(directory: Path) -> Manifest:
     return Manifest(**json.loads((directory / CHECKPOINT_MARK).read_text()))
 
 
-def save(directory: Path, model: torch.nn.Module, trained: Trained | None = None) -> None:
-    """Collective over all ranks. `directory` is made if need be, and must be visible to all of them."""
+def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Save:
+    """Collective over all ranks: everything, copied to host memory as it is now. `directory` must be visible to all.
+
+    Each rank copies only what it will write: replicas share the parameters among them.
+    """
     weights = _sharded_weights(model)
-    state: dict[str, Any] = {"weights": weights}
-    manifest = Manifest(precision=_precision(model), contents=["weights"])
-    if trained is not None:
-        state["reference"] = _with_data("reference", weights, trained.reference)
-        for part, tensors in _optimizer_tensors(trained.optimizer, model).items():
-            state[part] = _with_data(f"optimizer.{part}", weights, tensors)
-        state["random"] = _random_state()
-        manifest = Manifest(
-            precision=manifest.precision,
-            contents=sorted(state),
-            num_updates=trained.num_updates,
-            optimizer_step=optimizer_state.get_step(trained.optimizer),
-            **_layout(),
+    writers = _writers(model)
+    parameters = ((name, parameter.detach()) for name, parameter in model.named_parameters())
+    state: dict[str, Any] = {
+        "weights": _copied("", weights, parameters, writers),
+        "reference": _copied("reference.", weights, trained.reference.items(), writers),
+        "random": _random_state(),
+    }
+    for part in _parts(model):
+        state[part] = _copied(
+            f"optimizer.{part}.", weights, _whole(trained.optimizer, model, part, writers), writers
         )
-    if dist.get_rank() == 0:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / CHECKPOINT_MARK).unlink(missing_ok=True)
-    dist.barrier()
-    with _writing_in_this_process():
-        dist_checkpointing.save(state, str(directory))
-    if dist.get_rank() == 0:
-        (directory / CHECKPOINT_MARK).write_text(json.dumps(asdict(manifest), indent=1))
-    dist.barrier()
+    manifest = Manifest(
+        precision=_precision(model),
+        contents=sorted(state),
+        num_updates=trained.num_updates,
+        optimizer_step=optimizer_state.get_step(trained.optimizer),
+        **_layout(),
+    )
+    return Save(directory, state, asdict(manifest))
+
+
+def save_weights(directory: Path, model: torch.nn.Module) -> None:
+    """Collective over all ranks: a checkpoint to start from."""
+    parameters = ((name, parameter.detach()) for name, parameter in model.named_parameters())
+    state = {"weights": _copied("", _sharded_weights(model), parameters, _writers(model))}
+    saving = Save(directory, state, asdict(Manifest(precision=_precision(model), contents=["weights"])))
+    saving.write()
+    saving.finish()
 
 
 def load_weights(directory: Path, model: torch.nn.Module) -> None:
@@ -123,25 +129,37 @@ def load(
     weights = _sharded_weights(model)
     state: dict[str, Any] = {"weights": weights}
     if reference:
-        state["reference"] = _with_data("reference", weights, trained.reference)
-    parts = {}
-    if optimizer:
-        parts = _optimizer_tensors(trained.optimizer, model, empty=True)
-        parts = {part: tensors for part, tensors in parts.items() if part in manifest.contents}
-        state.update({part: _with_data(f"optimizer.{part}", weights, t) for part, t in parts.items()})
-        if all(getattr(manifest, key) == value for key, value in _layout().items()):
-            state["random"] = _random_state()
+        state["reference"] = _with_data("reference.", weights, trained.reference)
+    if optimizer and all(getattr(manifest, key) == value for key, value in _layout().items()):
+        state["random"] = _random_state()
     loaded = _read(directory, state)
     _copy_into(dict(model.named_parameters()), loaded["weights"])
     trained.optimizer.reload_model_params()
     if reference:
         _copy_into(trained.reference, loaded["reference"])
     if optimizer:
-        _fill_optimizer(trained.optimizer, model, {part: loaded[part] for part in parts})
+        for part in _parts(model):
+            if part in manifest.contents:
+                _load_part(directory, trained.optimizer, model, part, weights)
         optimizer_state.set_step(trained.optimizer, manifest.optimizer_step)
         if "random" in loaded:
             _restore_random_state(loaded["random"])
     return manifest.num_updates
+
+
+def _load_part(
+    directory: Path,
+    optimizer: MegatronOptimizer,
+    model: torch.nn.Module,
+    part: str,
+    weights: Mapping[str, Any],
+) -> None:
+    """One at a time: each is as large as an fp32 copy of the weights, on every rank."""
+    empty = {name: torch.zeros(p.shape, dtype=torch.float32) for name, p in model.named_parameters()}
+    loaded = _read(directory, {part: _with_data(f"optimizer.{part}.", weights, empty)})[part]
+    with torch.no_grad():
+        for name, slot in optimizer_state.slots(optimizer, model).items():
+            _tensor(slot, part).view(-1).copy_(_part_of(loaded[name], slot))
 
 
 def _read(directory: Path, state: dict[str, Any]) -> dict[str, Any]:
@@ -162,10 +180,40 @@ def _with_data(
     """The same places for other tensors."""
     placed = {}
     for name, tensor in tensors.items():
-        changes: dict[str, Any] = {"key": f"{prefix}.{weights[name].key}", "data": tensor}
+        changes: dict[str, Any] = {"key": prefix + weights[name].key, "data": tensor}
         if hasattr(weights[name], "dtype"):
             changes["dtype"] = tensor.dtype
         placed[name] = replace(weights[name], **changes)
+    return placed
+
+
+def _writers(model: torch.nn.Module) -> dict[str, int]:
+    """By parameter name: which replica writes it, so that each writes about as much."""
+    loads = [0] * parallel_state.get_data_parallel_world_size()
+    writers = {}
+    for name, parameter in sorted(model.named_parameters(), key=lambda entry: -entry[1].numel()):
+        writers[name] = loads.index(min(loads))
+        loads[writers[name]] += parameter.numel()
+    return writers
+
+
+def _copied(
+    prefix: str,
+    weights: Mapping[str, Any],
+    tensors: Iterable[tuple[str, torch.Tensor]],
+    writers: Mapping[str, int],
+) -> dict[str, Any]:
+    """Copies in host memory of what this rank is to write, and the mere shapes of what another replica will."""
+    replica, num_replicas = (
+        parallel_state.get_data_parallel_rank(),
+        parallel_state.get_data_parallel_world_size(),
+    )
+    placed = {}
+    for name, tensor in tensors:
+        *elsewhere, _ = weights[name].replica_id  # among pipeline stages and tensor-parallel ranks
+        replica_id = (*elsewhere, (replica - writers[name]) % num_replicas)
+        data = tensor.to("meta") if any(replica_id) else tensor.to("cpu", copy=True)
+        placed |= _with_data(prefix, {name: replace(weights[name], replica_id=replica_id)}, {name: data})
     return placed
 
 
@@ -183,35 +231,30 @@ def _zero_padding(model: torch.nn.Module) -> None:
                 parameter.zero_()
 
 
-def _optimizer_tensors(
-    optimizer: MegatronOptimizer, model: torch.nn.Module, *, empty: bool = False
-) -> dict[str, dict[str, torch.Tensor]]:
-    """{"exp_avg" | "exp_avg_sq" | "main": {parameter name: CPU tensor of the parameter's shape}}. Parts that other
-    replicas hold are fetched from them; with `empty` there are zeros instead, to load into."""
+def _parts(model: torch.nn.Module) -> list[str]:
+    """What the optimizer keeps of each parameter."""
+    has_copies = any(parameter.dtype != torch.float32 for parameter in model.parameters())
+    return [*optimizer_state.MOMENTS, *([MAIN] if has_copies else [])]
+
+
+def _whole(
+    optimizer: MegatronOptimizer, model: torch.nn.Module, part: str, writers: Mapping[str, int]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """One parameter after the other, in its own shape. What is sharded over replicas is complete where it will be
+    written, and only there."""
     slots = optimizer_state.slots(optimizer, model)
-    has_copies = any(p.dtype != torch.float32 for p in model.parameters())
-    parts: dict[str, dict[str, torch.Tensor]] = {part: {} for part in optimizer_state.MOMENTS}
-    if has_copies:
-        parts[MAIN] = {}
+    group = parallel_state.get_data_parallel_group()
     for name, parameter in model.named_parameters():
-        for part, tensors in parts.items():
-            whole = torch.zeros(parameter.shape, dtype=torch.float32, device=parameter.device)
-            slot = slots.get(name)
-            if slot is not None and not empty:
-                _part_of(whole, slot).copy_(_tensor(slot, part).view(-1))
-            if not empty and any(s.span is not None for s in slots.values()):
-                dist.all_reduce(whole, group=parallel_state.get_data_parallel_group())
-            tensors[name] = whole.cpu()
-    return parts
-
-
-def _fill_optimizer(
-    optimizer: MegatronOptimizer, model: torch.nn.Module, parts: Mapping[str, Mapping[str, torch.Tensor]]
-) -> None:
-    with torch.no_grad():
-        for name, slot in optimizer_state.slots(optimizer, model).items():
-            for part, tensors in parts.items():
-                _tensor(slot, part).view(-1).copy_(_part_of(tensors[name], slot))
+        slot = slots.get(name)
+        if slot is not None and slot.span is None:
+            yield name, _tensor(slot, part)
+            continue
+        whole = torch.zeros(parameter.shape, dtype=torch.float32, device=parameter.device)
+        if slot is not None:
+            _part_of(whole, slot).copy_(_tensor(slot, part).view(-1))
+        # As integers: added to the zeros of the others, every bit stays as it is.
+        dist.reduce(whole.view(torch.int32), dist.get_global_rank(group, writers[name]), group=group)
+        yield name, whole
 
 
 def _tensor(slot: optimizer_state.Slot, part: str) -> torch.Tensor:
@@ -252,32 +295,3 @@ def _restore_random_state(state: Mapping[str, Any]) -> None:
     torch.cuda.set_rng_state(state["cuda"])
     torch.set_rng_state(state["torch"])
     get_cuda_rng_tracker().set_states(state["megatron"])
-
-
-@contextmanager
-def _writing_in_this_process() -> Iterator[None]:
-    """Megatron writes from forked processes and hears of them through a manager process, which it starts by importing
-    the main script again and never ends, so that the interpreter hangs at exit. Forks of a process with CUDA, gloo and
-    vLLM in it are better avoided altogether: each rank writes its own shards, here."""
-    writer = filesystem_async.FileSystemWriterAsync
-    originals = writer.__dict__["write_preloaded_data_multiproc"], filesystem_async._get_write_results_queue
-
-    def write(
-        transforms: list[Any], _use_msc: bool, _rank: int, buckets: list[Any], results: queue.SimpleQueue[Any]
-    ) -> None:
-        written: dict[int, Any] = {}
-        for index, bucket in enumerate(buckets):
-            outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            pending: queue.Queue[int] = queue.Queue()
-            pending.put(index)
-            writer.write_preloaded_data(transforms, index, bucket, outcomes, pending, use_fsync=True)
-            _, written[index] = outcomes.get()
-        failures = [outcome for outcome in written.values() if isinstance(outcome, Exception)]
-        results.put(failures[0] if failures else written)
-
-    writer.write_preloaded_data_multiproc = staticmethod(write)
-    filesystem_async._get_write_results_queue = queue.SimpleQueue
-    try:
-        yield
-    finally:
-        writer.write_preloaded_data_multiproc, filesystem_async._get_write_results_queue = originals

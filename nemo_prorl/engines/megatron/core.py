@@ -16,7 +16,10 @@ cpu.install()
 
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel  # noqa: E402
 from megatron.core.dist_checkpointing.mapping import ShardedObject  # noqa: E402
+from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess  # noqa: E402
 from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa: E402
+from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest  # noqa: E402
+from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy  # noqa: E402
 from megatron.core.distributed import (  # noqa: E402
     DistributedDataParallel,
     DistributedDataParallelConfig,
@@ -37,6 +40,7 @@ from megatron.core.transformer.module import MegatronModule  # noqa: E402
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules  # noqa: E402
 
 __all__ = [
+    "AsyncRequest",
     "DistributedDataParallel",
     "DistributedDataParallelConfig",
     "DistributedOptimizer",
@@ -46,6 +50,7 @@ __all__ = [
     "OptimizerConfig",
     "PackedSeqParams",
     "ShardedObject",
+    "TorchDistSaveShardedStrategy",
     "TransformerBlockSubmodules",
     "TransformerConfig",
     "clip_grad_by_total_norm_fp32",
@@ -58,5 +63,6 @@ __all__ = [
     "gpt_layer_specs",
     "model_parallel_cuda_manual_seed",
     "parallel_state",
+    "save_preprocess",
     "tensor_parallel",
 ]

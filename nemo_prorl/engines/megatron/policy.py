@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from nemo_prorl.config import Decay, Precision, RunConfig, TrainerConfig
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines.interface import LossFunction, NonFiniteUpdate
+from nemo_prorl.engines.interface import LossFunction, NonFiniteUpdate, PendingSave
 from nemo_prorl.engines.megatron import build, checkpoint, cpu, optimizer_state, weights
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_model, use_transformer_engine
@@ -251,14 +251,18 @@ class MegatronPolicy:
 
     # Checkpoints
 
-    def save(self, directory: Path) -> None:
-        checkpoint.save(Path(directory), self.model, self._state())
+    def begin_save(self, directory: Path) -> PendingSave:
+        return checkpoint.begin_save(Path(directory), self.model, self._state())
 
     def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
         """The number of updates, which drives the learning rate, always comes along."""
         self.num_updates = checkpoint.load(
             Path(directory), self.model, self._state(), optimizer=optimizer, reference=reference
         )
+
+    def reference_hash(self) -> str:
+        with self._reference_weights():
+            return weights.content_hash(self.named_weights())
 
     def _state(self) -> checkpoint.Trained:
         return checkpoint.Trained(

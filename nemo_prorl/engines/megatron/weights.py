@@ -4,9 +4,10 @@ stream of full tensors that feeds both vLLM and export. Nothing else knows a par
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -132,6 +133,16 @@ def named_weights(model: Any, architecture: Architecture) -> Iterator[tuple[str,
             if pipeline.size() > 1:
                 dist.broadcast(shard, dist.get_global_rank(pipeline, owner), group=pipeline)
             yield from zip(hf_names, _join(split, _gather_shards(split, shard), architecture), strict=True)
+
+
+def content_hash(named_weights: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """Of names, precisions, shapes and every bit of a stream of full tensors: independent of how ranks share them."""
+    digests = []
+    for name, tensor in named_weights:
+        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        digests.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {digest}")
+    return hashlib.blake2b("\n".join(sorted(digests)).encode(), digest_size=16).hexdigest()
 
 
 class SafetensorsReader:

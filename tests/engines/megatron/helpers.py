@@ -92,6 +92,13 @@ def loss_function(
     return (per_token * mask_BT).sum() / totals.num_tokens + per_rollout.sum() / totals.num_rollouts
 
 
+def save(policy: MegatronPolicy, directory: Path) -> None:
+    """Collective; the checkpoint is whole on return."""
+    pending = policy.begin_save(directory)
+    pending.write()
+    pending.finish()
+
+
 @contextmanager
 def captured_gradients(policy: MegatronPolicy) -> Iterator[dict[str, torch.Tensor]]:
     """The gradients of the next update under Hugging Face names, before they are clipped. Not for a sharded optimizer,
@@ -157,7 +164,7 @@ def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) 
     else:
         with captured_gradients(policy) as gradients:
             first = policy.update(batch, loss_function)
-    policy.save(checkpoints / world / case.name)
+    save(policy, checkpoints / world / case.name)
     second = policy.update(batch, loss_function)
     measured = {
         "rows": rows,

@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engines.megatron.helpers import Case, MakePolicy, World, loss_function, token_batch, train_batch
+from tests.engines.megatron.helpers import (
+    Case,
+    MakePolicy,
+    World,
+    loss_function,
+    save,
+    token_batch,
+    train_batch,
+)
 from tests.engines.megatron.layouts import FOUR, ONE, TWO
 from tests.engines.megatron.test_parallel import assert_close
 
@@ -64,7 +72,7 @@ def test_what_is_not_asked_for_is_left_as_it_is(make_policy: MakePolicy, tmp_pat
     batch = train_batch(token_batch())
     policy = make_policy()
     policy.update(batch, loss_function)
-    policy.save(tmp_path / "saved")
+    save(policy, tmp_path / "saved")
     saved = dict(policy.named_weights())
     other = make_policy()
     reference = other.reference_logprobs(batch.tokens)
@@ -88,7 +96,7 @@ def assert_same_weights(first: object, second: object) -> None:
 
 def test_random_states_come_back(make_policy: MakePolicy, tmp_path: Path) -> None:
     policy = make_policy()
-    policy.save(tmp_path / "saved")
+    save(policy, tmp_path / "saved")
     drawn = random.random(), np.random.rand(), torch.rand(1).item()
     policy.load(tmp_path / "saved")
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == drawn
@@ -96,7 +104,7 @@ def test_random_states_come_back(make_policy: MakePolicy, tmp_path: Path) -> Non
 
 def test_an_incomplete_checkpoint_is_none(make_policy: MakePolicy, tmp_path: Path) -> None:
     policy = make_policy()
-    policy.save(tmp_path / "saved")
+    save(policy, tmp_path / "saved")
     (tmp_path / "saved" / "policy.json").unlink()
     with pytest.raises(FileNotFoundError):
         policy.load(tmp_path / "saved")
@@ -104,7 +112,7 @@ def test_an_incomplete_checkpoint_is_none(make_policy: MakePolicy, tmp_path: Pat
 
 def test_weights_alone_are_not_taken_for_a_whole_checkpoint(make_policy: MakePolicy, tmp_path: Path) -> None:
     policy = make_policy()
-    policy.save(tmp_path / "saved")
+    save(policy, tmp_path / "saved")
     mark = tmp_path / "saved" / "policy.json"
     mark.write_text(json.dumps(json.loads(mark.read_text()) | {"contents": ["weights"]}))
     with pytest.raises(ValueError, match="holds weights only"):
@@ -117,9 +125,9 @@ import sys
 from pathlib import Path
 from nemo_prorl.distributed import initialise
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
-from tests.engines.megatron.helpers import run_config
+from tests.engines.megatron.helpers import run_config, save
 policy = MegatronPolicy(run_config(Path(sys.argv[1])), initialise(1, 1))
-policy.save(Path(sys.argv[2]))
+save(policy, Path(sys.argv[2]))
 """
 
 

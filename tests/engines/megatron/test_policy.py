@@ -20,6 +20,7 @@ from tests.engines.megatron.helpers import (
     captured_gradients,
     loss_function,
     plain_logprobs,
+    save,
     token_batch,
     train_batch,
 )
@@ -350,7 +351,7 @@ def test_sixteen_bits_learn_through_fp32_copies(
     assert np.abs(policy.logprobs(batch.tokens) - plain).max() < 0.5
     for _ in range(3):
         policy.update(batch, loss_function)
-    policy.save(tmp_path / "saved")
+    save(policy, tmp_path / "saved")
     other.load(tmp_path / "saved")
     for name, slot in optimizer_state.slots(policy.optimizer, policy.model).items():
         copy = optimizer_state.slots(other.optimizer, other.model)[name].main

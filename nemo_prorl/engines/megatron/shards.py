@@ -1,0 +1,101 @@
+"""Megatron's distributed checkpoint on disk: planned by Megatron, written by this process.
+
+Megatron itself would write from forked processes and hear of them through a manager process, which it starts by
+importing the main script again and never ends, so that the interpreter hangs at exit. Forks of a process with CUDA,
+gloo and vLLM in it are better avoided altogether: here, each rank writes its own shards from a thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import queue
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
+from nemo_prorl.engines.megatron.core import (
+    AsyncRequest,
+    TorchDistSaveShardedStrategy,
+    dist_checkpointing,
+    filesystem_async,
+    save_preprocess,
+)
+
+Fetch = Callable[[str, tuple[int, ...]], torch.Tensor]
+"""(key, offset in the whole) -> the CPU tensor that goes there."""
+
+filesystem_async._results_queue = queue.SimpleQueue()  # else planning would start the manager process
+
+
+class Save:
+    """See `engines.interface.PendingSave`. Made by all ranks together.
+
+    `state`: sharded tensors and objects. What this rank is to write must stay as it is until it is written; with
+    `fetch`, tensors come from there, as late as possible, and those in `state` only have their shape. `mark`: content
+    of policy.json, which is written last.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        state: dict[str, Any],
+        mark: dict[str, Any],
+        *,
+        fetch: Fetch | None = None,
+        num_files: int = 2,
+    ) -> None:
+        sharded, self._common = save_preprocess(state)
+        plan = _Plan("torch_dist", 1, thread_count=num_files)
+        plan.async_save(sharded, directory)
+        self._directory, self._mark, self._fetch = directory, mark, fetch
+        self._writer, self._metadata = plan.writer, plan.metadata
+        self._results: list[Any] = []
+
+    def write(self) -> list[Path]:
+        writer, files = self._writer, []
+        write_file = inspect.unwrap(writer.write_preloaded_data)  # without switching garbage collection off
+        while writer.write_buckets:
+            path, key, (objects, tensors) = writer.write_buckets.pop(0)
+            if self._fetch is not None:
+                tensors = [
+                    (item, self._fetch(item.index.fqn, tuple(item.index.offset))) for item, _ in tensors
+                ]
+            outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            pending: queue.Queue[int] = queue.Queue()
+            pending.put(0)
+            write_file(
+                [writer.transforms], 0, (path, key, (objects, tensors)), outcomes, pending, use_fsync=True
+            )
+            _, outcome = outcomes.get()
+            if isinstance(outcome, Exception):
+                raise outcome
+            self._results += outcome
+            files.append(Path(path))
+        return files
+
+    def finish(self) -> None:
+        main = dist.get_rank() == 0
+        results: list[Any] | None = [None] * dist.get_world_size() if main else None
+        dist.gather_object(self._results, results, dst=0)
+        if main:
+            self._writer.finish(self._metadata, results)
+            directory = str(self._directory)
+            dist_checkpointing.serialization.get_default_save_common_strategy().save_common(
+                self._common, directory
+            )
+            config = dist_checkpointing.core.CheckpointingConfig("torch_dist", 1)
+            dist_checkpointing.core.save_config(config, directory)
+            (self._directory / CHECKPOINT_MARK).write_text(json.dumps(self._mark, indent=1))
+
+
+class _Plan(TorchDistSaveShardedStrategy):
+    """Decides which rank writes what into which file, and stops there."""
+
+    def _get_save_and_finalize_callbacks(self, writer: Any, save_state_dict_ret: Any) -> AsyncRequest:
+        self.writer, self.metadata = writer, save_state_dict_ret[1]
+        return AsyncRequest(None, (), [])

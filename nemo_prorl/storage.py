@@ -1,0 +1,152 @@
+"""Files that are whole or absent: written aside and renamed, forced to disk, and listed with what they must contain.
+
+A manifest lists every other file of its folder, and is written last: a folder without it is not whole. Sizes are
+compared whenever a folder is looked at, contents when it is about to be used. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+MANIFEST_FILE = "manifest.json"
+ASIDE = ".writing-"
+"""Prefix of what is not whole yet. A run that was killed leaves it behind; the next one clears it."""
+MODEL_FILES = {".json", ".txt", ".model", ".jinja"}
+OWN_FILES = {MANIFEST_FILE, "policy.json", "metadata.json", "state.json"}
+"""Ours and Megatron's, beside the model's where a checkpoint was imported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """Of a file: bytes, and BLAKE2b-128 of them in hexadecimal digits."""
+
+    size: int
+    digest: str
+
+
+def fingerprint(file: Path) -> Fingerprint:
+    """Reads the file; hashing runs outside Python's lock, at about a gigabyte a second and thread."""
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        return Fingerprint(size=stream.tell(), digest=digest)
+
+
+def fingerprints(folder: Path, files: Iterable[Path]) -> dict[str, Fingerprint]:
+    """By path relative to the folder, several files at a time."""
+    listed = list(files)
+    with ThreadPoolExecutor(8) as threads:
+        return dict(
+            zip(
+                [file.relative_to(folder).as_posix() for file in listed],
+                threads.map(fingerprint, listed),
+                strict=True,
+            )
+        )
+
+
+def write_manifest(folder: Path, known: Mapping[str, Fingerprint]) -> None:
+    """Lists every file of the folder, those that `known` lacks after reading them; all are on disk on return."""
+    files = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+    missing = [path for name, path in files.items() if name not in known]
+    for path in missing:
+        sync(path)
+    listed = {**known, **fingerprints(folder, missing)}
+    record = {"files": {name: asdict(listed[name]) for name in sorted(files)}}
+    write_text(folder / MANIFEST_FILE, json.dumps(record, indent=1))
+    for path in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
+        sync(path)
+
+
+def read_manifest(folder: Path) -> dict[str, Fingerprint]:
+    """Raises OSError or ValueError where there is none that can be read."""
+    try:
+        record: dict[str, Any] = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+        return {name: Fingerprint(**entry) for name, entry in record["files"].items()}
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a manifest ({error})") from error
+
+
+def missing_or_torn(folder: Path) -> str:
+    """What is wrong with the folder by the names and sizes of its files; empty if nothing. Reads no file but one."""
+    if not (folder / MANIFEST_FILE).is_file():
+        return f"it has no {MANIFEST_FILE}"
+    try:
+        listed = read_manifest(folder)
+    except (OSError, ValueError) as error:
+        return f"{MANIFEST_FILE} cannot be read: {error}"
+    for name, wanted in listed.items():
+        try:
+            size = (folder / name).stat().st_size
+        except OSError:
+            return f"{name} is missing"
+        if size != wanted.size:
+            return f"{name} has {size} bytes instead of {wanted.size}"
+    return ""
+
+
+def changed_content(folder: Path, *, share: int = 0, num_shares: int = 1) -> str:
+    """What is wrong with the contents of the folder's files; empty if nothing. Reads each `num_shares`-th file, so that
+    as many ranks look at all of them."""
+    listed = read_manifest(folder)
+    mine = sorted(listed, key=lambda name: (listed[name].size, name))[share::num_shares]
+    try:
+        found = fingerprints(folder, [folder / name for name in mine])
+    except OSError as error:
+        return f"a file cannot be read: {error}"
+    changed = [name for name in mine if found[name] != listed[name]]
+    return f"{changed[0]} is not what was written" if changed else ""
+
+
+@contextmanager
+def written_aside(final: Path) -> Iterator[Path]:
+    """A folder to write into, which takes the place of `final` at the end. A crash leaves the old one, or none; never
+    half of one."""
+    aside = final.parent / f"{ASIDE}{final.name}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        for path in aside.rglob("*"):
+            sync(path)
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(aside, final)
+        sync(final.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_text(file: Path, text: str) -> None:
+    """On disk on return."""
+    file.write_text(text, encoding="utf-8")
+    sync(file)
+
+
+def sync(path: Path) -> None:
+    """Forces a file, or the names in a folder, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def copy_model_files(source: Path, target: Path) -> None:
+    """Config, generation config, tokenizer and chat template of a Hugging Face folder: everything but weights."""
+    target.mkdir(parents=True, exist_ok=True)
+    for file in source.iterdir():
+        is_weights = "safetensors" in file.name
+        if file.suffix in MODEL_FILES and not is_weights and file.name not in OWN_FILES:
+            shutil.copy2(file, target / file.name)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST_FILE]
