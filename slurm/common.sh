@@ -1,0 +1,137 @@
+# What the launchers share, sourced by the batch script of a job. Begin at the bottom: run_stage is what a job does.
+#
+# Ranks are tasks of srun, one a GPU, without torchrun between: Slurm starts and labels them, ends all when one fails,
+# and its SIGUSR1 (#SBATCH --signal) reaches each of them, where torchrun would die of it before its ranks have saved.
+# Exit codes do not decide what happens next, files in $RUN_DIR/stages do: STAGE.done, STAGE.failed (docs/cluster.md).
+# shellcheck shell=bash
+
+if [ -f "${SITE_ENV:=slurm/site.env}" ]; then
+    set -o allexport
+    # shellcheck source=slurm/site.env.example
+    source "$SITE_ENV"
+    set +o allexport
+fi
+# shellcheck disable=SC2086 # words on purpose: several modules
+[ -z "${MODULES:-}" ] || module load $MODULES
+set -euo pipefail
+
+say() {
+    echo "$(date --utc +%FT%TZ) $STAGE: $*"
+}
+
+mark_failed() { # REASON: nothing goes on by itself from here; a new sbatch begins again
+    say "failed: $1"
+    printf '{"reason": "%s"}\n' "$1" >"$MARKER.writing"
+    mv "$MARKER.writing" "$MARKER.failed"
+    exit 1
+}
+
+newest_step() { # of the whole checkpoints; 0 when there is none
+    local folders=("$RUN_DIR"/checkpoints/step-*)
+    [[ ${folders[-1]} =~ /step-0*([0-9]+)- ]] && echo "${BASH_REMATCH[1]}" || echo 0
+}
+
+# ------------------------------------------------------------------------------------------------ the allocation
+read_allocation() {
+    mapfile -t NODES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    RANKS_PER_NODE=${SLURM_GPUS_ON_NODE:-1}
+    CPUS_PER_RANK=$((SLURM_CPUS_ON_NODE / RANKS_PER_NODE))
+    MASTER_ADDR=$(node_address "${NODES[0]}")
+    MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000)) # below the ports that systems hand out by themselves
+    WORLD_SIZE=$((${#NODES[@]} * RANKS_PER_NODE))
+    # When the job ends, in seconds since 1970; from 23.02 on Slurm says so itself. The trainer pauses in time.
+    : "${SLURM_JOB_END_TIME:=$(date --date "$(squeue --noheader --job "$SLURM_JOB_ID" --format %e)" +%s || true)}"
+    # Megatron's tensor parallel overlap relies on kernels that start in the order in which they are launched.
+    : "${CUDA_DEVICE_MAX_CONNECTIONS:=1}" "${NCCL_DEBUG:=WARN}"
+    export MASTER_ADDR MASTER_PORT WORLD_SIZE SLURM_JOB_END_TIME CUDA_DEVICE_MAX_CONNECTIONS NCCL_DEBUG
+}
+
+node_address() { # NODE: the name or address by which Slurm reaches it
+    scontrol show node "$1" | sed -nE 's/.*NodeAddr=([^ ]+).*/\1/p'
+}
+
+step() { # IMAGE SRUN-OPTIONS... COMMAND...: a job step, in a container when IMAGE (CONTAINER in site.env) is not empty
+    local container=()
+    [ -z "$1" ] || container=(--container-image="$1" --container-mounts="$PWD:$PWD${MOUNTS:+,$MOUNTS}"
+        --container-workdir="$PWD" --no-container-mount-home)
+    shift
+    srun --overlap --mem=0 ${container[@]+"${container[@]}"} "$@"
+}
+
+# --------------------------------------------------------------------------------------------- the reward service
+start_reward_service() { # one server a node, beside the trainer; they end with the job
+    local node ready
+    rm -f "$REWARD_DIR"/*.json
+    [ -s "$REWARD_DIR/token" ] || (umask 077 && head -c 32 /dev/urandom | base64 >"$REWARD_DIR/token")
+    for node in "${NODES[@]}"; do
+        step "${REWARD_CONTAINER:-}" --nodes=1 --ntasks=1 --nodelist="$node" --cpus-per-task="$SLURM_CPUS_ON_NODE" \
+            --open-mode=append --output="$REWARD_DIR/$node.log" \
+            bash slurm/reward.sh "$REWARD_DIR" "$(node_address "$node")" &
+    done
+    for ((second = 0; second < ${REWARD_READY_S:-180}; second++)); do
+        ready=$(find "$REWARD_DIR" -name '*.json' | wc -l)
+        [ "$ready" -lt ${#NODES[@]} ] || return 0
+        [ -n "$(jobs -rp)" ] || break
+        sleep 1
+    done
+    say "the reward service is ready on $ready of ${#NODES[@]} nodes; what it said last:"
+    tail -n 3 "$REWARD_DIR"/*.log
+    [ "$ready" -gt 0 ]
+}
+
+# ---------------------------------------------------------------------------------------------------- the trainer
+train() { # SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl train` as the ranks of a step
+    local options=()
+    while [ "$1" != -- ]; do
+        options+=("$1")
+        shift
+    done
+    shift
+    # USR1 is ignored until the trainer handles it; a copy also goes to helpers of its own, which must live.
+    # shellcheck disable=SC2016
+    step "${CONTAINER:-}" --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 "${options[@]}" bash -c '
+        trap "" USR1
+        export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=$((WORLD_SIZE / SLURM_JOB_NUM_NODES))
+        exec "${PYTHON:-.venv/bin/python}" -m nemo_prorl train "$@"' rank "stage=$STAGE" \
+        "exp_manager.explicit_log_dir=$RUN_DIR" "reward.discovery_dir=$REWARD_DIR" "reward.token_file=$REWARD_DIR/token" "$@"
+}
+
+# -------------------------------------------------------------------------------------------------------- the end
+go_on_later() { # WHAT-HAPPENED STEP-AT-START: requeues the job, unless too many lives in a row brought no progress
+    local idle=0
+    if [ "$(newest_step)" -le "$2" ]; then
+        idle=$(($(cat "$MARKER.restarts" 2>/dev/null || echo 0) + 1))
+    fi
+    echo "$idle" >"$MARKER.restarts"
+    [ "$idle" -le "${MAX_RESTARTS:=3}" ] ||
+        mark_failed "$1 at step $(newest_step), and $MAX_RESTARTS restarts in a row had made no new checkpoint"
+    say "$1 at step $(newest_step); the job goes back to the queue and continues from there"
+    scontrol requeue "$SLURM_JOB_ID" || { say "Slurm refuses that: submit the launcher again" && exit 1; }
+    exit 0
+}
+
+run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far as this job's time allows
+    STAGE=$1 RUN_DIR=${RUN_DIR:-runs/prorl}
+    shift
+    for override in "$@"; do
+        case $override in
+            exp_manager.explicit_log_dir=*) RUN_DIR=${override#*=} ;;
+            stage=* | stage.name=*) say "$override: a launcher trains its own stage; submit another one" && exit 1 ;;
+        esac
+    done
+    MARKER=$RUN_DIR/stages/$STAGE REWARD_DIR=$RUN_DIR/reward
+    mkdir -p "$RUN_DIR/stages" "$REWARD_DIR"
+    [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$MARKER.failed" "$MARKER.restarts"
+    [ ! -e "$MARKER.done" ] || { say "is done already" && exit 0; }
+
+    local code=0 first_step
+    first_step=$(newest_step)
+    read_allocation
+    say "job $SLURM_JOB_ID, life $((${SLURM_RESTART_COUNT:-0} + 1)): ${#NODES[@]} nodes x $RANKS_PER_NODE ranks, from step $first_step"
+    start_reward_service || go_on_later "no reward service" "$first_step"
+    train --nodes="${#NODES[@]}" --ntasks="$WORLD_SIZE" --ntasks-per-node="$RANKS_PER_NODE" --label -- "$@" || code=$?
+    [ ! -e "$MARKER.done" ] || { say "done" && exit 0; }
+    [ ! -e "$MARKER.failed" ] || { say "failed: $(cat "$MARKER.failed")" && exit 1; }
+    [ "$code" -eq 0 ] || go_on_later "ended with code $code" "$first_step"
+    go_on_later "paused" "$first_step"
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The reward service of one node: FOLDER (where it announces itself; holds the token) and the node's ADDRESS or name.
+# Started again when it dies, because training goes on meanwhile with the other nodes' servers.
+trap '' USR1 # "save and pause" goes to all steps of a job, and is not meant for this one
+folder=$1 ready=$1/$SLURMD_NODENAME.json
+address=$(getent ahostsv4 "$2" | awk 'NR == 1 { print $1 }')
+if [ "$address" != "$2" ] && [[ $address == 127.* ]]; then
+    address=$(hostname -I | awk '{ print $1 }') # a name that means loopback to the node itself helps nobody else
+fi
+export CUDA_VISIBLE_DEVICES= # graders need no GPU
+
+while true; do
+    "${REWARD_PYTHON:-.venv-reward/bin/python}" -m reward serve --host "$address" --ready-file "$ready" \
+        --token-file "$folder/token" --workers "${REWARD_WORKERS:-0}"
+    code=$?
+    rm -f "$ready"
+    echo "$(date --utc +%FT%TZ) the reward service on $SLURMD_NODENAME ended with code $code"
+    [ $code -ne 2 ] || exit 2 # a mistake in how it was started: the same again is no help
+    sleep 5
+done
