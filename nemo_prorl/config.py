@@ -346,51 +346,6 @@ class DynamicSamplingConfig:
 
 
 @dataclass(slots=True, kw_only=True)
-class DataBuildConfig:
-    """`data build`: what is read, how much of it is kept, and who judges where a judge is needed."""
-
-    source: str = ""
-    """A file, a folder (.json, .jsonl, .parquet, gzipped JSON) or a data set on the hub; empty: the source's own."""
-    revision: str = ""
-    """Commit or tag of a data set on the hub; empty: the newest."""
-    out: str = "data"
-    """Folder in which each set gets a folder of its name."""
-    limit: int = 0
-    """Records that are read at most, for a trial; 0: all."""
-    rows: int = 0
-    """Training rows, chosen by seed from those that pass; 0: all, and ProRL's 37,000 of reasoning_gym."""
-    held_out: int = -1
-    """Rows kept out of training for validation, of reasoning_gym for each task; -1: none, and ProRL's 100 a task."""
-    against: list[str] = field(default_factory=list)
-    """Evaluation files and folders that no row may overlap."""
-    seed: int = 1
-    """Of the choices, and of what is generated."""
-    endpoint: str = ""
-    """OpenAI-compatible server whose model extracts and compares answers, such as http://127.0.0.1:8000/v1."""
-    model: str = ""
-    """Name of the model there (ProRL: GPT-4o)."""
-    api_key_variable: str = "OPENAI_API_KEY"
-    """Environment variable that holds the server's key; a local server needs none."""
-    concurrency: int = 32
-    """Requests at the endpoint at one time."""
-    requests_per_minute: float = 0.0
-    """Bound on the requests to the endpoint; 0: none."""
-    max_retries: int = 8
-    """Of one request to the endpoint after 429, 5xx or a lost connection, as its Retry-After says or with backoff."""
-    endpoint_timeout_s: float = 600.0
-    """Of one request to the endpoint."""
-    max_reply_tokens: int = 4096
-    """Of one reply of the endpoint's model, its reasoning included."""
-    reward: RewardConfig = field(default_factory=RewardConfig)
-
-    def __post_init__(self) -> None:
-        _at_least("data build", self, 0, ["limit", "rows", "requests_per_minute", "max_retries"])
-        _at_least("data build", self, 1, ["concurrency", "max_reply_tokens"])
-        _at_least("data build", self, -1, ["held_out"])
-        _positive("data build", self, ["endpoint_timeout_s"])
-
-
-@dataclass(slots=True, kw_only=True)
 class DataConfig:
     """Prompt files (docs/data.md has the row type)."""
 
@@ -749,3 +704,49 @@ class RunConfig:
                 f"shaping.overlong_buffer_tokens={self.shaping.overlong_buffer_tokens} must be smaller than a "
                 f"response, {self.sampler.max_response_tokens} tokens (sampler.context_tokens - max_prompt_tokens)."
             )
+
+
+@dataclass(slots=True, kw_only=True)
+class DataBuildConfig:
+    """`data build`: what is read, how much of it is kept, and who judges where a judge is needed."""
+
+    source: str = ""
+    """A file, a folder (.json, .jsonl, .parquet, gzipped JSON) or a data set on the hub; empty: the source's own."""
+    revision: str = ""
+    """Commit or tag of a data set on the hub; empty: the newest."""
+    out: str = "data"
+    """Folder in which each set gets a folder of its name."""
+    limit: int = 0
+    """Records that are read at most, for a trial; 0: all."""
+    rows: int = 0
+    """Training rows, chosen by seed from those that pass; 0: all, and ProRL's 37,000 of reasoning_gym."""
+    held_out: int = -1
+    """Rows kept out of training for validation, of reasoning_gym for each task; -1: none, and ProRL's 100 a task."""
+    against: list[str] = field(default_factory=list)
+    """Evaluation files and folders that no row may overlap."""
+    seed: int = 1
+    """Of the choices, and of what is generated."""
+    endpoint: str = ""
+    """OpenAI-compatible server whose model extracts and compares answers, such as http://127.0.0.1:8000/v1."""
+    model: str = ""
+    """Name of the model there (ProRL: GPT-4o)."""
+    api_key_variable: str = "OPENAI_API_KEY"
+    """Environment variable that holds the server's key; a local server needs none."""
+    concurrency: int = 32
+    """Requests at the endpoint at one time."""
+    requests_per_minute: float = 0.0
+    """Bound on the requests to the endpoint; 0: none."""
+    max_retries: int = 8
+    """Of one request to the endpoint after 429, 5xx or a lost connection, as its Retry-After says or with backoff."""
+    endpoint_timeout_s: float = 600.0
+    """Of one request to the endpoint."""
+    max_reply_tokens: int = 4096
+    """Of one reply of the endpoint's model, its reasoning included."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+
+    def __post_init__(self) -> None:
+        for name, minimum in {"limit": 0, "rows": 0, "held_out": -1, "concurrency": 1, "max_reply_tokens": 1}.items():
+            _require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
+        for name in ("requests_per_minute", "max_retries"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
+        _require(self.endpoint_timeout_s > 0, "endpoint_timeout_s", self.endpoint_timeout_s, "greater than 0")
