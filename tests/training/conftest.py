@@ -341,6 +341,7 @@ class ThreadRanks:
     """One of several ranks that are threads of this process."""
 
     gather_replicas = Ranks.gather_replicas
+    any = Ranks.any
 
     def __init__(self, layout: Layout, slots: list[Any], barrier: threading.Barrier) -> None:
         self.layout, self._slots, self._barrier = layout, slots, barrier
@@ -351,6 +352,9 @@ class ThreadRanks:
         values = list(self._slots)
         self._barrier.wait()
         return values
+
+    def barrier(self) -> None:
+        self._barrier.wait()
 
 
 def run_as_ranks(

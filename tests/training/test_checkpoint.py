@@ -1,21 +1,34 @@
-"""Checkpoints are whole or absent; old ones go when newer ones are whole; a later stage finds what it begins from."""
+"""Checkpoints are whole or absent; damage is noticed; old ones go when newer ones are whole; a later stage finds what
+it begins from."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nemo_prorl.config import BestMode, CheckpointCallbackParams
+from nemo_prorl.config import BestMode, CheckpointCallbackParams, ConfigError
+from nemo_prorl.training import checkpoint as module
 from nemo_prorl.training.checkpoint import (
     CheckpointNotSaved,
     CheckpointWriter,
     find_checkpoints,
+    is_intact,
     last_of_stage,
+    load_policy,
 )
 from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE, ScriptedPolicy, ThreadRanks, run_as_ranks
@@ -67,6 +80,10 @@ def found(tmp_path: Path) -> list[tuple[str, int]]:
     return [(c.state.stage, c.state.step) for c in find_checkpoints(tmp_path / "run")]
 
 
+def folders(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+
+
 def test_a_checkpoint_holds_state_policy_and_what_an_export_needs(tmp_path: Path, model_dir: Path) -> None:
     state = RunState(
         stage="main",
@@ -81,54 +98,190 @@ def test_a_checkpoint_holds_state_policy_and_what_an_export_needs(tmp_path: Path
         entropy_coefficient=0.015,
         validation=[{"step": 20, "reward": 0.5}],
     )
-    path = writer(tmp_path).save(ScriptedPolicy(weight=0.5, reference=0.25), state)
+    path = writer(tmp_path).save(ScriptedPolicy(weight=0.5, reference=0.25), state, score=0.75)
     (checkpoint,) = find_checkpoints(tmp_path / "run")
-    assert checkpoint.path == path
-    assert checkpoint.state == state
+    assert (checkpoint.path, checkpoint.state, checkpoint.score) == (path, state, 0.75)
     loaded = ScriptedPolicy()
-    loaded.load(checkpoint.policy)
+    load_policy(loaded, checkpoint)
     assert (loaded.weight, loaded.reference) == (0.5, 0.25)
     assert json.loads((path / "state.json").read_text())["provenance"] == {"commit": "abc"}
     assert sorted(file.name for file in (path / "huggingface").iterdir()) == [
         "chat_template.jinja", "config.json", "generation_config.json", "spiece.model", "tokenizer.json",
         "tokenizer_config.json", "vocab.txt",
     ]  # fmt: skip
+    listed = json.loads((path / "manifest.json").read_text())["files"]
+    files = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
+    assert set(listed) == files - {"manifest.json"}
 
 
 def test_a_new_run_has_none(tmp_path: Path) -> None:
     assert find_checkpoints(tmp_path / "nowhere") == []
 
 
-class Crashes(ScriptedPolicy):
-    def save(self, directory: Path) -> None:
-        (directory / "shard_0").write_bytes(b"half of i")
-        raise OSError("no space left on device")
+def test_another_reference_is_noticed(tmp_path: Path, model_dir: Path) -> None:
+    """What peers do: the resumed policy in the place of the reference."""
+
+    class Forgetful(ScriptedPolicy):
+        def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
+            super().load(directory)
+            self.reference = self.weight
+
+    save(tmp_path, 1, policy=ScriptedPolicy(weight=0.5, reference=0.25))
+    (checkpoint,) = find_checkpoints(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"reference policy in .*step-00000001-main is not the one"):
+        load_policy(Forgetful(), checkpoint)
 
 
-@pytest.mark.parametrize("where", ["policy", "state", "rename"])
-def test_a_crash_while_saving_leaves_the_previous_checkpoints(
-    tmp_path: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch, where: str
+# In the background
+
+
+@dataclass
+class SlowSave:
+    save: Any
+    may_write: threading.Event
+
+    def write(self) -> list[Path]:
+        assert self.may_write.wait(30)
+        files: list[Path] = self.save.write()
+        return files
+
+    def finish(self) -> None:
+        self.save.finish()
+
+
+@dataclass
+class SlowPolicy(ScriptedPolicy):
+    """Its files are written when the test lets them be."""
+
+    may_write: threading.Event = field(default_factory=threading.Event)
+
+    def begin_save(self, directory: Path) -> Any:
+        return SlowSave(super().begin_save(directory), self.may_write)
+
+
+def test_a_save_is_complete_at_the_first_poll_after_its_files_are(tmp_path: Path, model_dir: Path) -> None:
+    policy, state = SlowPolicy(weight=1.0), RunState(stage="main", step=1)
+    saving = writer(tmp_path, asynchronous=True)
+    saving.save(policy, state)
+    policy.weight, state.step = 2.0, 2  # training goes on
+    saving.poll()
+    assert found(tmp_path) == []
+    assert folders(tmp_path) == [".writing-step-00000001-main"]
+    policy.may_write.set()
+    while not found(tmp_path):
+        time.sleep(0.01)
+        saving.poll()
+    assert found(tmp_path) == [("main", 1)]
+    loaded = ScriptedPolicy()
+    load_policy(loaded, find_checkpoints(tmp_path / "run")[0])
+    assert loaded.weight == 1.0
+    assert saving.take_waited_s() > 0
+    assert saving.take_waited_s() == 0
+
+
+def test_a_second_save_waits_for_the_first(tmp_path: Path, model_dir: Path) -> None:
+    policy = SlowPolicy(weight=1.0)
+    saving = writer(tmp_path, asynchronous=True)
+    saving.save(policy, RunState(stage="main", step=1))
+    threading.Timer(0.05, policy.may_write.set).start()
+    saving.save(policy, RunState(stage="main", step=2))
+    assert found(tmp_path) == [("main", 1)]
+    saving.finish()
+    assert found(tmp_path) == [("main", 1), ("main", 2)]
+
+
+def test_nothing_under_way_costs_nothing(tmp_path: Path) -> None:
+    saving = writer(tmp_path)
+    saving.poll()
+    saving.finish()
+    assert saving.take_waited_s() == 0
+
+
+# Failing saves
+
+
+def full(*arguments: Any, **options: Any) -> Any:
+    raise OSError(28, "No space left on device")
+
+
+@dataclass
+class FailingSave:
+    directory: Path
+    where: str
+
+    def write(self) -> list[Path]:
+        file = self.directory / "shard_0"
+        file.write_bytes(b"half of i")
+        if self.where == "write":
+            try:
+                full()
+            except OSError as error:  # as torch does
+                raise RuntimeError("PytorchStreamWriter failed writing file data/0") from error
+        return [file]
+
+    def finish(self) -> None:
+        if self.where == "finish":
+            full()
+
+
+@dataclass
+class FailingPolicy(ScriptedPolicy):
+    where: str = ""
+
+    def begin_save(self, directory: Path) -> Any:
+        return FailingSave(directory, self.where)
+
+
+WHERE: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "write": lambda patch: None,
+    "finish": lambda patch: None,
+    "folder": lambda patch: patch.setattr(module, "_make_anew", full),
+    "model": lambda patch: patch.setattr(module, "copy_model_files", full),
+    "state": lambda patch: patch.setattr(module, "write_text", full),
+    "manifest": lambda patch: patch.setattr(module, "write_manifest", full),
+    "rename": lambda patch: patch.setattr(os, "replace", full),
+}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("where", WHERE)
+def test_a_full_disk_is_one_sentence_and_leaves_the_previous_checkpoint(
+    tmp_path: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch, where: str, asynchronous: bool
 ) -> None:
     save(tmp_path, 1, keep=1)
+    saving = writer(tmp_path, keep=1, asynchronous=asynchronous)
 
-    def crash(*arguments: Any, **options: Any) -> None:
-        raise OSError("no space left on device")
+    def save_all() -> None:
+        saving.save(FailingPolicy(where=where), RunState(stage="main", step=2))
+        saving.finish()
 
     with monkeypatch.context() as patch:
-        if where == "state":
-            patch.setattr(json, "dumps", crash)
-        if where == "rename":
-            patch.setattr(os, "replace", crash)
-        with pytest.raises(OSError, match="no space left"):
-            save(tmp_path, 2, keep=1, policy=Crashes() if where == "policy" else None)
+        WHERE[where](patch)
+        with pytest.raises(CheckpointNotSaved) as caught:
+            save_all()
+    sentence = str(caught.value)
+    assert "step-00000002-main could not be saved" in sentence
+    assert "No space left on device" in sentence
+    assert "step-00000001-main is whole" in sentence
     assert found(tmp_path) == [("main", 1)]
+    assert folders(tmp_path) == ["step-00000001-main"], "nothing half-written takes up the space"
     save(tmp_path, 2, keep=1)
     assert found(tmp_path) == [("main", 2)]
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000002-main"]
-    assert not (tmp_path / "run" / "checkpoints" / "step-00000002-main" / "policy" / "shard_0").exists()
 
 
-@pytest.mark.parametrize("where", ["policy", "rename", "removal"])
+def test_what_fails_on_one_rank_fails_on_all(tmp_path: Path, model_dir: Path) -> None:
+    def save_on(ranks: ThreadRanks) -> str:
+        where = "write" if ranks.layout.rank == 2 else ""
+        with pytest.raises(CheckpointNotSaved) as caught:
+            writer(tmp_path, ranks=ranks).save(FailingPolicy(where=where), RunState(stage="main", step=1))
+        return str(caught.value)
+
+    sentences = run_as_ranks(save_on, 4, 2, 1)
+    assert all("No space left" in text and "there is none before it" in text for text in sentences)
+    assert folders(tmp_path) == []
+
+
+@pytest.mark.parametrize("where", ["write", "rename", "removal"])
 def test_a_crash_while_saving_the_same_step_again_leaves_one_whole_checkpoint(
     tmp_path: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -138,32 +291,102 @@ def test_a_crash_while_saving_the_same_step_again_leaves_one_whole_checkpoint(
 
     def crash_at_the_last(source: Any, target: Any) -> None:
         if ".writing" in str(source):
-            raise OSError("the node is gone")
+            full()
         rename(source, target)
 
-    def remove(folder: Path, **options: Any) -> None:
-        if where == "removal" and str(folder).endswith(".replaced") and folder.exists():
-            raise OSError("the node is gone")
+    def crash_after_renaming(folder: Path, **options: Any) -> None:
+        if ".removing" in str(folder):
+            full()
         remove_all(folder, **options)
 
     with monkeypatch.context() as patch:
         if where == "rename":
             patch.setattr(os, "replace", crash_at_the_last)
-        patch.setattr(shutil, "rmtree", remove)
-        with pytest.raises(OSError, match=r"the node is gone|no space"):
-            save(tmp_path, 3, num_updates=2, policy=Crashes() if where == "policy" else None)
+        if where == "removal":
+            patch.setattr(shutil, "rmtree", crash_after_renaming)
+        with pytest.raises(CheckpointNotSaved):
+            save(tmp_path, 3, num_updates=2, policy=FailingPolicy(where=where))
     (checkpoint,) = find_checkpoints(tmp_path / "run")
     assert checkpoint.state.num_updates == (2 if where == "removal" else 1)
     save(tmp_path, 3, num_updates=3)
     (checkpoint,) = find_checkpoints(tmp_path / "run")
     assert checkpoint.state.num_updates == 3
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000003-main"]
+    assert folders(tmp_path) == ["step-00000003-main"]
 
 
-def test_a_folder_without_its_state_does_not_exist(tmp_path: Path, model_dir: Path) -> None:
+# Damage
+
+
+def cut(path: Path) -> None:
+    with (path / "policy" / "weights.json").open("r+b") as file:
+        file.truncate(5)
+
+
+def flip(path: Path) -> None:
+    file = path / "policy" / "weights.json"
+    content = bytearray(file.read_bytes())
+    content[3] ^= 1
+    file.write_bytes(content)
+
+
+TORN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "cut file": (cut, r"policy/weights.json has 5 bytes instead of \d+"),
+    "no file": (lambda path: (path / "huggingface" / "config.json").unlink(), "config.json is missing"),
+    "no manifest": (lambda path: (path / "manifest.json").unlink(), "it has no manifest.json"),
+    "cut manifest": (
+        lambda path: (path / "manifest.json").write_text('{"files": {"a'),
+        "manifest.json cannot be read",
+    ),
+    "other manifest": (
+        lambda path: (path / "manifest.json").write_text("[1]"),
+        "manifest.json cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", TORN)
+def test_a_torn_checkpoint_is_skipped_with_a_line(
+    tmp_path: Path, model_dir: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     save(tmp_path, 1)
-    (tmp_path / "run" / "checkpoints" / "step-00000009-main" / "policy").mkdir(parents=True)
+    path = save(tmp_path, 2)
+    tear, reason = TORN[damage]
+    tear(path)
     assert found(tmp_path) == [("main", 1)]
+    assert found(tmp_path) == [("main", 1)]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(str(path))
+    assert line.endswith("skipped")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000001-main")
+    with pytest.raises(ConfigError, match=rf"no checkpoint of the run is whole.*{reason}"):
+        find_checkpoints(tmp_path / "run")
+    save_over = save(tmp_path, 2)
+    assert save_over == path
+    assert found(tmp_path) == [("main", 2)]
+
+
+@pytest.mark.parametrize("world_size", [1, 4])
+def test_a_corrupt_checkpoint_is_noticed_before_it_is_loaded(
+    tmp_path: Path, model_dir: Path, world_size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path, 1)
+    path = save(tmp_path, 2)
+    flip(path)
+    older, newer = find_checkpoints(tmp_path / "run")  # by its sizes it is whole
+
+    def verdicts(ranks: ThreadRanks) -> list[bool]:
+        return [is_intact(newer, ranks), is_intact(older, ranks)]  # type: ignore[arg-type]
+
+    assert run_as_ranks(verdicts, world_size, 1, 1) == [[False, True]] * world_size
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{path} is corrupt (policy/weights.json is not what was written): skipped" in line
+    assert found(tmp_path) == [("main", 1)]
+    shutil.rmtree(older.path)
+    with pytest.raises(ConfigError, match=r"no checkpoint of the run is whole: .*corrupt-step-00000002-main"):
+        find_checkpoints(tmp_path / "run")
+
+
+# What is kept
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
@@ -171,6 +394,7 @@ def test_the_newest_are_kept(tmp_path: Path, model_dir: Path, keep: int) -> None
     for step in (5, 10, 15, 100_000_000):
         save(tmp_path, step, keep=keep)
     assert found(tmp_path) == [("main", step) for step in (5, 10, 15, 100_000_000)[-keep:]]
+    assert len(folders(tmp_path)) == keep
 
 
 def test_the_last_of_every_other_stage_is_kept(tmp_path: Path, model_dir: Path) -> None:
@@ -188,15 +412,47 @@ def test_the_last_of_every_other_stage_is_kept(tmp_path: Path, model_dir: Path) 
     assert last_of_stage(checkpoints, "third") is None
 
 
+SCORES = {1: 0.5, 2: 0.75, 3: None, 4: 0.25, 5: 0.75, 6: 0.5, 7: None}
+
+
+@pytest.mark.parametrize(
+    ("mode", "best", "kept"),
+    [
+        ("max", 0, [7]),
+        ("max", 1, [5, 7]),
+        ("max", 2, [2, 5, 7]),
+        ("min", 1, [4, 7]),
+        ("max", 9, [1, 2, 4, 5, 6, 7]),
+    ],
+)
+def test_the_best_are_kept_besides(
+    tmp_path: Path, model_dir: Path, mode: str, best: int, kept: list[int]
+) -> None:
+    """Of equals the newer; what was not validated is not compared."""
+    for step, score in SCORES.items():
+        saving = writer(tmp_path, keep=1, best=best, mode=mode)
+        saving.save(ScriptedPolicy(), RunState(stage="main", step=step), score=score)
+    assert [step for _, step in found(tmp_path)] == kept
+
+
 def test_all_ranks_save_and_one_writes_the_state(tmp_path: Path, model_dir: Path) -> None:
+    @dataclass
+    class OneShard:
+        file: Path
+
+        def write(self) -> list[Path]:
+            self.file.write_text("mine")
+            return [self.file]
+
+        def finish(self) -> None: ...
+
     class OneShardEach(ScriptedPolicy):
         rank = 0
 
-        def save(self, directory: Path) -> None:
-            (directory / f"shard_{self.rank}").write_text("mine")
+        def begin_save(self, directory: Path) -> Any:
+            return OneShard(directory / f"shard_{self.rank}")
 
     def save_on(ranks: ThreadRanks) -> Path:
-        ranks.barrier = lambda: ranks.gather(None)  # type: ignore[attr-defined]
         policy = OneShardEach()
         policy.rank = ranks.layout.rank
         path = writer(tmp_path, ranks=ranks).save(policy, RunState(stage="main", step=1))
@@ -206,3 +462,56 @@ def test_all_ranks_save_and_one_writes_the_state(tmp_path: Path, model_dir: Path
     paths = run_as_ranks(save_on, 4, 2, 1)
     assert len(set(paths)) == 1
     assert sorted(file.name for file in (paths[0] / "policy").iterdir()) == [f"shard_{i}" for i in range(4)]
+
+
+# Kills
+
+
+def save_for_ever(folder: Path, tell: int) -> None:
+    """Every step twice: the second takes the place of the first."""
+    start = max([checkpoint.state.step for checkpoint in find_checkpoints(folder / "run")], default=0)
+    for step in itertools.count(start + 1):
+        save(folder, step, num_updates=10 * step)
+        save(folder, step, num_updates=10 * step + 1)
+        os.write(tell, f"{step}\n".encode())
+
+
+def kill_and_look(folder: Path, num_kills: int) -> None:
+    """In a process of its own, which forks those that it kills."""
+    chance, num_steps = random.Random(7), 0
+    for _ in range(num_kills):
+        read_end, write_end = os.pipe()
+        child = os.fork()
+        if not child:
+            save_for_ever(folder, write_end)
+        os.close(write_end)
+        time.sleep(chance.uniform(0.0, 0.4))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(read_end) as lines:
+            completed = [int(line) for line in lines]
+        num_steps += len(completed)
+        checkpoints = find_checkpoints(folder / "run")
+        if completed:
+            newest = checkpoints[-1].state
+            assert newest.num_updates // 10 == newest.step
+            assert newest.num_updates % 10 == 1 or newest.step == completed[-1] + 1
+            assert newest.step in (completed[-1], completed[-1] + 1)
+        for checkpoint in checkpoints:
+            loaded = ScriptedPolicy()
+            load_policy(loaded, checkpoint)
+            assert loaded.weight == checkpoint.state.step
+            assert not module.changed_content(checkpoint.path)
+    assert num_steps > 5, "the kills came too early to try anything"
+
+
+def test_a_kill_at_any_instant_leaves_the_newest_that_was_complete(tmp_path: Path, model_dir: Path) -> None:
+    """Through first saves, repeated ones of a step, removals of old ones, and the clearing of what kills have left."""
+    call = f"kill_and_look(Path({str(tmp_path)!r}), 25)"
+    script = f"from pathlib import Path; from {__name__} import kill_and_look; {call}"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "skipped" not in done.stderr
