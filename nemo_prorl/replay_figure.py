@@ -73,19 +73,26 @@ def _draw_series(axis: Any, records: Sequence[Mapping[str, Any]], series: Mappin
 
 
 def _draw_marks(axis: Any, result: Replay) -> None:
+    """What happened lies broad and grey under what would have been decided, so that both show at one step."""
     for event in result.events:
-        axis.axvline(event.step, color=_HAPPENED, linestyle="-" if event.is_stage else "--", linewidth=1)
+        style = "-" if event.is_stage else (0, (2, 2))
+        axis.axvline(event.step, color=_HAPPENED, linestyle=style, linewidth=4, alpha=0.4, zorder=1)
     for decision in result.decisions:
-        axis.axvline(decision.step, color=_COLOURS[decision.action], linewidth=1.8, alpha=0.8)
+        axis.axvline(decision.step, color=_COLOURS[decision.action], linewidth=1.4, zorder=1.5)
 
 
 def _name_marks(axis: Any, result: Replay) -> None:
-    """Above the first panel, upright so that neighbours do not cover each other."""
+    """Above the first panel, upright so that neighbours do not cover each other; one text a step."""
+    names: dict[int, list[str]] = {}
+    colours: dict[int, str] = {}
     for event in result.events:
         if event.is_stage:
-            _write(axis, event.step, event.text.removesuffix(" begins"), _HAPPENED)
+            names.setdefault(event.step, []).append(event.text.removesuffix(" begins"))
     for decision in result.decisions:
-        _write(axis, decision.step, decision.signal, _COLOURS[decision.action])
+        names.setdefault(decision.step, []).append(decision.signal)
+        colours[decision.step] = _COLOURS[decision.action]
+    for step, texts in names.items():
+        _write(axis, step, ", ".join(texts), colours.get(step, _HAPPENED))
 
 
 def _write(axis: Any, step: int, text: str, colour: str) -> None:
@@ -103,17 +110,15 @@ def _write(axis: Any, step: int, text: str, colour: str) -> None:
 
 def _draw_legend(figure: Any, result: Replay) -> None:
     """Only of what is there."""
-    handles = []
+    happened = {"color": _HAPPENED, "linewidth": 4, "alpha": 0.4}
+    entries: list[dict[str, Any]] = []
     if any(event.is_stage for event in result.events):
-        handles.append(mpl.lines.Line2D([], [], color=_HAPPENED, label="happened: new stage"))
+        entries.append(happened | {"label": "happened: new stage"})
     if any(not event.is_stage for event in result.events):
-        handles.append(mpl.lines.Line2D([], [], color=_HAPPENED, linestyle="--", label="happened: reset"))
+        entries.append(happened | {"label": "happened: reset", "linestyle": (0, (1, 1))})
     for action, colour in _COLOURS.items():
         if any(decision.action is action for decision in result.decisions):
-            handles.append(
-                mpl.lines.Line2D([], [], color=colour, linewidth=1.8, label=f"controller: {action.name}")
-            )
-    if handles:
-        figure.legend(
-            handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9, frameon=False
-        )
+            entries.append({"color": colour, "linewidth": 1.4, "label": f"controller: {action.name}"})
+    if entries:
+        handles = [mpl.lines.Line2D([], [], **entry) for entry in entries]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
