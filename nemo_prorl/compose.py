@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import importlib.util
 import math
 import os
@@ -16,7 +17,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from hydra import compose as hydra_compose
@@ -37,9 +38,10 @@ from omegaconf.errors import (
 )
 
 from nemo_prorl.config import ConfigError, RunConfig
-from nemo_prorl.help import Option, conf_groups, conf_names, options, sections, type_name, value_text
-from nemo_prorl.layout import check_layout
+from nemo_prorl.help import Option, conf_groups, conf_names, entries, options, sections, type_name, value_text
+from nemo_prorl.layout import check_layout, is_one_machine
 
+S = TypeVar("S")
 SCHEMA = "run_config"
 """The name under which YAML files list RunConfig first among their defaults."""
 GIVEN = "given"
@@ -53,11 +55,10 @@ def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> Ru
     exist where the run takes place is `check_inputs`' business.
     """
     choices, settings = _read_overrides(overrides, conf_dir)
-    store = ConfigStore.instance()
-    store.store(name=SCHEMA, node=RunConfig)
+    _store_schema()
     source = _source(config_name, conf_dir)
     if source == config_name:
-        store.store(name=GIVEN, node=_load(Path(config_name)))
+        ConfigStore.instance().store(name=GIVEN, node=_load(Path(config_name)))
         config_name = GIVEN
     try:
         GlobalHydra.instance().clear()
@@ -77,6 +78,26 @@ def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> Ru
     assert isinstance(config, RunConfig)
     _check_finite(config)
     return config
+
+
+def settings(schema: type[S], overrides: Sequence[str], command: str) -> S:
+    """The options of a command that has no YAML: `schema` of config.py with KEY=VALUE on top. Raises ConfigError."""
+    known = {entry.key: entry for entry in entries(schema) if isinstance(entry, Option)}
+    node = OmegaConf.structured(schema)
+    for text in overrides:
+        override = _parse(text)
+        key = override.key_or_group
+        if key not in known:
+            alternative = _closest(key, known)
+            hint = (
+                f"did you mean {alternative}?"
+                if alternative
+                else f"`{command} --help` lists what can be set."
+            )
+            raise ConfigError(f"{key} is not an option: {hint}")
+        _set(node, known[key], "", override.value())
+    value: S = OmegaConf.to_object(node)  # type: ignore[assignment]
+    return value
 
 
 def quoted(value: str) -> str:
@@ -116,6 +137,11 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
         check_files(key, files)
     if reward.token_file:
         check_files("reward.token_file", [reward.token_file])
+    if not reward.urls and not reward.discovery_dir and not is_one_machine():
+        raise ConfigError(
+            "neither reward.urls nor reward.discovery_dir is set, and a service that train starts itself serves one "
+            "machine: start `python -m reward serve` on the nodes, and write where they announce themselves."
+        )
     if not reward.urls and not reward.discovery_dir and not Path(reward.python).exists():
         raise ConfigError(
             f"reward.python={reward.python} does not exist, so no reward service can be started: run `make setup`, "
@@ -137,6 +163,12 @@ def check_files(key: str, files: Iterable[str]) -> None:
     for file in files:
         if not Path(file).is_file():
             raise ConfigError(f"{key} names {file}, which is not a file: write an existing path.")
+
+
+@functools.cache
+def _store_schema() -> None:
+    """Once: a plan composes many stages, and building the schema is a good part of the time that one takes."""
+    ConfigStore.instance().store(name=SCHEMA, node=RunConfig)
 
 
 def _read_overrides(texts: Sequence[str], conf_dir: Path) -> tuple[list[str], list[tuple[Option, str, Any]]]:

@@ -122,7 +122,8 @@ def test_a_model_that_does_not_fit_the_layout_is_a_mistake(
     model: Path, prompts: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
-    arguments = ["train", f"model.path={model}", f"data.train={{{prompts}: 1}}", "reward.urls=[http://x]"]
+    files = [f"data.train={{{prompts}: 1}}", "data.validation=[]"]
+    arguments = ["train", f"model.path={model}", *files, "reward.urls=[http://x]"]
     assert cli.main([*arguments, "trainer.tensor_parallel=3"]) == 2
     assert "does not divide the model's 4 attention heads" in capsys.readouterr().err
 
@@ -150,7 +151,8 @@ def test_a_mistake_found_late_is_reported_like_any_other(
         raise ConfigError("this cannot be trained.")
 
     monkeypatch.setattr(run, "train", refuse)
-    arguments = ["train", f"model.path={model}", f"data.train={{{prompts}: 1}}", "reward.urls=[http://x]"]
+    files = [f"data.train={{{prompts}: 1}}", "data.validation=[]"]
+    arguments = ["train", f"model.path={model}", *files, "reward.urls=[http://x]"]
     assert cli.main(arguments) == 2
     assert capsys.readouterr().err == "error: this cannot be trained.\n"
 
@@ -192,7 +194,7 @@ def test_evaluate_names_model_and_data_in_short(
     assert capsys.readouterr().out.split() == ["pass@1", "0.2500"]
     assert cli.main(["evaluate", *short, "--k", "1,9"]) == 2
     assert "from 1 to validation.num_rollouts=8" in capsys.readouterr().err
-    assert cli.main(["evaluate", f"model={model}"]) == 2
+    assert cli.main(["evaluate", f"model={model}", "data.validation=[]"]) == 2
     assert "write data=FILE" in capsys.readouterr().err
 
 

@@ -59,6 +59,16 @@ class Architecture:
     qkv_bias: bool
     qk_norm: bool
 
+    @property
+    def num_parameters(self) -> int:
+        """Weights and biases, without padding. Example: 1_777_088_000 of DeepSeek-R1-Distill-Qwen-1.5B."""
+        queries, key_values = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        attention = self.hidden_size * (2 * queries + 2 * key_values)
+        attention += (queries + 2 * key_values) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
+        layer = attention + 3 * self.hidden_size * self.ffn_size + 2 * self.hidden_size
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tied else 2)
+        return self.num_layers * layer + embeddings + self.hidden_size
+
     def padded_vocab(self, tensor_parallel: int, divisible_by: int) -> int:
         """Rows of the embedding over all tensor-parallel ranks."""
         multiple = divisible_by * tensor_parallel

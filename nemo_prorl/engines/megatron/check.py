@@ -37,10 +37,16 @@ def check_model(model: str | Path | Mapping[str, Any], config: RunConfig, world_
     architecture = read_architecture(model)
     if not isinstance(model, Mapping):
         check_files(Path(model), architecture)
-    _check_layout(architecture, config, world_size)
-    _check_context(architecture, config)
+    check_shape(architecture, config, world_size)
+    _check_head_dim(architecture)
     _check_layer_spec(config)
     _check_fp8(architecture, config)
+
+
+def check_shape(architecture: Architecture, config: RunConfig, world_size: int) -> None:
+    """The part of `check_model` that holds on any machine: raises ConfigError unless layout and context fit."""
+    _check_layout(architecture, config, world_size)
+    _check_context(architecture, config)
 
 
 def has_transformer_engine() -> bool:
@@ -114,6 +120,9 @@ def _check_context(architecture: Architecture, config: RunConfig) -> None:
             f"sampler.context_tokens={config.sampler.context_tokens} is longer than the model's "
             f"max_position_embeddings={architecture.max_positions}: write a smaller one."
         )
+
+
+def _check_head_dim(architecture: Architecture) -> None:
     if not has_cuda() and architecture.head_dim not in CPU_HEAD_DIMS:
         raise ConfigError(
             f"The model's head_dim={architecture.head_dim} is not supported by vLLM's attention on CPU: "

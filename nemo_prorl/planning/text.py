@@ -1,0 +1,184 @@
+"""A plan as people read it, in a terminal of 100 columns. Every function returns lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import reduce
+from itertools import pairwise
+from operator import add
+from textwrap import wrap
+
+from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode, RunConfig
+from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.planning.chain import Chain
+from nemo_prorl.planning.differences import differences, flattened
+from nemo_prorl.planning.estimate import (
+    PAPER_GPU_HOURS,
+    RESPONSE_SHARE,
+    TOKENS_PER_GPU_S,
+    Estimate,
+    estimate,
+)
+from nemo_prorl.planning.fit import Cluster
+from nemo_prorl.planning.remaining import Missing
+
+COSTS = ("stage", "context", "n", "steps", "tokens", "GPU h", "days", "ends before its last step on")
+WIDTH = 100
+
+
+def chain_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
+    """Every stage: its cost, and what it does otherwise than its parent."""
+    lines = [*_heading(chain, cluster), *_cost_table(chain, chain, cluster, model)]
+    lines += ["", f"{chain[0].stage.name}: {_beginning(chain[0])}"]
+    for parent, config in pairwise(chain):
+        lines += [f"{config.stage.name}: {_beginning(config)}", *_changes(parent, config)]
+    return [*lines, "", *_explanation(model)]
+
+
+def stage_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
+    """The last stage of the chain: its cost, what it inherits, what it changes, and what it keeps."""
+    config, parent = chain[-1], chain[-2] if len(chain) > 1 else None
+    lines = [*_heading(chain, cluster), *_cost_table(chain[-1:], chain, cluster, model), ""]
+    own = {item.key for item in differences(RunConfig(), config)}
+    if parent is None:
+        lines += [f"{config.stage.name}: {_beginning(config)}", "", "Other than the default"]
+    else:
+        name = parent.stage.name
+        lines += [f"Inherited from {name}", *_table(_inheritance(config), "ll")]
+        lines += ["", f"Other than in {name}", *_changes(parent, config)]
+        lines += ["", f"As in {name}, and other than the default"]
+        own -= {item.key for item in differences(parent, config)}
+    lines += _table([(key, value) for key, value in flattened(config).items() if key in own], "ll")
+    return [*lines, "", *_explanation(model)]
+
+
+def remaining_text(missing: Sequence[Missing], model: Architecture | None) -> list[str]:
+    """What is to be done before the first `train`, and what could therefore not be checked."""
+    lines = []
+    if model is None:
+        lines += [
+            "",
+            "Not checked, because the model is not here: whether its layers, heads and context fit.",
+        ]
+    if missing:
+        lines += ["", "Still to do: files that are not here, and what makes them"]
+        for maker in dict.fromkeys(item.maker for item in missing):
+            lines += [f"  {item.path}" for item in missing if item.maker == maker] + [f"      {maker}"]
+    return lines
+
+
+def _heading(chain: Chain, cluster: Cluster) -> list[str]:
+    names = " -> ".join(config.stage.name for config in chain)
+    return [names, f"on {cluster}, in {chain[-1].exp_manager.explicit_log_dir}", ""]
+
+
+def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
+    """One row a stage, and the sum of the whole chain."""
+
+    def row(name: str, context: str, num_rollouts: str, cost: Estimate, ending: str) -> tuple[str, ...]:
+        days = cost.gpu_hours / cluster.num_gpus / 24
+        numbers = (
+            f"{cost.num_steps:,}",
+            _large(cost.response_tokens),
+            f"{cost.gpu_hours:,.0f}",
+            f"{days:.1f}",
+        )
+        return (name, context, num_rollouts, *numbers, ending)
+
+    rows = [COSTS]
+    for config in shown:
+        sampler = config.sampler
+        context, num_rollouts = f"{sampler.context_tokens:,}", str(sampler.num_rollouts)
+        rows.append(row(config.stage.name, context, num_rollouts, estimate(config, model), _ending(config)))
+    if len(chain) > 1:
+        total = reduce(add, (estimate(config, model) for config in chain))
+        rows.append(row("total" if shown == chain else "so far", "", "", total, ""))
+    return _table(rows, "lrrrrrrl")
+
+
+def _ending(config: RunConfig) -> str:
+    """Signals of the controller that end the stage."""
+    if config.controller.mode is not ControllerMode.automatic:
+        return "-"
+    names = [
+        signal.name
+        for signal in fields(ControllerConfig)
+        if getattr(getattr(config.controller, signal.name), "action", None) is ControllerAction.end_stage
+    ]
+    return ", ".join(names) or "-"
+
+
+def _beginning(config: RunConfig) -> str:
+    stage = config.stage
+    if not stage.parent:
+        return f"begins with {config.model.path or 'model.path'}."
+    resets = {
+        "reference": stage.reset_reference,
+        "optimizer": stage.reset_optimizer,
+        "data": stage.reset_data,
+    }
+    reset = " and ".join(name for name, is_reset in resets.items() if is_reset)
+    kept = " and ".join(name for name, is_reset in resets.items() if not is_reset)
+    said = [f"{stage.parent}'s weights", reset and f"{reset} reset", kept and f"{kept} going on"]
+    return ", ".join(part for part in said if part) + "."
+
+
+def _inheritance(config: RunConfig) -> list[tuple[str, str]]:
+    stage, parent = config.stage, config.stage.parent
+    return [
+        ("weights", f"{parent}'s last"),
+        ("reference", "the same weights: KL begins at 0" if stage.reset_reference else f"{parent}'s"),
+        ("optimizer", "none, its moments are cleared" if stage.reset_optimizer else f"{parent}'s moments"),
+        ("learning rate", "its schedule goes on"),
+        (
+            "data",
+            "none, every file begins again"
+            if stage.reset_data
+            else f"goes on where {parent} stopped; new files begin at their first row",
+        ),
+    ]
+
+
+def _changes(parent: RunConfig, config: RunConfig) -> list[str]:
+    rows = [(item.key, item.old, "->", item.new) for item in differences(parent, config)]
+    return _table(rows, "lrll") or ["  no other difference"]
+
+
+def _explanation(model: Architecture | None) -> list[str]:
+    size = "" if model is None else f", scaled to {_large(model.num_parameters)} parameters"
+    return [
+        f"tokens: of responses trained on, a response being {RESPONSE_SHARE:.0%} of the longest possible on average.",
+        f"GPU h: on H100, at {TOKENS_PER_GPU_S:.0f} such tokens a GPU and second, with which the paper's eight",
+        f"runs take its {PAPER_GPU_HOURS:,} hours{size} (nemo_prorl/planning/estimate.py has the sources).",
+        "steps: at most. A stage ends earlier when its controller decides so.",
+    ]
+
+
+def _large(number: float) -> str:
+    """Three digits and a unit. Example: 2.90 B"""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:#.3g}".rstrip(".") + f" {unit}"
+    return f"{number:.0f}"
+
+
+def _table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
+    """Columns as wide as their widest cell, two blanks between them, indented; `alignment` has l or r a column.
+
+    The last column is folded at blanks where the terminal ends.
+    """
+    if not rows:
+        return []
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    start = 2 + sum(widths[:-1]) + 2 * len(widths[:-1])
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if side == "r" else cell.ljust(width)
+            for cell, width, side in zip(row, widths, alignment, strict=True)
+        ]
+        first, *rest = wrap(row[-1], max(WIDTH - start, 20), break_long_words=False) or [""]
+        lines.append(("  " + "  ".join([*cells[:-1], first])).rstrip())
+        lines += [" " * start + part for part in rest]
+    return lines
