@@ -6,6 +6,7 @@ import importlib
 from types import ModuleType
 
 COMMANDS = {
+    "plan": "plan",
     "train": "train",
     "reset": "reset",
     "replay": "replay",
