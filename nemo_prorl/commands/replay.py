@@ -24,6 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     given = parse_overrides(parser, arguments)
     path: Path = given.metrics / "metrics.jsonl" if given.metrics.is_dir() else given.metrics
     records = _read(path)
+    if given.plot is not None and given.plot.suffix != ".png":
+        raise ConfigError(f"--plot {given.plot} must end in .png: write a file such as replay.png.")
     if given.plot is not None and not given.plot.absolute().parent.is_dir():
         raise ConfigError(f"--plot {given.plot} is in a folder that does not exist: make it first.")
     config = composed(given.config_name, given.overrides).controller

@@ -9,7 +9,7 @@ from pathlib import Path
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 
-_POLL_S = 1.0
+POLL_S = 1.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,7 +46,10 @@ def _live_stage(run_dir: Path) -> str:
         raise ConfigError(
             f"RUN_DIR={run_dir} is no run: write the exp_manager.explicit_log_dir of one (it holds resolved.yaml)."
         )
-    stage = str(yaml.safe_load(resolved.read_text(encoding="utf-8"))["stage"]["name"])
+    try:
+        stage = str(yaml.safe_load(resolved.read_text(encoding="utf-8"))["stage"]["name"])
+    except (yaml.YAMLError, TypeError, KeyError):
+        raise ConfigError(f"{resolved} is not the configuration of a run: write another RUN_DIR.") from None
     if is_done(run_dir, stage):
         raise ConfigError(
             f"stage {stage} in {run_dir} is done and takes no reset: the next stage's stage.reset_reference says "
@@ -64,6 +67,6 @@ def _wait(run_dir: Path, stage: str) -> int:
             take_reset_request(run_dir)
             print(f"stage {stage} ended before the reset, which is withdrawn.")
             return 1
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
     print("the reset is done and in a checkpoint.")
     return 0

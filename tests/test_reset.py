@@ -1,0 +1,99 @@
+"""Asking a live run for a reset: the request, its refusals, and the wait for its end."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl import __main__ as cli
+from nemo_prorl.commands import reset
+from nemo_prorl.training.requests import (
+    ask_for_reset,
+    is_reset_requested,
+    reset_request,
+    take_reset_request,
+)
+from nemo_prorl.training.stages import done_marker, mark_done
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "resolved.yaml").write_text("stage: {name: run2, parent: run1}\n")
+    mark_done(tmp_path, "run1", outcome="steps", checkpoint="run1-0000010")
+    return tmp_path
+
+
+def test_a_request_is_a_whole_file_that_is_taken_once(run: Path) -> None:
+    assert not is_reset_requested(run)
+    ask_for_reset(run)
+    ask_for_reset(run)
+    assert is_reset_requested(run)
+    assert [path.name for path in reset_request(run).parent.iterdir()] == ["reset"]
+    assert "asked" in json.loads(reset_request(run).read_text())
+    take_reset_request(run)
+    take_reset_request(run)
+    assert not is_reset_requested(run)
+
+
+def test_the_command_asks_the_stage_that_is_trained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["reset", str(run)]) == 0
+    assert capsys.readouterr().out.startswith("asked stage run2 in ")
+    assert is_reset_requested(run)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "sentence"),
+    [
+        (lambda run: (run / "resolved.yaml").unlink(), "is no run: write the exp_manager.explicit_log_dir"),
+        (lambda run: (run / "resolved.yaml").write_text("- 1\n"), "resolved.yaml is not the configuration"),
+        (lambda run: mark_done(run, "run2", outcome="steps", checkpoint="x"), "stage run2 in "),
+        (ask_for_reset, "is requested already"),
+    ],
+)
+def test_what_cannot_take_a_reset_says_so_in_a_sentence(
+    run: Path, capsys: pytest.CaptureFixture[str], prepare: object, sentence: str
+) -> None:
+    assert callable(prepare)
+    prepare(run)
+    before = is_reset_requested(run)
+    assert cli.main(["reset", str(run)]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+    assert is_reset_requested(run) == before
+
+
+def test_a_folder_that_is_not_there_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["reset", str(tmp_path / "nothing")]) == 2
+    assert "is no run" in capsys.readouterr().err
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_waiting_ends_with_the_reset_or_with_the_stage(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """The other side of the request, in a thread: takes it, or finishes the stage without it."""
+    monkeypatch.setattr(reset, "POLL_S", 0.01)
+
+    def train() -> None:
+        while not is_reset_requested(run):
+            time.sleep(0.005)
+        if ends:
+            mark_done(run, "run2", outcome="steps", checkpoint="x")
+        else:
+            take_reset_request(run)
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    code = cli.main(["reset", str(run), "--wait"])
+    trainer.join()
+    said = capsys.readouterr().out
+    assert code == int(ends)
+    assert ("withdrawn" in said) == ends
+    assert not is_reset_requested(run)
+    assert done_marker(run, "run2").exists() == ends
