@@ -3,7 +3,8 @@
 Only the last \\boxed{} counts; both sides are boxed again before math-verify parses them, because bare strings make
 it drop radicals and relations. Rules run from cheap to dear and stop at the first that accepts.
 
-Guards (on by default, off with task {"guards": false}) refuse what only looks like an answer, see `hedge`.
+Guards (on by default, off with task {"guards": false}) refuse what only looks like an answer, see `hedge`, and a
+number in another unit than the gold's, see `units`.
 
 Sources: DeepScaleR (reward.graders.deepscaler), huggingface/Math-Verify 0.9.0 (Apache-2.0).
 """
@@ -20,7 +21,7 @@ from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
 from reward.extract import joined_boxes, last_box
-from reward.graders import deepscaler
+from reward.graders import deepscaler, units
 from reward.graders.grade import Grade, require
 from reward.graders.safe_expression import is_cheap, is_shallow
 
@@ -75,6 +76,8 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     rule = accepted_by(answer, gold, joined_boxes(text))
     if rule is None:
         return Grade(score=0.0, verdict="wrong", details=details)
+    if task.get("guards", True) and units.differ(answer, gold):
+        return Grade(score=0.0, verdict="wrong", details={**details, "guard": "unit"})
     return Grade(score=1.0, verdict="correct", details={**details, "accepted_by": rule})
 
 

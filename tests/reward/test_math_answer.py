@@ -15,7 +15,6 @@ from tests.reward.serving import Server, boxed, rows  # noqa: E402
 
 DEVIATIONS = {
     "p003": "a decimal comma is read as a list: 1000,99 could be either",
-    "h36": "units are stripped, as DeepScaleR and math-verify do: 5 m passes for 5 cm",
     "h60": "a column vector is not a tuple",
     "h67": "notations of the binomial coefficient are not unified",
 }
