@@ -70,7 +70,10 @@ def test_help_of_train_lists_every_option_configuration_and_stage(capsys: pytest
         assert name in text
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("train", "a=1"), ("evaluate", "model=/no/such")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("train", "a=1"), ("evaluate", "model=/no/such"), ("reset", "no"), ("replay", "no.jsonl")],
+)
 def test_neither_help_nor_a_mistake_imports_anything_heavy(arguments: tuple[str, ...]) -> None:
     _, heavy = imported_by(*arguments)
     assert heavy == set()

@@ -39,8 +39,6 @@ def _live_stage(run_dir: Path) -> str:
     """The stage that was trained last in this folder. Raises ConfigError unless it may still take a reset."""
     import yaml
 
-    from nemo_prorl.training.stages import is_done
-
     resolved = run_dir / "resolved.yaml"
     if not resolved.is_file():
         raise ConfigError(
@@ -50,6 +48,8 @@ def _live_stage(run_dir: Path) -> str:
         stage = str(yaml.safe_load(resolved.read_text(encoding="utf-8"))["stage"]["name"])
     except (yaml.YAMLError, TypeError, KeyError):
         raise ConfigError(f"{resolved} is not the configuration of a run: write another RUN_DIR.") from None
+    from nemo_prorl.training.stages import is_done
+
     if is_done(run_dir, stage):
         raise ConfigError(
             f"stage {stage} in {run_dir} is done and takes no reset: the next stage's stage.reset_reference says "

@@ -121,7 +121,9 @@ def no_eos(history: History, config: ControllerConfig) -> Finding | None:
     signal = config.no_eos
     values = history.measured(NO_EOS)
     numbers = _above_trend(values, signal.patience, signal.window, signal.rise, signal.num_deviations)
-    return numbers and Finding(
+    if numbers is None:
+        return None
+    return Finding(
         reason=f"{numbers['value']:.1%} of the rollouts do not end, against {numbers['median']:.1%} in the "
         f"{signal.window} steps before; more than {numbers['limit']:.1%} for {signal.patience} steps",
         numbers=numbers,
@@ -133,7 +135,9 @@ def response_length(history: History, config: ControllerConfig) -> Finding | Non
     signal = config.response_length
     values = history.measured(LENGTH)
     numbers = _above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
-    return numbers and Finding(
+    if numbers is None:
+        return None
+    return Finding(
         reason=f"responses of {numbers['value']:.4g} tokens are {numbers['value'] / numbers['median']:.2f} times as "
         f"long as in the {signal.window} steps before, {numbers['median']:.4g}; more than {numbers['limit']:.4g} for "
         f"{signal.patience} steps",
@@ -183,7 +187,9 @@ def kl_spike(history: History, config: ControllerConfig) -> Finding | None:
     signal = config.kl_spike
     values = history.measured(KL)
     numbers = _above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
-    return numbers and Finding(
+    if numbers is None:
+        return None
+    return Finding(
         reason=f"KL to the reference {numbers['value']:.3g} nats a token is "
         f"{numbers['value'] / numbers['median']:.2f} times that of the {signal.window} steps before, "
         f"{numbers['median']:.3g}; more than {numbers['limit']:.3g} for {signal.patience} steps",
@@ -239,7 +245,7 @@ def _above_log_trend(
         return None
     logs = [log(value) for value in values if value > 0]
     numbers = _above_trend(logs, patience, window, log(ratio), num_deviations)
-    return numbers and {name: exp(value) for name, value in numbers.items()}
+    return None if numbers is None else {name: exp(value) for name, value in numbers.items()}
 
 
 def _above_trend(
