@@ -1,0 +1,197 @@
+"""Builds prompt files from public data sets, shows them, and says what a run found hard."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nemo_prorl.commands.ending import say
+from nemo_prorl.commands.parsing import Parser
+from nemo_prorl.config import ConfigError, DataBuildConfig
+
+if TYPE_CHECKING:
+    from nemo_prorl.data.building.source import Submit
+
+USAGE = """usage: python -m nemo_prorl data list
+       python -m nemo_prorl data build NAME ... [KEY=VALUE ...]
+       python -m nemo_prorl data show FILE [--rows N]
+       python -m nemo_prorl data difficulty RUN_DIR
+
+Builds prompt files from public data sets, shows them, and says what a run found hard.
+
+  list        the sources that `build` knows, and which of them are built in data/
+  build       makes data/NAME/{train,validation}.parquet, manifest.json and overlap.json; `build all`: every source
+  show        rows of a prompt file, readable
+  difficulty  pass rates a prompt over a run
+
+`python -m nemo_prorl data build --help` lists its options. docs/data.md has the row type."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code."""
+    commands = {"list": _list, "build": _build, "show": _show, "difficulty": _difficulty}
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE)
+        if arguments:
+            raise SystemExit(0)
+        return 2
+    if arguments[0] not in commands:
+        raise ConfigError(f"data {arguments[0]} is not a command: write data {', data '.join(commands)}.")
+    return commands[arguments[0]](arguments[1:])
+
+
+def _list(arguments: Sequence[str]) -> int:
+    parser = Parser("data list", "The sources that `data build` knows, and which are built.")
+    parser.add_argument("--out", type=Path, default=Path("data"), help="where sets are built (default: data)")
+    out = parser.parse_args(arguments).out
+    from nemo_prorl.data.building.source import sources
+
+    for source in sources().values():
+        manifest = out / source.name / "manifest.json"
+        state = "not built"
+        if manifest.is_file():
+            rows = json.loads(manifest.read_text(encoding="utf-8"))["num_rows"]
+            state = ", ".join(f"{count:,} {split}" for split, count in rows.items())
+        print(f"{source.name:<18} {source.domain:<12} {state}")
+        print(f"{'':<18} {source.summary}")
+        print(f"{'':<18} from {source.hub_id or 'the library itself'}; {source.licence}\n")
+    return 0
+
+
+def _build(arguments: Sequence[str]) -> int:
+    from nemo_prorl.compose import quoted, settings
+    from nemo_prorl.help import entries, entries_text
+
+    parser = Parser(
+        "data build",
+        "Makes data/NAME/{train,validation}.parquet with manifest.json and overlap.json.",
+        "Several `against=` add up.\n\n" + "\n".join(entries_text(entries(DataBuildConfig))),
+    )
+    parser.add_argument("words", nargs="+", metavar="NAME | KEY=VALUE", help="a source, or all; an option")
+    words = parser.parse_args(arguments).words
+    against = [word for word in words if word.startswith("against=") and "[" not in word]
+    overrides = [word for word in words if "=" in word and word not in against]
+    if against:
+        paths = (quoted(word.partition("=")[2]) for word in against)
+        overrides.append(f"against=[{','.join(paths)}]")
+    options = settings(DataBuildConfig, overrides, "data build")
+    names = [word for word in words if "=" not in word]
+    _check(names, options)
+    from nemo_prorl.data.building.chat import EndpointFailed
+    from nemo_prorl.data.building.pipeline import build
+    from nemo_prorl.data.building.progress import watched
+    from nemo_prorl.data.building.source import get, sources
+    from nemo_prorl.data.building.verify import GradingFailed
+    from nemo_prorl.reward_service import RewardServiceNotStarted
+    from reward.client import RewardServiceError
+
+    chosen = list(sources()) if names == ["all"] else [name for name in sources() if name in names]
+    try:
+        with _grader(options) as submit:
+            for name in chosen:
+                for line in _summary(build(get(name), options, submit, watched), Path(options.out)):
+                    print(line)
+    except (GradingFailed, EndpointFailed, RewardServiceNotStarted, RewardServiceError) as reason:
+        return say(reason, 1)
+    return 0
+
+
+def _check(names: Sequence[str], options: DataBuildConfig) -> None:
+    """Raises ConfigError for what can be known before anything is read."""
+    from nemo_prorl.data.building.load import files
+    from nemo_prorl.data.building.source import get, sources
+
+    if not names:
+        raise ConfigError(f"data build names no source: write one of {', '.join(sources())}, or all.")
+    for name in sources() if list(names) == ["all"] else names:
+        source = get(name)
+        if source.check_options is not None:
+            source.check_options(options)
+    if options.source and (len(names) > 1 or list(names) == ["all"]):
+        raise ConfigError("source= is of one set: name one, or leave source= out.")
+    for path in options.against:
+        files(Path(path))
+
+
+@contextmanager
+def _grader(options: DataBuildConfig) -> Iterator[Submit]:
+    """The reward service that the options name, or one of our own."""
+    from nemo_prorl.reward_service import reward_service
+    from reward.client import RewardClient
+
+    config = options.reward
+    with ExitStack() as stack:
+        urls = list(config.urls)
+        if not urls and not config.discovery_dir:
+            urls = [stack.enter_context(reward_service(config, Path(options.out) / "logs"))]
+        client = RewardClient(
+            urls=urls,
+            discovery_dir=Path(config.discovery_dir) if config.discovery_dir else None,
+            token_file=Path(config.token_file) if config.token_file else None,
+            request_timeout_s=config.request_timeout_s,
+            max_attempts=config.max_attempts,
+        )
+        stack.callback(client.close)
+        client.wait_until_ready(config.ready_timeout_s)
+        yield client.submit
+
+
+def _summary(manifest: dict[str, Any], out: Path) -> Iterator[str]:
+    rows = ", ".join(f"{count:,} {split}" for split, count in manifest["num_rows"].items())
+    yield f"{manifest['name']}: {rows} of {manifest['num_read']:,} read, in {manifest['seconds']:g} s"
+    for reason, count in manifest["dropped"].items():
+        yield f"  dropped {count:>7,}  {reason}"
+    for file, found in manifest["overlap"]["evaluation"].items():
+        yield (
+            f"  against {file}: {found['num_matched_rows']} rows match {found['num_matched_problems']} of "
+            f"{found['num_problems']} problems"
+        )
+    yield f"  {out / manifest['name']}: {manifest['content_hash'][:16]}"
+
+
+def _show(arguments: Sequence[str]) -> int:
+    parser = Parser("data show", "Rows of a prompt file, readable.")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a prompt file")
+    parser.add_argument("--rows", type=int, default=3, metavar="N", help="how many (default: 3)")
+    parser.add_argument(
+        "--from", type=int, default=0, metavar="N", dest="start", help="the first (default: 0)"
+    )
+    given = parser.parse_args(arguments)
+    from nemo_prorl.data.rows import RowFile
+
+    file = RowFile(given.file)
+    for index in range(max(0, given.start), min(given.start + given.rows, len(file))):
+        row = file[index]
+        print(f"--- {index} of {len(file)}  {row.uid}  {row.domain}  {row.source}  {row.split}")
+        for message in row.messages:
+            print(f"{message['role']}:")
+            print(textwrap.indent(_short(message["content"], 1500), "    "))
+        print("task:")
+        for key, value in row.task.items():
+            print(f"    {key}: {_short(value if isinstance(value, str) else json.dumps(value), 300)}")
+    return 0
+
+
+def _difficulty(arguments: Sequence[str]) -> int:
+    parser = Parser("data difficulty", "Pass rates a prompt over a run, by domain.")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder of a run")
+    run_dir = parser.parse_args(arguments).run_dir
+    from nemo_prorl.training.difficulty import read_difficulty, summary
+
+    table = read_difficulty(run_dir)
+    columns = ("domain", "prompts", "visits", "first", "last", "never", "always")
+    print(f"{columns[0]:<14}" + "".join(f"{name:>10}" for name in columns[1:]))
+    for line in summary(table):
+        print(
+            f"{line.domain:<14}{line.num_prompts:>10,}{line.num_visits:>10,}{line.first_pass_rate:>10.3f}"
+            f"{line.last_pass_rate:>10.3f}{line.never_share:>10.1%}{line.always_share:>10.1%}"
+        )
+    return 0
+
+
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}... ({len(text):,} characters)"

@@ -1,0 +1,144 @@
+"""Questions to an OpenAI-compatible chat endpoint: many at a time, paced, retried, and each asked only once.
+
+Replies are kept in a SQLite file, keyed by everything that decides them; a build that was stopped asks what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.config import DataBuildConfig
+
+Tick = Callable[[], None]
+"""Called after every reply."""
+
+
+class EndpointFailed(RuntimeError):
+    """The endpoint cannot be used: in one sentence."""
+
+
+class ReplyCache:
+    """What was asked and answered. Several processes may share the file."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=60)
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, model TEXT, question TEXT, reply TEXT)"
+        )
+
+    def get(self, key: str) -> str | None:
+        found = self._database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def put(self, key: str, model: str, question: str, reply: str) -> None:
+        self._database.execute(
+            "INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", (key, model, question, reply)
+        )
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def ask_all(questions: Sequence[str], options: DataBuildConfig, cache: Path, tick: Tick) -> list[str | None]:
+    """The reply to each question, in order; None where the endpoint refused that one question.
+
+    Raises EndpointFailed when a question finds no answer after all its retries; the replies so far are kept.
+    """
+    with closing(ReplyCache(cache)) as replies:
+        return asyncio.run(_ask_all(questions, options, replies, tick))
+
+
+async def _ask_all(
+    questions: Sequence[str], options: DataBuildConfig, replies: ReplyCache, tick: Tick
+) -> list[str | None]:
+    from openai import AsyncOpenAI
+
+    answers: list[str | None] = [None] * len(questions)
+    waiting = iter(enumerate(questions))
+    pace = _Pace(options.requests_per_minute)
+    async with AsyncOpenAI(
+        base_url=options.endpoint,
+        api_key=os.environ.get(options.api_key_variable) or "none",
+        max_retries=options.max_retries,
+        timeout=options.endpoint_timeout_s,
+    ) as client:
+
+        async def work() -> None:
+            for number, question in waiting:  # shared: each worker takes the next
+                body = _body(question, options)
+                key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+                reply = replies.get(key)
+                if reply is None and (reply := await _ask(client, body, pace, options)) is not None:
+                    replies.put(key, options.model, question, reply)
+                answers[number] = reply
+                tick()
+
+        await _all_or_first_failure(work() for _ in range(min(options.concurrency, len(questions))))
+    return answers
+
+
+def _body(question: str, options: DataBuildConfig) -> dict[str, Any]:
+    """Greedy, with a seed: as repeatable as the server is."""
+    return {
+        "model": options.model,
+        "messages": [{"role": "user", "content": question}],
+        "temperature": 0.0,
+        "seed": options.seed,
+        "max_tokens": options.max_reply_tokens,
+    }
+
+
+async def _ask(client: Any, body: dict[str, Any], pace: _Pace, options: DataBuildConfig) -> str | None:
+    """The library retries 408, 409, 429, 5xx and lost connections, as Retry-After says or with growing pauses."""
+    from openai import APIConnectionError, APIStatusError
+
+    await pace.turn()
+    try:
+        completion = await client.chat.completions.create(**body)
+    except APIStatusError as error:
+        if error.status_code in (400, 413, 422):  # this question: too long, or against the endpoint's rules
+            return None
+        raise EndpointFailed(
+            f"endpoint={options.endpoint} answered {error.status_code} ({' '.join(str(error.message).split())[:200]}); "
+            "the replies so far are kept: start again when it is mended."
+        ) from error
+    except APIConnectionError as error:
+        raise EndpointFailed(
+            f"endpoint={options.endpoint} cannot be reached ({error}); the replies so far are kept: start again "
+            "when it is there."
+        ) from error
+    return str(completion.choices[0].message.content or "")
+
+
+class _Pace:
+    """At most so many requests begin a minute, evenly spread."""
+
+    def __init__(self, requests_per_minute: float) -> None:
+        self._interval_s = 60.0 / requests_per_minute if requests_per_minute else 0.0
+        self._next = 0.0
+
+    async def turn(self) -> None:
+        now = time.monotonic()
+        self._next = max(now, self._next) + self._interval_s
+        await asyncio.sleep(max(0.0, self._next - self._interval_s - now))
+
+
+async def _all_or_first_failure(coroutines: Iterable[Any]) -> None:
+    """As asyncio.TaskGroup, with the first failure itself instead of a group of them."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for coroutine in coroutines:
+                group.create_task(coroutine)
+    except* EndpointFailed as failures:
+        raise failures.exceptions[0] from None

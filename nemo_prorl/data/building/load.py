@@ -1,0 +1,137 @@
+"""Reads records from the Hugging Face hub, or from local JSON, JSON Lines and Parquet files, through `datasets`."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.data.building.source import Record, Source
+
+BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+"""Kind of file -> the builder of `datasets` that reads it. JSON may be gzipped."""
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_HELD_OUT = re.compile(r"(^|[^a-z])(validation|valid|val|dev|test)([^a-z]|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the records come from, as far as it can be said for certain."""
+
+    name: str
+    """Hub id, or the names of the files."""
+    revision: str
+    """Commit of the data set on the hub; SHA-256 of the files' names and contents."""
+
+
+def origin(source: Source, given: str, revision: str) -> Origin:
+    """Resolves what `read` will read. Raises ConfigError when it is not there."""
+    if not given and source.generate is not None:
+        return Origin(name="generated", revision="")
+    if (hub_id := _hub_id(source, given)) is not None:
+        return Origin(name=hub_id, revision=_commit(hub_id, revision))
+    found = files(Path(given))
+    digest = hashlib.sha256()
+    for path in found:
+        digest.update(path.name.encode() + b"\0")
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return Origin(name=", ".join(path.name for path in found), revision=digest.hexdigest())
+
+
+def read(source: Source, given: str, revision: str) -> Iterator[Record]:
+    """Every record, in the order of the files' names. Raises ConfigError naming file and missing columns."""
+    if (hub_id := _hub_id(source, given)) is not None:
+        yield from _from_hub(source, hub_id, revision)
+        return
+    for path in files(Path(given)):
+        for index, values in enumerate(rows_of(path)):
+            if index == 0:
+                source.check_columns(values, str(path))
+            yield Record(values=values, split=split_of(path.name), origin=f"{path.name}:{index}")
+
+
+def files(where: Path) -> list[Path]:
+    """The file, or all data files of the folder, sorted by their place in it. Raises ConfigError when there is none."""
+    if where.is_file():
+        _builder(where)
+        return [where]
+    found = sorted(path for path in where.rglob("*") if path.is_file() and _suffix(path) in BUILDERS)
+    if not found:
+        what = "holds no .json, .jsonl, .parquet or .gz of them" if where.is_dir() else "does not exist"
+        raise ConfigError(f"{where} {what}: write a data file, or a folder of such files.")
+    return found
+
+
+def rows_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Streams a file: nothing is cached or copied. Raises ConfigError when it cannot be read."""
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetGenerationError
+
+    try:
+        yield from load_dataset(_builder(path), data_files=[str(path)], split="train", streaming=True)
+    except (DatasetGenerationError, ValueError, OSError, TypeError, KeyError) as error:
+        raise ConfigError(f"{path} cannot be read as {_builder(path)}: {_one_line(error)}") from error
+
+
+def split_of(name: str) -> str:
+    """train, or validation when the name says so."""
+    return "validation" if _HELD_OUT.search(name.lower()) else "train"
+
+
+def _hub_id(source: Source, given: str) -> str | None:
+    """The data set to ask the hub for; None when a path is meant."""
+    if not given:
+        return source.hub_id
+    return given if _HUB_ID.fullmatch(given) and not Path(given).exists() else None
+
+
+def _commit(hub_id: str, revision: str) -> str:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        return str(HfApi().dataset_info(hub_id, revision=revision or None, timeout=30).sha)
+    except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
+        raise _unreachable(hub_id, error) from error
+
+
+def _from_hub(source: Source, hub_id: str, revision: str) -> Iterator[Record]:
+    """Downloads into the library's own cache, so a broken download is continued and a second build needs no network."""
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    try:
+        splits = load_dataset(hub_id, data_files=source.hub_files or None, revision=revision or None)
+    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
+        raise _unreachable(hub_id, error) from error
+    for name, rows in splits.items():
+        source.check_columns(rows.column_names, f"{hub_id} ({name})")
+        for index, values in enumerate(rows):
+            yield Record(values=values, split=split_of(str(name)), origin=f"{name}:{index}")
+
+
+def _unreachable(hub_id: str, error: BaseException) -> ConfigError:
+    return ConfigError(
+        f"{hub_id} is neither a local path nor could it be had from the Hugging Face hub ({_one_line(error)}): without "
+        "a network, download it elsewhere and write source=FOLDER."
+    )
+
+
+def _builder(path: Path) -> str:
+    if _suffix(path) not in BUILDERS:
+        raise ConfigError(f"{path} is not .json, .jsonl, .parquet or .gz of them: write such a file.")
+    return BUILDERS[_suffix(path)]
+
+
+def _suffix(path: Path) -> str:
+    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}"

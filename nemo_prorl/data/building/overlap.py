@@ -1,0 +1,178 @@
+"""Duplicates, and overlap with evaluation sets by n-grams of words. Pure functions of text.
+
+The unit is GPT-3's (arXiv 2005.14165, appendix C): runs of 13 words that a row and an evaluation problem share. Words
+are lower-case runs of letters or of digits; punctuation, white space and LaTeX's commands do not count, because the
+same problem is typeset in many ways. A problem of 8 to 12 words is one run, a shorter one only equals. As in GPT-3 and
+in NeMo Curator (`max_matches`), a run that stands in more than ten rows or problems does not count.
+
+GPT-3 drops at the first shared run. In competition mathematics that drops unrelated problems for a phrase of the trade
+("m and n are relatively prime positive integers find m n"); so here a row is dropped when it holds at least half of a
+problem's runs, and what lies between a fifth and a half is listed in the report for people to judge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+NGRAM_WORDS = 13
+MIN_WORDS = 8
+MAX_DOCUMENTS = 10
+MIN_SHARE, NEAR_SHARE = 0.5, 0.2
+
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\W\d_぀-ヿ㐀-鿿]+|\d+")
+"""Chinese and Japanese are written without spaces: each character is a word."""
+
+
+def identity(question: str) -> str:
+    """Equal for questions that differ in white space, letter case or LaTeX's ways of writing a space only."""
+    return " ".join(re.sub(r"\\[,;!: ]|\\left\b|\\right\b|~", " ", question).casefold().split())
+
+
+def words(text: str) -> list[str]:
+    """What n-grams are made of. LaTeX's commands are no words: `\\frac{3}{4}` is `3/4`, `\\text{and}` is `and`."""
+    return _WORD.findall(_COMMAND.sub(" ", text).lower())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationProblem:
+    """Example: EvaluationProblem(file="aime24.jsonl", index=3, text="Let $x$ ...")"""
+
+    file: str
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """A row that shares words with an evaluation problem."""
+
+    uid: str
+    origin: str
+    evaluation: str
+    """File and index of the evaluation problem."""
+    shared: str
+    """The first run of words in common."""
+    share: float
+    """Part of the evaluation problem's runs that stand in the row; 1: all of it."""
+    question: str
+    problem: str
+
+    @property
+    def is_overlap(self) -> bool:
+        """Whether the row is to be dropped for it."""
+        return self.share >= MIN_SHARE
+
+
+class EvaluationIndex:
+    """The runs of words of evaluation problems, to look rows up in."""
+
+    def __init__(self, problems: Iterable[EvaluationProblem]) -> None:
+        self.problems = list(problems)
+        self._where: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self._equal: dict[str, int] = {}
+        self._num_runs: list[int] = []
+        for number, problem in enumerate(self.problems):
+            found = words(problem.text)
+            self._equal.setdefault(identity(problem.text), number)
+            length = min(len(found), NGRAM_WORDS)
+            runs = set(_runs(found, length)) if length >= MIN_WORDS else set()
+            self._num_runs.append(len(runs))
+            for run in runs:
+                self._where[length][run].add(number)
+
+    def matches(self, questions: Sequence[tuple[str, str, str]], *, templated: bool = False) -> list[Match]:
+        """At most one match a row, the closest; in the rows' order. A row is (uid, origin, question).
+
+        `templated`: only equal questions match.
+        """
+        hits = [{} if templated else self._hits(question) for _, _, question in questions]
+        rows_with = Counter(run for hit in hits for run in hit)
+        found = []
+        for (uid, origin, question), hit in zip(questions, hits, strict=True):
+            match = self._closest(identity(question), hit, rows_with)
+            if match is not None:
+                number, shared, share = match
+                problem = self.problems[number]
+                found.append(
+                    Match(
+                        uid=uid,
+                        origin=origin,
+                        evaluation=f"{problem.file}:{problem.index}",
+                        shared=shared,
+                        share=round(share, 3),
+                        question=question[:300],
+                        problem=problem.text[:300],
+                    )
+                )
+        return found
+
+    def _hits(self, question: str) -> dict[str, set[int]]:
+        """The runs of a question that stand in evaluation problems, and in which."""
+        found = words(question)
+        return {
+            run: where[run]
+            for length, where in self._where.items()
+            for run in dict.fromkeys(_runs(found, length))
+            if run in where
+        }
+
+    def _closest(
+        self, question: str, hits: Mapping[str, set[int]], rows_with: Counter[str]
+    ) -> tuple[int, str, float] | None:
+        """(evaluation problem, first shared run, share) or None."""
+        if question in self._equal:
+            return self._equal[question], question[:200], 1.0
+        telling = {
+            run: where
+            for run, where in hits.items()
+            if len(where) <= MAX_DOCUMENTS and rows_with[run] <= MAX_DOCUMENTS
+        }
+        counts = Counter(number for where in telling.values() for number in where)
+        if not counts:
+            return None
+        number = min(counts, key=lambda n: (-counts[n] / self._num_runs[n], n))
+        first = next(run for run, where in telling.items() if number in where)
+        return number, first, counts[number] / self._num_runs[number]
+
+
+def report(name: str, index: EvaluationIndex, matches: Sequence[Match], num_rows: int) -> dict[str, Any]:
+    """The overlap report, ready for JSON."""
+    problems = Counter(problem.file for problem in index.problems)
+    overlaps = [match for match in matches if match.is_overlap]
+    rows, touched = Counter[str](), defaultdict[str, set[str]](set)
+    for match in overlaps:
+        file = match.evaluation.rpartition(":")[0]
+        rows[file] += 1
+        touched[file].add(match.evaluation)
+    return {
+        "source": name,
+        "rule": {
+            "ngram_words": NGRAM_WORDS,
+            "min_words": MIN_WORDS,
+            "max_documents": MAX_DOCUMENTS,
+            "min_share": MIN_SHARE,
+            "normalisation": "lower case; words are runs of letters or of digits; LaTeX commands are no words",
+            "after": "GPT-3, arXiv 2005.14165, appendix C; the share is our own",
+        },
+        "num_rows": num_rows,
+        "num_matched_rows": len(overlaps),
+        "evaluation": {
+            file: {
+                "num_problems": count,
+                "num_matched_problems": len(touched[file]),
+                "num_matched_rows": rows[file],
+            }
+            for file, count in sorted(problems.items())
+        },
+        "matches": [asdict(match) for match in overlaps],
+        "near": [asdict(match) for match in matches if NEAR_SHARE <= match.share < MIN_SHARE],
+    }
+
+
+def _runs(found: Sequence[str], length: int) -> Iterator[str]:
+    return (" ".join(found[start : start + length]) for start in range(len(found) - length + 1))

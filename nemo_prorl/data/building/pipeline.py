@@ -1,0 +1,274 @@
+"""From a source to prompt files: read, convert, drop duplicates and overlaps, refine, prove, write.
+
+The same source and options give the same bytes: order is the source's, and choices are made by uid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nemo_prorl.config import ConfigError, DataBuildConfig
+from nemo_prorl.data.building import load, overlap
+from nemo_prorl.data.building.source import Candidate, Dropped, Record, Refused, Source, Submit, get, sources
+from nemo_prorl.data.building.verify import verify
+from nemo_prorl.data.rows import Row, RowFile, write_rows
+
+MANIFEST, OVERLAP = "manifest.json", "overlap.json"
+NUM_EXAMPLES = 3
+"""Of each reason for dropping, kept in the manifest."""
+
+T = TypeVar("T")
+Progress = Callable[[Iterable[T], str, int | None], Iterable[T]]
+"""Shows how far an iteration is: (items, what is done, how many there are if known)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """What became of every record."""
+
+    num_read: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[dict[str, str]]] = field(default_factory=lambda: defaultdict(list))
+
+    def drop(self, reason: str, origin: str, detail: str = "") -> None:
+        self.dropped[reason] += 1
+        if len(self.examples[reason]) < NUM_EXAMPLES:
+            self.examples[reason].append({"origin": origin, "detail": detail[:300]})
+
+
+def build(
+    source: Source, options: DataBuildConfig, submit: Submit, progress: Progress[Any]
+) -> dict[str, Any]:
+    """Builds options.out/NAME and returns its manifest. Raises ConfigError or GradingFailed, and then nothing is
+    written."""
+    started = time.monotonic()
+    origin = load.origin(source, options.source, options.revision)
+    evaluation = overlap.EvaluationIndex(evaluation_problems(options.against, progress))
+    ledger = Ledger()
+    candidates = _distinct(_converted(source, options, ledger, progress), ledger, templated=source.templated)
+    compared = _drop_known(source, Path(options.out), candidates, ledger)
+    questions = [(c.row.uid, c.origin, c.problem.question) for c in candidates.values()]
+    matches = evaluation.matches(questions, templated=source.templated) if evaluation.problems else []
+    for match in filter(lambda match: match.is_overlap, matches):
+        candidates.pop(match.uid)
+        ledger.drop("evaluation_overlap", match.origin, f"{match.evaluation}: {match.shared}")
+    refused: list[Refused] = []
+    kept = list(candidates.values())
+    if source.refine is not None:
+        place = {candidate.row.uid: index for index, candidate in enumerate(kept)}
+        kept = _sift(source.refine(kept, options, submit), refused)
+        kept.sort(key=lambda candidate: place[candidate.row.uid])
+    kept = _sift(progress(verify(kept, submit), "checking", len(kept)), refused)
+    for one in refused:
+        ledger.drop(one.reason, one.candidate.origin, one.detail)
+    splits = _splits(kept, source, options)
+    for one in refused:
+        if one.file:
+            splits.setdefault(one.file, []).append(one.candidate.row)
+    if not kept:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in ledger.dropped.most_common())
+        raise ConfigError(f"{source.name}: none of {ledger.num_read} records became a row ({reasons}).")
+    found = overlap.report(source.name, evaluation, matches, len(questions))
+    manifest = {
+        "name": source.name,
+        "domain": source.domain,
+        "source": {"name": origin.name, "revision": origin.revision},
+        "licence": source.licence,
+        "num_read": ledger.num_read,
+        "num_rows": {split: len(rows) for split, rows in splits.items()},
+        "num_proved_by_gold": sum(c.problem.gold is not None for c in kept),
+        "num_chosen_from": len(kept),
+        "dropped": dict(ledger.dropped.most_common()),
+        "examples_of_dropped": dict(ledger.examples),
+        "compared_with": compared,
+        "overlap": {key: found[key] for key in ("num_rows", "num_matched_rows", "evaluation")},
+        "options": _recorded(options),
+        "versions": _versions(),
+    }
+    with _aside(Path(options.out) / source.name) as folder:
+        hashes = {f"{split}.parquet": _write(folder, split, rows) for split, rows in splits.items()}
+        _dump(folder / OVERLAP, found)
+        text = json.dumps(hashes, sort_keys=True)
+        manifest |= {
+            "files": hashes,
+            "content_hash": hashlib.sha256(text.encode()).hexdigest(),
+            "seconds": round(time.monotonic() - started, 1),
+        }
+        _dump(folder / MANIFEST, manifest)
+    return manifest
+
+
+def evaluation_problems(paths: Sequence[str], progress: Progress[Any]) -> Iterator[overlap.EvaluationProblem]:
+    """What the evaluation files ask, from whatever column holds it. Raises ConfigError when none does."""
+    found = [path for where in paths for path in load.files(Path(where))]
+    for path in progress(found, "reading evaluation sets", len(found)) if found else ():
+        for index, values in enumerate(load.rows_of(path)):
+            text = _asked(values)
+            if text is None and index == 0:
+                raise ConfigError(
+                    f"{path} has none of the columns that hold a question ({', '.join(QUESTION_COLUMNS)}): it has "
+                    f"{', '.join(values)}."
+                )
+            if text:
+                yield overlap.EvaluationProblem(file=path.name, index=index, text=text)
+
+
+QUESTION_COLUMNS = (
+    "messages", "problem", "question", "Question", "question_content", "prompt", "description", "input", "text",
+)  # fmt: skip
+"""Where evaluation sets keep what they ask, the most telling first."""
+
+
+def _asked(values: Mapping[str, Any]) -> str | None:
+    for column in QUESTION_COLUMNS:
+        value = values.get(column)
+        if isinstance(value, list):
+            value = "\n".join(turn["content"] for turn in value if turn["role"] == "user")
+        if isinstance(value, str) and value.strip():
+            return value
+    return None
+
+
+def _converted(
+    source: Source, options: DataBuildConfig, ledger: Ledger, progress: Progress[Any]
+) -> Iterator[Candidate]:
+    generated = source.generate is not None and not options.source
+    records: Iterable[Record]
+    records = source.generate(options) if generated and source.generate else load.read(
+        source, options.source, options.revision
+    )  # fmt: skip
+    for record in progress(records, "making" if generated else "reading", None):
+        if options.limit and ledger.num_read == options.limit:
+            return
+        ledger.num_read += 1
+        try:
+            yield source.candidate(record)
+        except Dropped as dropped:
+            ledger.drop(str(dropped), record.origin)
+
+
+def _distinct(candidates: Iterable[Candidate], ledger: Ledger, *, templated: bool) -> dict[str, Candidate]:
+    """By uid, the first of those that ask the same: the same text, or the same words with the same task, however they
+    are typeset. Held-out rows come first: they keep what both splits have."""
+    asked: dict[str, Candidate] = {}
+    worded: dict[str, Candidate] = {}
+    by_uid: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda one: one.row.split == "train"):  # stable
+        question, task = candidate.problem.question, json.dumps(candidate.row.task, sort_keys=True)
+        text, wording = overlap.identity(question), " ".join([*overlap.words(question), task])
+        first = asked.get(text) or (None if templated else worded.get(wording))
+        if first is None:
+            asked[text] = worded[wording] = by_uid[candidate.row.uid] = candidate
+            continue
+        same = first.row.task == candidate.row.task
+        reason = "duplicate" if same else "duplicate_with_other_answer"
+        ledger.drop(reason, candidate.origin, f"as {first.origin}: {question}")
+    return by_uid
+
+
+def _drop_known(
+    source: Source, out: Path, candidates: dict[str, Candidate], ledger: Ledger
+) -> dict[str, str]:
+    """Drops what an earlier source's set asks too, if that set is there; returns their content hashes by name."""
+    compared = {}
+    for name in list(sources())[: list(sources()).index(source.name)]:
+        folder = out / name
+        if get(name).templated or source.templated or not (folder / MANIFEST).is_file():
+            continue
+        built = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        compared[name] = built["content_hash"]
+        known = {_asks(row) for file in built["files"] for row in RowFile(folder / file)}
+        for uid, candidate in list(candidates.items()):
+            if _asks(candidate.row) in known:
+                del candidates[uid]
+                ledger.drop(f"duplicate_of_{name}", candidate.origin, candidate.problem.question)
+    return compared
+
+
+def _asks(row: Row) -> str:
+    """What two rows have in common that ask the same."""
+    return overlap.identity(str(row.messages[-1]["content"]))
+
+
+def _sift(results: Iterable[Candidate | Refused], refused: list[Refused]) -> list[Candidate]:
+    kept = []
+    for result in results:
+        if isinstance(result, Refused):
+            refused.append(result)
+        else:
+            kept.append(result)
+    return kept
+
+
+def _splits(kept: Sequence[Candidate], source: Source, options: DataBuildConfig) -> dict[str, list[Row]]:
+    """Rows by split, in the source's order. `rows` and `held_out` choose by uid, so neighbours in the source are parted
+    like any two rows; what is generated comes in the numbers asked for."""
+    splits: dict[str, list[Row]] = {"train": []}
+    for candidate in kept:
+        splits.setdefault(candidate.row.split, []).append(candidate.row)
+    if source.generate is None:
+        drawn = sorted(row.uid for row in splits["train"])
+        drawn.sort(key=lambda uid: hashlib.sha256(f"{options.seed}/{uid}".encode()).digest())
+        num_held_out = max(0, options.held_out)
+        held_out = set(drawn[:num_held_out])
+        train = set(drawn[num_held_out:][: options.rows or None])
+        splits.setdefault("validation", []).extend(
+            replace(row, split="validation") for row in splits["train"] if row.uid in held_out
+        )
+        splits["train"] = [row for row in splits["train"] if row.uid in train]
+    return {split: rows for split, rows in splits.items() if rows}
+
+
+def _write(folder: Path, split: str, rows: list[Row]) -> str:
+    """SHA-256 of the file."""
+    path = folder / f"{split}.parquet"
+    write_rows(path, rows)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _aside(folder: Path) -> Iterator[Path]:
+    """A folder to write into, that takes `folder`'s place when all of it is written."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new, old = (folder.with_name(f".{folder.name}.{kind}.{os.getpid()}") for kind in ("new", "old"))
+    new.mkdir()
+    try:
+        yield new
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _dump(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _recorded(options: DataBuildConfig) -> dict[str, Any]:
+    """What decides the content, and nothing of where and how fast it was built."""
+    names = ("limit", "rows", "held_out", "seed", "model")
+    return {name: getattr(options, name) for name in names} | {
+        "against": [Path(path).name for path in options.against]
+    }
+
+
+def _versions() -> dict[str, str]:
+    packages = ("datasets", "pyarrow", "reasoning-gym")
+    return {"python": platform.python_version()} | {
+        name: importlib.metadata.version(name) for name in packages
+    }

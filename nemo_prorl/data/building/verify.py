@@ -1,0 +1,72 @@
+"""Every row proves itself at the real reward service: its gold answer scores 1, or at least its task can be graded."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+
+from nemo_prorl.data.building.source import Candidate, Refused, Submit
+from reward.protocol import ScoreRequest, ScoreResult, Status
+
+IN_FLIGHT = 256
+"""Requests at the service at one time."""
+
+
+class GradingFailed(RuntimeError):
+    """The reward service did not grade; no row is dropped for that."""
+
+
+def verify(candidates: Iterable[Candidate], submit: Submit) -> Iterator[Candidate | Refused]:
+    """The candidates in their order, those that fail as Refused. Raises GradingFailed."""
+    waiting: deque[Candidate] = deque()
+
+    def requests() -> Iterator[ScoreRequest]:
+        for candidate in candidates:
+            waiting.append(candidate)
+            yield _request(candidate)
+
+    for result in graded(requests(), submit):
+        yield _judged(waiting.popleft(), result)
+
+
+def graded(requests: Iterable[ScoreRequest], submit: Submit) -> Iterator[ScoreResult]:
+    """Results in the order of the requests, each graded or invalid. Raises GradingFailed."""
+    pending: deque[Future[ScoreResult]] = deque()
+    for request in requests:
+        pending.append(submit(request))
+        if len(pending) >= IN_FLIGHT:
+            yield _settled(pending.popleft())
+    while pending:
+        yield _settled(pending.popleft())
+
+
+def _request(candidate: Candidate) -> ScoreRequest:
+    """Without a gold answer the empty response: whatever it scores, the service has read the task."""
+    return ScoreRequest(
+        request_id=candidate.row.uid,
+        domain=candidate.row.domain,
+        response=candidate.problem.gold or "",
+        task=candidate.row.task,
+    )
+
+
+def _judged(candidate: Candidate, result: ScoreResult) -> Candidate | Refused:
+    if result.status is Status.invalid_request:
+        reason = str(result.details.get("reason", result.verdict))
+        return Refused(candidate=candidate, reason="task_invalid", detail=reason)
+    if candidate.problem.gold is None or result.score == 1.0:
+        return candidate
+    return Refused(
+        candidate=candidate, reason=f"gold_{result.verdict}", detail=str(dict(result.details))[:300]
+    )
+
+
+def _settled(future: Future[ScoreResult]) -> ScoreResult:
+    result = future.result()
+    if result.status in (Status.graded, Status.invalid_request):
+        return result
+    raise GradingFailed(
+        f"the reward service did not grade {result.request_id} ({result.status.value}: "
+        f"{result.details.get('reason', result.verdict)}); nothing was written. Mend it and start again."
+    )

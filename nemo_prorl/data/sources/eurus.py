@@ -1,0 +1,68 @@
+"""Code: the programming problems of PRIME's Eurus-2-RL-Data (APPS, CodeContests, TACO, Codeforces), with their tests.
+
+A record is in verl's form: `prompt` (turns), `ability`, `data_source`, and `reward_model.ground_truth`, for code the
+JSON text of {"inputs", "outputs", "fn_name"?}. The system turn teaches PRIME's own action format and is left out. A
+reference solution, where a record has one (`extra_info.solution`), must pass every test; else the tests must be well
+formed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nemo_prorl.data.building.source import Dropped, Problem, Record, Source
+
+SUFFIX = (
+    "\n\nWrite Python code to solve the problem. Present the code in \n```python\nYour code\n```\nat the end."
+)
+"""As the set's own prompts end."""
+
+
+def convert(record: Record) -> Problem:
+    """Raises Dropped."""
+    if record.values["ability"] != "code":
+        raise Dropped("not_code")
+    question, suffix = _question(record.values["prompt"]), ""
+    if question.endswith(SUFFIX.strip()):
+        question = question.removesuffix(SUFFIX.strip()).rstrip()
+        suffix = SUFFIX
+    elif "```" not in question[-200:]:  # nothing yet says how to present the code
+        suffix = SUFFIX
+    solution = (record.values.get("extra_info") or {}).get("solution")
+    return Problem(
+        question=question,
+        task=_tests(record.values["reward_model"]),
+        suffix=suffix,
+        kind=str(record.values["data_source"]),
+        gold=f"```python\n{solution}\n```" if solution else None,
+    )
+
+
+def _question(turns: Any) -> str:
+    texts = [turn["content"] for turn in turns if turn["role"] == "user"]
+    if len(texts) != 1 or not texts[0].strip():
+        raise Dropped("no_problem")
+    return str(texts[0]).strip()
+
+
+def _tests(reward_model: Any) -> dict[str, Any]:
+    try:
+        tests = json.loads(reward_model["ground_truth"])
+    except (TypeError, KeyError, ValueError, RecursionError):
+        raise Dropped("tests_not_json") from None
+    if not isinstance(tests, dict) or not {"inputs", "outputs"} <= tests.keys():
+        raise Dropped("no_tests")
+    names = ("inputs", "outputs", "fn_name")
+    return {name: tests[name] for name in names if tests.get(name) is not None}
+
+
+SOURCE = Source(
+    name="eurus",
+    domain="code",
+    summary="27k programming problems (APPS, CodeContests, TACO, Codeforces) with tests; ProRL used 24k",
+    hub_id="PRIME-RL/Eurus-2-RL-Data",
+    licence="MIT (dataset card); the problems come from APPS, CodeContests, TACO and Codeforces",
+    columns=("data_source", "prompt", "ability", "reward_model"),
+    convert=convert,
+)

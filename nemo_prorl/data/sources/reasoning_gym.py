@@ -1,0 +1,135 @@
+"""Logic puzzles: Reasoning Gym's generators, over the 96 tasks of the paper and three kept out of training.
+
+Rows are stored, not seeds: `codeio` runs programs whose results change from call to call, and sets that are iterated
+over change with the interpreter's hash seed. So generation runs in processes of its own with a fixed hash seed, and the
+global random generators are seeded before each entry; then the same seed gives the same rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import random
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from nemo_prorl.config import DataBuildConfig
+from nemo_prorl.data.building.source import Problem, Record, Source
+
+NUM_TRAIN, NUM_VALIDATION_A_TASK = 37_000, 100
+OUT_OF_DISTRIBUTION = ("acre", "boxnet", "game_of_life_halting")
+"""Never trained on (ProRL, section on out-of-distribution tasks); as many of each as of a task's validation."""
+CHUNK, MAX_INDEX = 32, 20_000
+"""Entries a job makes; entries after which a task counts as exhausted."""
+
+
+def tasks() -> tuple[str, ...]:
+    """The 96 of the paper."""
+    return tuple(files("reward").joinpath("data/reasoning_gym_96_tasks.txt").read_text().split())
+
+
+def generate(options: DataBuildConfig) -> Iterator[Record]:
+    """Per task first the validation rows, then the training rows, no question twice."""
+    num_validation = NUM_VALIDATION_A_TASK if options.held_out < 0 else options.held_out
+    share, rest = divmod(options.rows or NUM_TRAIN, len(tasks()))
+    wanted = {
+        task: {"validation": num_validation, "train": share + (place < rest)}
+        for place, task in enumerate(tasks())
+    } | {task: {"out_of_distribution": num_validation} for task in OUT_OF_DISTRIBUTION}
+    with _workers() as pool:
+        for task, splits in wanted.items():
+            entries = _different_entries(pool, task, sum(splits.values()), options.seed)
+            for split, count in splits.items():
+                for _, (index, entry) in zip(range(count), entries, strict=False):
+                    yield Record(values={"task": task, "entry": entry}, split=split, origin=f"{task}:{index}")
+
+
+def convert(record: Record) -> Problem:
+    """Raises Dropped."""
+    entry, task = record.values["entry"], record.values["task"]
+    answer = _answer(entry)
+    return Problem(
+        question=entry["question"],
+        task={"task": task, "entry": entry},
+        suffix="\n\n" + _instructions(),
+        kind=task,
+        gold=None if answer is None else f"<answer>{answer}</answer>",
+    )
+
+
+def _answer(entry: dict[str, Any]) -> str | None:
+    """The entry's own; some tasks have many right answers, and keep one of them in the metadata, or none."""
+    metadata = entry["metadata"]
+    found = [entry["answer"], metadata.get("example_answer"), metadata.get("example_correct_answer")]
+    if "possible_answer" in metadata:  # graph_color: asked for as JSON
+        found.append(json.dumps(metadata["possible_answer"]))
+    return next((answer for answer in found if isinstance(answer, str)), None)
+
+
+@cache
+def _instructions() -> str:
+    """The library's recommended prompt, which asks for <answer> tags."""
+    from reasoning_gym.utils import SYSTEM_PROMPTS
+
+    return str(SYSTEM_PROMPTS["default"]).strip()
+
+
+def _different_entries(pool: Any, task: str, count: int, seed: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(index, entry) of the first `count` different questions; fewer when the task has no more."""
+    seen: set[str] = set()
+    stop = 0
+    while len(seen) < count and stop < MAX_INDEX:
+        start, stop = stop, min(MAX_INDEX, stop + max(8, count - len(seen)))
+        jobs = [(task, seed, first, min(first + CHUNK, stop)) for first in range(start, stop, CHUNK)]
+        for made in pool.imap(_make, jobs):
+            for index, text in made:
+                entry = json.loads(text)
+                if entry["question"] not in seen and len(seen) < count:
+                    seen.add(entry["question"])
+                    yield index, entry
+
+
+def _make(job: tuple[str, int, int, int]) -> list[tuple[int, str]]:
+    """The entries of one job as JSON, as the reward service will see them. Runs in a worker."""
+    import numpy as np
+    import reasoning_gym
+
+    task, seed, start, stop = job
+    dataset = reasoning_gym.create_dataset(task, seed=seed, size=MAX_INDEX)
+    made = []
+    for index in range(start, stop):
+        random.seed(f"{task}/{seed}/{index}")
+        np.random.seed(random.getrandbits(32))
+        with contextlib.redirect_stdout(io.StringIO()):  # some tasks print
+            entry = dataset[index]
+        made.append((index, json.dumps(entry, allow_nan=False)))
+    return made
+
+
+def _workers() -> Any:
+    """Processes that begin anew, each with the same hash seed."""
+    before = os.environ.get("PYTHONHASHSEED")
+    os.environ["PYTHONHASHSEED"] = "0"
+    try:
+        return multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0)))
+    finally:
+        if before is None:
+            del os.environ["PYTHONHASHSEED"]
+        else:
+            os.environ["PYTHONHASHSEED"] = before
+
+
+SOURCE = Source(
+    name="reasoning_gym",
+    domain="logic",
+    summary="37,000 puzzles over 96 tasks, 100 validation each; acre, boxnet, game_of_life_halting apart",
+    licence="Apache-2.0 (the library); codeio, arc_1d, arc_agi and rearc carry data of their own",
+    generate=generate,
+    convert=convert,
+    templated=True,
+)

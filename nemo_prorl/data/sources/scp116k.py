@@ -1,0 +1,213 @@
+"""STEM: the problems of SCP-116K whose book solution and DeepSeek-R1's response agree, with a short answer.
+
+A record has `domain`, `problem`, the solution that stood in the book, and a model's response (R1's in the version of
+274k records that ProRL used; o1-mini's and QwQ's in the first one of 117k). As in the papers, records without a
+solution are dropped, and of the rest those kept on whose answer book and response agree:
+
+1. A model extracts a short answer from the book's solution; what has none (proofs, drawings, several parts) is dropped.
+2. The rule scorer compares the response's boxed answer with it. That is free, and right when it says yes.
+3. Else the model judges, asked in both orders. Two times yes: kept; two times no: dropped.
+4. What cannot be decided (a judge of two minds, a reply that is not in the form asked for) stands in undecided.parquet.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from nemo_prorl.config import ConfigError, DataBuildConfig
+from nemo_prorl.data.building.chat import ask_all
+from nemo_prorl.data.building.progress import bar
+from nemo_prorl.data.building.source import (
+    BOX_SUFFIX,
+    Candidate,
+    Dropped,
+    Problem,
+    Record,
+    Refused,
+    Source,
+    Submit,
+)
+from nemo_prorl.data.building.verify import graded
+from reward.extract import last_box, visible_text
+from reward.protocol import ScoreRequest
+
+SOLUTION = "extracted_solution|extract_solution|matched_solution|solution"
+RESPONSE = "r1_response|r1_solution|o1_solution|qwq_solution"
+MAX_ANSWER, MAX_SOLUTION, TAIL = 200, 12_000, 800
+"""Characters: of a short answer; of a solution that is shown to the model; of a response that never boxes an answer."""
+
+EXTRACT = """Below are a problem and its solution from a book. Give the final answer of the solution, as short as it \
+can be: a number with its unit, an expression in LaTeX, the letter of an option, or a few words.
+Reply with one line of JSON, {{"answer": "..."}}. Reply {{"answer": null}} if there is not exactly one short answer: a \
+proof, an explanation, a drawing, several parts with answers of their own, or a solution that is cut off.
+
+Problem:
+{problem}
+
+Solution:
+{solution}"""
+
+JUDGE = """Below are a problem and two answers to it, A and B. Are they the same answer? They may differ in form, in \
+rounding and in how units are written, not in value or meaning. Do not solve the problem.
+End your reply with [[A=B]] if they are the same, or with [[A!=B]] if they are not.
+
+Problem:
+{problem}
+
+A:
+{a}
+
+B:
+{b}"""
+
+
+def convert(record: Record) -> Problem:
+    """The task's answer is still missing: `agreeing` puts it in."""
+    solution = record.first(SOLUTION)
+    if not isinstance(solution, str) or not solution.strip():
+        raise Dropped("no_solution")
+    response = record.first(RESPONSE)
+    if not isinstance(response, str) or not response.strip():
+        raise Dropped("no_response")
+    return Problem(
+        question=record.text("problem", otherwise="no_problem"),
+        task={},
+        suffix=BOX_SUFFIX,
+        kind=str(record.values.get("domain") or ""),
+        extra={"solution": solution.strip(), "response": _final_answer(response)},
+    )
+
+
+def check_options(options: DataBuildConfig) -> None:
+    """Raises ConfigError without a model to ask."""
+    if not options.endpoint or not options.model:
+        raise ConfigError(
+            "scp116k needs a model that extracts and compares answers: write endpoint=URL and model=NAME of an "
+            "OpenAI-compatible server, such as endpoint=http://127.0.0.1:8000/v1."
+        )
+
+
+def agreeing(
+    candidates: Sequence[Candidate], options: DataBuildConfig, submit: Submit
+) -> Iterator[Candidate | Refused]:
+    """Those whose solution and response agree, each with its short answer; the others with the reason."""
+    cache = Path(options.out) / "cache" / "scp116k.sqlite"
+
+    def asked(questions: Sequence[str], what: str) -> list[str | None]:
+        with bar(what, len(questions)) as tick:
+            return ask_all(questions, options, cache, tick)
+
+    replies = asked([_extraction(candidate) for candidate in candidates], "extracting")
+    answered: list[Candidate] = []
+    for candidate, reply in zip(candidates, replies, strict=True):
+        result = _with_answer(candidate, reply)
+        if isinstance(result, Refused):
+            yield result
+        else:
+            answered.append(result)
+    requests = [
+        ScoreRequest(
+            request_id=candidate.row.uid,
+            domain="stem",
+            response=str(candidate.problem.extra["response"]),
+            task=candidate.row.task,
+        )
+        for candidate in answered
+    ]
+    unsure: list[Candidate] = []
+    for candidate, result in zip(answered, graded(requests, submit), strict=True):
+        if result.score == 1.0:
+            yield candidate
+        else:
+            unsure.append(candidate)
+    judged = asked([text for candidate in unsure for text in _judgements(candidate)], "judging")
+    for candidate, one, other in zip(unsure, judged[::2], judged[1::2], strict=True):
+        yield _decided(candidate, _says_equal(one), _says_equal(other))
+
+
+def _final_answer(response: str) -> str:
+    """The part that is compared: the last box, else how the response ends."""
+    text = visible_text(response)
+    box = last_box(text)
+    return f"\\boxed{{{box}}}" if box else text.strip()[-TAIL:]
+
+
+def _extraction(candidate: Candidate) -> str:
+    problem = candidate.problem
+    return EXTRACT.format(problem=problem.question, solution=problem.extra["solution"][-MAX_SOLUTION:])
+
+
+def _with_answer(candidate: Candidate, reply: str | None) -> Candidate | Refused:
+    found = _json_reply(reply)
+    if found is None:
+        return _undecided(candidate, "undecided_extraction", reply)
+    answer = found.get("answer")
+    text = "" if answer is None else str(answer).strip()
+    if not text or len(text) > MAX_ANSWER:
+        return Refused(candidate=candidate, reason="no_short_answer", detail=text)
+    gold = f"\\boxed{{{text}}}"
+    return replace(
+        candidate,
+        row=replace(candidate.row, task={"answer": text}),
+        problem=replace(candidate.problem, task={"answer": text}, gold=gold),
+    )
+
+
+def _json_reply(reply: str | None) -> dict[str, object] | None:
+    """The last JSON object of a reply that has an answer; None without one."""
+    for text in reversed(re.findall(r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}", visible_text(reply or ""))):
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(value, dict) and isinstance(value.get("answer", []), str | int | float | None):
+            return value
+    return None
+
+
+def _judgements(candidate: Candidate) -> tuple[str, str]:
+    """The same question in both orders: a judge that prefers a place contradicts itself."""
+    problem, book = candidate.problem, str(candidate.row.task["answer"])
+    response = str(problem.extra["response"])
+    return (
+        JUDGE.format(problem=problem.question, a=book, b=response),
+        JUDGE.format(problem=problem.question, a=response, b=book),
+    )
+
+
+def _says_equal(reply: str | None) -> bool | None:
+    marks = re.findall(r"\[\[A(!?=)B\]\]", visible_text(reply or ""))
+    return marks[-1] == "=" if marks else None
+
+
+def _decided(candidate: Candidate, one: bool | None, other: bool | None) -> Candidate | Refused:
+    if one is None or one is not other:
+        return _undecided(candidate, "undecided_judgement", f"{one}, {other}")
+    if one:
+        return candidate
+    return Refused(
+        candidate=candidate,
+        reason="disagrees",
+        detail=f"{candidate.row.task['answer']} / {candidate.problem.extra['response']}",
+    )
+
+
+def _undecided(candidate: Candidate, reason: str, detail: str | None) -> Refused:
+    return Refused(candidate=candidate, reason=reason, detail=detail or "no reply", file="undecided")
+
+
+SOURCE = Source(
+    name="scp116k",
+    domain="stem",
+    summary="274k problems from science books, kept where book and DeepSeek-R1 agree; ProRL kept 25k",
+    hub_id="EricLu/SCP-116K",
+    licence="CC-BY-NC-SA-4.0 (dataset card; its first version said MIT): not for commercial use",
+    columns=("problem", SOLUTION, RESPONSE),
+    convert=convert,
+    check_options=check_options,
+    refine=agreeing,
+)
