@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from enum import Enum
 from pathlib import Path
@@ -48,9 +48,9 @@ class Section:
     doc: str
 
 
-def entries() -> list[Option | Section]:
-    """All sections and options of RunConfig in the order of declaration."""
-    return list(_walk(config.RunConfig, ""))
+def entries(schema: type = config.RunConfig) -> list[Option | Section]:
+    """All sections and options of a dataclass of config.py in the order of declaration."""
+    return list(_walk(schema, ""))
 
 
 @functools.cache
@@ -115,14 +115,19 @@ def options_text(conf_dir: Path) -> str:
     ]
     for group in conf_groups(conf_dir):
         lines.append(f"{group.capitalize()}s ({group}=NAME): {', '.join(conf_names(conf_dir, group))}")
-    lines += ["", "Options, with type and default:"]
-    for entry in entries():
+    return "\n".join([*lines, "", *entries_text(entries())])
+
+
+def entries_text(listed: Sequence[Option | Section]) -> list[str]:
+    """Options with type, default and meaning, as lines."""
+    lines = ["Options, with type and default:"]
+    for entry in listed:
         if isinstance(entry, Section):
             lines += ["", f"{entry.key}: {entry.doc}"]
         else:
             lines.append(f"  {entry.key}  ({type_name(entry.type)}; {value_text(entry.default)})")
             lines.append(f"      {entry.doc}")
-    return "\n".join(lines)
+    return lines
 
 
 def _walk(owner: type, prefix: str) -> Iterator[Option | Section]:
