@@ -1,29 +1,32 @@
 """Hugging Face -> Megatron checkpoint before the first stage, Megatron -> Hugging Face after any.
 
-Both run in one process, on CPU where there is no GPU, whatever layout the checkpoint was written from. Tensors are
-copied bit by bit unless another precision is asked for; configuration and tokenizer are carried over.
+Both run in one process, on CPU, whatever layout the checkpoint was written from, and hold no more than one file of what
+they write. Tensors are copied bit by bit unless another precision is asked for; configuration and tokenizer are carried
+over. What is written appears when it is complete.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from nemo_prorl import distributed
-from nemo_prorl.config import ConfigError, LayerSpec, ModelConfig, Precision, RunConfig
-from nemo_prorl.engines.megatron import (
-    build,
-    checkpoint,
-    weights,
-)
-from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
+from nemo_prorl.config import ConfigError, Precision
+from nemo_prorl.engines.megatron import checkpoint, weights
+from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_files
+from nemo_prorl.storage import (
+    MANIFEST_FILE,
+    changed_content,
+    copy_model_files,
+    missing_or_torn,
+    write_manifest,
+    written_aside,
+)
 
 SHARD_BYTES = 5 << 30
 """Size above which weights are split over files, as transformers does."""
@@ -33,16 +36,19 @@ def import_hf(hf_dir: Path, out_dir: Path) -> None:
     """Writes the weights of a Hugging Face folder as a Megatron checkpoint that MegatronPolicy loads in any layout, as
     model.path too, with config and tokenizer beside it. The precision is the folder's (fp32 unless all are bf16).
 
-    Raises ConfigError for a model that is not supported, ValueError for weights that do not fit its config.
+    Raises ConfigError for a model that is not supported, and for weights that are damaged or do not fit its config.
     """
     hf_dir, out_dir = Path(hf_dir), Path(out_dir)
-    check_files(hf_dir, read_architecture(hf_dir))
-    all_bf16 = weights.SafetensorsReader(hf_dir).dtypes() == {"BF16"}
-    model, architecture = _build_empty(hf_dir, Precision.bf16 if all_bf16 else Precision.fp32)
-    weights.load_hf(model, architecture, hf_dir)
-    with _written_aside(out_dir) as aside:
-        checkpoint.save_weights(aside, model)
-        _copy_side_files(hf_dir, aside)
+    architecture = read_architecture(hf_dir)
+    check_files(hf_dir, architecture)
+    reader = weights.SafetensorsReader(hf_dir)
+    weights.check_hf(reader, architecture)
+    precision = Precision.bf16 if reader.dtypes() == {"BF16"} else Precision.fp32
+    _one_process()
+    with written_aside(out_dir) as aside:
+        checkpoint.save_whole(aside, architecture, precision, reader.__getitem__)
+        copy_model_files(hf_dir, aside)
+        write_manifest(aside, {})
 
 
 def export_hf(
@@ -51,18 +57,21 @@ def export_hf(
     *,
     dtype: Precision | str | None = None,
     shard_bytes: int = SHARD_BYTES,
+    card: str = "",
 ) -> None:
     """Writes the weights of a checkpoint (of a run, or imported) as a Hugging Face folder.
 
-    `dtype`: precision of the files; None: as in the checkpoint. `shard_bytes`: largest file.
-    Raises ConfigError if there is no checkpoint, or no config of a model beside it.
+    `dtype`: precision of the files; None: as in the checkpoint. fp32 is what the optimizer works on, also where the
+    policy itself is of 16 bits. `shard_bytes`: largest file. `card`: content of README.md; empty: none.
+    Raises ConfigError if there is no checkpoint, no config of a model beside it, or if it is damaged.
     """
     shards, side_files = _find_parts(Path(checkpoint_dir))
-    precision = Precision[checkpoint.read_manifest(shards).precision]
-    model, architecture = _build_empty(side_files, precision)
-    checkpoint.load_weights(shards, model)
-    stream = weights.named_weights(model, architecture)
-    save_hf(stream, side_files, out_dir, dtype=dtype, shard_bytes=shard_bytes)
+    _check_intact(Path(checkpoint_dir))
+    architecture = read_architecture(side_files)
+    _one_process()
+    main = dtype is not None and _torch_dtype(dtype) is torch.float32
+    stream = checkpoint.read_whole(shards, architecture, main=main)
+    save_hf(stream, side_files, out_dir, dtype=dtype, shard_bytes=shard_bytes, card=card)
 
 
 def save_hf(
@@ -72,6 +81,7 @@ def save_hf(
     *,
     dtype: Precision | str | None = None,
     shard_bytes: int = SHARD_BYTES,
+    card: str = "",
     write: bool = True,
 ) -> None:
     """Writes a stream of Hugging-Face-named tensors, such as `policy.named_weights()`, as a Hugging Face folder with
@@ -84,10 +94,12 @@ def save_hf(
         for _ in named_weights:
             pass
         return
-    with _written_aside(Path(out_dir)) as aside:
-        _copy_side_files(Path(source_dir), aside)
+    with written_aside(Path(out_dir)) as aside:
+        copy_model_files(Path(source_dir), aside)
         dtypes = _write_shards(named_weights, aside, wanted, shard_bytes)
         _record_dtype(aside / "config.json", dtypes)
+        if card:
+            (aside / "README.md").write_text(card, encoding="utf-8")
 
 
 def _find_parts(directory: Path) -> tuple[Path, Path]:
@@ -105,40 +117,18 @@ def _find_parts(directory: Path) -> tuple[Path, Path]:
     return shards, side_files
 
 
-def _build_empty(model_dir: Path, precision: Precision) -> tuple[build.HiddenStateModel, Architecture]:
-    """The whole model of the folder's config, without weights, in this process."""
-    architecture = read_architecture(model_dir)
-    ranks = distributed.initialise(1, 1)
-    if ranks.layout.world_size > 1:
+def _check_intact(directory: Path) -> None:
+    """Raises ConfigError if a file is not what was written."""
+    if (directory / MANIFEST_FILE).is_file():  # a policy's folder alone has none
+        damage = missing_or_torn(directory) or changed_content(directory)
+        if damage:
+            raise ConfigError(f"{directory} is damaged ({damage}): write another checkpoint of the run.")
+
+
+def _one_process() -> None:
+    """Megatron's reader and writer want a process group."""
+    if distributed.initialise(1, 1).layout.world_size > 1:
         raise ConfigError("Conversion runs in one process: start it without torchrun.")
-    build.initialise_groups(ranks.layout, seed=0)
-    config = RunConfig(
-        model=ModelConfig(path=str(model_dir), precision=precision, layer_spec=LayerSpec.local)
-    )
-    return build.build_model(architecture, config), architecture
-
-
-@contextlib.contextmanager
-def _written_aside(final: Path) -> Iterator[Path]:
-    """A crash leaves the old folder, or none; never half of one."""
-    aside = final.parent / f".writing-{final.name}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
-        yield aside
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(aside, final)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _copy_side_files(source: Path, target: Path) -> None:
-    """Config, generation config, tokenizer and chat template: everything but weights and our own files."""
-    own = {checkpoint.CHECKPOINT_MARK, "metadata.json"}
-    for file in source.iterdir():
-        is_side_file = file.suffix in {".json", ".txt", ".model", ".jinja"} and "safetensors" not in file.name
-        if is_side_file and file.name not in own:
-            shutil.copy2(file, target / file.name)
 
 
 def _write_shards(
@@ -162,6 +152,8 @@ def _write_shards(
 
     for name, tensor in named_weights:
         tensor = tensor.detach().to("cpu", dtype or tensor.dtype).contiguous()
+        if tensor.untyped_storage().nbytes() > tensor.nbytes:
+            tensor = tensor.clone()  # a part of something larger would keep all of it
         if pending and size + tensor.nbytes > shard_bytes:
             flush()
             size = 0

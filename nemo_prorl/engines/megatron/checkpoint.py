@@ -10,9 +10,11 @@ parameter: whether it is sharded over replicas makes no difference.
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from nemo_prorl.config import ConfigError, Precision
 from nemo_prorl.engines.megatron import optimizer_state
+from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.megatron.core import (
     MegatronOptimizer,
@@ -30,10 +34,15 @@ from nemo_prorl.engines.megatron.core import (
     get_cuda_rng_tracker,
     parallel_state,
 )
-from nemo_prorl.engines.megatron.shards import Save
+from nemo_prorl.engines.megatron.shards import Reader, Save, whole_tensor
+from nemo_prorl.engines.megatron.weights import hf_shape, whole_parameters
 
 MAIN = "main"
 """The optimizer's fp32 copy of a 16-bit weight, stored beside its moments."""
+
+
+FILE_BYTES = 1 << 30
+"""About the size of the files that an import writes, each from memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +105,59 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
     return Save(directory, state, asdict(manifest))
 
 
-def save_weights(directory: Path, model: torch.nn.Module) -> None:
-    """Collective over all ranks: a checkpoint to start from."""
-    parameters = ((name, parameter.detach()) for name, parameter in model.named_parameters())
-    state = {"weights": _copied("", _sharded_weights(model), parameters, _writers(model))}
-    saving = Save(directory, state, asdict(Manifest(precision=_precision(model), contents=["weights"])))
+def save_whole(
+    directory: Path, architecture: Architecture, precision: Precision, read: Callable[[str], torch.Tensor]
+) -> None:
+    """In one process, without a model: a checkpoint to start from, of the Hugging Face tensors that `read` gives, each
+    asked for when it is written."""
+    dtype = torch.bfloat16 if precision is Precision.bf16 else torch.float32
+    parameters = {(p.key, p.layer): p for p in whole_parameters(architecture)}
+
+    def fetch(key: str, offset: tuple[int, ...]) -> torch.Tensor:
+        parameter = parameters.get((key, None)) or parameters[key, offset[0]]
+        whole = parameter.from_hf([read(name) for name in parameter.hf_names], architecture).to(dtype)
+        return whole if parameter.layer is None else whole[None]
+
+    state, num_bytes = {}, 0
+    for index, (place, parameter) in enumerate(parameters.items()):
+        shapes = [hf_shape(name, architecture) for name in parameter.hf_names]
+        empty = [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]
+        data = parameter.from_hf(empty, architecture)
+        data = data if parameter.layer is None else data[None]
+        state[str(index)] = whole_tensor(place, architecture.num_layers, data)
+        num_bytes += data.nbytes
+    mark = Manifest(precision=precision.name, contents=["weights"])
+    saving = Save(
+        directory,
+        {"weights": state},
+        asdict(mark),
+        fetch=fetch,
+        num_files=max(2, math.ceil(num_bytes / FILE_BYTES)),
+    )
     saving.write()
     saving.finish()
+
+
+def read_whole(
+    directory: Path, architecture: Architecture, *, main: bool = False
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """In one process, without a model, a layer at a time: every full tensor under its Hugging Face name.
+
+    `main`: the optimizer's fp32 copies, where the checkpoint has them. Raises ConfigError for one of another model.
+    """
+    reader = Reader(directory)
+    copies = f"optimizer.{MAIN}."
+    prefix = copies if main and MAIN in read_manifest(directory).contents else ""
+    for _, layer in itertools.groupby(whole_parameters(architecture), key=lambda parameter: parameter.layer):
+        parameters = list(layer)
+        missing = [p.key for p in parameters if prefix + p.key not in reader]
+        if missing:
+            raise ConfigError(
+                f"{directory} has no {missing[0]}, which {architecture.name} needs: config.json is of another model."
+            )
+        tensors = reader.read([(prefix + p.key, p.layer) for p in parameters])
+        for parameter in parameters:
+            yield from parameter.to_hf(tensors.pop(0), architecture)
 
 
 def load_weights(directory: Path, model: torch.nn.Module) -> None:

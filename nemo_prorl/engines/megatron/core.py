@@ -15,7 +15,7 @@ warnings.filterwarnings(
 cpu.install()
 
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel  # noqa: E402
-from megatron.core.dist_checkpointing.mapping import ShardedObject  # noqa: E402
+from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor  # noqa: E402
 from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess  # noqa: E402
 from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa: E402
 from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest  # noqa: E402
@@ -50,6 +50,7 @@ __all__ = [
     "OptimizerConfig",
     "PackedSeqParams",
     "ShardedObject",
+    "ShardedTensor",
     "TorchDistSaveShardedStrategy",
     "TransformerBlockSubmodules",
     "TransformerConfig",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,15 @@ import torch.distributed as dist
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.megatron.core import (
     AsyncRequest,
+    ShardedTensor,
     TorchDistSaveShardedStrategy,
     dist_checkpointing,
     filesystem_async,
     save_preprocess,
 )
+
+Place = tuple[str, int | None]
+"""A tensor in a checkpoint: its key, and which layer of those that are stacked under it."""
 
 Fetch = Callable[[str, tuple[int, ...]], torch.Tensor]
 """(key, offset in the whole) -> the CPU tensor that goes there."""
@@ -99,3 +103,36 @@ class _Plan(TorchDistSaveShardedStrategy):
     def _get_save_and_finalize_callbacks(self, writer: Any, save_state_dict_ret: Any) -> AsyncRequest:
         self.writer, self.metadata = writer, save_state_dict_ret[1]
         return AsyncRequest(None, (), [])
+
+
+def whole_tensor(place: Place, num_layers: int, data: torch.Tensor) -> ShardedTensor:
+    """A tensor that nobody shares, in its place; of a layer: with an axis of length 1 in front."""
+    key, layer = place
+    if layer is None:
+        return ShardedTensor.from_rank_offsets(key, data)
+    return ShardedTensor.from_rank_offsets(key, data, (0, layer, num_layers))
+
+
+class Reader:
+    """Whole tensors of a checkpoint, whatever the layout that wrote it, without a model to load them into."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = str(directory)
+        self._known = dist_checkpointing.load_tensors_metadata(self._directory)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._known
+
+    def read(self, places: Sequence[Place]) -> list[torch.Tensor]:
+        """In their own precision. A vocabulary comes with its padding."""
+        wanted = {}
+        for index, (key, layer) in enumerate(places):
+            num_layers, *rest = self._known[key].global_shape
+            shape = (num_layers if layer is None else 1, *rest)
+            empty = torch.empty(shape, dtype=self._known[key].dtype)
+            wanted[str(index)] = whole_tensor((key, layer), num_layers, empty)
+        loaded = dist_checkpointing.load(wanted, self._directory, validate_access_integrity=False)
+        tensors = [loaded[str(index)] for index in range(len(places))]
+        return [
+            tensor if layer is None else tensor[0] for tensor, (_, layer) in zip(tensors, places, strict=True)
+        ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.core import parallel_state
 
@@ -61,6 +62,7 @@ _TOP = {
 class _Entry:
     """One parameter of this rank. `copies_embedding`: the output layer of a tied model on the last pipeline stage."""
 
+    name: str
     parameter: torch.nn.Parameter
     split: Split
     hf_names: list[str]
@@ -78,43 +80,107 @@ def mark_shards(model: Any) -> None:
             parameter.partition_stride = 1
 
 
-def load_hf(model: Any, architecture: Architecture, folder: Path) -> None:
-    """Fills the local shard from a Hugging Face folder. Raises ValueError for a tensor that is missing, misshaped or
-    left over, having read nothing of other ranks' layers."""
-    reader = SafetensorsReader(folder)
-    ranks, rank = _tensor_parallel()
-    used: set[str] = set()
-    with torch.no_grad():
-        for entry in _entries(model):
-            missing = [name for name in entry.hf_names if name not in reader]
-            if missing:
-                raise ValueError(f"{folder} has no tensor {missing[0]}, which {architecture.name} needs.")
-            tensors = [reader[name] for name in entry.hf_names]
-            shard = _shard(entry.split, tensors, architecture, ranks, rank, entry.parameter.shape[0])
-            if shard.shape != entry.parameter.shape:
-                raise ValueError(
-                    f"{folder} has {', '.join(entry.hf_names)} of a shape that does not fit its config.json: a shard "
-                    f"of {tuple(shard.shape)} instead of {tuple(entry.parameter.shape)}."
-                )
-            entry.parameter.copy_(shard)
-            used.update(entry.hf_names)
-    stages: list[Any] = [None] * parallel_state.get_pipeline_model_parallel_world_size()
-    dist.all_gather_object(stages, used, group=parallel_state.get_pipeline_model_parallel_group())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeParameter:
+    """One parameter of the whole model, as checkpoints hold it."""
+
+    key: str
+    """Megatron's; the layers of a model are stacked under one."""
+    layer: int | None
+    split: Split
+    hf_names: list[str]
+
+    def to_hf(self, tensor: torch.Tensor, architecture: Architecture) -> Iterator[tuple[str, torch.Tensor]]:
+        """The full Hugging Face tensors in it."""
+        yield from zip(self.hf_names, _join(self.split, [tensor], architecture), strict=True)
+
+    def from_hf(self, tensors: list[torch.Tensor], architecture: Architecture) -> torch.Tensor:
+        """Inverse of `to_hf`."""
+        return _shard(self.split, tensors, architecture, 1, 0, architecture.vocab_size)
+
+
+def whole_parameters(architecture: Architecture) -> Iterator[WholeParameter]:
+    """From the embedding to the output layer, under the names of Transformer Engine's layers, which checkpoints use."""
+    top = [name for name in _TOP if not (architecture.tied and name == "output_layer.weight")]
+    left_out = {"input_layernorm.weight", "pre_mlp_layernorm.weight"}
+    if not architecture.qk_norm:
+        left_out |= {_ATTENTION + "q_layernorm.weight", _ATTENTION + "k_layernorm.weight"}
+    if not architecture.qkv_bias:
+        left_out.add(_ATTENTION + "linear_qkv.bias")
+    yield WholeParameter(key=top[0], layer=None, split=_TOP[top[0]][0], hf_names=_TOP[top[0]][1])
+    for layer in range(architecture.num_layers):
+        for name in (name for name in _LAYER if name not in left_out):
+            split, hf_names = _look_up(f"decoder.layers.{layer}.{name}", 0)
+            yield WholeParameter(key=f"decoder.layers.{name}", layer=layer, split=split, hf_names=hf_names)
+    for name in top[1:]:
+        yield WholeParameter(key=name, layer=None, split=_TOP[name][0], hf_names=_TOP[name][1])
+
+
+def check_hf(reader: SafetensorsReader, architecture: Architecture) -> None:
+    """Raises ConfigError for a tensor that is missing, misshaped or left over. Reads headers only."""
+    wanted = {name for parameter in whole_parameters(architecture) for name in parameter.hf_names}
+    for name in sorted(wanted):
+        if name not in reader:
+            raise ConfigError(f"{reader.folder} has no tensor {name}, which {architecture.name} needs.")
+        found, fits = reader.shape(name), hf_shape(name, architecture)
+        if found != fits:
+            raise ConfigError(
+                f"{reader.folder} has {name} of a shape that does not fit its config.json: {found} instead of {fits}."
+            )
     ignored = {"lm_head.weight"} if architecture.tied else set()
-    left = [
-        n
-        for n in reader.names()
-        if n not in set().union(*stages, ignored) and not n.endswith("rotary_emb.inv_freq")
-    ]
+    left = [n for n in reader.names() if n not in wanted | ignored and not n.endswith("rotary_emb.inv_freq")]
     if left:
-        raise ValueError(
-            f"{folder} has tensors that {architecture.name} does not know: {', '.join(sorted(left)[:5])}."
+        raise ConfigError(
+            f"{reader.folder} has tensors that {architecture.name} does not know: {', '.join(sorted(left)[:5])}."
         )
 
 
-def named_weights(model: Any, architecture: Architecture) -> Iterator[tuple[str, torch.Tensor]]:
+def hf_shape(name: str, architecture: Architecture) -> tuple[int, ...]:
+    """Of a Hugging Face tensor."""
+    hidden, ffn, vocab = architecture.hidden_size, architecture.ffn_size, architecture.vocab_size
+    queries = architecture.num_heads * architecture.head_dim
+    keys = architecture.num_kv_heads * architecture.head_dim
+    kind, what = name.split(".")[-2:]
+    if what == "bias":
+        return (queries,) if kind == "q_proj" else (keys,)
+    matrices = {
+        "q_proj": (queries, hidden),
+        "k_proj": (keys, hidden),
+        "v_proj": (keys, hidden),
+        "o_proj": (hidden, queries),
+        "gate_proj": (ffn, hidden),
+        "up_proj": (ffn, hidden),
+        "down_proj": (hidden, ffn),
+        "embed_tokens": (vocab, hidden),
+        "lm_head": (vocab, hidden),
+        "q_norm": (architecture.head_dim,),
+        "k_norm": (architecture.head_dim,),
+    }
+    return matrices.get(kind, (hidden,))
+
+
+def load_hf(model: Any, architecture: Architecture, folder: Path) -> None:
+    """Fills the local shard from a Hugging Face folder, having read nothing of other ranks' layers. Raises ConfigError
+    for files that are damaged, or do not fit the architecture."""
+    reader = SafetensorsReader(folder)
+    check_hf(reader, architecture)
+    ranks, rank = _tensor_parallel()
+    with torch.no_grad():
+        for entry in _entries(model):
+            tensors = [reader[name] for name in entry.hf_names]
+            entry.parameter.copy_(
+                _shard(entry.split, tensors, architecture, ranks, rank, entry.parameter.shape[0])
+            )
+
+
+def named_weights(
+    model: Any, architecture: Architecture, tensors: Mapping[str, torch.Tensor] | None = None
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Collective over the replica: every full tensor under its Hugging Face name, on every rank, one parameter at a
-    time. The memory of each tensor is its own: the receiver may keep it."""
+    time. The memory of each tensor is its own: the receiver may keep it.
+
+    `tensors`: by the model's own names what takes the place of its weights, on any device.
+    """
     stage = parallel_state.get_pipeline_model_parallel_rank()
     pipeline = parallel_state.get_pipeline_model_parallel_group()
     mine = [entry for entry in _entries(model) if not entry.copies_embedding]
@@ -127,7 +193,8 @@ def named_weights(model: Any, architecture: Architecture) -> Iterator[tuple[str,
     for owner, plan in enumerate(plans):
         for index, (split, hf_names, shape, dtype) in enumerate(plan):
             if owner == stage:
-                shard = mine[index].parameter.detach().clone(memory_format=torch.contiguous_format)
+                source = mine[index].parameter.detach() if tensors is None else tensors[mine[index].name]
+                shard = source.to(device, copy=True, memory_format=torch.contiguous_format)
             else:
                 shard = torch.empty(shape, dtype=dtype, device=device)
             if pipeline.size() > 1:
@@ -146,18 +213,28 @@ def content_hash(named_weights: Iterable[tuple[str, torch.Tensor]]) -> str:
 
 
 class SafetensorsReader:
-    """Tensors of a Hugging Face folder, one file or sharded, read when asked for."""
+    """Tensors of a Hugging Face folder, one file or sharded, read when asked for. Raises ConfigError for files that are
+    missing or damaged."""
 
     def __init__(self, folder: Path) -> None:
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
+        self.folder = folder
         index = folder / "model.safetensors.index.json"
         files = ["model.safetensors"]
         if index.exists():
-            files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+            try:
+                files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ConfigError(f"{index} is damaged ({error}): fetch it again.") from None
         self._owner: dict[str, Any] = {}
         for name in files:
-            handle = safe_open(folder / name, "pt")
+            try:
+                handle = safe_open(folder / name, "pt")
+            except FileNotFoundError:
+                raise ConfigError(f"{folder} lacks {name}: fetch it again.") from None
+            except (SafetensorError, OSError) as error:
+                raise ConfigError(f"{folder / name} is damaged ({error}): fetch it again.") from None
             self._owner.update(dict.fromkeys(handle.keys(), handle))
 
     def __contains__(self, name: str) -> bool:
@@ -169,6 +246,9 @@ class SafetensorsReader:
 
     def names(self) -> Iterator[str]:
         return iter(self._owner)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._owner[name].get_slice(name).get_shape())
 
     def dtypes(self) -> set[str]:
         """As the files' headers spell them: {"BF16"}, {"F32"} ..."""
@@ -183,7 +263,13 @@ def _entries(model: Any) -> list[_Entry]:
         copies_embedding = name == "output_layer.weight" and model.share_embeddings_and_output_weights
         split, hf_names = _look_up("embedding.word_embeddings.weight" if copies_embedding else name, offset)
         entries.append(
-            _Entry(parameter=parameter, split=split, hf_names=hf_names, copies_embedding=copies_embedding)
+            _Entry(
+                name=name,
+                parameter=parameter,
+                split=split,
+                hf_names=hf_names,
+                copies_embedding=copies_embedding,
+            )
         )
     return entries
 
