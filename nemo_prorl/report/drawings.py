@@ -1,0 +1,190 @@
+"""Panels and runs become drawings: lines with their points and colours, and marks, for page and pictures alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nemo_prorl.report import curves
+from nemo_prorl.report.curves import Curve, curve_of
+from nemo_prorl.report.events import Kind as EventKind
+from nemo_prorl.report.events import events_of, stage_starts
+from nemo_prorl.report.panels import Kind, Panel, expand, names_in
+from nemo_prorl.report.runs import Run
+
+INK = 0
+"""The colour of text, for what sums up the other lines. Others count from 1, in the palettes of page and pictures."""
+MAX_MARKERS = 60
+"""Points of a line that get a dot each."""
+SHOWN_IN_MARKS = {EventKind.reset, EventKind.failure}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A series of one run."""
+
+    label: str
+    colour: int
+    points: Curve
+    """Recorded values, thinned."""
+    trend: Curve | None
+    """Drawn over them where they are many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A vertical line behind `step`."""
+
+    step: int
+    label: str
+    colour: int | None = None
+    """None: the colour of resets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Of the vertical axis. None: as the points ask for."""
+
+    low: float | None = None
+    high: float | None = None
+    is_log: bool = False
+    spans_decades: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """One chart, ready to be drawn."""
+
+    panel: Panel
+    lines: tuple[Line, ...]
+    resets: tuple[Mark, ...]
+    stages: tuple[tuple[int, int, str], ...]
+    """(step before its first, last step, name); empty when runs are compared."""
+    scale: Scale
+    description: str
+    """Says in words what the picture shows."""
+
+
+def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
+    """One drawing of a single run, one for each series when several runs are compared; none without numbers."""
+    metrics = frozenset().union(*(run.metrics for run in runs))
+    series = expand(panel, metrics)
+    if len(runs) == 1:
+        lines = [
+            line
+            for position, (metric, label) in enumerate(series)
+            if (line := _line(runs[0], metric, label, _colour(metric, label, position, metrics), panel))
+        ]
+        if not any(line.points.values.any() for line in lines):
+            lines = lines[:1]  # nothing but zeros: one line says it
+        return [_drawing(panel, lines, runs)] if lines else []
+    drawings: list[Drawing] = []
+    for metric, label in series:
+        title = panel.title if len(series) == 1 else f"{panel.title}: {label}"
+        part = replace(panel, title=title, kind=Kind.lines, name=f"{panel.name}-{len(drawings)}")
+        lines = [
+            line
+            for number, run in enumerate(runs)
+            if (line := _line(run, metric, run.name, number + 1, part))
+        ]
+        drawings += [_drawing(part, lines, runs)] if lines else []
+    return drawings
+
+
+def stage_spans(run: Run) -> list[tuple[int, int, str]]:
+    """(step before its first, last step, name) of each stage that has come to a step."""
+    starts = stage_starts(run)
+    ends = [step for step, _ in starts[1:]] + [int(run.last["step"])]
+    return [(start, end, name) for (start, name), end in zip(starts, ends, strict=True) if end > start]
+
+
+def _line(run: Run, metric: str, label: str, colour: int, panel: Panel) -> Line | None:
+    curve = curve_of(run.records, metric)
+    if len(curve.steps) == 0:
+        return None
+    if panel.kind is not Kind.lines:
+        return Line(label=label, colour=colour, points=curve, trend=None)
+    breaks = [event.step for event in events_of(run) if event.kind in (EventKind.reset, EventKind.stage)]
+    trend = None
+    if len(curve.steps) >= curves.MIN_POINTS_FOR_TREND:
+        trend = curves.thinned(curves.trend(curve, breaks))
+    return Line(label=label, colour=colour, points=curves.thinned(curve), trend=trend)
+
+
+def _colour(metric: str, label: str, position: int, metrics: Iterable[str]) -> int:
+    """A domain has one colour in all charts."""
+    domains = sorted({*names_in("reward/{}/mean", metrics), *names_in("validation/{}/reward", metrics)})
+    if label == "all":
+        return INK
+    return domains.index(label) + 1 if metric.count("/") == 2 and label in domains else position + 1
+
+
+def _drawing(panel: Panel, lines: list[Line], runs: Sequence[Run]) -> Drawing:
+    if panel.kind is not Kind.lines:
+        lines = _stackable(lines, as_shares=panel.kind is Kind.shares)
+    marks = [
+        Mark(
+            step=event.step,
+            label=event.text if len(runs) == 1 else f"{run.name}: {event.text}",
+            colour=None if len(runs) == 1 else number + 1,
+        )
+        for number, run in enumerate(runs)
+        for event in events_of(run)
+        if event.kind in SHOWN_IN_MARKS
+    ]
+    return Drawing(
+        panel=panel,
+        lines=tuple(lines),
+        resets=tuple(marks),
+        stages=tuple(stage_spans(runs[0])) if len(runs) == 1 else (),
+        scale=_scale(panel, lines),
+        description=_describe(panel, lines, marks),
+    )
+
+
+def _scale(panel: Panel, lines: Sequence[Line]) -> Scale:
+    """From 0 where that does not flatten what there is to see, as it would a ratio around 1."""
+    if panel.kind is Kind.shares:
+        return Scale(low=0, high=1)
+    low = min(float(line.points.values.min()) for line in lines)
+    high = max(float(line.points.values.max()) for line in lines)
+    if panel.log and low > 0:
+        return Scale(is_log=True, spans_decades=high > 30 * low)
+    if high - low <= 1e-9 * abs(high) and high >= 0:
+        return Scale(low=0, high=1.25 * high or 1)
+    return Scale(low=0) if 0 <= low <= 0.8 * high else Scale()
+
+
+def _stackable(lines: list[Line], *, as_shares: bool) -> list[Line]:
+    """All over the same steps, 0 where one has no value; then averaged, and divided by the sum where shares are shown.
+
+    Lines that are 0 everywhere are left out.
+    """
+    steps = np.unique(np.concatenate([line.points.steps for line in lines]))
+    table = np.zeros((len(lines), len(steps)))
+    for row, line in zip(table, lines, strict=True):
+        # Two records may be of one step: the validation before a stage's first, and the step before it.
+        np.add.at(row, np.searchsorted(steps, line.points.steps), line.points.values)
+    averages = [curves.averaged(Curve(steps, row)) for row in table]
+    total = np.sum([average.values for average in averages], axis=0)
+    scale = 1 / np.where(total > 0, total, 1.0) if as_shares else np.ones_like(total)
+    return [
+        replace(line, points=Curve(average.steps, average.values * scale))
+        for line, average in zip(lines, averages, strict=True)
+        if average.values.any()
+    ]
+
+
+def _describe(panel: Panel, lines: list[Line], marks: list[Mark]) -> str:
+    said = []
+    for line in lines[:8]:
+        steps, values = line.points
+        said.append(
+            f"{line.label}: {values[0]:.3g} at step {steps[0]:.0f}, {values[-1]:.3g} at step {steps[-1]:.0f}, "
+            f"from {values.min():.3g} to {values.max():.3g}"
+        )
+    unit = f" ({panel.unit})" if panel.unit else ""
+    resets = f" {len(marks)} mark(s) of resets." if marks else ""
+    return f"{panel.title}{unit} over steps. {'; '.join(said)}.{resets}"

@@ -1,0 +1,300 @@
+"""Is the run healthy? Checks of what it has recorded, each a sentence with its numbers. Thresholds are our choice.
+
+What a hard reset would answer (stalled validation, KL, entropy, length) is judged by the reset controller itself, with
+the run's own thresholds, so that report and controller never disagree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from statistics import fmean, median
+from typing import Any, TypeVar
+
+from nemo_prorl.config import ControllerConfig, ControllerMode
+from nemo_prorl.report.panels import names_in
+from nemo_prorl.report.runs import OUTSIDE_STEP, Run
+from nemo_prorl.training.controller import Decision, ResetController
+
+RECENT = 20
+"""Steps whose mean says how things are now."""
+MISMATCH_NATS = 0.05
+"""Mean |sampler - trainer|: a probability off by 5 % a token."""
+LOW_YIELD = 0.25
+"""A step then samples four times what it trains on."""
+FAILED_SHARE = 0.001
+"""Of the recent rollouts without a verdict; a healthy service has none."""
+CLIPPED_SHARE = 0.1
+"""Of tokens without gradient."""
+EXPOSED_SHARE = 0.2
+"""Of step time spent in waiting for verdicts."""
+OVERDUE = 2.0
+"""Validations that may be missing before it is said."""
+GRAD_SPIKE = 10.0
+"""Times the run's median."""
+
+_Config = TypeVar("_Config", bound=Any)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a check saw. `is_fine` false is a warning."""
+
+    title: str
+    is_fine: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """Held-out reward of a domain ("all": of everything): at the first validation, now, and at its best."""
+
+    domain: str
+    first: float
+    last: float
+    best: float
+    best_step: int
+
+
+def findings_of(run: Run) -> list[Finding]:
+    """Of all checks that have something to look at, warnings first."""
+    findings = [finding for check in CHECKS if (finding := check(run)) is not None]
+    return sorted(findings, key=lambda finding: finding.is_fine)
+
+
+def bests_of(run: Run) -> list[Best]:
+    """Of everything first, then of the domains by name; empty without validation."""
+    domains = names_in("validation/{}/reward", run.metrics)
+    keys = {"all": "validation/reward"} | {domain: f"validation/{domain}/reward" for domain in domains}
+    bests = []
+    for domain, key in keys.items():
+        points = [(float(record[key]), int(record["step"])) for record in run.validations if key in record]
+        if points:
+            best, best_step = max(points, key=lambda point: point[0])
+            bests.append(
+                Best(domain=domain, first=points[0][0], last=points[-1][0], best=best, best_step=best_step)
+            )
+    return bests
+
+
+def wall_s(run: Run) -> float:
+    """Seconds that the recorded steps, validations and saves took; without starts and repeated steps."""
+    return sum(
+        float(record.get(key, 0.0)) for record in run.records for key in ("time/step_s", *OUTSIDE_STEP)
+    )
+
+
+def num_tokens(run: Run) -> float:
+    """Sampled in training."""
+    return sum(float(record.get("throughput/num_tokens", 0.0)) for record in run.records)
+
+
+def last_decision(run: Run) -> tuple[int, Mapping[str, Any]] | None:
+    """(step, decision) of the reset controller, as the run recorded it."""
+    for record in reversed(run.records):
+        if isinstance(record.get("controller"), Mapping):
+            return int(record["step"]), record["controller"]
+    return None
+
+
+def _recent(run: Run, key: str) -> list[float]:
+    return [float(record[key]) for record in run.steps[-RECENT:] if key in record]
+
+
+def _is_alive(run: Run) -> Finding | None:
+    stage, age = str(run.last["stage"]), duration(run.sign_of_life_s)
+    text = {
+        "failed": f"Stage {stage} failed: {run.failures.get(stage)}",
+        "finished": f"Stage {stage} is done ({run.outcomes.get(stage)}).",
+        "running": f"The last sign of life is {age} old.",
+        "stopped": f"Stage {stage} is not done, and the last sign of life is {age} old. The same command continues it.",
+    }[run.status]
+    return Finding(title="Progress", is_fine=run.status in ("finished", "running"), text=text)
+
+
+def _is_whole(run: Run) -> Finding | None:
+    if run.num_unread_lines <= 1:  # the line that is being written
+        return None
+    return Finding(
+        title="Metrics file",
+        is_fine=False,
+        text=f"{run.num_unread_lines} lines behind step {run.last['step']} cannot be read and are left out: "
+        f"a line of {run.folder / 'metrics.jsonl'} is broken.",
+    )
+
+
+def _validates(run: Run) -> Finding | None:
+    if not run.validations:
+        return Finding(
+            title="Validation",
+            is_fine=False,
+            text="No held-out prompts were ever sampled: set data.validation, or nothing says whether it helps.",
+        )
+    since = int(run.last["step"]) - int(run.validations[-1]["step"])
+    interval = run.configs.get(str(run.last["stage"]), {}).get("validation.interval", 0)
+    is_overdue = bool(interval) and since > OVERDUE * interval
+    return Finding(
+        title="Validation",
+        is_fine=not is_overdue,
+        text=f"{len(run.validations)} validations, the last at step {run.validations[-1]['step']:,}"
+        + (f": {since} steps ago, where one is due every {interval}." if is_overdue else "."),
+    )
+
+
+def _controller_is_content(run: Run) -> Finding | None:
+    decision = _standing_decision(run)
+    if decision is None:
+        return Finding(
+            title="Reset controller",
+            is_fine=True,
+            text="No signal stands: validation, KL, entropy and length are within its thresholds.",
+        )
+    return Finding(
+        title="Reset controller",
+        is_fine=False,
+        text=f"In mode automatic it would ask for {decision.action.name.replace('_', ' ')} "
+        f"({decision.signal}) at step {decision.step:,}: {decision.reason}",
+    )
+
+
+def _standing_decision(run: Run) -> Decision | None:
+    """What the controller in mode automatic says of the last stage since its last reset; None: nothing."""
+    stage, decision = run.last["stage"], None
+    config = _with_options(ControllerConfig(), run.configs.get(str(stage), {}), "controller")
+    controller = ResetController(dataclasses.replace(config, mode=ControllerMode.automatic))
+    num_resets = 0
+    for record in run.records:
+        if record["stage"] != stage:
+            continue
+        new = controller.observe(record)
+        decision = new or decision
+        if int(record.get("num_resets", 0)) > num_resets:
+            controller.note_reset(int(record["step"]))
+            num_resets, decision = int(record["num_resets"]), None
+    return decision
+
+
+def _with_options(config: _Config, options: Mapping[str, Any], prefix: str) -> _Config:
+    """`config` with the values that the run recorded. Options of another version of the trainer are passed over."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        default, name = getattr(config, field.name), f"{prefix}.{field.name}"
+        if dataclasses.is_dataclass(default):
+            values[field.name] = _with_options(default, options, name)
+        elif name in options:
+            recorded = options[name]
+            values[field.name] = type(default)[recorded] if isinstance(default, Enum) else recorded
+    return dataclasses.replace(config, **values)
+
+
+def _samples_usefully(run: Run) -> Finding | None:
+    shares = _recent(run, "dynamic_sampling/informative_share")
+    if not shares:
+        return None
+    return Finding(
+        title="Yield of dynamic sampling",
+        is_fine=fmean(shares) >= LOW_YIELD,
+        text=f"{fmean(shares):.0%} of the recent prompts are informative"
+        + (
+            "."
+            if fmean(shares) >= LOW_YIELD
+            else ": most of the sampling is in vain. Change the mix of prompts."
+        ),
+    )
+
+
+def _grades_everything(run: Run) -> Finding | None:
+    failed = sum(_recent(run, "dynamic_sampling/num_failed_rollouts"))
+    counts = [key for key in run.last if key.startswith("reward/") and key.endswith("/num_rollouts")]
+    graded = sum(sum(_recent(run, key)) for key in counts)
+    if not graded:
+        return None
+    share = failed / (failed + graded)
+    return Finding(
+        title="Grading",
+        is_fine=share <= FAILED_SHARE,
+        text=f"{share:.2%} of the recent rollouts came back without a verdict"
+        + ("." if share <= FAILED_SHARE else ": look at the reward service's log."),
+    )
+
+
+def _engines_agree(run: Run) -> Finding | None:
+    values = _recent(run, "sampler/logprob_abs_diff_mean")
+    if not values:
+        return None
+    is_fine = fmean(values) <= MISMATCH_NATS
+    return Finding(
+        title="Sampler and trainer",
+        is_fine=is_fine,
+        text=f"Log-probabilities differ by {fmean(values):.2g} nats a token"
+        + (
+            "."
+            if is_fine
+            else ": the policy trains on another's rollouts. Check temperature, precision and refit."
+        ),
+    )
+
+
+def _clips_seldom(run: Run) -> Finding | None:
+    low, high = _recent(run, "objective/clip_low_fraction"), _recent(run, "objective/clip_high_fraction")
+    if not low or not high:
+        return None
+    share = fmean(low) + fmean(high)
+    return Finding(
+        title="Clipping",
+        is_fine=share <= CLIPPED_SHARE,
+        text=f"{share:.1%} of the recent tokens are clipped"
+        + ("." if share <= CLIPPED_SHARE else ": the updates of a step are too large or too many."),
+    )
+
+
+def _gradients_are_steady(run: Run) -> Finding | None:
+    values = [float(record["optimizer/grad_norm"]) for record in run.steps if "optimizer/grad_norm" in record]
+    recent = _recent(run, "optimizer/grad_norm")
+    if len(values) < 2 * RECENT:
+        return None
+    times = median(recent) / max(median(values), 1e-12)
+    return Finding(
+        title="Gradients",
+        is_fine=times <= GRAD_SPIKE,
+        text=f"The recent gradient norm is {times:.2g} times the run's median.",
+    )
+
+
+def _grading_is_hidden(run: Run) -> Finding | None:
+    exposed, step = sum(_recent(run, "grading/exposed_s")), sum(_recent(run, "time/step_s"))
+    if not step:
+        return None
+    share = exposed / step
+    return Finding(
+        title="Grading time",
+        is_fine=share <= EXPOSED_SHARE,
+        text=f"{share:.0%} of step time is spent in waiting for verdicts"
+        + ("." if share <= EXPOSED_SHARE else ": give the reward service more workers or nodes."),
+    )
+
+
+CHECKS: tuple[Callable[[Run], Finding | None], ...] = (
+    _is_alive,
+    _is_whole,
+    _validates,
+    _controller_is_content,
+    _engines_agree,
+    _samples_usefully,
+    _grades_everything,
+    _clips_seldom,
+    _gradients_are_steady,
+    _grading_is_hidden,
+)
+"""To add one, write a function of a Run that gives a Finding, or None when there is nothing to look at."""
+
+
+def duration(seconds: float) -> str:
+    """As people say it: "40 s", "12 min", "3.5 h", "19.7 days"."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"

@@ -1,0 +1,383 @@
+"""Every chart of the report, as data: what it shows, in which unit, and how to read it.
+
+To add a chart, add a Panel to a section; the page, the pictures, comparisons and alternative texts follow. A panel of
+which a run has no numbers is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES
+
+
+class Kind(StrEnum):
+    """How a panel's series are drawn."""
+
+    lines = "lines"
+    areas = "areas"
+    """On top of each other, in their unit."""
+    shares = "shares"
+    """On top of each other, as shares of their sum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One chart."""
+
+    name: str
+    title: str
+    unit: str
+    series: tuple[tuple[str, str], ...]
+    """(metric, label), the most telling first. {} in a metric stands for every name found there, {} in the label for
+    that name: ("reward/{}/mean", "{}") is one line a domain."""
+    reading: str
+    """What it means, what is good and what is bad: a sentence or two."""
+    kind: Kind = Kind.lines
+    log: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A heading with its charts."""
+
+    name: str
+    title: str
+    intro: str
+    panels: tuple[Panel, ...]
+
+
+DYNAMICS = Section(
+    name="dynamics",
+    title="Training dynamics",
+    intro="The papers' figure 1: how far the policy has moved, how much it still explores, how long it thinks, and "
+    "what that is worth on held-out prompts.",
+    panels=(
+        Panel(
+            name="kl",
+            title="KL to the reference",
+            unit="nats a token",
+            series=(("objective/kl_to_reference", "mean"),),
+            reading="Rises slowly and falls to 0 at a reset. A plateau together with flat validation means that the "
+            "reference holds the policy back: time for a reset. A sudden spike is instability.",
+        ),
+        Panel(
+            name="entropy",
+            title="Entropy",
+            unit="nats a token",
+            series=(("objective/entropy", "mean"),),
+            reading="A slow decline is normal. Near 0 the policy no longer explores and learning ends; a steep rise "
+            "is a policy that falls apart.",
+        ),
+        Panel(
+            name="length",
+            title="Response length",
+            unit="tokens",
+            series=(
+                ("response/tokens_mean", "mean"),
+                ("response/tokens_p50", "median"),
+                ("response/tokens_p99", "99th percentile"),
+            ),
+            reading="Growth along with validation is longer reasoning. A jump without it is repetition: look at the "
+            "rollouts without an end.",
+        ),
+        Panel(
+            name="validation",
+            title="Held-out reward",
+            unit="mean score",
+            series=(("validation/reward", "all"), ("validation/{}/reward", "{}")),
+            reading="The number that counts. Flat or falling over several validations is what a hard reset is for; "
+            "one domain that falls while others rise asks for another mix.",
+        ),
+    ),
+)
+
+REWARD = Section(
+    name="reward",
+    title="Reward",
+    intro="What the graders say of training rollouts (all that were sampled, at the training temperature) and of "
+    "held-out ones.",
+    panels=(
+        Panel(
+            name="reward_by_domain",
+            title="Training reward",
+            unit="mean reward",
+            series=(("reward/mean", "all"), ("reward/{}/mean", "{}")),
+            reading="Rises while the policy learns. A domain stuck at 0 or at 1 teaches nothing; a jump to 1 calls for "
+            "a look at what is being rewarded.",
+        ),
+        Panel(
+            name="pass_rate",
+            title="Pass rate in training",
+            unit="share of rollouts solved",
+            series=(("reward/pass_rate", "all"), ("reward/{}/pass_rate", "{}")),
+            reading="Full marks only. Where it lags behind the reward, the policy collects partial credit.",
+        ),
+        Panel(
+            name="pass_at_k",
+            title="Held-out pass@k",
+            unit="share of prompts",
+            series=(("validation/pass_at_{}", "pass@{}"),),
+            reading="pass@1 rising towards a flat pass@k is sharpening what was there; pass@k rising as well is a "
+            "wider reach, which is what prolonged training is for.",
+        ),
+        Panel(
+            name="trained_reward",
+            title="Reward of what was trained on",
+            unit="mean reward",
+            series=(("reward/trained_mean", "groups kept"), ("reward/mean", "all sampled")),
+            reading="Dynamic sampling keeps groups with both right and wrong answers, so the kept ones stay in the "
+            "middle while all of them rise.",
+        ),
+        Panel(
+            name="no_eos",
+            title="Rollouts without an end",
+            unit="share",
+            series=(("response/no_eos_share", "training"), ("validation/no_eos_share", "held out")),
+            reading="Cut off at the context limit. Should stay near 0; growth means repetition, which shaping by "
+            "termination, or a longer context, is for.",
+        ),
+        Panel(
+            name="validation_length",
+            title="Held-out response length",
+            unit="tokens",
+            series=(("validation/response_tokens", "all"), ("validation/{}/response_tokens", "{}")),
+            reading="Beside the held-out reward: tokens that buy no reward are waste.",
+        ),
+    ),
+)
+
+SAMPLING = Section(
+    name="sampling",
+    title="Dynamic sampling",
+    intro="Prompts whose rollouts all get the same reward teach nothing and are replaced. The yield says what a step "
+    "costs.",
+    panels=(
+        Panel(
+            name="yield",
+            title="Yield",
+            unit="share of prompts",
+            series=(
+                ("dynamic_sampling/informative_share", "informative"),
+                ("dynamic_sampling/kept_share", "trained on"),
+            ),
+            reading="At 50 % a step samples twice what it trains on. Falling towards 0 means that the data is used "
+            "up (all right) or out of reach (all wrong): change the mix.",
+        ),
+        Panel(
+            name="kinds",
+            title="Where sampled prompts go",
+            unit="share of prompts",
+            series=(
+                ("dynamic_sampling/num_informative", "informative"),
+                ("dynamic_sampling/num_all_right", "all right"),
+                ("dynamic_sampling/num_all_wrong", "all wrong"),
+                ("dynamic_sampling/num_all_equal", "all equal"),
+                ("dynamic_sampling/num_service_failure", "not graded"),
+            ),
+            reading="Growing “all right” is success that asks for harder prompts; “all wrong” is data beyond the "
+            "policy; “not graded” should not exist.",
+            kind=Kind.shares,
+        ),
+        Panel(
+            name="rounds",
+            title="Rounds of sampling",
+            unit="a step",
+            series=(("dynamic_sampling/num_rounds", "rounds"),),
+            reading="1 or 2 is good. At dynamic_sampling.max_rounds a step goes on with fewer groups, or the stage "
+            "ends as saturated.",
+        ),
+        Panel(
+            name="mix",
+            title="Mix of sampled rollouts",
+            unit="share of rollouts",
+            series=(("reward/{}/num_rollouts", "{}"),),
+            reading="Should follow the weights of data.train, apart from chance.",
+            kind=Kind.shares,
+        ),
+        Panel(
+            name="failed",
+            title="Rollouts that were not graded",
+            unit="a step",
+            series=(("dynamic_sampling/num_failed_rollouts", "failed"),),
+            reading="The reward service's failures; they are left out, never counted as wrong. 0 is good; a step above "
+            "reward.max_failed_share stops the run.",
+        ),
+    ),
+)
+
+OPTIMISATION = Section(
+    name="optimisation",
+    title="Optimisation",
+    intro="How far each update goes, and what limits it.",
+    panels=(
+        Panel(
+            name="clip",
+            title="Clipped tokens",
+            unit="share of tokens",
+            series=(
+                ("objective/clip_high_fraction", "above 1 + clip_high"),
+                ("objective/clip_low_fraction", "below 1 − clip_low"),
+                ("objective/dual_clip_fraction", "dual clip"),
+            ),
+            reading="Some per mille to a few per cent is usual. Exactly 0 means that updates are timid; more than "
+            "about 10 % means that most of an update's later half is thrown away.",
+        ),
+        Panel(
+            name="ratio",
+            title="Probability ratio",
+            unit="current / old",
+            series=(
+                ("objective/ratio_mean", "mean"),
+                ("objective/ratio_p01", "1st percentile"),
+                ("objective/ratio_p99", "99th percentile"),
+            ),
+            reading="The mean stays at 1, the percentiles in a steady band around the clip range. A widening band "
+            "calls for a smaller learning rate or fewer updates a step.",
+        ),
+        Panel(
+            name="grad_norm",
+            title="Gradient norm",
+            unit="before clipping",
+            series=(("optimizer/grad_norm", "mean of updates"),),
+            reading="Steady is good, and a spike that passes is harmless (trainer.clip_grad bounds it). Steady growth "
+            "announces instability.",
+            log=True,
+        ),
+        Panel(
+            name="approx_kl",
+            title="KL of a step",
+            unit="nats a token",
+            series=(("objective/approx_kl_to_old", "old to current"),),
+            reading="How far the policy moves in one step. Should be small and steady; growth comes before most "
+            "collapses.",
+        ),
+        Panel(
+            name="loss",
+            title="Loss",
+            unit="",
+            series=(("objective/loss", "mean of updates"),),
+            reading="Near 0 by construction, as advantages have mean 0: it says little. Watch it for jumps only.",
+        ),
+        Panel(
+            name="advantage",
+            title="Advantages",
+            unit="",
+            series=(
+                ("objective/advantage_std", "standard deviation"),
+                ("objective/advantage_min", "smallest"),
+                ("objective/advantage_max", "largest"),
+            ),
+            reading="With normalisation the deviation is 1. Extremes of several units come from groups with one right "
+            "or one wrong rollout.",
+        ),
+        Panel(
+            name="learning_rate",
+            title="Learning rate",
+            unit="",
+            series=(("optimizer/learning_rate", "last update"),),
+            reading="Should be what the configuration says, also behind a reset.",
+        ),
+        Panel(
+            name="entropy_coefficient",
+            title="Entropy bonus",
+            unit="coefficient",
+            series=(("objective/entropy_coefficient", "coefficient"),),
+            reading="Moves only with algorithm.entropy_bonus=adaptive: it grows while entropy is below its target.",
+        ),
+    ),
+)
+
+MISMATCH = Section(
+    name="mismatch",
+    title="Sampler and trainer",
+    intro="Both compute the log-probability of the same tokens under the same weights. What differs is error that the "
+    "loss cannot see.",
+    panels=(
+        Panel(
+            name="logprob_difference",
+            title="Log-probability difference",
+            unit="nats, absolute",
+            series=(
+                ("sampler/logprob_abs_diff_mean", "mean"),
+                ("sampler/logprob_abs_diff_p99", "99th percentile"),
+                ("sampler/logprob_abs_diff_max", "largest"),
+            ),
+            reading="About 1e-5 in fp32, some 1e-2 in bf16. Growth over the run means that the two drift apart: check "
+            "temperature, precision and the refit before anything else.",
+            log=True,
+        ),
+        Panel(
+            name="importance",
+            title="Importance weight",
+            unit="old / sampler, truncated",
+            series=(("objective/importance_weight_mean", "mean"),),
+            reading="1 where sampler and trainer agree, or with algorithm.importance_correction=off. Off 1 by "
+            "more than a few per cent, the policy trains on another's rollouts.",
+        ),
+        Panel(
+            name="importance_capped",
+            title="Truncated importance weights",
+            unit="share of tokens",
+            series=(("objective/importance_capped_fraction", "truncated"),),
+            reading="Near 0 is good; more means that the correction itself is biased.",
+        ),
+    ),
+)
+
+TIME = Section(
+    name="time",
+    title="Time",
+    intro="Where the seconds go, and what they yield.",
+    panels=(
+        Panel(
+            name="phases",
+            title="Time of a step",
+            unit="seconds",
+            series=(*PHASES.items(), (OTHER, "other"), *OUTSIDE_STEP.items()),
+            reading="Sampling dominates long responses. “Waiting for grading” is what does not hide behind other work: "
+            "give the reward service more workers.",
+            kind=Kind.areas,
+        ),
+        Panel(
+            name="throughput",
+            title="Throughput",
+            unit="sampled tokens a second",
+            series=(("throughput/tokens_per_s", "tokens a second"),),
+            reading="Falls when responses grow uneven (stragglers) and when grading or validation gets in the way. A "
+            "sudden step downwards is a machine, not the policy.",
+        ),
+        Panel(
+            name="grading",
+            title="Hidden grading",
+            unit="share behind other work",
+            series=(("grading/overlap_share", "hidden"),),
+            reading="1 is ideal: grading costs no time.",
+        ),
+    ),
+)
+
+SECTIONS = (DYNAMICS, REWARD, SAMPLING, OPTIMISATION, MISMATCH, TIME)
+
+
+def expand(panel: Panel, metrics: Iterable[str]) -> list[tuple[str, str]]:
+    """(metric, label) of every series of the panel that these metrics hold."""
+    known = set(metrics)
+    found = []
+    for pattern, label in panel.series:
+        if "{}" in pattern:
+            names = names_in(pattern, known)
+            found += [(pattern.replace("{}", name), label.replace("{}", name)) for name in names]
+        elif pattern in known:
+            found.append((pattern, label))
+    return found
+
+
+def names_in(pattern: str, metrics: Iterable[str]) -> list[str]:
+    """What {} stands for in the metrics that fit the pattern; numbers in their order, names in theirs."""
+    regex = re.compile(re.escape(pattern).replace(r"\{\}", "([^/]+)"))
+    names = {match.group(1) for metric in metrics if (match := regex.fullmatch(metric))}
+    return sorted(names, key=lambda name: (int(name), "") if name.isdigit() else (0, name))

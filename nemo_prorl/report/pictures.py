@@ -1,0 +1,94 @@
+"""Drawings as PNG, by matplotlib: for papers, slides and places without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+
+from nemo_prorl.report.drawings import MAX_MARKERS, Drawing
+from nemo_prorl.report.panels import Kind
+
+mpl.use("Agg")
+
+PALETTE = (
+    "#1f2937", "#1d6fd1", "#d1570f", "#0f8a5f", "#8b46d6", "#c22f6a", "#94700a", "#0e7f93", "#6b7280", "#7a4a2b",
+    "#4d7c0f",
+)  # fmt: skip
+"""Ink, then the lines, on white; page/page.css has the same for light and others for dark."""
+RESET, STAGE = "#b4232f", "#9aa3af"
+COLUMNS, CHART_INCHES, TITLE_INCHES = 3, (4.4, 3.0), 0.3
+
+
+def picture(drawings: Sequence[Drawing], path: Path, *, title: str) -> None:
+    """All drawings in one PNG. Readers never see half a file."""
+    columns = 2 if len(drawings) == 4 else min(COLUMNS, len(drawings))
+    rows = -(-len(drawings) // columns)
+    width, height = CHART_INCHES[0] * columns, CHART_INCHES[1] * rows + TITLE_INCHES
+    # Fixed margins: matplotlib's layout engines draw everything twice to find out.
+    margins = {"left": 0.7 / width, "right": 1 - 0.15 / width, "bottom": 0.55 / height}
+    margins |= {"top": 1 - (TITLE_INCHES + 0.35) / height, "wspace": 0.22, "hspace": 0.4}
+    figure, axes = plt.subplots(rows, columns, figsize=(width, height), squeeze=False, gridspec_kw=margins)
+    for axis, drawing in zip(axes.flat, drawings, strict=False):
+        _draw(axis, drawing)
+    for axis in list(axes.flat)[len(drawings) :]:
+        axis.set_visible(False)
+    has_resets = any(drawing.resets for drawing in drawings)
+    figure.suptitle(
+        title + ("   (dashed: reset)" if has_resets else ""), fontsize=12, y=1 - 0.12 / height, va="top"
+    )
+    aside = path.with_name(f".{path.name}")
+    figure.savefig(aside, dpi=110, format="png")
+    aside.replace(path)
+    plt.close(figure)
+
+
+def colour(number: int) -> str:
+    """Of a line; 0 is ink."""
+    return next(islice(cycle(PALETTE[1:]), number - 1, None)) if number else PALETTE[0]
+
+
+def _draw(axis: Any, drawing: Drawing) -> None:
+    if drawing.panel.kind is Kind.lines:
+        for line in drawing.lines:
+            look = {"color": colour(line.colour), "linewidth": 1.6, "label": line.label}
+            if line.trend:
+                axis.plot(*line.points, color=colour(line.colour), linewidth=0.8, alpha=0.25)
+            elif len(line.points.steps) <= MAX_MARKERS:
+                look |= {"marker": "o", "markersize": 3}
+            axis.plot(*(line.trend or line.points), **look)
+    else:
+        axis.stackplot(
+            drawing.lines[0].points.steps,
+            *(line.points.values for line in drawing.lines),
+            labels=[line.label for line in drawing.lines],
+            colors=[colour(line.colour) for line in drawing.lines],
+            alpha=0.8,
+            step="mid",
+        )
+    for start, _, _ in drawing.stages[1:]:
+        axis.axvline(start, color=STAGE, linewidth=0.8, zorder=0)
+    for mark in drawing.resets:
+        shade = RESET if mark.colour is None else colour(mark.colour)
+        axis.axvline(mark.step, color=shade, linestyle="--", linewidth=0.9, alpha=0.6)
+    _set_up(axis, drawing)
+
+
+def _set_up(axis: Any, drawing: Drawing) -> None:
+    axis.set_title(
+        f"{drawing.panel.title}" + (f" ({drawing.panel.unit})" if drawing.panel.unit else ""), fontsize=10
+    )
+    axis.set_xlabel("step", fontsize=9)
+    axis.tick_params(labelsize=8)
+    axis.grid(alpha=0.2)
+    axis.spines[["top", "right"]].set_visible(False)
+    if drawing.scale.is_log:
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(drawing.scale.low, drawing.scale.high)
+    if len(drawing.lines) > 1:
+        axis.legend(fontsize=7, framealpha=0.8, edgecolor="none", ncols=2 if len(drawing.lines) > 4 else 1)

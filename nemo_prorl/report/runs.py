@@ -1,0 +1,205 @@
+"""What a run has left in its folder, read without disturbing it. A live run is read like a finished one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.training.telemetry import read_metrics
+
+Record = Mapping[str, Any]
+
+PHASES = {
+    "time/sampling_s": "sampling",
+    "grading/exposed_s": "waiting for grading",
+    "time/old_logprobs_s": "old log-probabilities",
+    "time/reference_logprobs_s": "reference log-probabilities",
+    "time/exchange_s": "exchange between ranks",
+    "time/updates_s": "updates",
+    "time/refit_s": "weights to the sampler",
+}
+"""Phases inside time/step_s; they do not overlap."""
+OUTSIDE_STEP = {"time/validation_s": "validation", "time/save_s": "checkpoint"}
+"""What the loop spends between steps."""
+OTHER = "time/other_s"
+"""The rest of time/step_s; computed here."""
+
+RUNNING_S = 900.0
+"""A sign of life younger than this means that the run is going on; a long step has several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """An evaluation: RUN/evaluation/NAME.json with title, columns, rows and perhaps a note."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """One folder. Equal to itself only, so that what is derived from its many records can be cached."""
+
+    name: str
+    folder: Path
+    records: tuple[Record, ...]
+    """Lines of metrics.jsonl in order, with time/other_s added."""
+    num_unread_lines: int
+    """Behind a line that is not whole. The last line of a live run may be one of them."""
+    configs: Mapping[str, Mapping[str, Any]]
+    """Stage -> every option by its full name, in the order of the stages."""
+    outcomes: Mapping[str, str]
+    """Finished stage -> why it ended."""
+    failures: Mapping[str, str]
+    """Failed stage -> reason."""
+    sign_of_life_s: float
+    """Age of the newest heartbeat or metrics line, in seconds."""
+    provenance: Mapping[str, Any]
+    """Of the newest checkpoint."""
+    tables: tuple[Table, ...]
+    unread_tables: tuple[str, ...]
+    """Files of the evaluation folder that hold no table."""
+
+    @property
+    def steps(self) -> list[Record]:
+        """Records of training steps: without the validation before the first."""
+        return [record for record in self.records if "reward/mean" in record]
+
+    @property
+    def validations(self) -> list[Record]:
+        return [record for record in self.records if "validation/reward" in record]
+
+    @property
+    def last(self) -> Record:
+        return self.records[-1]
+
+    @property
+    def stages(self) -> list[str]:
+        """In the order in which they were begun."""
+        return list(dict.fromkeys(record["stage"] for record in self.records))
+
+    @property
+    def metrics(self) -> frozenset[str]:
+        """Names of everything that was ever recorded."""
+        return _metrics_of(self)
+
+    @property
+    def status(self) -> str:
+        """failed, finished, running or stopped. Finished: the last stage that was begun is done."""
+        stage = self.last["stage"]
+        if stage in self.failures:
+            return "failed"
+        if stage in self.outcomes:
+            return "finished"
+        return "running" if self.sign_of_life_s < RUNNING_S else "stopped"
+
+
+def read_run(folder: Path, name: str = "") -> Run:
+    """Raises ConfigError when the folder is not that of a run, or the run has not got to its first line."""
+    metrics = folder / "metrics.jsonl"
+    if not metrics.is_file():
+        raise ConfigError(
+            f"RUN_DIR={folder} holds no metrics.jsonl: write the folder of a run, its "
+            "exp_manager.explicit_log_dir, such as runs/demo."
+        )
+    records = [record for record in read_metrics(metrics) if "step" in record]
+    if not records:
+        raise ConfigError(f"{metrics} has no whole line yet: wait for the run's first step.")
+    stages = dict.fromkeys(record["stage"] for record in records)
+    num_lines = sum(1 for line in metrics.read_text(encoding="utf-8").splitlines() if line.strip())
+    tables, unread = _read_tables(folder / "evaluation")
+    return Run(
+        name=name or folder.resolve().name,
+        folder=folder,
+        records=tuple(_with_other_time(record) for record in records),
+        num_unread_lines=num_lines - len(records),
+        configs=dict(_read_configs(folder, list(stages))),
+        outcomes={path.stem: _read_json(path).get("outcome", "") for path in folder.glob("stages/*.done")},
+        failures={path.stem: _read_json(path).get("reason", "") for path in folder.glob("stages/*.failed")},
+        sign_of_life_s=_sign_of_life_s(folder),
+        provenance=_read_provenance(folder),
+        tables=tables,
+        unread_tables=unread,
+    )
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Options by their full name, as they are written on the command line."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+@lru_cache
+def _metrics_of(run: Run) -> frozenset[str]:
+    return frozenset(key for record in run.records for key in record)
+
+
+def _with_other_time(record: Record) -> Record:
+    if "time/step_s" not in record:
+        return record
+    known = sum(record.get(phase, 0.0) for phase in PHASES)
+    return {**record, OTHER: max(0.0, record["time/step_s"] - known)}
+
+
+def _read_configs(folder: Path, stages: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """stages/NAME.yaml, for a run of one stage also resolved.yaml."""
+    for stage in stages:
+        candidates = [folder / "stages" / f"{stage}.yaml"]
+        candidates += [folder / "resolved.yaml"] if len(stages) == 1 else []
+        for path in candidates:
+            if path.is_file():
+                tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+                yield stage, {key: value for key, value in flatten(tree) if key != "defaults"}
+                break
+
+
+def _read_provenance(folder: Path) -> dict[str, Any]:
+    """What wrote the newest checkpoint. Its state is another's business, and may be of another version."""
+    states = sorted(folder.glob("checkpoints/step-*/state.json"))
+    provenance = _read_json(states[-1]).get("provenance") if states else None
+    return provenance if isinstance(provenance, dict) else {}
+
+
+def _sign_of_life_s(folder: Path) -> float:
+    files = [path for path in (folder / "metrics.jsonl", folder / "heartbeat.json") if path.exists()]
+    return max(0.0, time.time() - max(path.stat().st_mtime for path in files))
+
+
+def _read_tables(folder: Path) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    tables, unread = [], []
+    for path in sorted(folder.glob("*.json")):
+        data = _read_json(path)
+        try:
+            columns = tuple(str(column) for column in data["columns"])
+            rows = tuple(tuple(row) for row in data["rows"])
+            if any(len(row) != len(columns) for row in rows):
+                raise ValueError("a row of another length than the header")
+        except (KeyError, TypeError, ValueError):
+            unread.append(path.name)
+            continue
+        tables.append(
+            Table(title=data.get("title", path.stem), columns=columns, rows=rows, note=data.get("note", ""))
+        )
+    return tuple(tables), tuple(unread)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Empty for a file that is being replaced at this moment, or is something else."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
