@@ -14,6 +14,7 @@ COMMANDS = {
     "import": "import_",
     "export": "export",
     "evaluate": "evaluate",
+    "data": "data",
 }
 """Name on the command line -> module here, in the order in which the usage lists them."""
 
