@@ -72,7 +72,14 @@ def test_help_of_train_lists_every_option_configuration_and_stage(capsys: pytest
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("train", "a=1"), ("evaluate", "model=/no/such"), ("reset", "no"), ("replay", "no.jsonl")],
+    [
+        ("--help",),
+        ("train", "a=1"),
+        ("plan",),
+        ("evaluate", "model=/no/such"),
+        ("reset", "no"),
+        ("replay", "no.jsonl"),
+    ],
 )
 def test_neither_help_nor_a_mistake_imports_anything_heavy(arguments: tuple[str, ...]) -> None:
     _, heavy = imported_by(*arguments)

@@ -142,7 +142,7 @@ def _inheritance(config: RunConfig) -> list[tuple[str, str]]:
 
 def _changes(parent: RunConfig, config: RunConfig) -> list[str]:
     rows = [(item.key, item.old, "->", item.new) for item in differences(parent, config)]
-    return _table(rows, "lrll") or ["  no other difference"]
+    return _table(rows, "lrll") or ["  nothing else"]
 
 
 def _explanation(model: Architecture | None) -> list[str]:
@@ -166,7 +166,7 @@ def _large(number: float) -> str:
 def _table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
     """Columns as wide as their widest cell, two blanks between them, indented; `alignment` has l or r a column.
 
-    The last column is folded at blanks where the terminal ends.
+    The last column is folded at blanks where the terminal ends, and goes below where a word of it has no room.
     """
     if not rows:
         return []
@@ -178,7 +178,10 @@ def _table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
             cell.rjust(width) if side == "r" else cell.ljust(width)
             for cell, width, side in zip(row, widths, alignment, strict=True)
         ]
-        first, *rest = wrap(row[-1], max(WIDTH - start, 20), break_long_words=False) or [""]
-        lines.append(("  " + "  ".join([*cells[:-1], first])).rstrip())
-        lines += [" " * start + part for part in rest]
+        has_room = all(len(word) <= WIDTH - start for word in row[-1].split())
+        indent = start if has_room else 6
+        folded = wrap(row[-1], WIDTH - indent, break_long_words=False, break_on_hyphens=False)
+        beside = folded[:1] if has_room else []
+        lines.append(("  " + "  ".join([*cells[:-1], *beside])).rstrip())
+        lines += [" " * indent + part for part in folded[len(beside) :]]
     return lines

@@ -1,0 +1,151 @@
+"""The command plan, as a user sees it."""
+
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl import __main__ as cli
+from nemo_prorl.config import DataConfig, ModelConfig, RunConfig
+from nemo_prorl.planning.remaining import missing_files
+from tests.test_cli import ARCHITECTURE
+
+
+def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(["plan", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(ARCHITECTURE)
+    return tmp_path
+
+
+def test_the_recipe_at_a_glance(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys)
+    lines = said.splitlines()
+    assert lines[0] == " -> ".join(f"run{i}" for i in range(1, 9))
+    rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("  run")}
+    assert rows["run6"][:3] == ["8,096", "32", "250"]
+    assert rows["run8"][:3] == ["16,384", "16", "200"]
+    total = next(line.split() for line in lines if line.startswith("  total"))
+    assert total == ["total", "2,100", "41.1", "B", "16,000", "20.8"]
+    after = said.split("run3: run2's weights, reference and optimizer reset, data going on.\n")[1].split(
+        "run4:"
+    )[0]
+    added = "data.train.data/llama_nemotron_if/train.parquet"
+    assert [added, "-", "->", "10000"] in [line.split() for line in after.splitlines()]
+
+
+@pytest.mark.parametrize("arguments", [(), ("stage=run6",), ("stage=demo2", "--config-name", "laptop")])
+def test_it_fits_the_terminal(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys, *arguments).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_columns_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys).splitlines()
+    head = next(line for line in lines if line.startswith("  stage"))
+    for row in (line for line in lines if line.startswith(("  run", "  total"))):
+        for column in ("steps", "tokens", "GPU h", "days"):
+            end = head.index(column) + len(column)
+            assert row[end - 1] not in " "
+            assert row[end : end + 2].strip() == ""
+
+
+def test_one_stage_says_what_it_inherits_changes_and_keeps(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "stage=run6")
+    assert said.startswith("run1 -> run2 -> run3 -> run4 -> run5 -> run6\n")
+    inherited, rest = said.split("Inherited from run5\n")[1].split("Other than in run5\n")
+    for what in ("weights", "reference", "optimizer", "learning rate", "data"):
+        assert f"\n  {what}" in "\n" + inherited
+    changed, kept = rest.split("As in run5, and other than the default\n")
+    assert changed.split() == ["sampler.num_rollouts", "16", "->", "32"]
+    kept = kept.split("\n\n")[0]
+    assert "shaping.termination_factor" in kept
+    assert "sampler.num_rollouts" not in kept
+    assert "algorithm.clip_high" not in kept  # the default
+
+
+def test_one_stage_keeps_apart_what_is_kept_and_what_is_reset(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=true"]
+    said = plan(capsys, "stage=run2", *flags)
+    assert "run1's moments" in said
+    assert "every file begins again" in said
+    assert "run2: run1's weights, data reset, reference and optimizer going on." in plan(capsys, *flags)
+
+
+def test_a_chain_of_the_users(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "stage=demo2", "--config-name", "laptop", "--nodes", "1", "--gpus-per-node", "2")
+    assert said.startswith("demo1 -> demo2\non 1 x 2 GPUs, in runs/laptop\n")
+
+
+def test_overrides_hold_for_all_stages_and_are_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "trainer.num_steps=10")
+    assert "trainer.num_steps" not in said
+    assert "  total" in said
+    assert " 80 " in next(line for line in said.splitlines() if line.startswith("  total"))
+
+
+def test_without_the_model_it_says_what_it_did_not_check(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "Not checked, because the model is not here" in plan(capsys, "model.path=no/such")
+    said = plan(capsys, f"model.path={model}")
+    assert "Not checked" not in said
+    assert "parameters" in said
+    assert cli.main(["plan", f"model.path={model}", "sampler.context_tokens=16385"]) == 2
+    assert "max_position_embeddings=16384" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "must_say"),
+    [
+        (["stage=run9"], "did you mean run"),
+        (["stage=run3", "stage.parent=nope"], "stage run3 continues stage nope"),
+        (["stage=run3", "stage.name=run1"], "circle"),
+        (["stage.parent=run1"], "write stage=NAME"),
+        (["trainer.tensor_parallel=3"], "stage run1: trainer.tensor_parallel=3"),
+        (["--nodes", "3", "trainer.pipeline_parallel=16"], "cannot hold whole replicas"),
+        (["--nodes", "0"], "--nodes=0"),
+        (["--nodes", "many"], "--nodes"),
+        (["sampler.num_rollout=3"], "did you mean sampler.num_rollouts?"),
+        (["--config-name", "lapto"], "did you mean laptop?"),
+    ],
+)
+def test_a_plan_that_cannot_work_is_one_sentence_and_exit_code_2(
+    arguments: list[str], must_say: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", *arguments]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert must_say in said.err
+
+
+def test_missing_files_come_with_what_makes_them(tmp_path: Path) -> None:
+    there = tmp_path / "there.parquet"
+    there.write_bytes(b"")
+    data = DataConfig(
+        train={str(there): 1.0, "data/eurus/train.parquet": 1.0, "mine.parquet": 1.0},
+        validation=["data/reasoning_gym/validation.parquet", "data/eval/ifeval.parquet"],
+    )
+    first = RunConfig(model=ModelConfig(path="models/DeepSeek-R1-Distill-Qwen-1.5B"), data=data)
+    makers = {item.path: item.maker for item in missing_files((first, first))}
+    assert list(makers) == [
+        "models/DeepSeek-R1-Distill-Qwen-1.5B",
+        "data/eurus/train.parquet",
+        "mine.parquet",
+        "data/reasoning_gym/validation.parquet",
+        "data/eval/ifeval.parquet",
+    ]
+    assert makers["data/eurus/train.parquet"] == "python -m nemo_prorl data build eurus"
+    assert makers["data/reasoning_gym/validation.parquet"] == "python -m nemo_prorl data build reasoning_gym"
+    assert "data build" not in makers["data/eval/ifeval.parquet"]
+    assert makers["models/DeepSeek-R1-Distill-Qwen-1.5B"].startswith(
+        "hf download deepseek-ai/DeepSeek-R1-Distill-Q"
+    )
+
+
+def test_a_model_and_data_that_nobody_named_are_still_to_do() -> None:
+    assert [item.path for item in missing_files((RunConfig(),))] == ["model.path", "data.train"]
