@@ -422,7 +422,7 @@ class ValidationDropConfig:
     """Share of the best that must be lost (our choice: domains differ in level, so relative)."""
     num_standard_errors: float = 4.0
     """And so many standard errors of the difference (our choice: the best of many validations is a lucky one; at 3 one
-    in five simulated runs without any change had a false alarm, at 4 none of 200, docs/controller.md)."""
+    in five simulated runs without any change had a false alarm, at 4 one in 250, docs/controller.md)."""
 
     def __post_init__(self) -> None:
         _at_least("controller.validation_drop", self, 1, ["patience"])
