@@ -1,25 +1,29 @@
-"""Sentences and words as NLTK 3.9 counts them, without NLTK and its data. Deterministic and offline.
+"""Sentences and words as NLTK counts them, without NLTK and its data. Deterministic and offline.
 
-`num_sentences` follows the decisions of Punkt (Kiss and Strunk 2006) for English: a full stop ends a sentence unless
-its word is an abbreviation or an initial; `?` and `!` always do; line breaks never do. The learnt tables of Punkt are
-replaced by the lists below, so rare abbreviations may count differently.
+`num_sentences` takes the decisions of Punkt (Kiss and Strunk 2006) for English in the order of NLTK's code: a full stop
+ends a sentence unless its word is an abbreviation or an initial; `?` and `!` always do, line breaks never; closing
+quotes go with the sentence before them only when a space follows. The tables that Punkt has learnt, of abbreviations
+and of how words are written, are replaced by the lists below, so a rare abbreviation or a name may count differently.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 _ABBREVIATION_WORDS = """
-a.m p.m e.g i.e vs dr mr mrs ms prof sr jr st inc corp co ltd llc u.s u.k u.n u.s.a d.c ph.d b.a m.a m.d gen
-col sgt capt lt cmdr sen rep gov pres rev hon jan feb aug sept oct nov dec tues wed thurs vol ave blvd mt ft
-n.y n.j calif conn mass mich minn va wash ariz fla tex
+c d e f g h k l m n p r s t v w a.m p.m vs dr mr mrs ms prof sr jr st inc corp co ltd u.s u.k u.n u.s.a d.c l.a n.y n.j
+ph.d gen col lt sen rep reps jan feb aug sept oct nov dec tues wed fri ave ft yr messrs maj adm bros calif conn mich
+minn va wash ariz fla tenn wis
 """
 _STARTER_WORDS = """
 the a an it he she they we you i this that these those there in on at by for from with as if when while but
 and so however although because after before since what who how why where its his her our their my your
 """
 _ABBREVIATIONS, _STARTERS = frozenset(_ABBREVIATION_WORDS.split()), frozenset(_STARTER_WORDS.split())
-_END = re.compile(r"(\S*?[.?!]+)([\"'”’)\]}*_]*)\s+(?=(\S+))|([.?!])(?=[?!)\";}\]:@(\[{][^\s]*\s+\S)")
+_CLOSING = r")\";}\]*:@'({\[?!‘’“”«»"
+_END = re.compile(rf"[.?!](?=[{_CLOSING}]|\s+(?P<following>\S+))")
+_ONLY_CLOSING = re.compile(r"[\"')\]}‘’“”«»]+")
 _CONTRACTIONS = re.compile(
     r"(?i)\b(can)(not)\b|\b(d)('ye)\b|\b(gim)(me)\b|\b(gon)(na)\b|\b(got)(ta)\b|\b(lem)(me)\b|\b(more)('n)\b|\b(wan)(na)\b"
 )
@@ -30,24 +34,37 @@ def num_sentences(text: str) -> int:
     text = text.strip()
     if not text:
         return 0
-    return 1 + sum(
-        _ends_sentence(match[1], match[2], match[3]) for match in _END.finditer(text) if match[1] is not None
-    )
+    count, rest = 1, 0
+    ends = [*_END.finditer(text), None]
+    for end, later in pairwise(ends):
+        assert end is not None
+        if later is not None and not re.search(r"\s", text[end.end() : later.start()]):
+            continue  # of the marks in one word the last decides
+        before = text[rest : end.end()]
+        if _ends_sentence(before, end["following"] or ""):
+            count += 1
+            rest = end.start("following") if end["following"] else end.end()
+    return count - (count > 1 and _ONLY_CLOSING.fullmatch(text, rest) is not None)
 
 
-def _ends_sentence(word: str, closing: str, following: str) -> bool:
-    if word[-1] in "?!":
+def _ends_sentence(before: str, following: str) -> bool:
+    """Whether the mark at the end of `before` ends a sentence. `following`: the next word, "" if the mark is followed
+    by a closing quote or the like."""
+    if before[-1] in "?!":
         return True
-    core = word.rstrip(".").lstrip("\"'“‘([{*_-").lower()
+    word = before.split()[-1]
+    core = re.split(rf"[{_CLOSING}]", word[:-1])[-1].lower()
     starts_upper = following.lstrip("\"'“‘([{*_")[:1].isupper()
-    if word.endswith(".."):  # an ellipsis ends a sentence when a capital follows
+    starts_lower = following[:1].islower()
+    if core.endswith("."):  # an ellipsis ends a sentence when a capital follows
         return starts_upper
-    if closing and closing.strip("*_"):
-        return True
-    if core in _ABBREVIATIONS or core.split("-")[-1] in _ABBREVIATIONS:
-        return starts_upper and following.strip("\"'“‘([{*_,.").lower() in _STARTERS
-    if len(core) == 1 and core.isalpha() and word[-2:-1].isupper():
-        return not starts_upper or following.lower() in _STARTERS
+    if core in _ABBREVIATIONS or core.rpartition("-")[2] in _ABBREVIATIONS:
+        return len(core) > 1 and starts_upper and following.strip("\"'“‘([{*_,.").lower() in _STARTERS
+    if core.isdecimal():
+        return not starts_lower
+    if len(core) == 1 and word[-2].isupper():  # an initial, or the letter of an outline
+        is_outline = core in "abix" and not before[: -len(word)].rpartition("\n")[2].strip()
+        return not starts_lower and (not starts_upper or is_outline or following.lower() in _STARTERS)
     return True
 
 
