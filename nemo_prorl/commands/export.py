@@ -1,29 +1,158 @@
-"""Converts a checkpoint of a run into a Hugging Face one, with configuration and tokenizer."""
+"""Converts a checkpoint of a run into a Hugging Face one, with configuration, tokenizer and model card."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nemo_prorl.commands.parsing import Parser, check_vacant, prepare
 from nemo_prorl.config import ConfigError, Precision
+from nemo_prorl.storage import missing_or_torn
+
+SIZE_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code."""
     parser = Parser("export", __doc__)
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="folder of the checkpoint")
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="folder of a checkpoint, or of a run: its newest"
+    )
     parser.add_argument("out", type=Path, metavar="OUT", help="folder to write; must not exist, or be empty")
     parser.add_argument(
-        "--dtype", choices=list(Precision.__members__), help="of the weights (default: as in the checkpoint)"
+        "--dtype",
+        choices=list(Precision.__members__),
+        help="of the weights (default: as in the checkpoint; fp32: those the optimizer works on)",
+    )
+    parser.add_argument(
+        "--max-shard-size",
+        default="5GB",
+        metavar="SIZE",
+        help="largest file, such as 500MB (default: 5GB); memory holds one",
     )
     options = parser.parse_args(arguments)
     if not options.checkpoint.is_dir():
         raise ConfigError(f"CHECKPOINT={options.checkpoint} is not a folder: write that of a checkpoint.")
+    shard_bytes = parse_size(options.max_shard_size)
     check_vacant(options.out)
     prepare()
+    checkpoint = find_checkpoint(options.checkpoint)
     from nemo_prorl import conversion
 
-    conversion.export_hf(options.checkpoint, options.out, dtype=options.dtype)
-    print(f"wrote {options.out}")
+    if checkpoint != options.checkpoint:
+        print(f"exporting {checkpoint}")
+    conversion.export_hf(
+        checkpoint, options.out, dtype=options.dtype, shard_bytes=shard_bytes, card=model_card(checkpoint)
+    )
+    size = sum(file.stat().st_size for file in options.out.glob("*.safetensors"))
+    print(f"wrote {options.out} ({size / 1e9:.2f} GB of weights)")
     return 0
+
+
+def parse_size(text: str) -> int:
+    """Bytes. Raises ConfigError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]i?B)", text)
+    size = int(float(match[1]) * SIZE_UNITS[match[2]]) if match else 0
+    if not size:
+        raise ConfigError(
+            f"--max-shard-size {text} is no size: write a number and a unit, such as 500MB or 5GB."
+        )
+    return size
+
+
+def find_checkpoint(folder: Path) -> Path:
+    """The folder itself, or what a user who wrote another folder of the run must have meant."""
+    from nemo_prorl.training.checkpoint import POLICY_FOLDER, STATE_FILE, find_checkpoints
+
+    if (folder / "checkpoints").is_dir():
+        folder = folder / "checkpoints"
+    if folder.name == "checkpoints":
+        checkpoints = find_checkpoints(folder.parent)
+        if not checkpoints:
+            raise ConfigError(f"{folder.parent} holds no checkpoint yet: write the folder of another run.")
+        return checkpoints[-1].path
+    if folder.name == POLICY_FOLDER and (folder.parent / STATE_FILE).is_file():
+        return folder.parent
+    if (folder / STATE_FILE).is_file() and (damage := missing_or_torn(folder)):
+        raise ConfigError(f"{folder} is damaged ({damage}): write another checkpoint of the run.")
+    return folder
+
+
+def model_card(checkpoint: Path) -> str:
+    """README.md of the exported folder. Names no path: it is made to be published. Empty for what no run wrote."""
+    from nemo_prorl.training.checkpoint import STATE_FILE
+
+    if not (checkpoint / STATE_FILE).is_file():
+        return ""
+    record = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+    state, provenance = record["state"], record["provenance"]
+    run_dir = checkpoint.resolve().parents[1]
+    base = _base_model(run_dir, state["stage"])
+    resets = f"{state['num_resets']}" + (
+        f", the last after step {state['last_reset_step']}" if state["num_resets"] else ""
+    )
+    facts = {
+        "run": run_dir.name,
+        "stage": state["stage"],
+        "step": f"{state['step']} ({state['stage_step']} of this stage)",
+        "optimizer updates": state["num_updates"],
+        "resets of the reference": resets,
+        "base model": base or "not recorded",
+        "nemo_prorl": f"commit {provenance.get('commit', 'unknown')}",
+        **provenance.get("versions", {}),
+    }
+    front = [
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "tags: [reinforcement-learning, prorl]",
+    ]
+    if base:
+        front.append(f"base_model: {base}")
+    return "\n".join(
+        [
+            "---",
+            *front,
+            "# license: to be written before this is published; it follows from the base model and the data",
+            "---",
+            "",
+            f"# {run_dir.name}, stage {state['stage']}, step {state['step']}",
+            "",
+            "Trained by reinforcement learning with verifiable rewards (ProRL, arXiv 2505.24864 and 2507.12507).",
+            "",
+            *_table("", "", facts),
+            "",
+            *_scores(state["validation"], record["score"]),
+            "## Licence",
+            "",
+            "Not stated here: that of the base model, and of the data it was trained on, applies.",
+            "",
+        ]
+    )
+
+
+def _base_model(run_dir: Path, stage: str) -> str:
+    """The folder's name in the stage's configuration: a path would say more about a machine than about a model."""
+    import yaml
+
+    recorded = run_dir / "stages" / f"{stage}.yaml"
+    if not recorded.is_file():
+        return ""
+    config = yaml.safe_load(recorded.read_text(encoding="utf-8"))
+    return Path(config["model"]["path"]).name
+
+
+def _scores(validation: Sequence[Mapping[str, Any]], score: float | None) -> list[str]:
+    if not validation:
+        return ["No validation was made.", ""]
+    *_, last = validation
+    numbers = {name: f"{value:.4f}" for name, value in last.items() if name != "step"}
+    if score is not None:
+        numbers = {"monitored metric of this checkpoint": f"{score:.4f}", **numbers}
+    return [f"## Held-out scores at step {last['step']}", "", *_table("metric", "value", numbers), ""]
+
+
+def _table(left: str, right: str, rows: Mapping[str, Any]) -> list[str]:
+    return [f"| {left} | {right} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]

@@ -82,41 +82,41 @@ def find_checkpoints(run_dir: Path) -> list[Checkpoint]:
 
     Raises ConfigError when there are checkpoints, but none is whole: the run must not begin anew in silence.
     """
-    found, damaged = [], []
+    found, damaged = [], {}
     folder = run_dir / "checkpoints"
     for path in sorted(folder.glob("step-*")):
         if path.suffix == REPLACED and path.with_suffix("").exists():
             continue
         try:
             found.append(read_checkpoint(path))
-        except ConfigError as error:
-            damaged.append(str(error))
-    corrupt = [f"{path} is corrupt" for path in sorted(folder.glob(f"{CORRUPT}*"))]
+        except ValueError as error:
+            damaged[path] = str(error)
+    corrupt = dict.fromkeys(sorted(folder.glob(f"{CORRUPT}*")), "its content has changed")
     if not found and (damaged or corrupt):
         raise ConfigError(
-            f"no checkpoint of the run is whole: {'; '.join(damaged + corrupt)}; bring back a copy of one, or remove "
-            "these folders to begin anew."
+            f"no checkpoint in {folder} is whole: "
+            f"{', '.join(f'{path.name} ({reason})' for path, reason in (damaged | corrupt).items())}; bring back a "
+            "copy of one, or remove them to begin anew."
         )
-    for line in damaged:
-        _say_once(f"{line}: skipped")
+    for path, reason in damaged.items():
+        _say_once(f"skipped {path}, which is not whole: {reason}")
     return sorted(found, key=lambda checkpoint: checkpoint.state.step)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Raises ConfigError, one sentence, unless the folder holds a checkpoint whose files are all there in full size."""
-    damage = missing_or_torn(path)
-    if not damage:
-        try:
-            record = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
-            return Checkpoint(
-                path=path,
-                state=RunState(**record["state"]),
-                score=record["score"],
-                reference_hash=record["reference_hash"],
-            )
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            damage = f"{STATE_FILE} cannot be read: {error}"
-    raise ConfigError(f"{path} is not a whole checkpoint ({damage})")
+    """Raises ValueError, saying why, unless the folder holds a checkpoint whose files are all there in full size."""
+    if damage := missing_or_torn(path):
+        raise ValueError(damage)
+    try:
+        record = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
+        return Checkpoint(
+            path=path,
+            state=RunState(**record["state"]),
+            score=record["score"],
+            reference_hash=record["reference_hash"],
+        )
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{STATE_FILE} cannot be read: {error}") from error
 
 
 def is_intact(checkpoint: Checkpoint, ranks: Ranks) -> bool:
@@ -129,7 +129,7 @@ def is_intact(checkpoint: Checkpoint, ranks: Ranks) -> bool:
         aside = checkpoint.path.with_name(CORRUPT + checkpoint.path.name)
         shutil.rmtree(aside, ignore_errors=True)
         os.replace(checkpoint.path, aside)
-        _say_once(f"{checkpoint.path} is corrupt ({damage}): skipped, and renamed to {aside.name}")
+        _say_once(f"skipped {checkpoint.path}, which is corrupt: {damage}; it is now called {aside.name}")
     ranks.barrier()
     return not damage
 
@@ -169,6 +169,8 @@ class CheckpointWriter:
         self._provenance = provenance
         self._saving: _Saving | None = None
         self._waited_s = 0.0
+        self.longest_s = 0.0
+        """Of the saves so far, from the copy to the last file, in the background or not."""
         if ranks.layout.is_main:
             _clear_leftovers(self._folder)
 
@@ -180,6 +182,7 @@ class CheckpointWriter:
         checkpoints before as they were.
         """
         self.finish()
+        began = time.perf_counter()
         final = self._folder / checkpoint_name(state)
         aside = self._folder / f"{ASIDE}{final.name}"
         with self._waiting():
@@ -197,6 +200,7 @@ class CheckpointWriter:
                 stage=state.stage,
                 pending=policy.begin_save(aside / POLICY_FOLDER),
                 model_dir=self._model_dir if self._ranks.layout.is_main else None,
+                began=began,
             )
             self._saving.thread.start()
         if not self._params.async_save:
@@ -233,6 +237,7 @@ class CheckpointWriter:
     def _complete(self, saving: _Saving) -> None:
         """From files on every rank to a checkpoint under its name."""
         self._saving = None
+        self.longest_s = max(self.longest_s, saving.seconds)
         self._agree(saving.aside, saving.failure)
         known = {name: found for files in self._ranks.gather(saving.files) for name, found in files.items()}
         failure: OSError | None = None
@@ -309,11 +314,14 @@ class _Saving:
     pending: PendingSave
     model_dir: Path | None
     """On the main rank, which copies the model's other files."""
+    began: float
     thread: threading.Thread = field(init=False)
     """A daemon: a run that fails meanwhile must not wait for a checkpoint that nobody will complete."""
     files: dict[str, Fingerprint] = field(default_factory=dict)
     """What the thread has written."""
     failure: Exception | None = None
+    seconds: float = 0.0
+    """From `began` to the last file."""
 
     def __post_init__(self) -> None:
         self.thread = threading.Thread(target=self._write, name="checkpoint", daemon=True)
@@ -325,6 +333,7 @@ class _Saving:
             self.files = fingerprints(self.aside, self.pending.write())
         except Exception as error:  # told at the next step boundary, on every rank
             self.failure = error
+        self.seconds = time.perf_counter() - self.began
 
 
 def _reason(failure: BaseException | None) -> str:
