@@ -1,5 +1,7 @@
 """The command plan, as a user sees it."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from nemo_prorl import __main__ as cli
 from nemo_prorl.config import DataConfig, ModelConfig, RunConfig
 from nemo_prorl.planning.remaining import missing_files
-from tests.test_cli import ARCHITECTURE
+from tests.test_cli import ARCHITECTURE, ROOT
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -97,6 +99,12 @@ def test_without_the_model_it_says_what_it_did_not_check(
     assert "parameters" in said
     assert cli.main(["plan", f"model.path={model}", "sampler.context_tokens=16385"]) == 2
     assert "max_position_embeddings=16384" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m nemo_prorl plan | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 
 DESCRIPTION = """\
@@ -33,6 +34,6 @@ def main(arguments: Sequence[str]) -> int:
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
     model = model_of(chain[0])
     check_chain(chain, cluster, model)
-    show = stage_text if stages else chain_text
-    print("\n".join([*show(chain, cluster, model), *remaining_text(missing_files(chain), model)]))
+    lines = (stage_text if stages else chain_text)(chain, cluster, model)
+    show([*lines, *remaining_text(missing_files(chain), model)])
     return 0
