@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +29,12 @@ SCHEMA = pa.schema(
         ("task", pa.string()),
     ]
 )
+
+
+GROUP_ROWS, GROUP_BYTES = 128, 1 << 20
+"""A row group holds no more: it is what is decoded to get at one row."""
+GROUPS_KEPT = 4
+"""Decoded row groups a file keeps. Files of other writers, with a few big groups, are so held in memory whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +72,14 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    pq.write_table(table, aside)
+    mean_bytes = table.nbytes / max(1, table.num_rows)
+    group_rows = int(min(GROUP_ROWS, max(1, GROUP_BYTES / max(1.0, mean_bytes))))
+    pq.write_table(table, aside, row_group_size=group_rows, compression="zstd")
     os.replace(aside, path)
 
 
 class RowFile:
-    """Random access to a prompt file. Rows stay in Arrow's columns; only the one asked for becomes Python objects."""
+    """Random access to a prompt file that may be larger than memory: only the row groups last used are held."""
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError when the file is missing, empty or not of the documented row type."""
@@ -78,43 +89,67 @@ class RowFile:
                 f"data file {path} does not exist: write an existing prompt file (docs/data.md)."
             )
         try:
-            table = pq.read_table(path, memory_map=True)
+            self._file = pq.ParquetFile(path, memory_map=True)
+            self._check_columns()
+            with path.open("rb") as content:
+                self.fingerprint = hashlib.file_digest(content, "sha256").hexdigest()
+            self.uids = self._file.read(["uid"])["uid"].cast(pa.string())
         except (pa.ArrowException, OSError) as error:
             reason = " ".join(str(error).split())
             raise ConfigError(f"data file {path} is not Parquet ({reason}): see docs/data.md.") from error
-        missing = [name for name in SCHEMA.names if name not in table.column_names]
-        if missing:
-            raise ConfigError(f"data file {path} lacks the column(s) {', '.join(missing)}: see docs/data.md.")
-        if table.num_rows == 0:
-            raise ConfigError(f"data file {path} has no rows.")
-        self._table = pa.table({field.name: self._column(table, field) for field in SCHEMA}, SCHEMA)
-        self.fingerprint = hashlib.sha256(path.read_bytes()).hexdigest()
+        sizes = [self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups)]
+        self._starts = list(itertools.accumulate(sizes, initial=0))
+        self._group = functools.lru_cache(GROUPS_KEPT)(self._read_group)
 
-    def _column(self, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    def _check_columns(self) -> None:
+        schema, metadata = self._file.schema_arrow, self._file.metadata
+        missing = [name for name in SCHEMA.names if name not in schema.names]
+        if missing:
+            raise ConfigError(
+                f"data file {self.path} lacks the column(s) {', '.join(missing)}: see docs/data.md."
+            )
+        if metadata.num_rows == 0:
+            raise ConfigError(f"data file {self.path} has no rows.")
+        for field in SCHEMA:
+            self._cast(pa.chunked_array([], schema.field(field.name).type), field)
+        nulls = dict.fromkeys(SCHEMA.names, 0)
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for column in map(group.column, range(group.num_columns)):
+                if column.path_in_schema in nulls and column.statistics is not None:
+                    nulls[column.path_in_schema] += column.statistics.null_count or 0
+        for name, count in nulls.items():
+            if count:
+                raise ConfigError(
+                    f"data file {self.path} has {count} row(s) without {name}: fill them in or leave them out."
+                )
+
+    def _cast(self, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         """Other writers use large strings, or fields in another order: the same to us."""
-        column = table[field.name]
         try:
-            column = column.cast(field.type)
+            return column.cast(field.type)
         except pa.ArrowException:
             raise ConfigError(
                 f"data file {self.path} has {field.name} as {column.type}, not as {field.type}: see docs/data.md."
             ) from None
-        if column.null_count:
-            raise ConfigError(
-                f"data file {self.path} has {column.null_count} row(s) without {field.name}: fill them in or leave "
-                "them out."
-            )
-        return column
 
-    @property
-    def uids(self) -> pa.ChunkedArray:
-        return self._table["uid"]
+    def _read_group(self, number: int) -> pa.Table:
+        table = self._file.read_row_group(number, columns=SCHEMA.names)
+        return pa.table({field.name: self._cast(table[field.name], field) for field in SCHEMA}, SCHEMA)
 
     def __len__(self) -> int:
-        return int(self._table.num_rows)
+        return int(self._file.metadata.num_rows)
 
     def __getitem__(self, index: int) -> Row:
-        raw = self._table.slice(index, 1).to_pylist()[0]
+        """Raises IndexError, and ConfigError for a row that lacks something."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        group = bisect.bisect_right(self._starts, index) - 1
+        raw = self._group(group).slice(index - self._starts[group], 1).to_pylist()[0]
+        for name in SCHEMA.names:
+            if raw[name] is None:
+                raise ConfigError(
+                    f"data file {self.path}, row {index} has no {name}: fill it in or leave it out."
+                )
         return Row(
             uid=raw["uid"],
             domain=raw["domain"],

@@ -68,7 +68,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "rows.parquet"
     write_rows(path, [make_row("old")])
 
-    def breaks(table: pa.Table, where: Path) -> None:
+    def breaks(table: pa.Table, where: Path, **_: Any) -> None:
         Path(where).write_bytes(b"PAR1 and then the power went")
         raise OSError("no space left on device")
 
