@@ -18,6 +18,12 @@ def rank_from_environment() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def is_one_machine() -> bool:
+    """torchrun says how many ranks are on this machine; without it there is one rank."""
+    local = os.environ.get("LOCAL_WORLD_SIZE")
+    return local is None or int(local) == world_size_from_environment()
+
+
 def check_layout(world_size: int, tensor_parallel: int, pipeline_parallel: int) -> None:
     """Raises ConfigError unless the ranks can be split into whole replicas."""
     model_ranks = tensor_parallel * pipeline_parallel

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RewardConfig
@@ -18,9 +20,37 @@ class RewardServiceNotStarted(RuntimeError):
     """The service ended, or did not get ready in time; the message carries what it printed last."""
 
 
+class RewardServiceEnded(RuntimeError):
+    """A service that was up has ended by itself; the message carries what it printed last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardService:
+    """A child process that is ready."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self) -> None:
+        """Raises RewardServiceEnded once it is gone."""
+        if self.process.poll() is not None:
+            raise RewardServiceEnded(
+                f"the reward service of this run ended with code {self.process.returncode} ({self.log}): "
+                f"{_last_lines(self.log)}"
+            )
+
+
 @contextmanager
 def reward_service(config: RewardConfig, log_dir: Path) -> Iterator[str]:
-    """Starts `python -m reward serve` in its own environment, yields its URL, and stops it at the end.
+    """`running_service` for those who need no more than its URL."""
+    with running_service(config, log_dir) as service:
+        yield service.url
+
+
+@contextmanager
+def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardService]:
+    """Starts `python -m reward serve` in its own environment, and stops it at the end.
 
     What it prints goes to `log_dir`/reward_service.log. It ends with this process, however this process ends.
     """
@@ -36,11 +66,13 @@ def reward_service(config: RewardConfig, log_dir: Path) -> Iterator[str]:
         ready = Path(folder) / "ready.json"
         command = [str(python), "-m", "reward", "serve", "--ready-file", str(ready)]
         command += ["--exit-with-parent", str(os.getpid())]
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment()
-        )
+        with _blocked_in_children(signal.SIGUSR1):  # Slurm sends it to every process of a job
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment()
+            )
         try:
-            yield _wait_for_url(process, ready, log, config.ready_timeout_s)
+            url = _wait_for_url(process, ready, log, config.ready_timeout_s)
+            yield RewardService(url=url, process=process, log=log)
         finally:
             process.terminate()
             try:
@@ -54,17 +86,30 @@ def _wait_for_url(process: subprocess.Popen[bytes], ready: Path, log: Path, time
     deadline = time.monotonic() + timeout_s
     while not ready.exists():
         if process.poll() is not None or time.monotonic() > deadline:
-            said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
             why = (
                 f"ended with code {process.returncode}"
                 if process.poll() is not None
                 else f"not ready in {timeout_s:g} s"
             )
             raise RewardServiceNotStarted(
-                f"the reward service did not start ({why}; {log}): {' / '.join(said)}"
+                f"the reward service did not start ({why}; {log}): {_last_lines(log)}"
             )
         time.sleep(0.05)
     return str(json.loads(ready.read_text(encoding="utf-8"))["url"])
+
+
+def _last_lines(log: Path) -> str:
+    return " / ".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:])
+
+
+@contextmanager
+def _blocked_in_children(number: signal.Signals) -> Iterator[None]:
+    """Processes that start in the body inherit the mask; for this one the signal is only late."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _environment() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,66 +17,112 @@ from nemo_prorl.compose import to_dict, write_resolved
 from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.mix import PromptMix, Tokenizer, held_out
 from nemo_prorl.distributed import Ranks, initialise
-from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
+from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.layout import rank_from_environment
-from nemo_prorl.reward_service import RewardServiceNotStarted, reward_service
+from nemo_prorl.reward_service import (
+    RewardService,
+    RewardServiceEnded,
+    RewardServiceNotStarted,
+    running_service,
+)
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
+from nemo_prorl.training.deadline import Deadline, find_ends
 from nemo_prorl.training.evaluation import evaluate as evaluate_prompts
 from nemo_prorl.training.evaluation import summarise
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import RewardServiceFailing
-from nemo_prorl.training.stages import StartingPoint, done_marker, find_starting_point, is_done, mark_done
-from nemo_prorl.training.telemetry import Telemetry
-from nemo_prorl.training.trainer import ProRLTrainer, validation_settings
+from nemo_prorl.training.stages import (
+    Outcome,
+    StartingPoint,
+    done_marker,
+    failed_marker,
+    find_intact_start,
+    find_starting_point,
+    is_done,
+    mark_done,
+    mark_failed,
+    reset_policy,
+    why_failed,
+)
+from nemo_prorl.training.telemetry import RunLog, Telemetry
+from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController, validation_settings
+from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RolloutGroup, RunState
 from reward.client import RewardClient, RewardServiceError
 
 STOPS = (
     RewardServiceFailing,
     RewardServiceNotStarted,
+    RewardServiceEnded,
     RewardServiceError,
     NonFiniteUpdate,
     CheckpointNotSaved,
+    StoppedByController,
 )
 """Ends of a command that are nobody's programming error: a sentence for the user, not a traceback."""
+
+
+POINTLESS_TO_REPEAT = (ConfigError, StoppedByController, NonFiniteUpdate)
+"""Ends after which a launcher must not start the stage again by itself."""
 
 
 def train(config: RunConfig) -> int:
     """Runs one stage from where it stands, on every rank of the job. Returns the exit code.
 
-    Raises one of STOPS when it cannot go on; the same command then continues from the last checkpoint.
+    Raises ConfigError, or one of STOPS when it cannot go on; the same command then continues from the last checkpoint.
     """
-    run_dir = Path(config.exp_manager.explicit_log_dir)
-    if is_done(run_dir, config.stage.name):
+    run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage.name
+    if is_done(run_dir, stage):
         if rank_from_environment() == 0:
-            marker = done_marker(run_dir, config.stage.name)
             print(
-                f"stage {config.stage.name} is already done in {run_dir}; remove {marker} to train it further"
+                f"stage {stage} is already done in {run_dir}; remove {done_marker(run_dir, stage)} to train it further"
             )
         return 0
+    check_not_failed(run_dir, stage)
     start = find_starting_point(config)
     if start.is_resume:
         check_same_run(config, run_dir)
     ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
+    start = find_intact_start(config, start, ranks)
+    log = RunLog(run_dir, speaks=ranks.layout.is_main)
+    try:
+        with Watchdog(run_dir, rank=ranks.layout.rank, timeout_s=config.trainer.hang_timeout_s) as watchdog:
+            outcome, state = train_stage(config, start, ranks, log, watchdog)
+            if ranks.layout.is_main and outcome is not Outcome.paused:
+                mark_done(run_dir, stage, outcome=outcome, checkpoint=checkpoint_name(state))
+            ranks.barrier()
+    except BaseException as error:
+        log.note(f"error: {error or type(error).__name__}")
+        if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
+            mark_failed(run_dir, stage, reason=str(error))
+        raise
+    return 0
+
+
+def train_stage(
+    config: RunConfig, start: StartingPoint, ranks: Ranks, log: RunLog, watchdog: Watchdog
+) -> tuple[Outcome, RunState]:
+    """Builds everything that the loop needs, cheap mistakes first, and runs it."""
+    run_dir = Path(config.exp_manager.explicit_log_dir)
+    if ranks.layout.is_main:
+        write_resolved(config, run_dir / "resolved.yaml")
+        write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
+    tokenizer = load_tokenizer(config)
+    prompts = PromptMix(
+        config.data.train,
+        seed=config.seed,
+        tokenizer=tokenizer,
+        max_prompt_tokens=config.sampler.max_prompt_tokens,
+    )
+    validation_prompts = held_out_prompts(config, tokenizer)
     with ExitStack() as stack:
-        telemetry = None
-        if ranks.layout.is_main:
-            write_resolved(config, run_dir / "resolved.yaml")
-            write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
-            telemetry = Telemetry(config.exp_manager, num_steps=config.trainer.num_steps)
-            stack.callback(telemetry.close)
         grader = stack.enter_context(reward_client(config.reward, ranks, run_dir))
-        tokenizer = load_tokenizer(config)
-        prompts = PromptMix(
-            config.data.train,
-            seed=config.seed,
-            tokenizer=tokenizer,
-            max_prompt_tokens=config.sampler.max_prompt_tokens,
-        )
-        validation_prompts = held_out_prompts(config, tokenizer)
         policy, state = build_policy(config, ranks, start)
         if state.prompts:
+            if start.is_resume:
+                check_same_rows(prompts, state)
             prompts.restore(state.prompts)
+        watchdog.beat()
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
         checkpoints = CheckpointWriter(
             run_dir,
@@ -84,8 +131,12 @@ def train(config: RunConfig) -> int:
             ranks=ranks,
             provenance=provenance(),
         )
-        if telemetry is not None:
-            telemetry.rewind(state.step, state.stage, stage_step=state.stage_step)
+        telemetry = None
+        if ranks.layout.is_main:
+            telemetry = stack.enter_context(
+                Telemetry(config.exp_manager, num_steps=config.trainer.num_steps, log=log, state=state)
+            )
+        log.note(f"stage {state.stage} {f'goes on after step {state.step}' if start.is_resume else 'begins'}")
         outcome = ProRLTrainer(
             config=config,
             ranks=ranks,
@@ -96,12 +147,24 @@ def train(config: RunConfig) -> int:
             held_out=validation_prompts,
             checkpoints=checkpoints if config.exp_manager.create_checkpoint_callback else None,
             telemetry=telemetry,
+            log=log,
+            watchdog=watchdog,
+            deadline=Deadline(find_ends(config.exp_manager) if ranks.layout.is_main else {}),
             state=state,
         ).fit()
-        if ranks.layout.is_main:
-            mark_done(run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state))
-        ranks.barrier()
-    return 0
+    return outcome, state
+
+
+def check_not_failed(run_dir: Path, stage: str) -> None:
+    """A user who starts a failed stage again has mended something: its marker goes. A launcher may only repeat what has
+    a chance. Raises ConfigError then."""
+    reason = why_failed(run_dir, stage)
+    if reason and int(os.environ.get("SLURM_RESTART_COUNT", "0")):
+        raise ConfigError(
+            f"stage {stage} in {run_dir} failed: {reason} Mend it, and submit the stage anew: a requeue does not."
+        )
+    if rank_from_environment() == 0:
+        failed_marker(run_dir, stage).unlink(missing_ok=True)
 
 
 SAME_ON_RESUME = ("seed", "model", "data")
@@ -120,6 +183,16 @@ def check_same_run(config: RunConfig, run_dir: Path) -> None:
                 f"stage {config.stage.name} in {run_dir} was begun with {key}={before[key]} and would be resumed with "
                 f"{key}={now[key]}: write the same, or another exp_manager.explicit_log_dir."
             )
+
+
+def check_same_rows(prompts: PromptMix, state: RunState) -> None:
+    """Raises ConfigError when a file has other content than when the stage was begun: its cursor would mean nothing."""
+    before, now = set(state.prompts["shares"]), set(prompts.state()["shares"])
+    if before != now:
+        raise ConfigError(
+            f"the content of data.train has changed since stage {state.stage} was begun ({len(before - now)} of "
+            f"{len(before)} files): put the same files back, or begin in another exp_manager.explicit_log_dir."
+        )
 
 
 def evaluate(config: RunConfig, ks: list[int], samples: Path | None = None) -> dict[str, float]:
@@ -161,16 +234,14 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
     if start.is_resume:
         return policy, state
     if stage.reset_reference:
-        policy.adopt_as_reference()
-        state.num_resets += 1
-        state.last_reset_step = state.step
-    if stage.reset_optimizer:
+        reset_policy(policy, state, optimizer=stage.reset_optimizer)
+    elif stage.reset_optimizer:
         policy.reset_optimizer()
     if stage.reset_data:
         state.prompts = {}
     if state.entropy_coefficient == 0.0:  # nothing that an adaptive parent stage would have learned
         state.entropy_coefficient = config.algorithm.entropy_coefficient
-    state.stage, state.stage_step = stage.name, 0
+    state.stage, state.stage_step, state.outcome = stage.name, 0, ""
     return policy, state
 
 
@@ -187,13 +258,14 @@ def build_sampler(config: RunConfig, ranks: Ranks, tokenizer: Tokenizer) -> Iter
 
 
 @contextmanager
-def reward_client(config: RewardConfig, ranks: Ranks, log_dir: Path) -> Iterator[RewardClient]:
+def reward_client(config: RewardConfig, ranks: Ranks, log_dir: Path) -> Iterator[Grader]:
     """A client of the configured service, or of one that the main rank starts for this job and stops with it."""
     with ExitStack() as stack:
-        urls = list(config.urls)
+        urls, service = list(config.urls), None
         if not urls and not config.discovery_dir:
-            own = stack.enter_context(reward_service(config, log_dir)) if ranks.layout.is_main else ""
-            urls = [ranks.from_main(own)]
+            if ranks.layout.is_main:
+                service = stack.enter_context(running_service(config, log_dir))
+            urls = [ranks.from_main(service.url if service else "")]
         client = RewardClient(
             urls=urls,
             discovery_dir=Path(config.discovery_dir) if config.discovery_dir else None,
@@ -203,7 +275,21 @@ def reward_client(config: RewardConfig, ranks: Ranks, log_dir: Path) -> Iterator
         )
         stack.callback(client.close)
         client.wait_until_ready(config.ready_timeout_s)
-        yield client
+        yield ServiceGrader(client, service)
+
+
+class ServiceGrader:
+    """Grader of engines/interface.py on the reward service."""
+
+    def __init__(self, client: RewardClient, service: RewardService | None) -> None:
+        """`service`: our own, if this process has started one."""
+        self.submit = client.submit
+        self._service = service
+
+    def check(self) -> None:
+        """Raises RewardServiceEnded. Of a service elsewhere the client hopes that it comes back."""
+        if self._service is not None:
+            self._service.check()
 
 
 def load_tokenizer(config: RunConfig) -> Tokenizer:

@@ -76,8 +76,14 @@ class UpdateStatistics:
     samples: Mapping[str, QuantileSample] = field(default_factory=dict)
 
 
-def update_statistics(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> UpdateStatistics:
+def update_statistics(
+    report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig, *, is_first: bool = False
+) -> UpdateStatistics:
     """Statistics of one update over this replica's rows, under the weights before the update.
+
+    Before the first update of a step (`is_first`) these are the weights of old_logprobs. Its KL is that of
+    old_logprobs: another pass, with other rows in its micro-batches, differs in the last bits, and hides that a reset
+    makes it exactly 0.
 
     Names (means over response tokens unless said otherwise, log-probabilities in nats):
     objective/kl_to_reference(_max): `kl_penalty` with the configured estimator.
@@ -114,7 +120,7 @@ def update_statistics(report: UpdateReport, batch: TrainBatch, config: Algorithm
     bindings = clip_bindings(ratio, advantages, config)
     importance = importance_ratio(old, sampler, config.importance_correction)
     of_tokens = {
-        "objective/kl_to_reference": kl_penalty(current, reference, config.kl_estimator),
+        "objective/kl_to_reference": kl_penalty(old if is_first else current, reference, config.kl_estimator),
         "objective/entropy": entropy,
         "objective/ratio": ratio,
         "objective/clip_low_fraction": bindings.low,
@@ -160,6 +166,21 @@ def sampler_agreement(
         maxima={f"{name}_max": float(difference.max())},
         samples={name: QuantileSample.of(difference, (99,))},
     )
+
+
+def kl_at_sampling(
+    old_logprobs: Sequence[FloatArray], reference_logprobs: Sequence[FloatArray], config: AlgorithmConfig
+) -> UpdateStatistics:
+    """KL of the policy that sampled a step's rollouts to the reference, before any of its updates: `kl_penalty` with
+    the configured estimator, mean over response tokens. Gives objective/kl_at_sampling.
+
+    old_logprobs, reference_logprobs: one [R] array a rollout.
+    """
+    old, reference = _flat(old_logprobs), _flat(reference_logprobs)
+    if old.size == 0:
+        return UpdateStatistics()
+    values = kl_penalty(torch.from_numpy(old), torch.from_numpy(reference), config.kl_estimator)
+    return UpdateStatistics(means={"objective/kl_at_sampling": _sum(values.numpy())})
 
 
 def merge_statistics(parts: Sequence[UpdateStatistics]) -> dict[str, float]:

@@ -11,14 +11,21 @@ from nemo_prorl.layout import world_size_from_environment
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code."""
+    from nemo_prorl.training import deadline
+
+    deadline.catch_signals()
     from nemo_prorl.compose import check_inputs
     from nemo_prorl.help import options_text
 
     parser = Parser("train", __doc__, options_text(CONF_DIR))
+    parser.add_argument("--check", action="store_true", help="say whether it could start here, and end")
     given = parse_overrides(parser, arguments)
     config = composed(given.config_name, given.overrides)
     check_inputs(config, world_size_from_environment())
     check_model(config)
+    if given.check:
+        print(f"stage {config.stage.name} can start in {config.exp_manager.explicit_log_dir}")
+        return 0
     prepare()
     from nemo_prorl import run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -76,8 +77,9 @@ class Policy(Protocol):
         """[B, T] log-probability of each response token under the current weights at the training temperature."""
         ...
 
-    def reference_logprobs(self, batch: TokenBatch) -> FloatArray:
-        """The same under the reference weights."""
+    def reference(self) -> AbstractContextManager[None]:
+        """In its body `logprobs` is of the reference weights. On CUDA they are fetched from host memory each time it is
+        entered: once for many batches."""
         ...
 
     def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
@@ -119,4 +121,8 @@ class Grader(Protocol):
 
     def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
         """Returns at once. The future never raises for a failing service: its result has no score then."""
+        ...
+
+    def check(self) -> None:
+        """Raises when the service is known to be gone for good, so that nobody waits for it."""
         ...

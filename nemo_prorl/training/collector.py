@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first
@@ -27,7 +27,7 @@ from nemo_prorl.training.grading import (
     graded_group,
 )
 from nemo_prorl.training.timing import Stopwatch
-from nemo_prorl.types import PreparedGroup, Prompt, Rollout, RolloutGroup, RunState
+from nemo_prorl.types import FloatArray, PreparedGroup, Prompt, Rollout, RolloutGroup, RunState, TokenBatch
 from reward.protocol import ScoreResult
 
 _POLL_S = 0.02
@@ -68,7 +68,10 @@ class Collector:
         grader: Grader,
         ranks: Ranks,
         stopwatch: Stopwatch,
+        say: Callable[[str], None] = lambda text: None,
+        on_progress: Callable[[], None] = lambda: None,
     ) -> None:
+        """`say` and `on_progress`: see GradingInFlight."""
         self._config = config
         self._prompts = prompts
         self._fleet = fleet
@@ -76,11 +79,13 @@ class Collector:
         self._grader = grader
         self._ranks = ranks
         self._stopwatch = stopwatch
+        self._say = say
+        self._on_progress = on_progress
 
     def collect(self, state: RunState) -> Collection:
         """Raises Saturated, or RewardServiceFailing."""
         needed, dynamic = self._config.trainer.prompts_per_step, self._config.dynamic_sampling
-        in_flight = GradingInFlight(self._grader)
+        in_flight = GradingInFlight(self._grader, say=self._say, on_progress=self._on_progress)
         groups: list[RolloutGroup] = []
         prepared: dict[int, PreparedGroup] = {}
         verdicts: list[ScoreResult] = []
@@ -148,7 +153,9 @@ class Collector:
                 prompts, settings, lambda index, rollout: in_flight.submit((index, rollout.sibling), rollout)
             )
         verdicts: dict[tuple[int, int], ScoreResult] = {}
-        groups, mine = self._settle(prompts, rollouts, in_flight, verdicts)
+        groups, mine = self._settle(
+            prompts, rollouts, in_flight, verdicts, policy_is_reference=state.policy_is_reference
+        )
         all_verdicts += verdicts.values()
         prepared: dict[int, PreparedGroup] = {}
         with self._stopwatch.measure("exchange_s"):
@@ -162,16 +169,21 @@ class Collector:
         rollouts: list[list[Rollout]],
         in_flight: GradingInFlight,
         verdicts: dict[tuple[int, int], ScoreResult],
+        *,
+        policy_is_reference: bool,
     ) -> tuple[list[RolloutGroup], dict[int, PreparedGroup]]:
         """Collects all `verdicts`, and meanwhile prepares this replica's share of the groups that are worth it."""
         layout = self._ranks.layout
+        self._stopwatch.begin("grading")
         shares = balance([sum(len(r.token_ids) for r in group) for group in rollouts], layout.data_parallel)
         mine = set(shares[layout.replica])
         groups: dict[int, RolloutGroup] = {}
         prepared: dict[int, PreparedGroup] = {}
         while len(groups) < len(rollouts):
-            for fresh in self._ranks.gather(in_flight.take_finished()):
-                verdicts |= fresh
+            for part in self._ranks.gather(in_flight.take_finished()):
+                verdicts |= part
+                if part:
+                    self._on_progress()
             decided = {
                 index: graded_group(
                     prompts[index], group, [verdicts[index, r.sibling] for r in group], self._shaped
@@ -181,7 +193,10 @@ class Collector:
             }
             groups |= decided
             useful = [i for i, group in decided.items() if self._kind(group) is Informativeness.informative]
-            prepared |= {i: self._prepare(groups[i]) for i in useful if i in mine}
+            if ready := [i for i in useful if i in mine]:
+                fresh = self._prepare([groups[i] for i in ready], policy_is_reference)
+                prepared |= zip(ready, fresh, strict=True)
+                self._stopwatch.begin("grading")
             if not decided:
                 in_flight.wait(_POLL_S)
         return [groups[index] for index in range(len(rollouts))], prepared
@@ -195,18 +210,32 @@ class Collector:
             config=self._config.shaping,
         )
 
-    def _prepare(self, group: RolloutGroup) -> PreparedGroup:
-        rollouts = [member.rollout for member in group.members]
-        tokens = token_batch(rollouts)
+    def _prepare(self, groups: Sequence[RolloutGroup], policy_is_reference: bool) -> list[PreparedGroup]:
+        """Group by group, so that a group's numbers do not depend on which others are ready beside it."""
+        rollouts = [[member.rollout for member in group.members] for group in groups]
+        batches = [token_batch(group) for group in rollouts]
         with self._stopwatch.measure("old_logprobs_s"):
-            old = self._policy.logprobs(tokens)
+            old = self._logprobs(batches)
         with self._stopwatch.measure("reference_logprobs_s"):
-            reference = self._policy.reference_logprobs(tokens)
-        return PreparedGroup(
-            group=group,
-            old_logprobs=responses(old, rollouts),
-            reference_logprobs=responses(reference, rollouts),
-        )
+            reference = old
+            if not policy_is_reference:
+                with self._policy.reference():
+                    reference = self._logprobs(batches)
+        return [
+            PreparedGroup(
+                group=group,
+                old_logprobs=responses(old[index], rollouts[index]),
+                reference_logprobs=responses(reference[index], rollouts[index]),
+            )
+            for index, group in enumerate(groups)
+        ]
+
+    def _logprobs(self, batches: Sequence[TokenBatch]) -> list[FloatArray]:
+        logprobs = []
+        for batch in batches:
+            logprobs.append(self._policy.logprobs(batch))
+            self._on_progress()
+        return logprobs
 
 
 def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -28,12 +28,15 @@ def evaluate(
     grader: Grader,
     ranks: Ranks,
     max_failed_share: float,
+    say: Callable[[str], None] = lambda text: None,
+    on_progress: Callable[[], None] = lambda: None,
 ) -> list[RolloutGroup]:
-    """One group a prompt, in order, on every rank; the reward of a member is its bare score.
+    """One group a prompt, in order, on every rank; the reward of a member is its bare score. `say` and `on_progress`:
+    see GradingInFlight.
 
     Raises RewardServiceFailing when more than `max_failed_share` of the verdicts are missing.
     """
-    in_flight = GradingInFlight(grader)
+    in_flight = GradingInFlight(grader, say=say, on_progress=on_progress)
     rollouts = fleet.sample(
         prompts, settings, lambda i, rollout: in_flight.submit((i, rollout.sibling), rollout)
     )

@@ -12,9 +12,18 @@ from nemo_prorl.types import Prompt, Rollout
 class SamplerFleet:
     """One engine every `tensor_parallel` consecutive ranks; the first of them speaks for the engine."""
 
-    def __init__(self, sampler: Sampler, ranks: Ranks, *, tensor_parallel: int) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        ranks: Ranks,
+        *,
+        tensor_parallel: int,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_progress` is called on each rank of an engine when a rollout of it ends."""
         self._sampler = sampler
         self._ranks = ranks
+        self._on_progress = on_progress
         self._engine, self._shard = divmod(ranks.layout.rank, tensor_parallel)
         self.num_engines = ranks.layout.world_size // tensor_parallel
 
@@ -32,6 +41,7 @@ class SamplerFleet:
         index_of = {prompts[index].uid: index for index in mine}
 
         def report(rollout: Rollout) -> None:
+            self._on_progress()
             if self._shard == 0:
                 on_finish(index_of[rollout.prompt.uid], rollout)
 

@@ -13,6 +13,9 @@ from nemo_prorl.training.timing import union_s
 from nemo_prorl.types import Prompt, Rollout, RolloutGroup, ScoredRollout
 from reward.protocol import ScoreRequest, ScoreResult, Status
 
+WAITING_LINE_S = 30.0
+"""How often somebody who watches the run is told that it stands still because no verdict comes."""
+
 
 class RewardServiceFailing(RuntimeError):
     """The reward service failed on more rollouts than the run bears (reward.max_failed_share)."""
@@ -59,8 +62,18 @@ def check_failures(verdicts: Sequence[ScoreResult], max_failed_share: float) -> 
 class GradingInFlight:
     """What this rank has submitted and not yet taken back. Keys are whatever the caller tells rollouts apart by."""
 
-    def __init__(self, grader: Grader) -> None:
+    def __init__(
+        self,
+        grader: Grader,
+        *,
+        say: Callable[[str], None] = lambda text: None,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`say` is told when verdicts are long in coming, `on_progress` that something has come or gone."""
         self._grader = grader
+        self._say, self._on_progress = say, on_progress
+        self._quiet_since = time.perf_counter()
+        self._num_lines = 0
         self._pending: dict[tuple[int, int], Future[ScoreResult]] = {}
         self._busy: list[tuple[float, float]] = []
         self.exposed_s = 0.0
@@ -73,6 +86,7 @@ class GradingInFlight:
             response=rollout.text,
             task=rollout.prompt.task,
         )
+        self._note_progress()
         future = self._grader.submit(request)
         future.add_done_callback(partial(self._note_end, time.perf_counter()))
         self._pending[key] = future
@@ -85,16 +99,30 @@ class GradingInFlight:
         finished = {key: future.result() for key, future in self._pending.items() if future.done()}
         for key in finished:
             del self._pending[key]
+        if finished:
+            self._note_progress()
         return finished
 
     def wait(self, timeout_s: float) -> None:
-        """Until one more verdict is there, or the time is up."""
+        """Until one more verdict is there, or the time is up. Raises if the graders are known to be gone for good."""
+        self._grader.check()
         start = time.perf_counter()
         if self._pending:
             wait(self._pending.values(), timeout=timeout_s, return_when=FIRST_COMPLETED)
         else:
             time.sleep(timeout_s)
-        self.exposed_s += time.perf_counter() - start
+        now = time.perf_counter()
+        self.exposed_s += now - start
+        if self._pending and now - self._quiet_since > (self._num_lines + 1) * WAITING_LINE_S:
+            self._num_lines += 1
+            self._say(
+                f"waiting for the reward service: nothing came for {now - self._quiet_since:.0f} s, and "
+                f"{len(self._pending)} verdicts are missing"
+            )
+
+    def _note_progress(self) -> None:
+        self._quiet_since, self._num_lines = time.perf_counter(), 0
+        self._on_progress()
 
     @property
     def busy_s(self) -> float:

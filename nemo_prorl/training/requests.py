@@ -28,6 +28,15 @@ def is_reset_requested(run_dir: Path) -> bool:
     return reset_request(run_dir).is_file()
 
 
+def reset_request_id(run_dir: Path) -> str:
+    """Tells one request from the next; empty without one. A run that was killed after it has saved the reset, and
+    before it took the request, knows by this that it has obeyed."""
+    try:
+        return str(reset_request(run_dir).stat().st_mtime_ns)
+    except FileNotFoundError:
+        return ""
+
+
 def take_reset_request(run_dir: Path) -> None:
     """After the reset is in a checkpoint: a run that is killed before it still finds the request."""
     reset_request(run_dir).unlink(missing_ok=True)

@@ -1,14 +1,32 @@
-"""Where a stage begins: at its own newest checkpoint, at its parent's last, or at the Hugging Face model."""
+"""Where a stage begins: at its own newest checkpoint, at its parent's last, or at the Hugging Face model; and how it
+ends: RUN/stages/NAME.done and NAME.failed say so, since launchers lose exit codes."""
 
 from __future__ import annotations
 
 import json
 import os
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RunConfig
-from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints, last_of_stage
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import Policy
+from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints, is_intact, last_of_stage
+from nemo_prorl.types import RunState
+
+
+class Outcome(StrEnum):
+    """Why `fit` returned. All but `paused` end the stage."""
+
+    steps = "steps"
+    """It took trainer.num_steps."""
+    saturated = "saturated"
+    """The data has nothing left to teach this policy."""
+    end_stage = "end_stage"
+    """The controller decided so."""
+    paused = "paused"
+    """The time is up, or a signal came: the same command goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +49,31 @@ def is_done(run_dir: Path, stage: str) -> bool:
 
 def mark_done(run_dir: Path, stage: str, *, outcome: str, checkpoint: str) -> None:
     """Written last, and whole or not at all."""
-    marker = done_marker(run_dir, stage)
+    _write(done_marker(run_dir, stage), {"outcome": outcome, "checkpoint": checkpoint})
+
+
+def failed_marker(run_dir: Path, stage: str) -> Path:
+    """Exists when going on by itself is pointless; a user who starts the stage again removes it by that."""
+    return run_dir / "stages" / f"{stage}.failed"
+
+
+def mark_failed(run_dir: Path, stage: str, *, reason: str) -> None:
+    """Whole or not at all."""
+    _write(failed_marker(run_dir, stage), {"reason": reason})
+
+
+def why_failed(run_dir: Path, stage: str) -> str:
+    """Empty unless the stage failed."""
+    try:
+        return str(json.loads(failed_marker(run_dir, stage).read_text(encoding="utf-8"))["reason"])
+    except FileNotFoundError:
+        return ""
+
+
+def _write(marker: Path, record: dict[str, str]) -> None:
     marker.parent.mkdir(parents=True, exist_ok=True)
     aside = marker.with_suffix(".writing")
-    aside.write_text(json.dumps({"outcome": outcome, "checkpoint": checkpoint}), encoding="utf-8")
+    aside.write_text(json.dumps(record), encoding="utf-8")
     os.replace(aside, marker)
 
 
@@ -52,6 +91,10 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
         return StartingPoint(checkpoint=own, is_resume=True)
     if stage.parent:
         parent = last_of_stage(checkpoints, stage.parent)
+        if reason := why_failed(run_dir, stage.parent):
+            raise ConfigError(
+                f"stage {stage.name} continues stage {stage.parent}, which failed in {run_dir}: {reason}"
+            )
         if parent is None or not is_done(run_dir, stage.parent):
             raise ConfigError(
                 f"stage {stage.name} continues stage {stage.parent}, which has not finished in {run_dir}: "
@@ -70,3 +113,33 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
             "parent: write stage.parent, or another exp_manager.explicit_log_dir."
         )
     return StartingPoint(checkpoint=None, is_resume=False)
+
+
+def reset_policy(policy: Policy, state: RunState, *, optimizer: bool) -> None:
+    """ProRL's hard reset (arXiv 2505.24864, section 3.2.1): the policy becomes its own reference, and with `optimizer`
+    the moments are cleared. Weights and learning rate stay."""
+    policy.adopt_as_reference()
+    if optimizer:
+        policy.reset_optimizer()
+    state.num_resets += 1
+    state.last_reset_step, state.last_reset_update = state.step, state.num_updates
+
+
+def find_intact_start(config: RunConfig, start: StartingPoint, ranks: Ranks) -> StartingPoint:
+    """Collective: `start` if its checkpoint's content is what was written, else where an older one lets it begin.
+
+    Raises ConfigError on every rank when there is none.
+    """
+    while start.checkpoint is not None and not is_intact(start.checkpoint, ranks):
+        found = ranks.from_main(_start_or_error(config) if ranks.layout.is_main else start)
+        if isinstance(found, ConfigError):
+            raise found
+        start = found
+    return start
+
+
+def _start_or_error(config: RunConfig) -> StartingPoint | ConfigError:
+    try:
+        return find_starting_point(config)
+    except ConfigError as error:
+        return error

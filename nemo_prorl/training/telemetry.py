@@ -1,4 +1,8 @@
-"""Metrics: metrics.jsonl always, Lightning's loggers by configuration, and one line a step for whoever watches."""
+"""Metrics: metrics.jsonl always, Lightning's loggers by configuration, and one line a step for whoever watches.
+
+A resumed run does some steps again. Whatever was told about them before is taken back, so that the record of a run
+that was interrupted is that of one that was not.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,38 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from nemo_prorl.types import RunState
+
+
+class RunLog:
+    """What a run says: on standard error, and with the time in RUN/run.log, which grows from one process to the next.
+    Only the main rank speaks."""
+
+    def __init__(self, run_dir: Path, *, speaks: bool) -> None:
+        self._path = run_dir / "run.log" if speaks else None
+
+    def say(self, text: str) -> None:
+        if self._path is not None:
+            print(text, file=sys.stderr, flush=True)
+            self.note(text)
+
+    def note(self, text: str) -> None:
+        """In the file alone: what is said elsewhere, or only interests who looks back."""
+        if self._path is None:
+            return
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("".join(f"{now} {line}\n" for line in text.splitlines()))
 
 
 class MetricsFile:
@@ -22,16 +54,14 @@ class MetricsFile:
     def append(self, record: Mapping[str, Any]) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # a checkpoint counts on the lines that lead up to it
 
-    def rewind(self, step: int, stage: str, *, stage_step: int) -> None:
-        """Drops what a resumed run does again: records after `step`, and all of a stage that begins anew."""
+    def rewind(self, num_records: int, step: int) -> None:
+        """Keeps the first `num_records` records, those that lead up to `step`: what follows is done again."""
         if not self._path.exists():
             return
-        kept = [
-            record
-            for record in read_metrics(self._path)
-            if record["step"] <= step and (stage_step > 0 or record["stage"] != stage)
-        ]
+        kept = [record for record in read_metrics(self._path)[:num_records] if record["step"] <= step]
         aside = self._path.with_suffix(".rewinding")
         aside.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
         os.replace(aside, self._path)
@@ -48,13 +78,22 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def lightning_loggers(config: ExpManagerConfig) -> list[Any]:
-    """The loggers that exp_manager asks for. Raises ConfigError when one needs a package that is missing."""
+def lightning_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]:
+    """The loggers that exp_manager asks for; they take back what they know of `first_step` and later, where they can.
+
+    Raises ConfigError when one needs a package that is missing.
+    """
     loggers: list[Any] = []
     wanted = {
         "create_tensorboard_logger": (
             "TensorBoardLogger",
-            {"save_dir": config.explicit_log_dir, "name": "tensorboard"},
+            # One folder however often the run is resumed; without a version Lightning makes a new one each time.
+            {
+                "save_dir": config.explicit_log_dir,
+                "name": "tensorboard",
+                "version": "",
+                "purge_step": first_step,
+            },
         ),
         "create_wandb_logger": (
             "WandbLogger",
@@ -78,7 +117,7 @@ def lightning_loggers(config: ExpManagerConfig) -> list[Any]:
 
 
 class Telemetry:
-    """Where the main rank's numbers go. Other ranks have none."""
+    """Where the main rank's numbers go; a context that tells the loggers how the run ended. Other ranks have none."""
 
     COLUMNS = (
         ("reward", "reward/mean", "{:.3f}"),
@@ -91,16 +130,24 @@ class Telemetry:
         ("s/step", "time/step_s", "{:.1f}"),
     )
 
-    def __init__(self, config: ExpManagerConfig, *, num_steps: int) -> None:
+    def __init__(self, config: ExpManagerConfig, *, num_steps: int, log: RunLog, state: RunState) -> None:
+        """`state`: where the run begins or goes on. What was recorded of later steps is taken back."""
         self._file = MetricsFile(Path(config.explicit_log_dir) / "metrics.jsonl")
-        self._loggers = lightning_loggers(config)
+        self._file.rewind(state.num_records, state.step)
+        self._loggers = lightning_loggers(config, first_step=state.step + 1 if state.num_records else 0)
+        self._log = log
         self._num_steps = num_steps
         self._num_shown = 0
         self._shown_s = 0.0
 
-    def rewind(self, step: int, stage: str, *, stage_step: int) -> None:
-        """See MetricsFile.rewind."""
-        self._file.rewind(step, stage, stage_step=stage_step)
+    def __enter__(self) -> Telemetry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for logger in self._loggers:
+            logger.finalize("success" if kind is None else "failed")
 
     def step(self, record: Mapping[str, Any], *, stage_step: int) -> None:
         """One finished step (or the state before the first): file, loggers, terminal."""
@@ -111,28 +158,23 @@ class Telemetry:
         if "reward/mean" in record:
             self._show(record, stage_step)
         if "validation/reward" in record:
-            self.say(_validation_line(record))
+            self._log.say(_validation_line(record))
 
     def _show(self, record: Mapping[str, Any], stage_step: int) -> None:
         if self._num_shown % 20 == 0:
-            self.say("   step  " + "  ".join(f"{title:>8}" for title, _, _ in self.COLUMNS) + "      left")
+            self._log.say(
+                "   step  " + "  ".join(f"{title:>8}" for title, _, _ in self.COLUMNS) + "      left"
+            )
         self._num_shown += 1
         self._shown_s += float(record.get("time/step_s", 0.0))
         left_s = self._shown_s / self._num_shown * (self._num_steps - stage_step)
         cells = [form.format(record.get(key, float("nan"))) for _, key, form in self.COLUMNS]
         minutes, seconds = divmod(int(left_s), 60)
-        self.say(
+        self._log.say(
             f"{stage_step:>4}/{self._num_steps:<4}"
             + "  ".join(f"{cell:>8}" for cell in cells)
             + f"  {minutes:>4}m{seconds:02d}s"
         )
-
-    def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        for logger in self._loggers:
-            logger.finalize("success")
 
 
 def _validation_line(record: Mapping[str, Any]) -> str:

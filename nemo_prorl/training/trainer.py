@@ -1,10 +1,10 @@
-"""The loop: sample, grade, keep the informative groups, update, validate, checkpoint; until the stage ends."""
+"""The loop: sample, grade, keep the informative groups, update, validate, decide, checkpoint; until the stage ends."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,25 +13,35 @@ from nemo_prorl.algorithm.advantage import group_advantages
 from nemo_prorl.algorithm.entropy import active_entropy_coefficient, next_entropy_coefficient
 from nemo_prorl.algorithm.metrics import (
     UpdateStatistics,
+    kl_at_sampling,
     merge_statistics,
     sampler_agreement,
     update_statistics,
 )
 from nemo_prorl.algorithm.objective import policy_loss
-from nemo_prorl.config import RunConfig
+from nemo_prorl.config import ControllerAction, ControllerMode, RunConfig
 from nemo_prorl.data.batch import balance, train_batch, training_rows
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler, SamplingSettings
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.training.collector import Collection, Collector, Saturated
+from nemo_prorl.training.controller import Decision, ResetController
+from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.evaluation import evaluate, summarise
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.training.requests import reset_request_id, take_reset_request
+from nemo_prorl.training.stages import Outcome, reset_policy
 from nemo_prorl.training.step_metrics import grading_metrics, rollout_metrics, selection_metrics
-from nemo_prorl.training.telemetry import Telemetry
+from nemo_prorl.training.telemetry import RunLog, Telemetry
 from nemo_prorl.training.timing import Stopwatch
+from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import PreparedGroup, Prompt, RunState, UpdateReport
+
+
+class StoppedByController(RuntimeError):
+    """The controller found that the run is lost. Everything is saved; what to do is for a person to decide."""
 
 
 class ProRLTrainer:
@@ -49,9 +59,13 @@ class ProRLTrainer:
         held_out: Sequence[Prompt],
         checkpoints: CheckpointWriter | None,
         telemetry: Telemetry | None,
+        log: RunLog,
+        watchdog: Watchdog,
+        deadline: Deadline,
         state: RunState,
     ) -> None:
         self.config = config
+        self.run_dir = Path(config.exp_manager.explicit_log_dir)
         self.ranks = ranks
         self.policy = policy
         self.sampler = sampler
@@ -60,9 +74,15 @@ class ProRLTrainer:
         self.held_out = held_out
         self.checkpoints = checkpoints
         self.telemetry = telemetry
+        self.log = log
+        self.watchdog = watchdog
+        self.deadline = deadline
         self.state = state
-        self.stopwatch = Stopwatch()
-        self.fleet = SamplerFleet(sampler, ranks, tensor_parallel=config.sampler.tensor_parallel)
+        self.controller = ResetController(config.controller, state.controller)
+        self.stopwatch = Stopwatch(watchdog.enter)
+        self.fleet = SamplerFleet(
+            sampler, ranks, tensor_parallel=config.sampler.tensor_parallel, on_progress=watchdog.beat
+        )
         self.collector = Collector(
             config=config,
             prompts=prompts,
@@ -71,55 +91,132 @@ class ProRLTrainer:
             grader=grader,
             ranks=ranks,
             stopwatch=self.stopwatch,
+            say=log.say,
+            on_progress=watchdog.beat,
         )
 
-    def fit(self) -> str:
-        """Runs the stage from where `state` stands. Returns why it ended: "steps" or "saturated"."""
+    def fit(self) -> Outcome:
+        """Runs the stage from where `state` stands; returns why it ended or was interrupted. Everything is saved then.
+
+        Raises StoppedByController, RewardServiceFailing, NonFiniteUpdate or CheckpointNotSaved, on every rank.
+        """
+        self.watchdog.follow(self.state)
         try:
             return self._run()
-        except (RewardServiceFailing, NonFiniteUpdate):  # on every rank: what is on its way to disk still gets there
+        except (RewardServiceFailing, NonFiniteUpdate):  # what is on its way to disk still gets there
             self._finish_saving()
             raise
 
-    def _run(self) -> str:
-        self._refit()
-        if self.state.stage_step == 0:
-            self._record(self._validate())
-        while self.state.stage_step < self.config.trainer.num_steps:
-            started = time.perf_counter()
-            self.stopwatch.seconds.clear()
+    def _run(self) -> Outcome:
+        outcome = self._ended_before()
+        if outcome is None:
+            self._refit()
+        if outcome is None and self.state.stage_step == 0:
+            self._open_stage()
+        while outcome is None:
+            self.stopwatch.restart()
             try:
-                collection = self.collector.collect(self.state)
+                collection = self.collector.collect(self.state)  # sample, grade, keep informative groups
             except Saturated as saturated:
-                self._say(f"stage {self.state.stage} ends: {saturated}")
-                metrics = {}
-                if not self._validation_is_due():  # else these weights have been validated
-                    metrics = self._validate()
-                    self._record(metrics)
-                self._save(metrics)
-                self._finish_saving()
-                return "saturated"
+                return self._leave(Outcome.saturated, str(saturated))
             self._poll_saving()
             self.sampler.sleep()
             reports, statistics = self._update(collection.groups)
             self._refit()
-            self.state.step += 1
-            self.state.stage_step += 1
-            metrics = self._metrics(collection, reports, statistics, time.perf_counter() - started)
-            if self._validation_is_due():
-                metrics |= self._validate()
-            self._record(metrics)
+            outcome = self._close_step(self._metrics(collection, reports, statistics))
+        return outcome
+
+    def _ended_before(self) -> Outcome | None:
+        """Of a stage that had ended when its process was killed, or its marker removed. In mode manual a stage goes on
+        that the controller has ended."""
+        if self.config.controller.mode is ControllerMode.manual:
+            self.state.outcome = ""
+        if self.state.outcome:
+            return Outcome(self.state.outcome)
+        return Outcome.steps if self.state.stage_step >= self.config.trainer.num_steps else None
+
+    def _open_stage(self) -> None:
+        """What the stage begins with is on record as well."""
+        self._measured = self._validate()
+        self.controller.observe(self._position() | self._measured)
+        self._record(self._measured)
+
+    def _close_step(self, metrics: dict[str, Any]) -> Outcome | None:
+        """The step boundary: validate, decide, record, save, each where it is due. An outcome ends the loop."""
+        self.deadline.note("step", self.stopwatch.elapsed_s())
+        self.state.step += 1
+        self.state.stage_step += 1
+        if self._validation_is_due():
+            metrics |= self._validate()
+        decision = self._decide(metrics)
+        if decision is not None:
+            metrics["controller"] = decision.as_record()
+            self.log.say(f"{decision.action.name} after step {self.state.step}: {decision.reason}")
+            if decision.action is ControllerAction.reset:
+                reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
+        self._measured = metrics
+        self._record(metrics)
+        action = decision.action if decision is not None else None
+        if action is ControllerAction.end_stage:
+            return self._leave(Outcome.end_stage)
+        if action is not ControllerAction.stop and self.state.stage_step == self.config.trainer.num_steps:
+            return self._leave(Outcome.steps)
+        if action is None and (reason := self._reason_to_pause()):
+            return self._leave(Outcome.paused, reason)
+        if action is not None:
+            self._save_now()
+        elif self._checkpoint_is_due():
+            self._save()
+        else:
             self._poll_saving()
-            if self._checkpoint_is_due():
-                self._save(metrics)
-        self._finish_saving()
-        return "steps"
+        if decision is not None and action is ControllerAction.stop:
+            raise StoppedByController(
+                f"stage {self.state.stage} stopped after step {self.state.step}: {decision.reason}"
+            )
+        return None
+
+    def _leave(self, outcome: Outcome, why: str = "") -> Outcome:
+        """Everything is on disk on return, and a stage that ends is validated."""
+        if outcome is Outcome.end_stage:
+            self.state.outcome = outcome
+        if outcome is not Outcome.paused and not self._is_validated():
+            validation = self._validate()
+            self._measured |= validation
+            if validation:
+                self._record(validation)
+        self._save_now()
+        self.log.say(_last_line(outcome, self.state, why, saved=self.checkpoints is not None))
+        return outcome
+
+    def _decide(self, metrics: Mapping[str, Any]) -> Decision | None:
+        """The controller's decision, or what a user asked for; the same on every rank."""
+        decision = self.controller.observe(self._position() | dict(metrics))
+        request = reset_request_id(self.run_dir) if self.ranks.layout.is_main else ""
+        decision, request = self.ranks.from_main((decision, request))
+        if request in ("", self.state.last_reset_request):
+            return decision
+        self.state.last_reset_request = request
+        if decision is None:
+            decision = Decision(
+                action=ControllerAction.reset,
+                signal="request",
+                reason="a user asked for it.",
+                numbers={},
+                step=self.state.step,
+            )
+            self.controller.note_reset(self.state.step)
+        return decision
+
+    def _reason_to_pause(self) -> str:
+        """Of any rank: a signal may reach one alone."""
+        return next((reason for reason in self.ranks.gather(self.deadline.reason()) if reason), "")
 
     def _update(self, groups: Sequence[PreparedGroup]) -> tuple[list[UpdateReport], list[UpdateStatistics]]:
         """The step's optimizer updates, each on an equal share of the groups, balanced over the replicas."""
         algorithm, layout = self.config.algorithm, self.ranks.layout
         loss = partial(policy_loss, config=algorithm, entropy_coefficient=self._entropy_coefficient())
-        reports, statistics = [], []
+        reports: list[UpdateReport] = []
+        statistics: list[UpdateStatistics] = []
         with self.stopwatch.measure("updates_s"):
             self.policy.prepare_for_training()
             for share in np.array_split(
@@ -134,9 +231,10 @@ class ProRLTrainer:
                 mine = balance([row.length for row in rows], layout.data_parallel)[layout.replica]
                 batch = train_batch([rows[index] for index in mine])
                 report = self.policy.update(batch, loss)
+                self.watchdog.beat()
                 self.state.num_updates += 1
+                statistics.append(update_statistics(report, batch, algorithm, is_first=not reports))
                 reports.append(report)
-                statistics.append(update_statistics(report, batch, algorithm))
             self.policy.finish_training()
         return reports, statistics
 
@@ -157,9 +255,9 @@ class ProRLTrainer:
         collection: Collection,
         reports: Sequence[UpdateReport],
         statistics: Sequence[UpdateStatistics],
-        step_s: float,
     ) -> dict[str, Any]:
         """Everything about one step; collective over the ranks."""
+        step_s = self.stopwatch.elapsed_s()
         parts = [part for replica in self.ranks.gather_replicas(list(statistics)) for part in replica]
         objective = merge_statistics(parts)
         agreement = sampler_agreement(
@@ -179,7 +277,7 @@ class ProRLTrainer:
         return {
             **rollout_metrics(collection),
             **objective,
-            **merge_statistics([agreement]),
+            **merge_statistics([agreement, self._kl_at_sampling(collection)]),
             **selection_metrics(collection),
             **grading_metrics(collection),
             "objective/loss": float(np.mean([report.loss for report in reports])),
@@ -195,63 +293,96 @@ class ProRLTrainer:
             **{f"time/{name}": seconds for name, seconds in self.stopwatch.seconds.items()},
         }
 
+    def _kl_at_sampling(self, collection: Collection) -> UpdateStatistics:
+        """Exactly 0 in the step after a reset, however many updates that step has."""
+        return kl_at_sampling(
+            [logprobs for group in collection.groups for logprobs in group.old_logprobs],
+            [logprobs for group in collection.groups for logprobs in group.reference_logprobs],
+            self.config.algorithm,
+        )
+
     def _validation_is_due(self) -> bool:
         interval, done = self.config.validation.interval, self.state.stage_step
         return done == self.config.trainer.num_steps or (interval > 0 and done % interval == 0)
+
+    def _is_validated(self) -> bool:
+        """Have these very weights been validated?"""
+        return bool(self.state.validation) and self.state.validation[-1]["step"] == self.state.step
 
     def _validate(self) -> dict[str, float]:
         """Held-out rewards of the current weights; empty without held-out prompts."""
         if not self.held_out:
             return {}
-        started = time.perf_counter()
-        groups = evaluate(
-            self.held_out,
-            validation_settings(self.config),
-            fleet=self.fleet,
-            grader=self.grader,
-            ranks=self.ranks,
-            max_failed_share=self.config.reward.max_failed_share,
-        )
+        with self.stopwatch.measure("validation_s"):
+            groups = evaluate(
+                self.held_out,
+                validation_settings(self.config),
+                fleet=self.fleet,
+                grader=self.grader,
+                ranks=self.ranks,
+                max_failed_share=self.config.reward.max_failed_share,
+                say=self.log.say,
+                on_progress=self.watchdog.beat,
+            )
+        seconds = self.stopwatch.seconds["validation_s"]
+        self.deadline.note("validation", seconds)
         summary = summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))
         self.state.validation.append({"step": self.state.step, **summary})
-        seconds = time.perf_counter() - started
         return {f"validation/{name}": value for name, value in summary.items()} | {
             "time/validation_s": seconds
         }
 
     def _checkpoint_is_due(self) -> bool:
-        every, done = (
-            self.config.exp_manager.checkpoint_callback_params.every_n_train_steps,
-            self.state.stage_step,
-        )
-        return done == self.config.trainer.num_steps or (every > 0 and done % every == 0)
+        every = self.config.exp_manager.checkpoint_callback_params.every_n_train_steps
+        return every > 0 and self.state.stage_step % every == 0
 
-    def _save(self, metrics: Mapping[str, Any]) -> None:
+    def _save(self) -> None:
+        """Begins to save; training goes on meanwhile."""
         self.state.prompts = self.prompts.state()
+        self.state.controller = self.controller.state()
         if self.checkpoints is not None:
             monitor = self.config.exp_manager.checkpoint_callback_params.monitor
-            self.checkpoints.save(self.policy, self.state, score=metrics.get(monitor))
+            with self.stopwatch.measure("checkpoint_s"):
+                self.checkpoints.save(self.policy, self.state, score=self._measured.get(monitor))
+
+    def _save_now(self) -> None:
+        """It is on disk on return. So is the reset that a user asked for, if one did."""
+        self._save()
+        self._finish_saving()
+        obeyed = self.state.last_reset_request
+        if self.ranks.layout.is_main and obeyed and reset_request_id(self.run_dir) == obeyed:
+            take_reset_request(self.run_dir)
 
     def _poll_saving(self) -> None:
         if self.checkpoints is not None:
             self.checkpoints.poll()
+            self.deadline.note("save", self.checkpoints.longest_s)
 
     def _finish_saving(self) -> None:
         if self.checkpoints is not None:
-            self.checkpoints.finish()
+            with self.stopwatch.measure("checkpoint_s"):
+                self.checkpoints.finish()
 
-    def _record(self, metrics: dict[str, Any]) -> None:
-        if self.telemetry is not None:
-            position = {
-                "step": self.state.step,
-                "stage": self.state.stage,
-                "num_resets": self.state.num_resets,
-            }
-            self.telemetry.step(position | metrics, stage_step=self.state.stage_step)
+    def _position(self) -> dict[str, Any]:
+        return {"step": self.state.step, "stage": self.state.stage, "num_resets": self.state.num_resets}
 
-    def _say(self, text: str) -> None:
+    def _record(self, metrics: Mapping[str, Any]) -> None:
+        self.state.num_records += 1
         if self.telemetry is not None:
-            self.telemetry.say(text)
+            self.telemetry.step(self._position() | dict(metrics), stage_step=self.state.stage_step)
+
+
+def _last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> str:
+    if outcome is Outcome.paused and saved:
+        return (
+            f"paused after step {state.step}: {why}. Everything is saved: the same command goes on from here."
+        )
+    if outcome is Outcome.paused:
+        return (
+            f"paused after step {state.step}: {why}. Nothing is saved (exp_manager.create_checkpoint_callback=false): "
+            "the same command begins again."
+        )
+    return f"stage {state.stage} ends after step {state.step}" + (f": {why}" if why else ".")
 
 
 def validation_settings(config: RunConfig) -> SamplingSettings:

@@ -12,6 +12,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,7 @@ class ScriptedSave:
 @dataclass
 class ScriptedPolicy:
     weight: float = 0.0
-    reference: float = 0.0
+    reference_weight: float = 0.0
     learning_rate: float = 0.5
     entropy: float = 0.5
     on_logprobs: Callable[[], None] = lambda: None
@@ -212,18 +213,21 @@ class ScriptedPolicy:
     batches: list[TrainBatch] = field(default_factory=list)
     num_prepared: int = 0
     """Rollouts whose log-probabilities under the current weights were asked for."""
+    num_references: int = 0
+    """How often the reference was put in the policy's place."""
 
     def logprobs(self, batch: TokenBatch) -> FloatArray:
         self.num_prepared += len(batch)
-        return self._masked(batch, self.weight)
-
-    def reference_logprobs(self, batch: TokenBatch) -> FloatArray:
-        return self._masked(batch, self.reference)
-
-    def _masked(self, batch: TokenBatch, weight: float) -> FloatArray:
         self.on_logprobs()
-        values = logprobs_of(torch.from_numpy(batch.token_ids_BT), torch.tensor(weight)).numpy()
+        values = logprobs_of(torch.from_numpy(batch.token_ids_BT), torch.tensor(self.weight)).numpy()
         return np.where(batch.response_mask_BT, values, np.float32(0))
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        self.num_references += 1
+        prepared, current, self.weight = self.num_prepared, self.weight, self.reference_weight
+        yield
+        self.num_prepared, self.weight = prepared, current
 
     def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
         self.events.append("update")
@@ -249,21 +253,23 @@ class ScriptedPolicy:
         yield "weight", torch.tensor(self.weight)
 
     def adopt_as_reference(self) -> None:
-        self.reference = self.weight
+        self.reference_weight = self.weight
 
     def reset_optimizer(self) -> None:
         self.events.append("reset optimizer")
 
     def begin_save(self, directory: Path) -> PendingSave:
         self.events.append("save")
-        return ScriptedSave(directory, json.dumps({"weight": self.weight, "reference": self.reference}))
+        return ScriptedSave(
+            directory, json.dumps({"weight": self.weight, "reference": self.reference_weight})
+        )
 
     def reference_hash(self) -> str:
-        return f"{self.reference!r}"
+        return f"{self.reference_weight!r}"
 
     def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
         saved = json.loads((directory / "weights.json").read_text())
-        self.weight, self.reference = saved["weight"], saved["reference"]
+        self.weight, self.reference_weight = saved["weight"], saved["reference"]
 
     def prepare_for_training(self) -> None:
         self.events.append("prepare")
@@ -296,6 +302,8 @@ class ScriptedGrader:
         if self.at_once:
             self.release()
         return future
+
+    def check(self) -> None: ...
 
     def release(self) -> None:
         """One verdict."""
@@ -436,8 +444,9 @@ def make_collector(
     )
 
 
-def new_state() -> RunState:
-    return RunState(stage="main")
+def new_state(**values: Any) -> RunState:
+    """With num_updates=1, for example, the policy has left its reference."""
+    return RunState(stage="main", **values)
 
 
 def uids(groups: Iterable[Any]) -> list[str]:

@@ -174,10 +174,11 @@ def test_uninformative_groups_cost_no_forward_pass() -> None:
 
 
 def test_log_probabilities_belong_to_their_tokens() -> None:
-    policy = ScriptedPolicy(weight=0.25, reference=-0.5)
+    policy = ScriptedPolicy(weight=0.25, reference_weight=-0.5)
     sampler = ScriptedSampler(weight=0.25)
     prompts = make_prompts(MIXED, MIXED, MIXED, MIXED)
-    collection = make_collector(make_config(), prompts, sampler=sampler, policy=policy).collect(new_state())
+    collector = make_collector(make_config(), prompts, sampler=sampler, policy=policy)
+    collection = collector.collect(new_state(num_updates=1))
     for prepared in collection.groups:
         for member, old, reference in zip(
             prepared.group.members, prepared.old_logprobs, prepared.reference_logprobs, strict=True
@@ -186,6 +187,24 @@ def test_log_probabilities_belong_to_their_tokens() -> None:
             assert old.tolist() == rollout.sampler_logprobs.tolist()
             liked = rollout.token_ids % 3 - 1
             assert reference.tolist() == pytest.approx((old - 0.75 * liked).tolist(), abs=1e-6)
+
+
+def test_a_policy_that_is_its_reference_needs_no_second_pass() -> None:
+    """Right after a reset: the same arrays, so that the KL is exactly 0 whatever a second pass would round."""
+    policy = ScriptedPolicy(weight=0.25, reference_weight=0.25)
+    state = new_state(num_updates=8, last_reset_update=8)
+    collection = make_collector(make_config(), make_prompts(*[MIXED] * 4), policy=policy).collect(state)
+    assert policy.num_references == 0
+    for prepared in collection.groups:
+        for old, reference in zip(prepared.old_logprobs, prepared.reference_logprobs, strict=True):
+            assert old.tobytes() == reference.tobytes()
+
+
+def test_the_reference_is_fetched_once_for_all_groups_that_are_ready() -> None:
+    policy = ScriptedPolicy()
+    prompts = make_prompts(*[MIXED] * 4)
+    make_collector(make_config(), prompts, policy=policy).collect(new_state(num_updates=1))
+    assert policy.num_references == 1
 
 
 def test_rewards_are_shaped_and_scores_are_not() -> None:

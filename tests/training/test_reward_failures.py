@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from nemo_prorl.run import ServiceGrader
 from nemo_prorl.training.collector import Collection
 from nemo_prorl.training.grading import RewardServiceFailing
 from reward.client import RewardClient, RewardServiceError
@@ -197,7 +198,9 @@ class Run:
     def step(self) -> Collection:
         try:
             prompts = make_prompts(*[MIXED] * NUM_PROMPTS)
-            return make_collector(self.config, prompts, grader=self.client).collect(new_state())
+            return make_collector(self.config, prompts, grader=ServiceGrader(self.client, None)).collect(
+                new_state()
+            )
         finally:
             self.client.close()
 
@@ -322,6 +325,8 @@ def test_an_honest_0_is_a_0(start: Start) -> None:
     """The other side of the coin: what the service did grade counts."""
     run = Run(start(honest), enabled=False)
     prompts = make_prompts(*[WRONG] * NUM_PROMPTS)
-    collection = make_collector(run.config, prompts, grader=run.client).collect(new_state())
+    collection = make_collector(run.config, prompts, grader=ServiceGrader(run.client, None)).collect(
+        new_state()
+    )
     run.client.close()
     assert {group.group.rewards for group in collection.groups} == {tuple(WRONG)}

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig
-from nemo_prorl.training.telemetry import MetricsFile, Telemetry, read_metrics
+from nemo_prorl.training.telemetry import MetricsFile, RunLog, Telemetry, read_metrics
+from nemo_prorl.types import RunState
 
 
 def record(step: int, stage: str = "main", **numbers: float) -> dict[str, Any]:
     return {"step": step, "stage": stage, "num_resets": 0, **numbers}
 
 
-def telemetry(folder: Path, *, num_steps: int = 10, **options: Any) -> Telemetry:
-    return Telemetry(ExpManagerConfig(explicit_log_dir=str(folder), **options), num_steps=num_steps)
+def telemetry(
+    folder: Path, *, num_steps: int = 10, state: RunState | None = None, **options: Any
+) -> Telemetry:
+    return Telemetry(
+        ExpManagerConfig(explicit_log_dir=str(folder), **options),
+        num_steps=num_steps,
+        log=RunLog(folder, speaks=True),
+        state=state or RunState(stage="main"),
+    )
 
 
 def steps(path: Path) -> list[tuple[str, int]]:
@@ -36,7 +46,6 @@ def test_each_step_is_one_line_that_a_reader_sees_at_once(metrics: Path) -> None
         log.step(record(step, **{"reward/mean": 0.25}), stage_step=step)
         lines = metrics.read_text().splitlines()
         assert [json.loads(line)["step"] for line in lines] == list(range(step + 1))
-    log.close()
 
 
 def test_a_number_that_is_none_is_refused(metrics: Path) -> None:
@@ -60,50 +69,52 @@ def test_after_a_crash_in_mid_line_a_resumed_run_writes_whole_lines(metrics: Pat
     for step in range(3):
         file.append(record(step))
     metrics.write_text(metrics.read_text()[:-1])
-    file.rewind(2, "main", stage_step=2)
+    file.rewind(3, 2)
     file.append(record(3))
     assert steps(metrics) == [("main", step) for step in range(4)]
 
 
-REWINDS = [
-    ("resume in the first stage", 2, "a", 2, [("a", 0), ("a", 1), ("a", 2)]),
-    ("first stage from its beginning", 0, "a", 0, []),
-    ("second stage from its beginning", 4, "b", 0, [("a", 0), ("a", 1), ("a", 2), ("a", 4)]),
-    (
-        "resume in the second stage",
-        5,
-        "b",
-        1,
-        [("a", 0), ("a", 1), ("a", 2), ("a", 4), ("b", 4), ("b", 5)],
-    ),
-    (
-        "nothing to do again",
-        6,
-        "b",
-        2,
-        [("a", 0), ("a", 1), ("a", 2), ("a", 4), ("b", 4), ("b", 5), ("b", 6)],
-    ),
-]
+RECORDED = [("a", 0), ("a", 1), ("a", 2), ("a", 4), ("b", 4), ("b", 5), ("b", 5)]
+"""The second stage begins with a record of its own at the last step of the first, and ends with another validation."""
 
 
-@pytest.mark.parametrize(
-    ("step", "stage", "stage_step", "left"), [case[1:] for case in REWINDS], ids=[case[0] for case in REWINDS]
-)
-def test_a_resumed_run_drops_what_it_does_again(
-    metrics: Path, step: int, stage: str, stage_step: int, left: list[tuple[str, int]]
-) -> None:
-    """The second stage begins with a record of its own at the last step of the first."""
+@pytest.mark.parametrize("num_records", range(len(RECORDED) + 2))
+def test_a_resumed_run_drops_what_it_does_again(metrics: Path, num_records: int) -> None:
+    """Whatever the checkpoint counted is left, and nothing else in the folder."""
     log = telemetry(metrics.parent)
-    for name, number in [("a", 0), ("a", 1), ("a", 2), ("a", 4), ("b", 4), ("b", 5), ("b", 6)]:
+    for name, number in RECORDED:
         log.step(record(number, name), stage_step=number)
-    log.rewind(step, stage, stage_step=stage_step)
+    left = RECORDED[:num_records]
+    step = left[-1][1] if left else 0
+    telemetry(metrics.parent, state=RunState(stage="b", step=step, num_records=num_records))
     assert steps(metrics) == left
     assert [path.name for path in metrics.parent.iterdir()] == ["metrics.jsonl"]
 
 
+def test_lines_that_were_lost_do_not_make_later_ones_stay(metrics: Path) -> None:
+    """A node failed before its last lines were on disk, or somebody shortened the file."""
+    log = telemetry(metrics.parent)
+    for step in (0, 1, 4, 5):
+        log.step(record(step), stage_step=step)
+    telemetry(metrics.parent, state=RunState(stage="main", step=3, num_records=4))
+    assert steps(metrics) == [("main", 0), ("main", 1)]
+
+
 def test_rewinding_a_new_run_is_no_work(metrics: Path) -> None:
-    telemetry(metrics.parent).rewind(0, "main", stage_step=0)
+    telemetry(metrics.parent)
     assert not metrics.exists()
+
+
+def test_what_is_said_is_kept_with_the_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("one", "two\nthree"):
+        RunLog(tmp_path, speaks=True).say(words)
+    RunLog(tmp_path, speaks=True).note("four")
+    RunLog(tmp_path, speaks=False).say("five")
+    assert capsys.readouterr().err == "one\ntwo\nthree\n"
+    lines = [line.split(" ", 1) for line in (tmp_path / "run.log").read_text().splitlines()]
+    assert [words for _, words in lines] == ["one", "two", "three", "four"]
+    for time, _ in lines:
+        assert datetime.fromisoformat(time).utcoffset() == timedelta(0)
 
 
 @pytest.mark.parametrize(
@@ -117,20 +128,50 @@ def test_a_logger_without_its_package_is_one_sentence(tmp_path: Path, switch: st
     assert "\n" not in str(caught.value)
 
 
-def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
+def scalars(folder: Path, key: str) -> list[tuple[int, float]]:
+    """As TensorBoard shows them, which reads all event files of a folder as one."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    log = telemetry(tmp_path, create_tensorboard_logger=True)
-    for step in (1, 2):
-        log.step(record(step, **{"reward/mean": step / 4, "objective/entropy": 0.5}), stage_step=step)
-    log.close()
-    (events,) = (tmp_path / "tensorboard").rglob("events*")
-    accumulator = EventAccumulator(str(events.parent)).Reload()
-    assert {"reward/mean", "objective/entropy", "num_resets"} <= set(accumulator.Tags()["scalars"])
-    assert [(event.step, event.value) for event in accumulator.Scalars("reward/mean")] == [
-        (1, 0.25),
-        (2, 0.5),
-    ]
+    accumulator = EventAccumulator(str(folder / "tensorboard")).Reload()
+    return [(event.step, event.value) for event in accumulator.Scalars(key)]
+
+
+def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
+    with telemetry(tmp_path, create_tensorboard_logger=True) as log:
+        for step in (1, 2):
+            log.step(record(step, **{"reward/mean": step / 4, "objective/entropy": 0.5}), stage_step=step)
+    assert scalars(tmp_path, "reward/mean") == [(1, 0.25), (2, 0.5)]
+    assert scalars(tmp_path, "objective/entropy") == [(1, 0.5), (2, 0.5)]
+
+
+@pytest.mark.parametrize(("num_records", "step"), [(3, 2), (1, 0), (0, 0)])
+def test_tensorboard_forgets_what_a_resumed_run_does_again(
+    tmp_path: Path, num_records: int, step: int
+) -> None:
+    with telemetry(tmp_path, create_tensorboard_logger=True) as log:
+        for number in range(5):
+            log.step(record(number, loss=1.0), stage_step=number)
+    state = RunState(stage="main", step=step, num_records=num_records)
+    with telemetry(tmp_path, create_tensorboard_logger=True, state=state) as log:
+        for number in range(num_records, 4):
+            log.step(record(number, loss=2.0), stage_step=number)
+    expected = [(number, 1.0 if number < num_records else 2.0) for number in range(4)]
+    assert scalars(tmp_path, "loss") == expected
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_loggers_hear_how_the_run_ended(tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+
+    class Logger:
+        def finalize(self, status: str) -> None:
+            heard.append(status)
+
+    monkeypatch.setattr("nemo_prorl.training.telemetry.lightning_loggers", lambda *_, **__: [Logger()])
+    with contextlib.suppress(RuntimeError), telemetry(tmp_path):
+        if fails:
+            raise RuntimeError
+    assert heard == ["failed" if fails else "success"]
 
 
 NUMBERS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 from nemo_prorl.config import AlgorithmConfig, EntropyBonus, ExpManagerConfig, RunConfig, ValidationConfig
 from nemo_prorl.config import CheckpointCallbackParams as CheckpointParams
 from nemo_prorl.training.checkpoint import CheckpointWriter, find_checkpoints
+from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.grading import RewardServiceFailing
-from nemo_prorl.training.telemetry import Telemetry, read_metrics
+from nemo_prorl.training.telemetry import RunLog, Telemetry, read_metrics
 from nemo_prorl.training.trainer import ProRLTrainer
+from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
 from tests.training.conftest import (
     FAILED,
@@ -47,6 +50,7 @@ class Run:
         self.policy = ScriptedPolicy(events=self.events)
         self.grader = ScriptedGrader(at_once=True)
         self.state = state or new_state()
+        self.deadline = Deadline({})
         self.prompts = ListedPrompts(prompts or [make_prompt(f"p{index}", MIXED) for index in range(200)])
         self.held_out = [make_prompt(f"v{index}", MIXED, domain="logic") for index in range(held_out)]
 
@@ -70,7 +74,10 @@ class Run:
         return made
 
     def fit(self) -> str:
-        telemetry = Telemetry(self.config.exp_manager, num_steps=self.config.trainer.num_steps)
+        log = RunLog(self.folder, speaks=True)
+        telemetry = Telemetry(
+            self.config.exp_manager, num_steps=self.config.trainer.num_steps, log=log, state=self.state
+        )
         writer = CheckpointWriter(
             self.folder,
             model_dir=self.folder / "model",
@@ -88,6 +95,9 @@ class Run:
             held_out=self.held_out,
             checkpoints=writer,
             telemetry=telemetry,
+            log=log,
+            watchdog=Watchdog(self.folder, rank=0, timeout_s=0),
+            deadline=self.deadline,
             state=self.state,
         ).fit()
 
@@ -226,7 +236,10 @@ def test_a_saturated_stage_ends_with_a_checkpoint_and_a_sentence(
     run = Run(tmp_path, prompts=prompts, num_steps=9, every=1, max_rounds=2)
     assert run.fit() == "saturated"
     assert run.saved_steps == list(range(bool(num_full_steps), num_full_steps + 1))
-    assert "stage main ends: dynamic sampling found 0 of 4" in capsys.readouterr().err
+    assert (
+        f"stage main ends after step {num_full_steps}: dynamic sampling found 0 of 4"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_failing_service_stops_the_run_and_leaves_its_checkpoints(tmp_path: Path) -> None:
@@ -357,5 +370,5 @@ def test_the_state_survives_json(tmp_path: Path) -> None:
     run = Run(tmp_path, num_steps=1)
     run.fit()
     (checkpoint,) = find_checkpoints(tmp_path)
-    assert checkpoint.state == run.state
+    assert asdict(checkpoint.state) == json.loads(json.dumps(asdict(run.state)))
     assert json.loads((checkpoint.path / "state.json").read_text())["state"]["num_updates"] == 2

@@ -62,6 +62,8 @@ class MegatronPolicy:
         self._device = torch.device(torch.cuda.current_device())
         self._packs = config.trainer.packing and use_transformer_engine(config, torch.cuda.is_available())
         self._reference: dict[str, torch.Tensor] = {}
+        self._reference_hash = ""
+        """Of these; empty: not computed yet."""
         self.adopt_as_reference()
 
     # Log-probabilities
@@ -72,9 +74,18 @@ class MegatronPolicy:
             results = self._run([batch.select(rows) for rows in plan], None)
         return self._collect(batch, plan, results)[0]
 
-    def reference_logprobs(self, batch: TokenBatch) -> FloatArray:
-        with self._reference_weights():
-            return self.logprobs(batch)
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """The current weights stay where they are: the parameters only look elsewhere meanwhile, so that swapping back
+        is exact."""
+        current = {name: parameter.data for name, parameter in self.model.named_parameters()}
+        try:
+            for name, parameter in self.model.named_parameters():
+                parameter.data = self._reference[name].to(self._device, non_blocking=True)
+            yield
+        finally:
+            for name, parameter in self.model.named_parameters():
+                parameter.data = current[name]
 
     # Updates
 
@@ -229,22 +240,11 @@ class MegatronPolicy:
         return weights.named_weights(self.model, self.architecture)
 
     def adopt_as_reference(self) -> None:
-        self._reference = {
-            name: parameter.detach().to("cpu", copy=True) for name, parameter in self.model.named_parameters()
-        }
-
-    @contextmanager
-    def _reference_weights(self) -> Iterator[None]:
-        """The current weights stay where they are: the parameters only look elsewhere meanwhile, so that swapping back
-        is exact."""
-        current = {name: parameter.data for name, parameter in self.model.named_parameters()}
-        try:
-            for name, parameter in self.model.named_parameters():
-                parameter.data = self._reference[name].to(self._device)
-            yield
-        finally:
-            for name, parameter in self.model.named_parameters():
-                parameter.data = current[name]
+        """On CUDA the copy is pinned: it is sent to the GPU every step."""
+        copies = ((name, p.detach().to("cpu", copy=True)) for name, p in self.model.named_parameters())
+        pinned = self._device.type == "cuda"
+        self._reference = {name: copy.pin_memory() if pinned else copy for name, copy in copies}
+        self._reference_hash = ""
 
     def reset_optimizer(self) -> None:
         optimizer_state.reset(self.optimizer)
@@ -259,10 +259,13 @@ class MegatronPolicy:
         self.num_updates = checkpoint.load(
             Path(directory), self.model, self._state(), optimizer=optimizer, reference=reference
         )
+        self._reference_hash = ""
 
     def reference_hash(self) -> str:
-        with self._reference_weights():
-            return weights.content_hash(self.named_weights())
+        if not self._reference_hash:
+            stream = weights.named_weights(self.model, self.architecture, self._reference)
+            self._reference_hash = weights.content_hash(stream)
+        return self._reference_hash
 
     def _state(self) -> checkpoint.Trained:
         return checkpoint.Trained(

@@ -20,6 +20,11 @@ from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch
 VOCAB = 131
 
 
+def reference_logprobs(policy: MegatronPolicy, batch: TokenBatch) -> FloatArray:
+    with policy.reference():
+        return policy.logprobs(batch)
+
+
 def run_config(
     path: Path,
     *,
@@ -169,7 +174,7 @@ def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) 
     measured = {
         "rows": rows,
         "logprobs": logprobs,
-        "reference_logprobs": policy.reference_logprobs(batch.tokens),
+        "reference_logprobs": reference_logprobs(policy, batch.tokens),
         "entropy": first.entropy_BT,
         "current_logprobs": first.current_logprobs_BT,
         "losses": [first.loss, second.loss],
@@ -188,7 +193,7 @@ def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) 
             measured[key] = {
                 "after": as_numpy(dict(policy.named_weights())),
                 "learning_rate": update.learning_rate,
-                "reference_logprobs": policy.reference_logprobs(batch.tokens),
+                "reference_logprobs": reference_logprobs(policy, batch.tokens),
             }
     return measured
 

@@ -1,0 +1,105 @@
+"""What a rank is doing right now: told to people in RUN/heartbeat.json, and ended when nothing moves any more.
+
+A rank that hangs holds all others, and a cluster's worth of accelerators, until somebody looks. So each rank watches
+itself: without progress for trainer.hang_timeout_s it writes the stacks of its threads to RUN/stacks/ and ends with a
+failure, upon which the launcher starts the job again from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from nemo_prorl.types import RunState
+
+LAST_WORDS_S = 5.0
+"""Launchers end all ranks as soon as one has ended: the others, which wait for it, get to write their stacks, too."""
+
+
+class Watchdog:
+    """Progress is entering a phase, or `beat`: a rollout or a verdict has come. Enter and leave it as a context."""
+
+    def __init__(self, run_dir: Path, *, rank: int, timeout_s: float) -> None:
+        """`timeout_s` 0: only tells, never ends anything."""
+        self._run_dir, self._rank, self._timeout_s = run_dir, rank, timeout_s
+        self._state: RunState | None = None
+        self._phase, self._last = "start", time.monotonic()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def __enter__(self) -> Watchdog:
+        if self._rank == 0:
+            heartbeat(self._run_dir).unlink(missing_ok=True)  # of an earlier process
+        if self._timeout_s:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        if self._timeout_s:
+            self._thread.join()
+            faulthandler.cancel_dump_traceback_later()
+
+    def follow(self, state: RunState) -> None:
+        """From now on heartbeats name its step and stage."""
+        self._state = state
+
+    def enter(self, phase: str) -> None:
+        self._phase = phase
+        self.beat()
+        if self._rank == 0 and self._state is not None:
+            _write(
+                heartbeat(self._run_dir),
+                {"step": self._state.step, "stage": self._state.stage, "phase": phase, "time": time.time()},
+            )
+
+    def beat(self) -> None:
+        self._last = time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(min(5.0, self._timeout_s / 4)):
+            # Native code that holds the interpreter for ever stops this thread as well. Then this timer runs out.
+            faulthandler.dump_traceback_later(self._timeout_s, exit=True)
+            idle_s = time.monotonic() - self._last
+            if idle_s > self._timeout_s:
+                self._end(idle_s)
+
+    def _end(self, idle_s: float) -> None:
+        where = stacks(self._run_dir, self._rank)
+        where.parent.mkdir(exist_ok=True)
+        what = f"rank {self._rank} made no progress for {idle_s:.0f} s in phase {self._phase!r}"
+        with where.open("w", encoding="utf-8") as file:
+            print(f"{what}; its threads, the newest call first:\n", file=file, flush=True)
+            faulthandler.dump_traceback(file)
+        print(
+            f"error: {what} (trainer.hang_timeout_s): its stacks are in {where}.", file=sys.stderr, flush=True
+        )
+        time.sleep(LAST_WORDS_S)
+        os._exit(1)
+
+
+def heartbeat(run_dir: Path) -> Path:
+    """{"step", "stage", "phase", "time"}: finished steps, what the main rank does since when (seconds since 1970)."""
+    return run_dir / "heartbeat.json"
+
+
+def stacks(run_dir: Path, rank: int) -> Path:
+    """Where the threads of a rank stood when it was given up."""
+    return run_dir / "stacks" / f"rank-{rank:05d}.txt"
+
+
+def _write(path: Path, record: dict[str, object]) -> None:
+    aside = path.with_suffix(".writing")
+    aside.write_text(json.dumps(record), encoding="utf-8")
+    os.replace(aside, path)
