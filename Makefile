@@ -1,9 +1,9 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench-reward
+.PHONY: help setup demo test check format bench-reward bench-controller
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## make .venv and .venv-reward from the locked requirements; quick when they are up to date
 	@scripts/setup.sh
@@ -22,6 +22,9 @@ check: setup  ## lint, format, types and layers
 
 bench-reward: setup  ## the reward service's correctness and speed, beside other verifiers (BENCH_ARGS="--seconds 10")
 	@.venv-reward/bin/python benchmarks/bench_reward.py $(BENCH_ARGS)
+
+bench-controller: setup  ## a run that its reference holds back, with and without the reset controller, three seeds each
+	@.venv/bin/python benchmarks/bench_controller.py $(BENCH_ARGS)
 
 format: setup  ## put the code into its form and mend what the linter can
 	.venv/bin/ruff check --fix .
