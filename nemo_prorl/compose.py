@@ -305,6 +305,8 @@ def _explain(error: BaseException, source: str, conf_dir: Path) -> str:
             return f"in {source}: {_wrong_type(key, getattr(error, 'value', None), option)}"
         case MissingMandatoryValue():
             return f"{key} is not set: write {key}=VALUE."
+    if group := re.match(r"Could not override '(\w+)'", str(error)):
+        return f"{source} takes no {group[1]}=NAME: add '- {group[1]}: null' to its defaults."
     return f"{source} cannot be composed: {_one_line(error)}"
 
 

@@ -224,3 +224,10 @@ class TestInputs:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         config.exp_manager.create_wandb_logger = True
         assert "needs the package wandb" in self.mistake(config)
+
+
+def test_a_file_that_takes_no_stage_says_so(tmp_path: Path) -> None:
+    write_resolved(composed("stage=demo2"), tmp_path / "resolved.yaml")
+    said = mistake("stage=demo1", name=str(tmp_path / "resolved.yaml"))
+    assert_one_sentence(said)
+    assert "takes no stage=NAME: add '- stage: null' to its defaults" in said

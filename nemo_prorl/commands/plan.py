@@ -1,4 +1,4 @@
-"""Shows a chain of stages before it runs: differences, cost, what is missing; refuses one that cannot work."""
+"""Shows what a chain of stages changes, costs and lacks, and refuses one that cannot work."""
 
 from __future__ import annotations
 

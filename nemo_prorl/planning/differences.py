@@ -35,7 +35,8 @@ def differences(old: RunConfig, new: RunConfig) -> list[Difference]:
 
 def flattened(config: RunConfig) -> dict[str, str]:
     """Every option and every entry of a mapping by its full key."""
-    values, flat = to_dict(config), {}
+    values = to_dict(config)
+    flat: dict[str, str] = {}
     for key, option in options().items():
         value: Any = values
         for part in key.split("."):

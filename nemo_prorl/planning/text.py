@@ -86,7 +86,7 @@ def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architectur
         )
         return (name, context, num_rollouts, *numbers, ending)
 
-    rows = [COSTS]
+    rows: list[tuple[str, ...]] = [COSTS]
     for config in shown:
         sampler = config.sampler
         context, num_rollouts = f"{sampler.context_tokens:,}", str(sampler.num_rollouts)
