@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -21,6 +22,7 @@ from reward import frames
 from reward.graders import code_tests, gate
 from reward.graders.code_tests import Tests
 from reward.graders.grade import Grade, InvalidTask
+from reward.sandbox import clock
 from reward.sandbox.cell import Level
 from reward.sandbox.clock import SleepMeter
 from reward.sandbox.launch import Zygote, ZygoteError
@@ -51,7 +53,11 @@ class Execution:
     wall_s: float = 0.0
     slept_s: float | None = None
     cut: str = ""
-    """Why the judge had to end it: asleep, wall, or flood; empty if it ended by itself."""
+    """Why the judge had to end it: compiling, asleep, wall, or flood; empty if it ended by itself."""
+
+    def is_whole(self, num_tests: int) -> bool:
+        """Whether the runner said all that it had to say."""
+        return bool(self.compiled or self.cut or len(self.ends) == num_tests or self.ends[-1:] == ["timeout"])
 
 
 class Sandbox:
@@ -79,8 +85,10 @@ class Sandbox:
             pid = self._zygote.spawn([request_fd, write_fd])
             os.close(write_fd)
             write_fd = -1
-            execution = _collect(read_fd, SleepMeter(pid), wall_s)
-            self._zygote.end(pid)
+            execution = _collect(read_fd, pid, cpu_s, wall_s)
+            ended_by = self._zygote.end(pid)
+            if ended_by == signal.SIGKILL and not execution.is_whole(len(tests)):
+                raise ZygoteError("something on this machine killed the process that runs a program")
             if execution.cut == "wall" and execution.slept_s is not None:
                 raise ZygoteError(f"the machine is too loaded to run a program within {wall_s:g} s")
             return execution
@@ -117,7 +125,8 @@ def judged(execution: Execution, tests: Tests) -> Grade:
         "wall_s": round(execution.wall_s, 3),
     }
     if execution.compiled is None:
-        return Grade(score=0.0, verdict="crashed_compiling", details={**details, "passed": 0})
+        verdict = "timeout" if execution.cut == "compiling" else "crashed_compiling"
+        return Grade(score=0.0, verdict=verdict, details={**details, "passed": 0})
     if execution.compiled:
         return Grade(
             score=0.0, verdict="syntax_error", details={**details, "passed": 0, "error": execution.compiled}
@@ -140,20 +149,23 @@ def judged(execution: Execution, tests: Tests) -> Grade:
     return Grade(score=passed / len(tests), verdict=verdict, details=details)
 
 
-def _collect(fd: int, meter: SleepMeter, wall_s: float) -> Execution:
-    """Reads frames until the cell closes its pipe, sends nonsense or too much, sleeps too long, or time is over."""
-    started = time.monotonic()
+def _collect(fd: int, runner: int, cpu_s: float, wall_s: float) -> Execution:
+    """Reads frames until the cell closes its pipe, sends nonsense or too much, compiles or sleeps too long, or time is
+    over. The tests' own CPU time is the runner's to watch."""
+    started, meter = time.monotonic(), SleepMeter(runner)
     execution, received, total = Execution(), bytearray(), 0
     while not execution.cut:
         readable = select.select([fd], [], [], _SAMPLE_S)[0]
         execution.wall_s = time.monotonic() - started
         if not readable:
             execution.slept_s = meter.sample()
-            if execution.slept_s is None:
+            if execution.compiled is None and (clock.cpu_s(runner) or 0.0) > cpu_s:
+                execution.cut = "compiling"
+            elif execution.slept_s is None:
                 wall_s = min(wall_s, UNMEASURED_WALL_S)
             elif execution.slept_s > SLEEP_S:
                 execution.cut = "asleep"
-            if execution.wall_s > wall_s:
+            if not execution.cut and execution.wall_s > wall_s:
                 execution.cut = "wall"
             continue
         chunk = os.read(fd, 1 << 18)

@@ -91,14 +91,14 @@ def main(ground: Ground, fds: list[int]) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "reward"]:
         del sys.modules[name]  # nothing of ours can be imported by a submission
     sys.path[:] = [path for path in sys.path if path.startswith(os.path.realpath(sys.base_prefix))]
+    budget = Budget(**request["budget"])
+    Limits(memory=budget.memory).apply()  # each test's process inherits them
     try:
         code = compile(request["source"], "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
         _send(frames_fd, {"compiled": type(error).__name__}, b"")
         return
     _send(frames_fd, {"compiled": None}, b"")
-    budget = Budget(**request["budget"])
-    Limits(memory=budget.memory).apply()  # each test's process inherits them
     started, cpu_s = time.monotonic(), 0.0
     for index, text in enumerate(request["inputs"]):
         how, used_s, output = _run_test(

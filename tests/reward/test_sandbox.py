@@ -3,10 +3,12 @@
 import os
 import platform
 import re
+import signal
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,10 @@ from reward.sandbox import seccomp
 from reward.sandbox.cell import Level
 from reward.sandbox.judge import Sandbox, judged
 from reward.sandbox.kernel import Unsupported
+from reward.sandbox.launch import ZygoteError
 from reward.sandbox.probe import failure_of
 from reward.sandbox.syscalls import NUMBERS
-from tests.reward.serving import rows
+from tests.reward.serving import rows, wait_until
 
 DOUBLE = {"inputs": [f"{n}\n" for n in range(5)], "outputs": [f"{2 * n}\n" for n in range(5)]}
 SPENDS_ALL_ITS_TIME = {
@@ -229,6 +232,34 @@ def run_filter(
 
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
+
+
+def test_compiling_counts_as_computing(sandbox: Sandbox) -> None:
+    """An f-string of 390 KB takes CPython a minute to compile."""
+    tests = double_tests("stdin")
+    execution = sandbox.run("f'" + "{1}" * 130_000 + "'", tests, cpu_s=0.5)
+    assert execution.compiled is None
+    grade = judged(execution, tests)
+    assert (grade.score, grade.verdict) == (0.0, "timeout")
+
+
+def test_a_runner_that_is_killed_from_outside_is_no_verdict(sandbox: Sandbox) -> None:
+    tests = double_tests("stdin")
+    with ThreadPoolExecutor(1) as thread:
+        sandbox.run("", tests)
+        assert sandbox._zygote is not None
+        zygote = sandbox._zygote.pid
+        running = thread.submit(sandbox.run, "import time; time.sleep(4)", tests)
+        assert wait_until(lambda: children_of(zygote))
+        (runner,) = children_of(zygote)
+        os.kill(runner, signal.SIGKILL)
+        with pytest.raises(ZygoteError, match="killed"):
+            running.result(60)
+    assert judged(sandbox.run("print(2 * int(input()))", tests), tests).score == 1
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
