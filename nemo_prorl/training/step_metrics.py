@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,7 +35,8 @@ def rollout_metrics(collection: Collection) -> dict[str, float]:
         metrics[f"reward/{domain}/mean"] = float(np.mean([member.reward for member in part]))
         metrics[f"reward/{domain}/pass_rate"] = _pass_rate(part)
         metrics[f"reward/{domain}/num_rollouts"] = float(len(part))
-    return metrics
+    domains = Counter(group.prompt.domain for group in collection.sampled)
+    return metrics | {f"data/{domain}/num_prompts": float(count) for domain, count in sorted(domains.items())}
 
 
 def selection_metrics(collection: Collection) -> dict[str, float]:
