@@ -20,35 +20,37 @@ _HELD_OUT = re.compile(r"(^|[^a-z])(validation|valid|val|dev|test)([^a-z]|$)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where the records come from, as far as it can be said for certain."""
+    """The files that are read, and what can be said of them for certain."""
 
     name: str
     """Hub id, or the names of the files."""
     revision: str
     """Commit of the data set on the hub; SHA-256 of the files' names and contents."""
+    files: tuple[Path, ...] = ()
 
 
-def origin(source: Source, given: str, revision: str) -> Origin:
-    """Resolves what `read` will read. Raises ConfigError when it is not there."""
+def locate(source: Source, given: str, revision: str) -> Origin:
+    """The local files, or those of the hub, downloaded into the hub's own cache: a broken download is continued, and a
+    second build needs no network. Raises ConfigError when there are none."""
     if not given and source.generate is not None:
         return Origin(name="generated", revision="")
-    if (hub_id := _hub_id(source, given)) is not None:
-        return Origin(name=hub_id, revision=_commit(hub_id, revision))
-    found = files(Path(given))
-    digest = hashlib.sha256()
-    for path in found:
-        digest.update(path.name.encode() + b"\0")
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return Origin(name=", ".join(path.name for path in found), revision=digest.hexdigest())
+    if given and (Path(given).exists() or not _HUB_ID.fullmatch(given)):
+        found = files(Path(given))
+        digest = hashlib.sha256()
+        for path in found:
+            with path.open("rb") as file:
+                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+        return Origin(
+            name=", ".join(path.name for path in found), revision=digest.hexdigest(), files=tuple(found)
+        )
+    hub_id = given or source.hub_id
+    folder = _download(hub_id, source.hub_files, revision)
+    return Origin(name=hub_id, revision=folder.name, files=tuple(files(folder)))
 
 
-def read(source: Source, given: str, revision: str) -> Iterator[Record]:
-    """Every record, in the order of the files' names. Raises ConfigError naming file and missing columns."""
-    if (hub_id := _hub_id(source, given)) is not None:
-        yield from _from_hub(source, hub_id, revision)
-        return
-    for path in files(Path(given)):
+def read(source: Source, origin: Origin) -> Iterator[Record]:
+    """Every record, file by file. Raises ConfigError naming file and missing columns."""
+    for path in origin.files:
         for index, values in enumerate(rows_of(path)):
             if index == 0:
                 source.check_columns(values, str(path))
@@ -83,43 +85,21 @@ def split_of(name: str) -> str:
     return "validation" if _HELD_OUT.search(name.lower()) else "train"
 
 
-def _hub_id(source: Source, given: str) -> str | None:
-    """The data set to ask the hub for; None when a path is meant."""
-    if not given:
-        return source.hub_id
-    return given if _HUB_ID.fullmatch(given) and not Path(given).exists() else None
-
-
-def _commit(hub_id: str, revision: str) -> str:
-    from huggingface_hub import HfApi
+def _download(hub_id: str, pattern: str, revision: str) -> Path:
+    """A folder that is named by its commit."""
+    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
+    patterns = [pattern] if pattern else [f"*{suffix}{gz}" for suffix in BUILDERS for gz in ("", ".gz")]
     try:
-        return str(HfApi().dataset_info(hub_id, revision=revision or None, timeout=30).sha)
+        return Path(
+            snapshot_download(hub_id, repo_type="dataset", revision=revision or None, allow_patterns=patterns)
+        )
     except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
-        raise _unreachable(hub_id, error) from error
-
-
-def _from_hub(source: Source, hub_id: str, revision: str) -> Iterator[Record]:
-    """Downloads into the library's own cache, so a broken download is continued and a second build needs no network."""
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetsError
-
-    try:
-        splits = load_dataset(hub_id, data_files=source.hub_files or None, revision=revision or None)
-    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
-        raise _unreachable(hub_id, error) from error
-    for name, rows in splits.items():
-        source.check_columns(rows.column_names, f"{hub_id} ({name})")
-        for index, values in enumerate(rows):
-            yield Record(values=values, split=split_of(str(name)), origin=f"{name}:{index}")
-
-
-def _unreachable(hub_id: str, error: BaseException) -> ConfigError:
-    return ConfigError(
-        f"{hub_id} is neither a local path nor could it be had from the Hugging Face hub ({_one_line(error)}): without "
-        "a network, download it elsewhere and write source=FOLDER."
-    )
+        raise ConfigError(
+            f"{hub_id} is neither a local path nor could it be had from the Hugging Face hub ({_one_line(error)}): "
+            "without a network, download it elsewhere and write source=FOLDER."
+        ) from error
 
 
 def _builder(path: Path) -> str:

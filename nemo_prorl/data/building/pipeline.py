@@ -54,10 +54,12 @@ def build(
     """Builds options.out/NAME and returns its manifest. Raises ConfigError or GradingFailed, and then nothing is
     written."""
     started = time.monotonic()
-    origin = load.origin(source, options.source, options.revision)
+    origin = load.locate(source, options.source, options.revision)
     evaluation = overlap.EvaluationIndex(evaluation_problems(options.against, progress))
     ledger = Ledger()
-    candidates = _distinct(_converted(source, options, ledger, progress), ledger, templated=source.templated)
+    candidates = _distinct(
+        _converted(source, origin, options, ledger, progress), ledger, templated=source.templated
+    )
     compared = _drop_known(source, Path(options.out), candidates, ledger)
     questions = [(c.row.uid, c.origin, c.problem.question) for c in candidates.values()]
     matches = evaluation.matches(questions, templated=source.templated) if evaluation.problems else []
@@ -142,14 +144,14 @@ def _asked(values: Mapping[str, Any]) -> str | None:
 
 
 def _converted(
-    source: Source, options: DataBuildConfig, ledger: Ledger, progress: Progress[Any]
+    source: Source, origin: load.Origin, options: DataBuildConfig, ledger: Ledger, progress: Progress[Any]
 ) -> Iterator[Candidate]:
-    generated = source.generate is not None and not options.source
     records: Iterable[Record]
-    records = source.generate(options) if generated and source.generate else load.read(
-        source, options.source, options.revision
-    )  # fmt: skip
-    for record in progress(records, "making" if generated else "reading", None):
+    if origin.files or source.generate is None:
+        records = progress(load.read(source, origin), "reading", None)
+    else:
+        records = progress(source.generate(options), "making", None)
+    for record in records:
         if options.limit and ledger.num_read == options.limit:
             return
         ledger.num_read += 1

@@ -117,7 +117,7 @@ class Source:
     hub_id: str = ""
     """Data set on the Hugging Face hub, read when the user names nothing else; empty: records are generated."""
     hub_files: str = ""
-    """Pattern of its files that are read; empty: its default configuration."""
+    """Pattern of its files that are read; empty: all data files."""
     generate: Callable[[DataBuildConfig], Iterable[Record]] | None = None
     """Makes the records, where none are read."""
     check_options: Callable[[DataBuildConfig], None] | None = None
