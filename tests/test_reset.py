@@ -17,7 +17,8 @@ from nemo_prorl.training.requests import (
     reset_request,
     take_reset_request,
 )
-from nemo_prorl.training.stages import done_marker, mark_done
+from nemo_prorl.training.stages import done_marker, mark_done, mark_failed
+from nemo_prorl.training.watchdog import heartbeat
 
 
 @pytest.fixture
@@ -41,8 +42,26 @@ def test_a_request_is_a_whole_file_that_is_taken_once(run: Path) -> None:
 
 def test_the_command_asks_the_stage_that_is_trained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["reset", str(run)]) == 0
-    assert capsys.readouterr().out.startswith("asked stage run2 in ")
+    said = capsys.readouterr().out
+    assert said.startswith("asked stage run2 in ")
+    assert "no sign of life" in said
     assert is_reset_requested(run)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ('{"step": 7, "stage": "run2", "phase": "updates", "time": 1e9}', "of life: updates after step 7, "),
+        ('{"step": 7', "no sign of life"),
+        ("[]", "no sign of life"),
+    ],
+)
+def test_the_command_says_whether_anybody_listens(
+    run: Path, capsys: pytest.CaptureFixture[str], content: str, sentence: str
+) -> None:
+    heartbeat(run).write_text(content)
+    assert cli.main(["reset", str(run)]) == 0
+    assert sentence in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -73,9 +92,9 @@ def test_a_folder_that_is_not_there_is_no_run(tmp_path: Path, capsys: pytest.Cap
     assert not (tmp_path / "nothing").exists()
 
 
-@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("ends", ["", "done", "failed"])
 def test_waiting_ends_with_the_reset_or_with_the_stage(
-    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, ends: bool
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     """The other side of the request, in a thread: takes it, or finishes the stage without it."""
     monkeypatch.setattr(reset, "POLL_S", 0.01)
@@ -83,8 +102,10 @@ def test_waiting_ends_with_the_reset_or_with_the_stage(
     def train() -> None:
         while not is_reset_requested(run):
             time.sleep(0.005)
-        if ends:
+        if ends == "done":
             mark_done(run, "run2", outcome="steps", checkpoint="x")
+        elif ends == "failed":
+            mark_failed(run, "run2", reason="The disk is full.")
         else:
             take_reset_request(run)
 
@@ -93,7 +114,7 @@ def test_waiting_ends_with_the_reset_or_with_the_stage(
     code = cli.main(["reset", str(run), "--wait"])
     trainer.join()
     said = capsys.readouterr().out
-    assert code == int(ends)
-    assert ("withdrawn" in said) == ends
+    assert code == (1 if ends else 0)
+    assert ("withdrawn" in said) == bool(ends)
     assert not is_reset_requested(run)
-    assert done_marker(run, "run2").exists() == ends
+    assert done_marker(run, "run2").exists() == (ends == "done")

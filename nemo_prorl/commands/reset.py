@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,9 @@ def main(arguments: Sequence[str]) -> int:
             f"a reset of {run_dir} is requested already: wait for it, or remove {reset_request(run_dir)}."
         )
     ask_for_reset(run_dir)
-    print(f"asked stage {stage} in {run_dir} for a reset; it comes after the step that is being trained.")
+    print(
+        f"asked stage {stage} in {run_dir} for a reset after the step that it is training.\n{_sign_of_life(run_dir)}"
+    )
     if not given.wait:
         return 0
     return _wait(run_dir, stage)
@@ -58,12 +61,24 @@ def _live_stage(run_dir: Path) -> str:
     return stage
 
 
+def _sign_of_life(run_dir: Path) -> str:
+    """So that nobody waits for a run that is not running."""
+    from nemo_prorl.training.watchdog import heartbeat
+
+    try:
+        beat = json.loads(heartbeat(run_dir).read_text(encoding="utf-8"))
+        age_s = max(0.0, time.time() - float(beat["time"]))
+        return f"Its last sign of life: {beat['phase']} after step {beat['step']}, {age_s:.0f} s ago."
+    except (OSError, ValueError, KeyError, TypeError):
+        return "It shows no sign of life: a run that is started again is reset after its first step."
+
+
 def _wait(run_dir: Path, stage: str) -> int:
     from nemo_prorl.training.requests import is_reset_requested, take_reset_request
-    from nemo_prorl.training.stages import is_done
+    from nemo_prorl.training.stages import is_done, why_failed
 
     while is_reset_requested(run_dir):
-        if is_done(run_dir, stage):
+        if is_done(run_dir, stage) or why_failed(run_dir, stage):
             take_reset_request(run_dir)
             print(f"stage {stage} ended before the reset, which is withdrawn.")
             return 1

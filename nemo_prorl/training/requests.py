@@ -24,7 +24,7 @@ def ask_for_reset(run_dir: Path) -> None:
 
 
 def is_reset_requested(run_dir: Path) -> bool:
-    """For the main rank, at a step boundary."""
+    """Whether one is waiting for its step boundary."""
     return reset_request(run_dir).is_file()
 
 
