@@ -19,7 +19,7 @@ from importlib.resources import files
 from typing import Any
 
 from nemo_prorl.config import DataBuildConfig
-from nemo_prorl.data.building.source import Problem, Record, Source
+from nemo_prorl.data.building.source import Dropped, Problem, Record, Source
 
 NUM_TRAIN, NUM_VALIDATION_A_TASK = 37_000, 100
 OUT_OF_DISTRIBUTION = ("acre", "boxnet", "game_of_life_halting")
@@ -45,13 +45,17 @@ def generate(options: DataBuildConfig) -> Iterator[Record]:
         for task, splits in wanted.items():
             entries = _different_entries(pool, task, sum(splits.values()), options.seed)
             for split, count in splits.items():
-                for _, (index, entry) in zip(range(count), entries, strict=False):
+                while count and (made := next(entries, None)) is not None:
+                    index, entry = made
+                    count -= entry is not None
                     yield Record(values={"task": task, "entry": entry}, split=split, origin=f"{task}:{index}")
 
 
 def convert(record: Record) -> Problem:
     """Raises Dropped."""
     entry, task = record.values["entry"], record.values["task"]
+    if entry is None:
+        raise Dropped("entry_not_json")
     answer = _answer(entry)
     return Problem(
         question=entry["question"],
@@ -79,8 +83,11 @@ def _instructions() -> str:
     return str(SYSTEM_PROMPTS["default"]).strip()
 
 
-def _different_entries(pool: Any, task: str, count: int, seed: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(index, entry) of the first `count` different questions; fewer when the task has no more."""
+def _different_entries(
+    pool: Any, task: str, count: int, seed: int
+) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """(index, entry) of the first `count` different questions, fewer when the task has no more; between them (index,
+    None) of those that JSON cannot hold."""
     seen: set[str] = set()
     stop = 0
     while len(seen) < count and stop < MAX_INDEX:
@@ -88,14 +95,16 @@ def _different_entries(pool: Any, task: str, count: int, seed: int) -> Iterator[
         jobs = [(task, seed, first, min(first + CHUNK, stop)) for first in range(start, stop, CHUNK)]
         for made in pool.imap(_make, jobs):
             for index, text in made:
-                entry = json.loads(text)
-                if entry["question"] not in seen and len(seen) < count:
+                entry = json.loads(text) if text else None
+                if entry is None:
+                    yield index, None
+                elif entry["question"] not in seen and len(seen) < count:
                     seen.add(entry["question"])
                     yield index, entry
 
 
 def _make(job: tuple[str, int, int, int]) -> list[tuple[int, str]]:
-    """The entries of one job as JSON, as the reward service will see them. Runs in a worker."""
+    """The entries of one job as JSON, as the reward service will see them, or as "". Runs in a worker."""
     import numpy as np
     import reasoning_gym
 
@@ -107,7 +116,14 @@ def _make(job: tuple[str, int, int, int]) -> list[tuple[int, str]]:
         np.random.seed(random.getrandbits(32))
         with contextlib.redirect_stdout(io.StringIO()):  # some tasks print
             entry = dataset[index]
-        made.append((index, json.dumps(entry, allow_nan=False)))
+        try:
+            text = json.dumps(entry, allow_nan=False)
+        except (
+            TypeError,
+            ValueError,
+        ):  # a fraction or an infinity among the metadata: the service cannot have it
+            text = ""
+        made.append((index, text))
     return made
 
 
