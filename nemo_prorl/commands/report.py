@@ -23,6 +23,7 @@ def main(arguments: Sequence[str]) -> int:
         help="page to write; pictures go into the folder FILE beside it "
         "(default: RUN_DIR/report.html, of several runs comparison.html)",
     )
+    parser.add_argument("--no-pictures", action="store_true", help="the page only, in half the time")
     parser.add_argument("--open", action="store_true", help="shows the page in the browser")
     options = parser.parse_args(arguments)
     out: Path = options.out or (
@@ -32,8 +33,8 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"--out {out} is not an HTML file: write a name that ends in .html.")
     from nemo_prorl.report.write import write_report
 
-    written = write_report(options.runs, out)
-    print(f"wrote {written[0]} and {len(written) - 1} pictures in {written[-1].parent}")
+    page, *pictures = write_report(options.runs, out, with_pictures=not options.no_pictures)
+    print(f"wrote {page}" + (f" and {len(pictures)} pictures in {pictures[0].parent}" if pictures else ""))
     if options.open:
         webbrowser.open(out.resolve().as_uri())
     return 0

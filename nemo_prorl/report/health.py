@@ -14,9 +14,11 @@ from statistics import fmean, median
 from typing import Any, TypeVar
 
 from nemo_prorl.config import ControllerConfig, ControllerMode
+from nemo_prorl.replay import replay
+from nemo_prorl.report.events import Kind, events_of
 from nemo_prorl.report.panels import names_in
 from nemo_prorl.report.runs import OUTSIDE_STEP, Run
-from nemo_prorl.training.controller import Decision, ResetController
+from nemo_prorl.training.controller import Decision
 
 RECENT = 20
 """Steps whose mean says how things are now."""
@@ -161,19 +163,15 @@ def _controller_is_content(run: Run) -> Finding | None:
 
 def _standing_decision(run: Run) -> Decision | None:
     """What the controller in mode automatic says of the last stage since its last reset; None: nothing."""
-    stage, decision = run.last["stage"], None
-    config = _with_options(ControllerConfig(), run.configs.get(str(stage), {}), "controller")
-    controller = ResetController(dataclasses.replace(config, mode=ControllerMode.automatic))
-    num_resets = 0
-    for record in run.records:
-        if record["stage"] != stage:
-            continue
-        new = controller.observe(record)
-        decision = new or decision
-        if int(record.get("num_resets", 0)) > num_resets:
-            controller.note_reset(int(record["step"]))
-            num_resets, decision = int(record["num_resets"]), None
-    return decision
+    stage = str(run.last["stage"])
+    config = _with_options(ControllerConfig(), run.configs.get(stage, {}), "controller")
+    decisions = replay(
+        [record for record in run.records if record["stage"] == stage],
+        dataclasses.replace(config, mode=ControllerMode.automatic),
+    ).decisions
+    resets = [event.step for event in events_of(run) if event.kind is Kind.reset]
+    is_standing = bool(decisions) and (not resets or decisions[-1].step > resets[-1])
+    return decisions[-1] if is_standing else None
 
 
 def _with_options(config: _Config, options: Mapping[str, Any], prefix: str) -> _Config:

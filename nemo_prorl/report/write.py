@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from nemo_prorl.report.drawings import Drawing
 from nemo_prorl.report.page import page_html, section_drawings
-from nemo_prorl.report.pictures import picture
+from nemo_prorl.report.panels import Section
 from nemo_prorl.report.runs import Run, read_run
 
 
-def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
+def write_report(folders: Sequence[Path], out: Path, *, with_pictures: bool = True) -> list[Path]:
     """Writes `out` (HTML), and a picture of each section into the folder of the same name. Returns what was written.
 
     Raises ConfigError for a folder that is not that of a run.
@@ -23,12 +24,20 @@ def write_report(folders: Sequence[Path], out: Path) -> list[Path]:
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     aside.write_text(page_html(runs, drawn), encoding="utf-8")
     os.replace(aside, out)
-    pictures = out.with_suffix("")
-    pictures.mkdir(exist_ok=True)
-    written = [out]
+    return [out, *(_write_pictures(runs, drawn, out.with_suffix("")) if with_pictures else [])]
+
+
+def _write_pictures(
+    runs: Sequence[Run], drawn: Sequence[tuple[Section, Sequence[Drawing]]], folder: Path
+) -> list[Path]:
+    from nemo_prorl.report.pictures import picture  # matplotlib takes longer than the rest of the report
+
+    folder.mkdir(exist_ok=True)
+    names = ", ".join(run.name for run in runs)
+    written = []
     for section, drawings in drawn:
-        written.append(pictures / f"{section.name}.png")
-        picture(drawings, written[-1], title=f"{_title(runs)}: {section.title.lower()}")
+        written.append(folder / f"{section.name}.png")
+        picture(drawings, written[-1], title=f"{names}: {section.title.lower()}")
     return written
 
 
@@ -40,7 +49,3 @@ def _names(folders: Sequence[Path]) -> list[str]:
         name if times[name] == 1 else str(Path(*folder.resolve().parts[-2:]))
         for name, folder in zip(names, folders, strict=True)
     ]
-
-
-def _title(runs: Sequence[Run]) -> str:
-    return ", ".join(run.name for run in runs)

@@ -23,7 +23,7 @@ def write_run(
     validation_interval: int = 20,
     is_done: bool = True,
 ) -> list[dict[str, Any]]:
-    """A healthy run with a reset at the start of each stage, and every RESET_EVERY steps of one. Returns its records."""
+    """A healthy run with a reset at each stage's start, and every RESET_EVERY steps of one. Returns its records."""
     stages = [f"run{number + 1}" for number in range(num_stages)]
     records = made_up_records(stages, num_steps, seed, validation_interval)
     (folder / "stages").mkdir(parents=True)

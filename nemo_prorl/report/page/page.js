@@ -52,7 +52,7 @@
     element: document.getElementById(`chart-${name}`),
     figure,
   }));
-  const config = { displayModeBar: false, responsive: true };
+  const config = { displayModeBar: false };
 
   let isZooming = false;
   async function zoomOthers(source, change) {
@@ -86,7 +86,11 @@
 
   drawAll();
   document.querySelectorAll(".legend button").forEach((button) => button.addEventListener("click", () => toggle(button)));
-  for (const { element } of charts) element.on("plotly_relayout", (change) => zoomOthers(element, change));
+  const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => Plotly.Plots.resize(target)));
+  for (const { element } of charts) {
+    element.on("plotly_relayout", (change) => zoomOthers(element, change));
+    sizes.observe(element);
+  }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
   window.addEventListener("beforeprint", () => {
     root.dataset.print = "";

@@ -1,0 +1,125 @@
+"""Panels are true to what runs record, and drawings to what panels say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects
+import pytest
+
+from nemo_prorl.report import drawings, pictures
+from nemo_prorl.report.charts import plotly_figure
+from nemo_prorl.report.drawings import Drawing, draw
+from nemo_prorl.report.panels import SECTIONS, Kind, Panel, expand, names_in
+from nemo_prorl.report.runs import OTHER, Run
+from tests.training.test_trainer import Run as ScriptedRun
+
+PANELS = {panel.name: panel for section in SECTIONS for panel in section.panels}
+
+
+def lines_of(drawing: Drawing) -> dict[str, drawings.Line]:
+    return {line.label: line for line in drawing.lines}
+
+
+def test_every_panel_shows_metrics_that_the_trainer_records(tmp_path: Path) -> None:
+    """The real loop on scripted engines: a metric that is renamed there must be renamed here."""
+    run = ScriptedRun(tmp_path, num_steps=2, every=1, interval=1)
+    run.fit()
+    metrics = {key for record in run.records for key in record} | {OTHER}
+    unknown = [
+        metric
+        for panel in PANELS.values()
+        for metric, _ in panel.series
+        if metric not in metrics and not ("{}" in metric and names_in(metric, metrics))
+    ]
+    assert unknown == []
+
+
+def test_every_panel_says_how_to_read_it_and_has_its_own_name() -> None:
+    names = [panel.name for section in SECTIONS for panel in section.panels]
+    assert len(names) == len(set(names))
+    assert all(panel.reading.endswith(".") and len(panel.reading) > 25 for panel in PANELS.values())
+
+
+def test_braces_stand_for_every_name_that_was_recorded() -> None:
+    metrics = ["reward/mean", "reward/math/mean", "reward/code/mean", "a_16", "a_2", "a_1", "a_b/c"]
+    assert names_in("reward/{}/mean", metrics) == ["code", "math"]
+    assert names_in("a_{}", metrics) == ["1", "2", "16"]
+    panel = Panel(
+        name="x", title="", unit="", series=(("reward/{}/mean", "in {}"), ("gone", "gone")), reading=""
+    )
+    assert expand(panel, metrics) == [("reward/code/mean", "in code"), ("reward/math/mean", "in math")]
+
+
+def test_a_long_run_is_drawn_with_its_spikes_marks_and_trends(long_run: Run) -> None:
+    (kl,) = draw(PANELS["kl"], [long_run])
+    (line,) = kl.lines
+    recorded = [record["objective/kl_to_reference"] for record in long_run.steps]
+    assert line.points.values.max() == max(recorded)
+    assert line.trend is not None
+    assert len(line.points.steps) <= 800
+    assert len(kl.resets) == 15
+    assert [name for _, _, name in kl.stages] == [f"run{number}" for number in range(1, 9)]
+
+
+def test_a_domain_has_one_colour_everywhere(long_run: Run) -> None:
+    seen: dict[str, set[int]] = {}
+    for name in ("validation", "reward_by_domain", "pass_rate", "mix", "validation_length"):
+        (drawing,) = draw(PANELS[name], [long_run])
+        for label, line in lines_of(drawing).items():
+            seen.setdefault(label, set()).add(line.colour)
+    assert seen["all"] == {drawings.INK}
+    assert all(len(colours) == 1 for colours in seen.values())
+    assert len({*map(min, seen.values())}) == 6
+
+
+def test_shares_add_up_to_one_and_times_to_the_step(make_run: Callable[..., Run]) -> None:
+    run = make_run(num_stages=1)
+    (kinds,) = draw(PANELS["kinds"], [run])
+    assert sum(line.points.values for line in kinds.lines) == pytest.approx(np.ones(60))
+    (phases,) = draw(PANELS["phases"], [run])
+    assert phases.panel.kind is Kind.areas
+    total = sum(line.points.values for line in phases.lines)
+    at_17 = phases.lines[0].points.steps.tolist().index(17)
+    assert total[at_17] == pytest.approx(run.steps[16]["time/step_s"])
+    at_20 = phases.lines[0].points.steps.tolist().index(20)
+    assert total[at_20] == pytest.approx(run.steps[19]["time/step_s"] + 240)
+
+
+def test_runs_are_compared_on_the_same_axes(make_run: Callable[..., Run]) -> None:
+    runs = [make_run(num_steps=40), make_run(num_steps=60, seed=1)]
+    compared = draw(PANELS["clip"], runs)
+    assert [drawing.panel.title for drawing in compared][:1] == ["Clipped tokens: above 1 + clip_high"]
+    for drawing in compared:
+        assert [line.label for line in drawing.lines] == [run.name for run in runs]
+        assert [line.colour for line in drawing.lines] == [1, 2]
+    names = [drawing.panel.name for panel in PANELS.values() for drawing in draw(panel, runs)]
+    assert len(names) == len(set(names))
+
+
+def test_a_panel_without_numbers_is_left_out(make_run: Callable[..., Run]) -> None:
+    run = make_run(lambda r: {k: v for k, v in r.items() if "entropy" not in k})
+    assert draw(PANELS["entropy"], [run]) == []
+
+
+def test_alternative_texts_have_the_numbers(make_run: Callable[..., Run]) -> None:
+    run = make_run(lambda r: r | {"optimizer/grad_norm": 0.25 * r["step"]} if r["step"] else r, num_stages=1)
+    (drawing,) = draw(PANELS["grad_norm"], [run])
+    assert "0.25 at step 1, 15 at step 60" in drawing.description
+
+
+def test_plotly_and_matplotlib_take_every_drawing(
+    make_run: Callable[..., Run], long_run: Run, tmp_path: Path
+) -> None:
+    """Plotly's own classes know every property that is set. A picture has a size."""
+    for runs in ([long_run], [make_run(), make_run(seed=2)]):
+        for panel in PANELS.values():
+            for drawing in draw(panel, runs):
+                plotly.graph_objects.Figure(plotly_figure(drawing))
+    pictures.picture(
+        [draw(PANELS[name], [long_run])[0] for name in ("kl", "phases")], tmp_path / "a.png", title="two"
+    )
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert pictures.plt.get_fignums() == []

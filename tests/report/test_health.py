@@ -1,0 +1,109 @@
+"""Every warning appears when its cause is there, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nemo_prorl.report.health import bests_of, findings_of, num_tokens, wall_s
+from nemo_prorl.report.runs import Run
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def warnings(run: Run) -> dict[str, str]:
+    return {finding.title: finding.text for finding in findings_of(run) if not finding.is_fine}
+
+
+def late(**metrics: float) -> Change:
+    """Other values from step 31 on."""
+    return lambda record: record | metrics if record["step"] > 30 and "reward/mean" in record else record
+
+
+def test_a_healthy_run_has_no_warning(make_run: Callable[..., Run], long_run: Run) -> None:
+    assert warnings(make_run()) == {}
+    assert warnings(long_run) == {}
+    assert len(findings_of(long_run)) >= 8
+
+
+@pytest.mark.parametrize(
+    ("title", "change", "said"),
+    [
+        ("Sampler and trainer", late(**{"sampler/logprob_abs_diff_mean": 0.2}), "0.2 nats"),
+        ("Yield of dynamic sampling", late(**{"dynamic_sampling/informative_share": 0.1}), "10%"),
+        ("Grading", late(**{"dynamic_sampling/num_failed_rollouts": 400.0}), "without a verdict"),
+        ("Clipping", late(**{"objective/clip_high_fraction": 0.3}), "30."),
+        ("Grading time", late(**{"grading/exposed_s": 300.0}), "more workers"),
+        ("Validation", lambda r: {k: v for k, v in r.items() if "validation" not in k}, "data.validation"),
+    ],
+)
+def test_a_cause_has_its_warning_and_no_other(
+    title: str, change: Change, said: str, make_run: Callable[..., Run]
+) -> None:
+    found = warnings(make_run(change))
+    assert list(found) == [title]
+    assert said in found[title]
+
+
+def test_validation_that_stopped(make_run: Callable[..., Run]) -> None:
+    def without(record: dict) -> dict:
+        return {k: v for k, v in record.items() if record["step"] == 0 or "validation" not in k}
+
+    assert (
+        "60 steps ago, where one is due every 20" in warnings(make_run(without, num_stages=1))["Validation"]
+    )
+
+
+def test_gradients_that_grow(make_run: Callable[..., Run]) -> None:
+    def grown(record: dict) -> dict:
+        return record | {"optimizer/grad_norm": 9.0} if record["step"] > 70 else record
+
+    assert list(warnings(make_run(grown, num_steps=100))) == ["Gradients"]
+
+
+def test_the_reset_controller_is_asked_until_a_reset_answers(make_run: Callable[..., Run]) -> None:
+    def drop(record: dict) -> dict:
+        if record["step"] < 200 or "validation/reward" not in record:
+            return record | {"num_resets": 0}
+        worse = {
+            key: 0.4 * record[key] for key in record if key.startswith("validation/") and "reward" in key
+        }
+        return record | worse | {"num_resets": 0}
+
+    def drop_and_reset(record: dict) -> dict:
+        return drop(record) | {"num_resets": int(record["step"] >= 290)}
+
+    options = {"num_steps": 300, "num_stages": 1, "validation_interval": 10}
+    assert "validation_drop" in warnings(make_run(drop, **options))["Reset controller"]
+    assert "Reset controller" not in warnings(make_run(drop_and_reset, **options))
+
+
+def test_unread_lines_and_failures_are_said(make_run: Callable[..., Run]) -> None:
+    from nemo_prorl.report.runs import read_run
+
+    folder = make_run().folder
+    text = (folder / "metrics.jsonl").read_text().splitlines()
+    text[40] = text[40][:50]
+    (folder / "metrics.jsonl").write_text("\n".join(text) + "\n")
+    assert "cannot be read" in warnings(read_run(folder))["Metrics file"]
+    (folder / "stages" / "run2.failed").write_text('{"reason": "disk full"}')
+    assert "disk full" in warnings(read_run(folder))["Progress"]
+
+
+def test_sums_and_bests(make_run: Callable[..., Run]) -> None:
+    def flat(record: dict) -> dict:
+        return (
+            record | {"validation/math/reward": 0.9 if record["step"] == 20 else 0.2}
+            if "validation/reward" in record
+            else record
+        )
+
+    run = make_run(flat)
+    assert num_tokens(run) == 60 * 24e6
+    expected = sum(record["time/step_s"] for record in run.steps) + 240 * len(run.validations)
+    assert wall_s(run) == pytest.approx(expected)
+    (math,) = [best for best in bests_of(run) if best.domain == "math"]
+    assert (math.first, math.last, math.best, math.best_step) == (0.2, 0.2, 0.9, 20)
+    assert [best.domain for best in bests_of(run)] == ["all", "code", "instruction", "logic", "math", "stem"]

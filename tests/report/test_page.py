@@ -1,0 +1,201 @@
+"""The page: complete, self-contained, and right in a real browser where there is one."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.commands import report
+from nemo_prorl.config import ConfigError
+from nemo_prorl.report.page import shown
+from nemo_prorl.report.write import write_report
+from tests.report.made_up_runs import write_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MEASURE = """<!doctype html><body>
+<iframe src="report.html" width="390" height="800"></iframe>
+<iframe src="report.html" width="1440" height="900"></iframe>
+<script>
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+function measured(frame) {
+  const page = frame.contentDocument, charts = [...page.querySelectorAll(".chart")];
+  return {
+    width: page.documentElement.clientWidth,
+    needed: page.documentElement.scrollWidth,
+    charts: charts.length,
+    drawn: charts.filter((chart) => chart.querySelector("svg.main-svg .xtick")).length,
+    overflowing: charts.filter((chart) => chart.querySelector("svg").clientWidth > chart.clientWidth).length,
+    lines: charts.map((chart) => chart.querySelectorAll("path.js-line").length),
+  };
+}
+addEventListener("load", async () => {
+  await wait(2000);
+  const [phone, desk] = document.querySelectorAll("iframe");
+  const found = { phone: measured(phone), desk: measured(desk) };
+  const length = desk.contentDocument.getElementById("chart-length");
+  desk.contentDocument.querySelector("button[data-chart=length]").click();
+  await wait(500);
+  found.linesLeft = length.querySelectorAll("path.js-line").length;
+  desk.contentWindow.Plotly.relayout(length, { "xaxis.range[0]": 5, "xaxis.range[1]": 15 });
+  await wait(500);
+  found.zoomed = desk.contentDocument.getElementById("chart-entropy").layout.xaxis.range;
+  desk.width = 600;
+  const frame = () => new Promise((resolve) => desk.contentWindow.requestAnimationFrame(resolve));
+  for (let i = 0; i < 20; i++) await Promise.race([frame(), wait(100)]);  // sizes are observed frame by frame
+  found.narrowed = measured(desk);
+  document.body.textContent = JSON.stringify(found);
+});
+</script>"""
+
+
+class Outline(HTMLParser):
+    """What the page refers to, and what every element with an id is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.undescribed: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        self.references += [value for name, value in attrs if name in ("src", "href") and value]
+        if given.get("role") == "img" and len(given.get("aria-label") or "") < 20:
+            self.undescribed.append(str(given))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a report of a small run whose names try to break out of the page."""
+    folder = tmp_path_factory.mktemp("reports")
+    records = write_run(folder / "run<b>", num_stages=2)
+    records[-1]["controller"] = {
+        "action": "stop",
+        "reason": "<script>alert(1)</script>",
+        "numbers": {"x": 0.5},
+    }
+    records[-1]["validation/<i>/reward"] = 0.5
+    records[-1]["objective/loss"] = float("nan")
+    (folder / "run<b>" / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    tables = folder / "run<b>" / "evaluation"
+    tables.mkdir()
+    table = {
+        "title": "Benchmarks",
+        "columns": ["benchmark", "pass@1", "pass@16"],
+        "rows": [["AIME24", 0.481, None]],
+    }
+    (tables / "paper.json").write_text(json.dumps(table))
+    write_report([folder / "run<b>"], folder / "report.html")
+    return folder
+
+
+def test_the_page_needs_nothing_else(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    outline = Outline()
+    outline.feed(text)
+    assert all(reference.startswith(("#", "data:")) for reference in outline.references)
+    assert {reference[1:] for reference in outline.references if reference.startswith("#")} <= set(
+        outline.ids
+    )
+    assert len(outline.ids) == len(set(outline.ids))
+    assert outline.undescribed == []
+    assert "@import" not in text
+    assert {path.name for path in folder.iterdir()} == {"run<b>", "report.html", "report"}
+    assert {path.suffix for path in (folder / "report").iterdir()} == {".png"}
+
+
+def test_nothing_that_a_run_records_is_taken_for_html(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert html.escape("stop: <script>alert(1)</script>") in text
+    (data,) = re.findall(r'<script type="application/json" id="chart-data">(.*?)</script>', text, re.DOTALL)
+    charts = json.loads(data)
+    assert [trace["name"] for trace in charts["validation"]["data"]][1] == "<i>"
+    assert len(charts["loss"]["data"][0]["y"]) == 59  # the last one is not a number
+
+
+def test_what_a_reader_looks_for_is_there(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    for said in (
+        "Held-out reward",
+        "0.300 → 0.600",
+        "sampler.num_rollouts 16 → 32",
+        "AIME24",
+        "0.481",
+        "Provenance",
+    ):
+        assert said in text
+    (differences,) = re.findall(r"What differs between stages</h3>(.*?)</table>", text, re.DOTALL)
+    assert re.findall(r"<th scope=\"row\">(.*?)</th>", differences) == ["sampler.num_rollouts"]
+
+
+def test_a_comparison_has_both_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, seed in (("a/run", 1), ("b/run", 2)):
+        write_run(tmp_path / name, seed=seed)
+    out = tmp_path / "both.html"
+    assert (
+        report.main([str(tmp_path / "a/run"), str(tmp_path / "b/run"), "--out", str(out), "--no-pictures"])
+        == 0
+    )
+    assert f"wrote {out}" in capsys.readouterr().out
+    text = out.read_text(encoding="utf-8")
+    assert "a/run · b/run" in text  # told apart by their parents, as they are called the same
+    assert 'id="chart-validation-1"' in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "both.html"]
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ends in \.html"):
+        report.main([str(tmp_path), "--out", "page.pdf"])
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl"):
+        report.main([str(tmp_path)])
+    with pytest.raises(ConfigError, match="RUN_DIR"):
+        report.main([])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3, "3"),
+        (12000.0, "12,000"),
+        (0.12345, "0.123"),
+        (2e-6, "2e-06"),
+        (True, "yes"),
+        (None, "–"),
+        ("x", "x"),
+    ],
+)
+def test_numbers_as_people_read_them(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+def test_in_a_browser_on_a_desk_and_on_a_phone(folder: Path, tmp_path: Path) -> None:
+    """All charts drawn, no error, nothing wider than the screen; legends, common zoom and resizing work."""
+    (folder / "measure.html").write_text(MEASURE)
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
+    command += [f"--user-data-dir={tmp_path}", "--enable-logging=stderr", "--window-size=2000,1000"]
+    command += ["--virtual-time-budget=30000", "--dump-dom", (folder / "measure.html").as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    (folder / "measure.html").unlink()
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    (text,) = re.findall(r"<body>(.*?)</body>", done.stdout, re.DOTALL)
+    found = json.loads(text)
+    for name, width in (("phone", 390), ("desk", 1440), ("narrowed", 600)):
+        page = found[name]
+        assert page["width"] <= width
+        assert page["needed"] <= page["width"], name
+        assert page["charts"] == page["drawn"] > 20, name
+        assert page["overflowing"] == 0, name
+    assert found["linesLeft"] == 2  # of mean, median, 99th percentile
+    assert found["zoomed"] == [5, 15]

@@ -1,0 +1,96 @@
+"""Reading a folder: live, torn, bare, foreign."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.report.runs import OTHER, Run, read_run
+from tests.report.made_up_runs import write_run
+
+
+def test_a_line_that_is_being_written_does_no_harm(long_run: Run) -> None:
+    assert long_run.last["step"] == 3000
+    assert long_run.num_unread_lines == 1
+    assert len(long_run.steps) == 3000
+    assert len(long_run.records) == 3008  # each stage begins with a validation
+
+
+def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds no metrics\.jsonl: write the folder of a run"):
+        read_run(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "sta')
+    with pytest.raises(ConfigError, match="no whole line yet"):
+        read_run(tmp_path)
+
+
+def test_the_time_of_a_step_is_all_accounted_for(make_run: Callable[..., Run]) -> None:
+    record = make_run().steps[0]
+    inside = [
+        key for key in record if key.startswith("time/") and key not in ("time/step_s", "time/validation_s")
+    ]
+    assert record["grading/exposed_s"] + sum(record[key] for key in inside) == pytest.approx(
+        record["time/step_s"]
+    )
+    assert record[OTHER] == pytest.approx(6)
+
+
+def test_status(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", num_stages=2, is_done=False)
+    run = tmp_path / "run"
+    assert read_run(run).status == "running"
+    long_ago = time.time() - 3600
+    os.utime(run / "metrics.jsonl", (long_ago, long_ago))
+    assert read_run(run).status == "stopped"
+    (run / "heartbeat.json").write_text("{}")
+    assert read_run(run).status == "running"
+    (run / "stages" / "run2.failed").write_text(json.dumps({"reason": "non-finite loss at step 61"}))
+    failed = read_run(run)
+    assert (failed.status, failed.failures["run2"]) == ("failed", "non-finite loss at step 61")
+    (run / "stages" / "run2.failed").unlink()
+    (run / "stages" / "run2.done").write_text(json.dumps({"outcome": "saturated", "checkpoint": "x"}))
+    assert read_run(run).status == "finished"
+
+
+def test_options_have_their_full_names_stage_by_stage(make_run: Callable[..., Run]) -> None:
+    configs = make_run(num_stages=2).configs
+    assert list(configs) == ["run1", "run2"]
+    assert configs["run2"]["sampler.num_rollouts"] == 32
+    assert configs["run2"]["stage.parent"] == "run1"
+    assert not any(name.startswith("defaults") for name in configs["run1"])
+
+
+def test_provenance_is_of_the_newest_checkpoint(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    for step, commit in ((20, "old"), (60, "new")):
+        folder = tmp_path / "run" / "checkpoints" / f"step-{step:08d}-run1"
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text(json.dumps({"state": {}, "provenance": {"commit": commit}}))
+    assert read_run(tmp_path / "run").provenance == {"commit": "new"}
+
+
+def test_tables_of_evaluations(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    folder = tmp_path / "run" / "evaluation"
+    folder.mkdir()
+    assert read_run(tmp_path / "run").tables == ()
+    table = {
+        "title": "Math",
+        "columns": ["benchmark", "pass@1"],
+        "rows": [["AIME24", 0.31]],
+        "note": "16 samples",
+    }
+    (folder / "math.json").write_text(json.dumps(table))
+    (folder / "ragged.json").write_text(json.dumps(table | {"rows": [[1, 2, 3]]}))
+    (folder / "other.json").write_text("[1, 2]")
+    run = read_run(tmp_path / "run")
+    assert [(found.title, found.rows, found.note) for found in run.tables] == [
+        ("Math", (("AIME24", 0.31),), "16 samples")
+    ]
+    assert run.unread_tables == ("other.json", "ragged.json")
