@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -317,3 +320,16 @@ def test_thresholds_out_of_range_are_refused(make: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
         make()
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_the_page_names_every_signal_with_the_defaults_of_the_options(signal: str) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "controller.md").read_text(encoding="utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{signal}` |")]
+    section = getattr(ControllerConfig(), signal)
+    assert row.split("|")[3].split()[0] == section.action.name
+    told = dict(re.findall(r"`(\w+)` = (?:log )?([\d.]+)", row))
+    thresholds = {"patience", "ratio", "rise", "margin", "min_delta"} & {
+        field.name for field in fields(section)
+    }
+    assert told == {name: f"{getattr(section, name):g}" for name in thresholds}
