@@ -15,6 +15,7 @@ COMMANDS = {
     "export": "export",
     "evaluate": "evaluate",
     "data": "data",
+    "report": "report",
 }
 """Name on the command line -> module here, in the order in which the usage lists them."""
 
