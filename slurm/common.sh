@@ -104,7 +104,7 @@ go_on_later() { # WHAT-HAPPENED STEP-AT-START: requeues the job, unless too many
     fi
     echo "$idle" >"$MARKER.restarts"
     [ "$idle" -le "${MAX_RESTARTS:=3}" ] ||
-        mark_failed "$1 at step $(newest_step), and $MAX_RESTARTS restarts in a row had made no new checkpoint"
+        mark_failed "$1 at step $(newest_step), and MAX_RESTARTS=$MAX_RESTARTS restarts in a row had brought no new checkpoint"
     say "$1 at step $(newest_step); the job goes back to the queue and continues from there"
     scontrol requeue "$SLURM_JOB_ID" || { say "Slurm refuses that: submit the launcher again" && exit 1; }
     exit 0
@@ -123,11 +123,16 @@ run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far
     mkdir -p "$RUN_DIR/stages" "$REWARD_DIR"
     [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$MARKER.failed" "$MARKER.restarts"
     [ ! -e "$MARKER.done" ] || { say "is done already" && exit 0; }
-
-    local code=0 first_step
+    # Slurm forgets jobs after a while, and then takes every afterok for fulfilled.
+    local code=0 parent first_step
+    parent=$(sed -n 's/^  parent: //p' "conf/stage/$STAGE.yaml")
+    [ -z "$parent" ] || [ -e "$RUN_DIR/stages/$parent.done" ] || mark_failed "stage $parent, which it continues, is not done"
     first_step=$(newest_step)
     read_allocation
     say "job $SLURM_JOB_ID, life $((${SLURM_RESTART_COUNT:-0} + 1)): ${#NODES[@]} nodes x $RANKS_PER_NODE ranks, from step $first_step"
+    train --nodes=1 --ntasks=1 -- --check "$@" || code=$?
+    [ "$code" -ne 2 ] || mark_failed "the configuration is refused, for the reason that stands above"
+    [ "$code" -eq 0 ] || go_on_later "the check before the start ended with code $code" "$first_step"
     start_reward_service || go_on_later "no reward service" "$first_step"
     train --nodes="${#NODES[@]}" --ntasks="$WORLD_SIZE" --ntasks-per-node="$RANKS_PER_NODE" --label -- "$@" || code=$?
     [ ! -e "$MARKER.done" ] || { say "done" && exit 0; }

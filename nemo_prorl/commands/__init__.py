@@ -8,6 +8,7 @@ from types import ModuleType
 COMMANDS = {
     "plan": "plan",
     "train": "train",
+    "submit": "submit",
     "reset": "reset",
     "replay": "replay",
     "demo": "demo",

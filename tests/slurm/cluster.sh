@@ -48,13 +48,13 @@ SwitchType=switch/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
-SchedulerParameters=bf_interval=1,sched_interval=2,sched_min_interval=0
+SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_interval=1,sched_min_interval=0
 # The nodes' processors and memory are fiction: this machine may have fewer.
 SlurmdParameters=config_overrides
 GresTypes=gpu
 ReturnToService=2
 JobRequeue=1
-KillWait=5
+KillWait=2
 MinJobAge=3600
 SlurmdTimeout=30
 NodeName=DEFAULT CPUs=16 Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=24000 Gres=gpu:$2

@@ -1,0 +1,99 @@
+"""Submits a chain of stages to Slurm, each waiting for the one before; goes on where an earlier submission stopped."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
+from nemo_prorl.config import ConfigError, RunConfig
+
+if TYPE_CHECKING:
+    from nemo_prorl.planning.chain import Chain
+
+RUN_DIR_KEY = "exp_manager.explicit_log_dir"
+
+DESCRIPTION = """\
+stage=NAME  submits the chain as far as that stage (default: the whole recipe, run1 to run8)
+KEY=VALUE   any option of `train --help`, for every stage
+
+Stages that are done or in the queue already are left alone, so the same command may be given again at any time."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code."""
+    parser = Parser("submit", __doc__, DESCRIPTION)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show every command and script instead; needs no Slurm"
+    )
+    parser.add_argument(
+        "--sbatch",
+        default="",
+        metavar="OPTIONS",
+        help="for sbatch, in place of the launchers' own, such as --sbatch='--nodes=2 --time=8:00:00'",
+    )
+    given = parse_overrides(parser, arguments)
+    root = CONF_DIR.parent
+    if Path.cwd() != root:
+        raise ConfigError(
+            f"paths are meant from the root of the repository: cd {root}, and submit from there."
+        )
+    from nemo_prorl import submit
+
+    options = shlex.split(given.sbatch)
+    stages = [text.partition("=")[2] for text in given.overrides if text.startswith("stage=")]
+    overrides = [text for text in given.overrides if not text.startswith("stage=")]
+    is_placed = any(text.startswith(f"{RUN_DIR_KEY}=") for text in overrides)
+    if not is_placed and (run_dir := submit.site_environment(root).get("RUN_DIR")):
+        overrides.append(f"{RUN_DIR_KEY}={run_dir}")
+        is_placed = True
+    chain = _checked_chain(given.config_name, stages, overrides, options)
+    run_dir = chain[0].exp_manager.explicit_log_dir
+    arguments = [] if given.config_name == "train" else ["--config-name", given.config_name]
+    arguments += [*overrides, *([] if is_placed else [f"{RUN_DIR_KEY}={run_dir}"])]
+    jobs = submit.plan_jobs(chain, run_dir=run_dir, arguments=arguments, sbatch_options=options, root=root)
+    submissions = submit.Submissions(Path(run_dir))
+    if not jobs:
+        print(f"every stage is done in {run_dir}: nothing to submit.")
+    elif given.dry_run:
+        print(submit.dry_run_text(jobs, submissions, root))
+    else:
+        submit.check_slurm()
+        _check_first_files(chain, jobs[0].stage)
+        for job, job_id, is_old in submit.submit(jobs, submissions, root):
+            print(f"{job.stage:<8} job {job_id}{' (in the queue already)' if is_old else ''}", flush=True)
+        print(f"logs: {submissions.folder}/    queue: squeue --me    stop: scancel JOB")
+    return 0
+
+
+def _checked_chain(config_name: str, stages: list[str], overrides: list[str], options: list[str]) -> Chain:
+    """What `plan` accepts, on the nodes that each launcher asks for. Raises ConfigError."""
+    from nemo_prorl import submit
+    from nemo_prorl.planning import chain as chains
+    from nemo_prorl.planning.fit import Cluster, check_chain, model_of
+
+    root = CONF_DIR.parent
+    names = stages[-1:] or chains.recipe_names(CONF_DIR)
+    chain = chains.load_chain(names, overrides, config_name=config_name, conf_dir=CONF_DIR)
+    by_size: dict[tuple[int, int], list[RunConfig]] = {}
+    for config in chain:
+        size = submit.cluster_size(root / submit.find_launcher(config.stage.name, root), options)
+        by_size.setdefault(size, []).append(config)
+    for (num_nodes, gpus_per_node), alike in by_size.items():
+        cluster = Cluster(num_nodes=num_nodes, gpus_per_node=gpus_per_node)
+        check_chain(tuple(alike), cluster, model_of(chain[0]))
+    return chain
+
+
+def _check_first_files(chain: Chain, stage: str) -> None:
+    """Raises ConfigError unless the model and data of the next stage are there; what later ones need may come later."""
+    from nemo_prorl.planning.remaining import missing_files
+
+    missing = missing_files(tuple(config for config in chain if config.stage.name == stage))
+    if missing:
+        raise ConfigError(
+            f"stage {stage} needs {missing[0].path}, which is not here yet ({len(missing)} missing in all): "
+            "`python -m nemo_prorl plan` says what makes each."
+        )

@@ -1,0 +1,183 @@
+"""A chain of stages -> Slurm jobs, one a stage, each waiting for its parent's. Starts nothing but sbatch and squeue.
+
+A stage's job is its launcher, launchers/STAGE_*.sh, with the user's overrides as arguments. What stands in the launcher
+(nodes, time) or in slurm/site.env (account, partition) is not repeated here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nemo_prorl.config import ConfigError, RunConfig
+
+SHARED_SCRIPTS = ("slurm/common.sh", "slurm/reward.sh")
+"""What every launcher uses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One stage as it will be submitted."""
+
+    stage: str
+    parent: str
+    """Stage whose job has to end well first; empty when nothing has to be waited for."""
+    launcher: Path
+    command: tuple[str, ...]
+    """sbatch and its arguments, but for the dependency on the parent's job."""
+
+    def after(self, parent_id: str) -> list[str]:
+        """The whole command. A job whose parent failed is cancelled instead of waiting for ever."""
+        sbatch, *arguments = self.command
+        waiting = [f"--dependency=afterok:{parent_id}", "--kill-on-invalid-dep=yes"] if parent_id else []
+        return [sbatch, *waiting, *arguments]
+
+
+class Submissions:
+    """Which job trains which stage of a run: RUN/slurm/jobs.json. Makes a second `submit` go on with the first."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.folder = run_dir / "slurm"
+        self._path = self.folder / "jobs.json"
+        self._ids: dict[str, str] = {}
+        if self._path.is_file():
+            self._ids = json.loads(self._path.read_text(encoding="utf-8"))
+
+    def note(self, stage: str, job_id: str) -> None:
+        """Written at once: what is submitted is known even if the next stage's sbatch fails."""
+        self._ids[stage] = job_id
+        self.folder.mkdir(parents=True, exist_ok=True)
+        aside = self._path.with_suffix(".writing")
+        aside.write_text(json.dumps(self._ids, indent=1) + "\n", encoding="utf-8")
+        os.replace(aside, self._path)
+
+    def living(self, stage: str) -> str:
+        """Id of the stage's job if it waits or runs, else empty."""
+        job_id = self._ids.get(stage, "")
+        return job_id if job_id and job_state(job_id) else ""
+
+
+def find_launcher(stage: str, root: Path) -> Path:
+    """Relative to the root of the repository. Raises ConfigError unless the stage has one."""
+    found = sorted([*root.glob(f"launchers/{stage}_*.sh"), *root.glob(f"launchers/{stage}.sh")])
+    if not found:
+        raise ConfigError(
+            f"stage {stage} has no launcher: copy launchers/run1_8k.sh to launchers/{stage}.sh, and name the stage in "
+            "its last line."
+        )
+    if len(found) > 1:
+        raise ConfigError(
+            f"stage {stage} has several launchers, {', '.join(map(str, found))}: leave one of them."
+        )
+    return found[0].relative_to(root)
+
+
+def cluster_size(launcher: Path, sbatch_options: Sequence[str]) -> tuple[int, int]:
+    """Nodes and GPUs of a node that a launcher asks for, or the options in its place. The last one counts."""
+    headers = re.findall(r"^#SBATCH\s+(--\S+)", launcher.read_text(encoding="utf-8"), re.MULTILINE)
+    asked = dict(
+        re.findall(r"--(nodes|gpus-per-node)=(?:\w+:)?(\d+)", "\n".join([*headers, *sbatch_options]))
+    )
+    return int(asked.get("nodes", 1)), int(asked.get("gpus-per-node", 1))
+
+
+def plan_jobs(
+    chain: Iterable[RunConfig],
+    *,
+    run_dir: str,
+    arguments: Sequence[str],
+    sbatch_options: Sequence[str],
+    root: Path,
+) -> list[Job]:
+    """Of the stages that are not done. `arguments` go to the launchers, `sbatch_options` before them to sbatch."""
+    jobs: list[Job] = []
+    for config in chain:
+        stage = config.stage.name
+        if (Path(run_dir) / "stages" / f"{stage}.done").is_file():
+            continue
+        launcher = find_launcher(stage, root)
+        log = f"--output={run_dir}/slurm/%x-%j.out"
+        command = ("sbatch", "--parsable", log, *sbatch_options, str(launcher), *arguments)
+        parent = config.stage.parent if jobs else ""
+        jobs.append(Job(stage=stage, parent=parent, launcher=launcher, command=command))
+    return jobs
+
+
+def dry_run_text(jobs: Sequence[Job], submissions: Submissions, root: Path) -> str:
+    """A shell script that would submit the same, and every script that it submits, in full."""
+    lines = [f"mkdir -p {shlex.quote(str(submissions.folder))}  # sbatch does not make the folder of a log"]
+    for job in jobs:
+        command = shlex.join(job.after(f"@{_variable(job.parent)}" if job.parent else ""))
+        command = command.replace("afterok:@", "afterok:$").replace(
+            f" {job.launcher}", f" \\\n    {job.launcher}"
+        )
+        lines.append(f"{_variable(job.stage)}=$({command})")
+    for script in dict.fromkeys([*(str(job.launcher) for job in jobs), *SHARED_SCRIPTS]):
+        lines += [
+            "",
+            f"# ---- {script} ".ljust(110, "-"),
+            (root / script).read_text(encoding="utf-8").rstrip(),
+        ]
+    return "\n".join(lines)
+
+
+def _variable(stage: str) -> str:
+    return "job_" + stage.replace("-", "_")
+
+
+def check_slurm() -> None:
+    """Raises ConfigError on a machine that cannot submit."""
+    if shutil.which("sbatch") is None:
+        raise ConfigError(
+            "sbatch is not on this machine's path: submit from a login node of the cluster, or add --dry-run to see "
+            "what would be submitted."
+        )
+
+
+def submit(jobs: Sequence[Job], submissions: Submissions, root: Path) -> Iterable[tuple[Job, str, bool]]:
+    """Each job with its id, and whether it was in the queue already. Raises ConfigError with what sbatch says."""
+    submissions.folder.mkdir(parents=True, exist_ok=True)  # sbatch does not make the folder of a log
+    environment = site_environment(root)
+    parent_id = ""
+    for job in jobs:
+        job_id = submissions.living(job.stage)
+        is_old = bool(job_id)
+        if not is_old:
+            done = subprocess.run(
+                job.after(parent_id), cwd=root, env=environment, capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                raise ConfigError(f"sbatch refuses {job.launcher}: {' '.join(done.stderr.split())}")
+            job_id = done.stdout.strip().partition(";")[0]
+            submissions.note(job.stage, job_id)
+        yield job, job_id, is_old
+        parent_id = job_id
+
+
+def job_state(job_id: str) -> str:
+    """As squeue calls it, of a job that waits or runs; else empty."""
+    command = ["squeue", "--noheader", f"--job={job_id}", "--format=%T"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def site_environment(root: Path) -> dict[str, str]:
+    """Ours, with slurm/site.env on top, read as the launchers read it."""
+    site = Path(os.environ.get("SITE_ENV", root / "slurm" / "site.env"))
+    if not site.is_file():
+        return dict(os.environ)
+    script = 'set -o allexport && source "$1" && env --null'
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", str(site)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ConfigError(f"{site} cannot be read: {' '.join(done.stderr.split())}")
+    pairs = (pair.partition("=") for pair in done.stdout.split("\0") if pair)
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,72 @@
+"""What the launchers see of `python -m nemo_prorl train` and `python -m reward serve`, in a blink and without engines.
+
+`fate=A,B,...` among the overrides says what each life of a job brings: the first A, its first restart B, and so on.
+Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+FATES = ("done", "paused", "crash", "crash_after_progress", "stopped", "waiting")
+
+
+def serve(arguments: list[str]) -> None:
+    ready = Path(arguments[arguments.index("--ready-file") + 1])
+    print("service", json.dumps(arguments), flush=True)
+    ready.write_text('{"url": "http://nowhere"}')
+    signal.pause()
+
+
+def train(arguments: list[str]) -> int:
+    given = dict(text.partition("=")[::2] for text in arguments if "=" in text)
+    if "--check" in arguments:
+        return 2 if "mistake" in given else 0
+    run_dir, stage, rank = (
+        Path(given["exp_manager.explicit_log_dir"]),
+        given["stage"],
+        int(os.environ["RANK"]),
+    )
+    life = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    wanted = {"arguments": arguments, "environment": dict(os.environ)}
+    (run_dir / "ranks").mkdir(exist_ok=True)
+    (run_dir / "ranks" / f"{life}-{rank}.json").write_text(json.dumps(wanted))
+    fates = given["fate"].split(",")
+    fate = fates[min(life, len(fates) - 1)]
+    assert fate in FATES, fate
+    if rank:
+        return _follow(fate)
+    if fate in ("waiting", "paused"):
+        _until_usr1(seconds=0.5 if fate == "paused" else 600)
+    if fate in ("done", "waiting", "crash_after_progress"):
+        (run_dir / "checkpoints" / f"step-{life + 1:08d}-{stage}").mkdir(parents=True)
+    if fate == "done":
+        (run_dir / "stages" / f"{stage}.done").write_text("{}")
+    if fate == "stopped":
+        (run_dir / "stages" / f"{stage}.failed").write_text('{"reason": "the controller stops"}')
+    return int(fate in ("crash", "crash_after_progress", "stopped"))
+
+
+def _follow(fate: str) -> int:
+    """Ranks other than the first, which hang when it crashes, as they would in a collective."""
+    if fate == "waiting" or "crash" in fate:
+        _until_usr1(seconds=600)
+    return 0
+
+
+def _until_usr1(seconds: float) -> None:
+    came: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _frame: came.append(number))
+    deadline = time.monotonic() + seconds
+    while not came and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    module, command, *rest = sys.argv[2:]  # python -m MODULE COMMAND ...
+    sys.exit(serve(rest) if (module, command) == ("reward", "serve") else train(rest))

@@ -1,0 +1,215 @@
+"""The launchers on a real Slurm, with a stub of the trainer: what happens after every end that a job may come to."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slurm.cluster import GPUS_PER_NODE, ROOT, SIZE, Cluster
+
+pytestmark = pytest.mark.slow
+
+WORLD_SIZE = 2 * GPUS_PER_NODE
+ODD = "data.train={'a file.parquet': 1.0}"
+
+
+@dataclass(frozen=True)
+class Given:
+    """A job: arguments of the launcher, its name, where sbatch is called, and variables of site.env."""
+
+    arguments: tuple[str, ...]
+    launcher: str = "run1_8k"
+    cwd: Path = ROOT
+    site: dict[str, str] = field(default_factory=dict)
+
+
+JOBS = {
+    "done": Given(("algorithm.kl_beta=0", ODD, "fate=done")),
+    "no service": Given(
+        ("fate=done",), site={"REWARD_PYTHON": "/no/such", "REWARD_READY_S": "1", "MAX_RESTARTS": "0"}
+    ),
+    "crash": Given(("fate=crash,done",)),
+    "restarts": Given(("fate=crash,crash_after_progress,crash,paused",)),
+    "stopped": Given(("fate=stopped",)),
+    "mistake": Given(("mistake=1", "fate=done")),
+    "orphan": Given(("fate=done",), launcher="run2_8k"),
+    "elsewhere": Given(("fate=done",), cwd=Path("/")),
+    "other stage": Given(("stage=run3", "fate=done")),
+    "usr1": Given(("fate=waiting,done",)),
+    "dead node": Given(("fate=waiting,done",)),
+}
+
+
+@dataclass
+class Run:
+    """A run folder, and its latest job."""
+
+    cluster: Cluster
+    folder: Path
+    python: Path
+    job: str = ""
+
+    def submit(self, given: Given) -> None:
+        own = {"PYTHON": str(self.python), "REWARD_PYTHON": str(self.python), "MAX_RESTARTS": "1"}
+        command = ["sbatch", "--parsable", f"--output={self.folder}/%x-%j.out", *SIZE]
+        command += [
+            str(ROOT / "launchers" / f"{given.launcher}.sh"),
+            f"exp_manager.explicit_log_dir={self.folder}",
+        ]
+        self.job = self.cluster.run(*command, *given.arguments, cwd=given.cwd, **{**own, **given.site})
+
+    def end(self) -> str:
+        """State and exit code of the job when it has come to its end."""
+        state = self.cluster.wait(self.job)
+        return f"{state['JobState']} {state['ExitCode']}"
+
+    def wait_for_ranks(self) -> None:
+        limit = time.monotonic() + 60
+        while len(list(self.folder.glob("ranks/0-*.json"))) < WORLD_SIZE:
+            assert time.monotonic() < limit, self.log()
+            time.sleep(0.1)
+
+    def log(self) -> str:
+        return "".join(path.read_text() for path in self.folder.glob("*.out"))
+
+    def lives(self) -> int:
+        return len(list(self.folder.glob("ranks/*-0.json")))
+
+    def rank(self, rank: int) -> dict[str, Any]:
+        """What a rank was given in the job's first life."""
+        return json.loads((self.folder / "ranks" / f"0-{rank}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def runs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """All at once: most of a job's time is spent waiting for Slurm."""
+    python = tmp_path_factory.mktemp("stub") / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {ROOT}/tests/slurm/stub.py "$@"\n')
+    python.chmod(0o755)
+    made = {name: Run(cluster, tmp_path_factory.mktemp("run"), python) for name in JOBS}
+    for name, run in made.items():
+        run.submit(JOBS[name])
+    return made
+
+
+def test_ranks_know_their_place_and_overrides_arrive_as_they_were_written(runs: dict[str, Run]) -> None:
+    run = runs["done"]
+    assert run.end() == "COMPLETED 0:0"
+    assert "run1: done" in run.log()
+    environments = [run.rank(rank)["environment"] for rank in range(WORLD_SIZE)]
+    assert [int(e["LOCAL_RANK"]) for e in environments] == [*range(GPUS_PER_NODE)] * 2
+    nodes = [e["SLURMD_NODENAME"] for e in environments]
+    assert nodes[0] == nodes[1] != nodes[2] == nodes[3]
+    for environment in environments:
+        assert environment["WORLD_SIZE"] == str(WORLD_SIZE)
+        assert environment["LOCAL_WORLD_SIZE"] == str(GPUS_PER_NODE)
+        assert environment["CUDA_VISIBLE_DEVICES"] == "0,1", (
+            "each rank sees the node's GPUs, and takes its own"
+        )
+        assert (environment["MASTER_ADDR"], environment["NCCL_DEBUG"]) == ("127.0.0.1", "WARN")
+        assert 3 * 3600 < float(environment["SLURM_JOB_END_TIME"]) - time.time() < 4 * 3600 + 60
+    arguments = run.rank(0)["arguments"]
+    assert arguments[0] == "stage=run1"
+    assert arguments[-3:] == ["algorithm.kl_beta=0", ODD, "fate=done"]
+
+
+def test_a_reward_server_runs_on_every_node_with_a_secret_of_the_run(runs: dict[str, Run]) -> None:
+    run = runs["done"]
+    assert run.end() == "COMPLETED 0:0"
+    assert (run.folder / "reward" / "token").stat().st_mode & 0o777 == 0o600
+    for node in {run.rank(rank)["environment"]["SLURMD_NODENAME"] for rank in range(WORLD_SIZE)}:
+        said = (run.folder / "reward" / f"{node}.log").read_text()
+        assert f'"--host", "127.0.0.1", "--ready-file", "{run.folder}/reward/{node}.json"' in said
+    arguments = run.rank(0)["arguments"]
+    assert f"reward.discovery_dir={run.folder}/reward" in arguments
+    assert f"reward.token_file={run.folder}/reward/token" in arguments
+
+
+def test_a_reward_service_that_cannot_start_is_said_and_ends_the_job(runs: dict[str, Run]) -> None:
+    run = runs["no service"]
+    assert run.end() == "FAILED 1:0"
+    assert "ready on 0 of 2 nodes" in run.log()
+    assert "/no/such: No such file" in run.log()
+    assert run.lives() == 0
+
+
+def test_usr1_pauses_every_rank_and_the_job_goes_on_after_it(runs: dict[str, Run]) -> None:
+    """It reaches the reward service, too, which lives on."""
+    run = runs["usr1"]
+    run.wait_for_ranks()
+    time.sleep(1)
+    run.cluster.run("scancel", "--signal=USR1", run.job)
+    assert run.end() == "COMPLETED 0:0"
+    assert "paused at step 1; the job goes back to the queue" in run.log()
+    assert run.lives() == 2
+    assert all("ended with" not in path.read_text() for path in run.folder.glob("reward/*.log"))
+
+
+def test_a_crash_ends_all_ranks_and_is_tried_again(runs: dict[str, Run]) -> None:
+    run = runs["crash"]
+    assert run.end() == "COMPLETED 0:0"
+    assert "ended with code" in run.log()
+    assert run.lives() == 2
+
+
+def test_restarts_without_progress_are_few_and_those_with_progress_are_not(runs: dict[str, Run]) -> None:
+    """One restart without a new checkpoint is allowed, and another one after there was a checkpoint again."""
+    run = runs["restarts"]
+    assert run.end() == "FAILED 1:0"
+    assert run.lives() == 4
+    reason = json.loads((run.folder / "stages" / "run1.failed").read_text())["reason"]
+    assert reason == "paused at step 2, and MAX_RESTARTS=1 restarts in a row had brought no new checkpoint"
+
+
+def test_a_failed_stage_stays_down_until_it_is_submitted_again(runs: dict[str, Run]) -> None:
+    run = runs["stopped"]
+    assert run.end() == "FAILED 1:0"
+    assert "the controller stops" in run.log()
+    assert run.lives() == 1
+    run.submit(Given(("fate=done",)))
+    assert run.end() == "COMPLETED 0:0"
+    assert not (run.folder / "stages" / "run1.failed").exists()
+    run.submit(Given(("fate=stopped",)))
+    assert run.end() == "COMPLETED 0:0", "done is done"
+
+
+def test_a_mistake_in_the_configuration_ends_the_job_before_anything_starts(runs: dict[str, Run]) -> None:
+    run = runs["mistake"]
+    assert run.end() == "FAILED 1:0"
+    assert run.lives() == 0
+    assert not list(run.folder.glob("reward/*.log"))
+
+
+def test_a_dead_node_brings_the_job_back_to_the_queue(runs: dict[str, Run]) -> None:
+    run = runs["dead node"]
+    run.wait_for_ranks()
+    node = run.rank(WORLD_SIZE - 1)["environment"]["SLURMD_NODENAME"]
+    run.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    assert run.end() == "COMPLETED 0:0"
+    assert run.cluster.states(run.job)["Restarts"] == "1"
+    assert run.lives() == 2
+
+
+def test_a_stage_does_not_begin_before_its_parent_is_done(runs: dict[str, Run]) -> None:
+    """Slurm forgets old jobs, and starts what depended on them."""
+    run = runs["orphan"]
+    assert run.end() == "FAILED 1:0"
+    assert "stage run1, which it continues, is not done" in run.log()
+    assert run.lives() == 0
+
+
+def test_a_launcher_submitted_from_elsewhere_says_so(runs: dict[str, Run]) -> None:
+    assert runs["elsewhere"].end() == "FAILED 1:0"
+    assert "error: / is not the root of the repository" in runs["elsewhere"].log()
+
+
+def test_a_launcher_trains_no_other_stage(runs: dict[str, Run]) -> None:
+    assert runs["other stage"].end() == "FAILED 1:0"
+    assert "a launcher trains its own stage" in runs["other stage"].log()
