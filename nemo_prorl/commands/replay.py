@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     result = replay(records, config)
     print(f"{path}: {describe(result, config)}")
     if given.plot is not None:
-        from nemo_prorl.replay_figure import draw_replay
+        from nemo_prorl.replay.figure import draw_replay
 
         draw_replay(result, given.plot, title=f"replay of {path} (open loop)")
         print(f"\nwrote {given.plot}")
