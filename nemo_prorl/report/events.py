@@ -1,4 +1,4 @@
-"""What happened to a run besides steps: stages, resets, decisions of the controller, ends."""
+"""What happened to a run besides steps: stages, resets, decisions of the controller, resumes, ends."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Kind(StrEnum):
     stage = "stage"
     reset = "reset"
     decision = "decision"
+    resume = "resume"
     end = "end"
     failure = "failure"
 
@@ -46,8 +47,17 @@ def events_of(run: Run) -> tuple[Event, ...]:
     )
     for before, after in pairwise(run.records):
         events += _between(run, before, after)
-    events += _ends(run)
-    return tuple(events)
+    events += [
+        Event(
+            step=found.step,
+            stage=found.stage,
+            kind=Kind.resume,
+            text=f"went on from its checkpoint, {found.time}",
+        )
+        for found in run.resumes
+    ]
+    events.sort(key=lambda event: event.step)
+    return (*events, *_ends(run))
 
 
 def reset_steps(run: Run) -> list[int]:

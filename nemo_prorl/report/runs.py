@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ OUTSIDE_STEP = {"time/validation_s": "validation", "time/save_s": "checkpoint"}
 OTHER = "time/other_s"
 """The rest of time/step_s; computed here."""
 
+RESUME = re.compile(r"(\S+Z) stage (\S+) goes on after step (\d+)$")
+"""What a run notes in run.log when it is resumed."""
 RUNNING_S = 900.0
 """A sign of life younger than this means that the run is going on; a long step has several."""
 
@@ -44,6 +47,16 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """A stage went on from its checkpoint of `step`, in another process."""
+
+    time: str
+    """UTC, as in 2026-01-31T12:00:00Z."""
+    stage: str
+    step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,6 +75,8 @@ class Run:
     """Finished stage -> why it ended."""
     failures: Mapping[str, str]
     """Failed stage -> reason."""
+    resumes: tuple[Resume, ...]
+    """As run.log tells of them, oldest first."""
     sign_of_life_s: float
     """Age of the newest heartbeat or metrics line, in seconds."""
     provenance: Mapping[str, Any]
@@ -126,6 +141,7 @@ def read_run(folder: Path, name: str = "") -> Run:
         configs=dict(_read_configs(folder, list(stages))),
         outcomes={path.stem: _read_json(path).get("outcome", "") for path in folder.glob("stages/*.done")},
         failures={path.stem: _read_json(path).get("reason", "") for path in folder.glob("stages/*.failed")},
+        resumes=tuple(_read_resumes(folder / "run.log")),
         sign_of_life_s=_sign_of_life_s(folder),
         provenance=_read_provenance(folder),
         tables=tables,
@@ -171,6 +187,15 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
     states = sorted(folder.glob("checkpoints/step-*/state.json"))
     provenance = _read_json(states[-1]).get("provenance") if states else None
     return provenance if isinstance(provenance, dict) else {}
+
+
+def _read_resumes(log: Path) -> Iterator[Resume]:
+    if not log.is_file():
+        return
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if match := RESUME.match(line):
+                yield Resume(time=match[1], stage=match[2], step=int(match[3]))
 
 
 def _sign_of_life_s(folder: Path) -> float:

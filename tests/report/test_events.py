@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from nemo_prorl.report.drawings import stage_spans
 from nemo_prorl.report.events import Kind, events_of
-from nemo_prorl.report.runs import Run
+from nemo_prorl.report.runs import Run, read_run
+from tests.report.made_up_runs import write_run
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_long_run(long_run: Run) -> None:
@@ -37,3 +41,23 @@ def test_a_new_stage_says_what_is_new(make_run: Callable[..., Run]) -> None:
 def test_the_end(make_run: Callable[..., Run]) -> None:
     assert events_of(make_run())[-1].kind is Kind.end
     assert events_of(make_run(is_done=False))[-1].kind is Kind.reset
+
+
+def test_resumes_are_read_from_what_the_run_notes(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", num_stages=2)
+    lines = [
+        "stage run1 begins",
+        "stage run1 goes on after step 25",
+        "held out at step 30",
+        "stage run2 goes on after step 30",
+    ]
+    log = "".join(f"2026-01-31T12:0{number}:00Z {line}\n" for number, line in enumerate(lines))
+    (tmp_path / "run" / "run.log").write_text(log)
+    events = events_of(read_run(tmp_path / "run"))
+    assert [(event.step, event.stage) for event in events if event.kind is Kind.resume] == [
+        (25, "run1"),
+        (30, "run2"),
+    ]
+    assert "2026-01-31T12:01:00Z" in next(event.text for event in events if event.kind is Kind.resume)
+    assert [event.step for event in events] == sorted(event.step for event in events)
+    assert "goes on after step" in (ROOT / "nemo_prorl" / "run.py").read_text()  # and that is what it notes
