@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -82,18 +83,11 @@ class Server:
 
     def descendants(self) -> list[int]:
         """Processes below the server, by pid."""
-        parents: dict[int, list[int]] = {}
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents.setdefault(int(fields[1]), []).append(int(name))
         found, todo = [], [self.process.pid]
         while todo:
-            children = parents.get(todo.pop(), [])
-            found += children
-            todo += children
+            below = children(todo.pop())
+            found += below
+            todo += below
         return found
 
     def kill(self) -> None:
@@ -111,6 +105,15 @@ class Server:
         assert self.process.stdout is not None
         self.process.stdout.close()
         return code
+
+
+def children(pid: int) -> list[int]:
+    """Processes that any thread of a process started."""
+    found = []
+    for task in Path("/proc").glob(f"{pid}/task/*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(word) for word in task.read_text().split()]
+    return found
 
 
 def alive(pids: list[int]) -> list[int]:

@@ -132,28 +132,6 @@ def test_a_live_service_grades_what_is_submitted_from_many_threads(server: Serve
         assert client.submit(ask(domain="poetry")).result(60).status is Status.invalid_request
 
 
-@pytest.mark.slow
-def test_a_killed_server_that_comes_back_costs_no_result(tmp_path: Path) -> None:
-    server = Server("--workers", "1")
-    announced = tmp_path / "node0.json"
-    announced.write_text(json.dumps(server.ready))
-    try:
-        with RewardClient(discovery_dir=tmp_path, request_timeout_s=60) as client:
-            client.wait_until_ready(60)
-            futures = [
-                client.submit(ask(number, response="\\boxed{x+5}", task={"answer": f"x+{number}"}))
-                for number in range(300)
-            ]
-            futures[0].result(60)
-            server.kill()
-            server.start()
-            announced.write_text(json.dumps(server.ready))  # as the server's own ready file would
-            scores = [(result.status, result.score) for result in results(futures)]
-        assert scores == [(Status.graded, float(number == 5)) for number in range(300)]
-    finally:
-        server.stop()
-
-
 def test_results_are_batched_and_spread(fakes: Callable[..., Fake]) -> None:
     def slowly(items: list[dict[str, Any]]) -> tuple[int, Any]:
         time.sleep(0.2)

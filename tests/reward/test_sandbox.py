@@ -21,7 +21,7 @@ from reward.sandbox.kernel import Unsupported
 from reward.sandbox.launch import ZygoteError
 from reward.sandbox.probe import failure_of
 from reward.sandbox.syscalls import NUMBERS
-from tests.reward.serving import rows, wait_until
+from tests.reward.serving import children, rows, wait_until
 
 DOUBLE = {"inputs": [f"{n}\n" for n in range(5)], "outputs": [f"{2 * n}\n" for n in range(5)]}
 SPENDS_ALL_ITS_TIME = {
@@ -250,16 +250,12 @@ def test_a_runner_that_is_killed_from_outside_is_no_verdict(sandbox: Sandbox) ->
         assert sandbox._zygote is not None
         zygote = sandbox._zygote.pid
         running = thread.submit(sandbox.run, "import time; time.sleep(4)", tests)
-        assert wait_until(lambda: children_of(zygote))
-        (runner,) = children_of(zygote)
+        assert wait_until(lambda: children(zygote))
+        (runner,) = children(zygote)
         os.kill(runner, signal.SIGKILL)
         with pytest.raises(ZygoteError, match="killed"):
             running.result(60)
     assert judged(sandbox.run("print(2 * int(input()))", tests), tests).score == 1
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

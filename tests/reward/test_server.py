@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -172,37 +171,6 @@ def test_hostile_submissions_mixed_with_honest_ones(server: Server) -> None:
         assert all(future.result() > 0 for future in running)
     assert wrong == []
     assert "s3cr3t-token" not in server.log.read_text()
-
-
-@pytest.mark.slow
-def test_kill_9_of_workers_and_zygotes_in_mid_load_loses_nothing() -> None:
-    server = Server("--workers", "2")
-    try:
-        bodies = [{**body, "request_id": f"{n}"} for n in range(40) for body, _ in [HONEST[n % len(HONEST)]]]
-        with ThreadPoolExecutor(4) as threads:
-            results = threads.map(server.score, bodies)
-            for _ in range(3):
-                for pid in server.descendants()[::2]:  # workers, judges and zygotes alike
-                    try:
-                        os.kill(pid, signal.SIGKILL)
-                    except ProcessLookupError:
-                        continue
-                threading.Event().wait(1.0)
-            for number, result in enumerate(results):
-                assert result["status"] in ("graded", "infra_error"), result
-                if result["status"] == "graded":
-                    assert result["score"] == HONEST[number % len(HONEST)][1], result
-
-        def recovers() -> bool:
-            again = [
-                server.score({**body, "request_id": f"after-{n}-{os.urandom(4).hex()}"})
-                for n, (body, _) in enumerate(HONEST)
-            ]
-            return [result["score"] for result in again] == [score for _, score in HONEST]
-
-        assert wait_until(recovers)
-    finally:
-        server.stop()
 
 
 def test_sigterm_leaves_no_process_and_a_dead_server_neither() -> None:
