@@ -8,7 +8,6 @@ is a verdict that the service failed to give.
 from __future__ import annotations
 
 import json
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -51,6 +50,7 @@ from nemo_prorl.types import (
     UpdateReport,
 )
 from reward.protocol import ScoreRequest, ScoreResult, Status
+from tests.training.tiny import Case, served_case
 
 NUM_ROLLOUTS = 4
 RIGHT, WRONG, MIXED = [1.0] * NUM_ROLLOUTS, [0.0] * NUM_ROLLOUTS, [1.0, 0.0, 0.0, 1.0]
@@ -345,59 +345,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-class ThreadRanks:
-    """One of several ranks that are threads of this process."""
-
-    gather_replicas = Ranks.gather_replicas
-    any = Ranks.any
-
-    def __init__(self, layout: Layout, slots: list[Any], barrier: threading.Barrier) -> None:
-        self.layout, self._slots, self._barrier = layout, slots, barrier
-
-    def gather(self, value: Any) -> list[Any]:
-        self._slots[self.layout.rank] = value
-        self._barrier.wait()
-        values = list(self._slots)
-        self._barrier.wait()
-        return values
-
-    def barrier(self) -> None:
-        self._barrier.wait()
-
-
-def run_as_ranks(
-    function: Callable[[ThreadRanks], Any], world_size: int, tensor_parallel: int, pipeline_parallel: int
-) -> list[Any]:
-    """What `function` returns on each rank; an exception of any rank ends all and is raised."""
-    slots, barrier = [None] * world_size, threading.Barrier(world_size, timeout=60)
-    results: list[Any] = [None] * world_size
-    errors: list[BaseException] = []
-
-    def main(rank: int) -> None:
-        layout = Layout(
-            rank=rank,
-            world_size=world_size,
-            tensor_parallel=tensor_parallel,
-            pipeline_parallel=pipeline_parallel,
-        )
-        try:
-            results[rank] = function(ThreadRanks(layout, slots, barrier))
-        except threading.BrokenBarrierError:
-            pass
-        except BaseException as error:
-            errors.append(error)
-            barrier.abort()
-
-    threads = [threading.Thread(target=main, args=(rank,)) for rank in range(world_size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results
-
-
 def make_config(
     *,
     prompts_per_step: int = 4,
@@ -467,3 +414,9 @@ def contents(collection: Collection) -> list[Any]:
         )
         for prepared in collection.groups
     ]
+
+
+@pytest.fixture(scope="session")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    with served_case(tmp_path_factory.mktemp("case")) as case:
+        yield case

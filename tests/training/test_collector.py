@@ -31,9 +31,9 @@ from tests.training.conftest import (
     make_prompt,
     make_prompts,
     new_state,
-    run_as_ranks,
     uids,
 )
+from tests.training.thread_ranks import run_as_ranks
 
 # Which groups are kept
 

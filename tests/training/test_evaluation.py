@@ -25,9 +25,9 @@ from tests.training.conftest import (
     ScriptedSampler,
     make_group,
     make_prompts,
-    run_as_ranks,
     uids,
 )
+from tests.training.thread_ranks import run_as_ranks
 
 SETTINGS = SamplingSettings(num_rollouts=4, temperature=0.6, top_p=0.95, max_response_tokens=32, seed=3)
 

@@ -9,7 +9,8 @@ import pytest
 
 from nemo_prorl.engines.interface import SamplingSettings
 from nemo_prorl.training.fleet import SamplerFleet
-from tests.training.conftest import NUM_ROLLOUTS, ScriptedSampler, make_prompts, run_as_ranks
+from tests.training.conftest import NUM_ROLLOUTS, ScriptedSampler, make_prompts
+from tests.training.thread_ranks import run_as_ranks
 
 SETTINGS = SamplingSettings(
     num_rollouts=NUM_ROLLOUTS, temperature=1.2, top_p=1.0, max_response_tokens=32, seed=1

@@ -1,0 +1,182 @@
+"""Kill -9 at any point, and resume: what a run leaves is, bit for bit, what an uninterrupted one leaves.
+
+The real `train` on the real engines is killed from outside: when its heartbeat names a phase and a little later, or
+just some time after it has begun. PRORL_KILLS=12 makes a longer campaign of it, PRORL_KILL_SEED another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints
+from nemo_prorl.training.telemetry import read_metrics
+from nemo_prorl.training.watchdog import heartbeat
+from tests.training.tiny import TIMEOUT_S, Case, timeless
+
+pytestmark = pytest.mark.slow
+
+NUM_KILLS = int(os.environ.get("PRORL_KILLS", "4"))
+SEED = int(os.environ.get("PRORL_KILL_SEED", "5"))
+NUM_STEPS = 6
+FIRST_RESET = 3
+OVERRIDES = (
+    f"trainer.num_steps={NUM_STEPS}",
+    "validation.interval=2",
+    # Steps between two checkpoints are done again; resets are saved besides, at steps 3 and 6.
+    "exp_manager.checkpoint_callback_params.every_n_train_steps=2",
+    "controller.mode=interval",
+    f"controller.interval={FIRST_RESET}",
+    # State of every kind: a bonus that learns, a schedule, rounds of sampling that depend on the yield seen so far.
+    "algorithm.entropy_bonus=adaptive",
+    "algorithm.entropy_target=4.0",
+    "trainer.warmup_updates=6",
+    "dynamic_sampling.oversample=1.25",
+)
+PHASES = (
+    "sampling",
+    "grading",
+    "old_logprobs",
+    "reference_logprobs",
+    "updates",
+    "refit",
+    "validation",
+    "checkpoint",
+)
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When a process dies: in a phase of the step after `step`, or with no phase so long after its first heartbeat."""
+
+    step: int
+    phase: str
+    delay_s: float
+
+
+def kills(count: int, seed: int) -> list[Kill]:
+    """Later and later in the run; one through the save of a reset, the others anywhere."""
+    chance = random.Random(seed)
+    phases: list[str] = []
+    while len(phases) < count - 1:
+        phases += chance.sample([*PHASES, ""], len(PHASES) + 1)
+    planned = [
+        Kill(chance.randrange(NUM_STEPS), phase, chance.uniform(0, 0.3 if phase else 6.0))
+        for phase in phases[: count - 1]
+    ]
+    planned.append(Kill(FIRST_RESET, "checkpoint", chance.uniform(0, 0.3)))
+    return sorted(planned, key=lambda kill: kill.step)
+
+
+@dataclass(frozen=True)
+class Runs:
+    whole: Path
+    killed: Path
+    died: list[str]
+    """Where each process was when it died."""
+
+
+@pytest.fixture(scope="module")
+def runs(case: Case) -> Runs:
+    case.train("whole", *OVERRIDES)
+    died = [end for kill in kills(NUM_KILLS, SEED) if (end := killed(case, kill))]
+    case.train("killed", *OVERRIDES)
+    print("\n".join(died))
+    return Runs(case.run_dir("whole"), case.run_dir("killed"), died)
+
+
+def killed(case: Case, kill: Kill) -> str:
+    """Where the process was; empty if it finished before its time had come."""
+    process = case.start("killed", *OVERRIDES)
+    give_up = time.monotonic() + TIMEOUT_S
+    began = None
+    while process.poll() is None and time.monotonic() < give_up:
+        beat = read_heartbeat(case.run_dir("killed"))
+        began = began or (time.monotonic() if beat else None)
+        is_there = beat and beat["step"] >= kill.step and beat["phase"] == kill.phase
+        if is_there or (not kill.phase and began and time.monotonic() - began > kill.delay_s):
+            time.sleep(kill.delay_s if kill.phase else 0)
+            process.kill()
+        time.sleep(0.002)
+    assert process.wait(timeout=60) in (0, -9), (case.folder / "killed.txt").read_text()[-3000:]
+    return "" if process.returncode == 0 else f"{kill}: {read_heartbeat(case.run_dir('killed'))}"
+
+
+def read_heartbeat(run_dir: Path) -> dict[str, Any] | None:
+    try:
+        beat: dict[str, Any] = json.loads(heartbeat(run_dir).read_text())
+        return beat
+    except FileNotFoundError:
+        return None
+
+
+def last_checkpoint(run_dir: Path) -> Checkpoint:
+    return find_checkpoints(run_dir)[-1]
+
+
+def tensors(value: Any, name: str = "") -> dict[str, torch.Tensor]:
+    """Of a nested dictionary, by path."""
+    if isinstance(value, torch.Tensor):
+        return {name: value}
+    if isinstance(value, dict):
+        return {path: t for key, part in value.items() for path, t in tensors(part, f"{name}/{key}").items()}
+    return {}
+
+
+def saved_tensors(run_dir: Path, folder: Path) -> dict[str, torch.Tensor]:
+    """Weights, moments and reference of the last checkpoint."""
+    dcp_to_torch_save(last_checkpoint(run_dir).policy, folder / "saved.pt")
+    return tensors(torch.load(folder / "saved.pt", weights_only=False))
+
+
+def test_processes_did_die_on_the_way(runs: Runs) -> None:
+    assert len(runs.died) >= NUM_KILLS - 1, "the last may find the run already finished"
+
+
+def test_every_number_of_every_step_is_the_same(runs: Runs) -> None:
+    """Those of the clock apart."""
+    whole, resumed = (read_metrics(folder / "metrics.jsonl") for folder in (runs.whole, runs.killed))
+    assert [timeless(record) for record in resumed] == [timeless(record) for record in whole]
+    assert [record["step"] for record in whole] == list(range(NUM_STEPS + 1))
+
+
+def test_weights_moments_and_reference_are_the_same(runs: Runs, tmp_path: Path) -> None:
+    whole, resumed = saved_tensors(runs.whole, tmp_path), saved_tensors(runs.killed, tmp_path)
+    assert whole.keys() == resumed.keys()
+    for part in ("embedding", "reference.embedding", "optimizer.exp_avg_sq.embedding"):
+        assert any(name.startswith(f"/{part}") for name in whole), part
+    assert [name for name, tensor in whole.items() if not torch.equal(tensor, resumed[name])] == []
+
+
+def test_the_state_of_the_run_is_the_same(runs: Runs) -> None:
+    whole, resumed = (asdict(last_checkpoint(folder).state) for folder in (runs.whole, runs.killed))
+    assert resumed == whole
+    assert whole["num_resets"] == 2
+
+
+def test_the_kl_is_exactly_0_right_after_a_reset_and_positive_later(runs: Runs) -> None:
+    kl = {
+        record["step"]: record["objective/kl_at_sampling"]
+        for record in read_metrics(runs.whole / "metrics.jsonl")
+        if record["step"]
+    }
+    assert kl.pop(1) == kl.pop(4) == 0.0, "the first step of the run, and the one after the reset at step 3"
+    assert all(value > 1e-6 for value in kl.values())
+
+
+def test_a_reset_makes_no_jump_of_the_learning_rate(runs: Runs) -> None:
+    rates = [
+        record["optimizer/learning_rate"]
+        for record in read_metrics(runs.whole / "metrics.jsonl")
+        if record["step"]
+    ]
+    assert rates == pytest.approx([1e-3 * min(1, 2 * step / 6) for step in range(1, NUM_STEPS + 1)])
