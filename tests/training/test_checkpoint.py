@@ -31,7 +31,8 @@ from nemo_prorl.training.checkpoint import (
     load_policy,
 )
 from nemo_prorl.types import RunState
-from tests.training.conftest import SINGLE, ScriptedPolicy, ThreadRanks, run_as_ranks
+from tests.training.conftest import SINGLE, ScriptedPolicy
+from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
 
 @pytest.fixture
@@ -98,12 +99,12 @@ def test_a_checkpoint_holds_state_policy_and_what_an_export_needs(tmp_path: Path
         entropy_coefficient=0.015,
         validation=[{"step": 20, "reward": 0.5}],
     )
-    path = writer(tmp_path).save(ScriptedPolicy(weight=0.5, reference=0.25), state, score=0.75)
+    path = writer(tmp_path).save(ScriptedPolicy(weight=0.5, reference_weight=0.25), state, score=0.75)
     (checkpoint,) = find_checkpoints(tmp_path / "run")
     assert (checkpoint.path, checkpoint.state, checkpoint.score) == (path, state, 0.75)
     loaded = ScriptedPolicy()
     load_policy(loaded, checkpoint)
-    assert (loaded.weight, loaded.reference) == (0.5, 0.25)
+    assert (loaded.weight, loaded.reference_weight) == (0.5, 0.25)
     assert json.loads((path / "state.json").read_text())["provenance"] == {"commit": "abc"}
     assert sorted(file.name for file in (path / "huggingface").iterdir()) == [
         "chat_template.jinja", "config.json", "generation_config.json", "spiece.model", "tokenizer.json",
@@ -124,9 +125,9 @@ def test_another_reference_is_noticed(tmp_path: Path, model_dir: Path) -> None:
     class Forgetful(ScriptedPolicy):
         def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
             super().load(directory)
-            self.reference = self.weight
+            self.reference_weight = self.weight
 
-    save(tmp_path, 1, policy=ScriptedPolicy(weight=0.5, reference=0.25))
+    save(tmp_path, 1, policy=ScriptedPolicy(weight=0.5, reference_weight=0.25))
     (checkpoint,) = find_checkpoints(tmp_path / "run")
     with pytest.raises(ConfigError, match=r"reference policy in .*step-00000001-main is not the one"):
         load_policy(Forgetful(), checkpoint)
