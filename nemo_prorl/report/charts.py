@@ -69,7 +69,8 @@ def _points(curve: Curve) -> dict[str, list[float]]:
 
 def _y_axis(drawing: Drawing) -> dict[str, Any]:
     axis: dict[str, Any] = {
-        "automargin": True, "zeroline": False, "nticks": 6, "exponentformat": "e", "separatethousands": True,
+        "automargin": True, "zeroline": False, "nticks": 6, "separatethousands": True,
+        "exponentformat": "SI" if drawing.highest >= 1e4 else "e",
     }  # fmt: skip
     scale = drawing.scale
     if scale.is_log:

@@ -18,7 +18,6 @@ INK = 0
 """The colour of text, for what sums up the other lines. Others count from 1, in the palettes of page and pictures."""
 MAX_MARKERS = 60
 """Points of a line that get a dot each."""
-SHOWN_IN_MARKS = {EventKind.reset, EventKind.failure}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +64,11 @@ class Drawing:
     scale: Scale
     description: str
     """Says in words what the picture shows."""
+
+    @property
+    def highest(self) -> float:
+        """Of all values."""
+        return max(float(line.points.values.max()) for line in self.lines)
 
 
 def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
@@ -132,7 +136,7 @@ def _drawing(panel: Panel, lines: list[Line], runs: Sequence[Run]) -> Drawing:
         )
         for number, run in enumerate(runs)
         for event in events_of(run)
-        if event.kind in SHOWN_IN_MARKS
+        if event.kind is EventKind.reset
     ]
     return Drawing(
         panel=panel,
