@@ -1,0 +1,135 @@
+"""When a run pauses: signals, limits, and the time that a step takes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.config import ConfigError, ExpManagerConfig
+from nemo_prorl.training import deadline
+from nemo_prorl.training.deadline import Deadline, find_ends
+
+NOW = 1_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def _no_signal_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "_received", [])
+
+
+@pytest.fixture
+def catching() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    deadline.catch_signals()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_signal_asks_for_a_pause(catching: None, number: signal.Signals) -> None:
+    assert Deadline({}).reason() == ""
+    os.kill(os.getpid(), number)
+    assert Deadline({}).reason() == f"{number.name} came"
+
+
+@pytest.mark.parametrize(
+    ("steps", "validations", "saves", "left_s", "pauses"),
+    [
+        ([100.0], [], [], 161.0, False),
+        ([100.0], [], [], 159.0, True),
+        ([100.0, 300.0, 50.0], [], [], 459.0, True),  # the longest counts
+        ([100.0], [40.0], [20.0], 249.0, True),
+        ([100.0], [40.0], [20.0], 251.0, False),
+        ([100.0], [], [], -5.0, True),  # too late is no reason to go on
+        ([], [], [], 1.0, False),  # nothing is known yet: a first step is always tried
+    ],
+)
+def test_a_step_is_begun_only_if_there_is_time_for_it(
+    steps: list[float], validations: list[float], saves: list[float], left_s: float, pauses: bool
+) -> None:
+    """1.5 times the longest of each, and 10 seconds."""
+    watched = Deadline({"the job": NOW + left_s, "another": NOW + 1e6})
+    for what, durations in (("step", steps), ("validation", validations), ("save", saves)):
+        for seconds in durations:
+            watched.note(what, seconds)
+    assert watched.reason(NOW).startswith("the job leaves ") == pauses
+    assert bool(watched.reason(NOW)) == pauses
+
+
+def test_a_long_step_is_forgotten_in_time() -> None:
+    watched = Deadline({"the job": NOW + 200})
+    watched.note("step", 1000.0)
+    assert watched.reason(NOW)
+    for _ in range(deadline.NUM_RECENT):
+        watched.note("step", 1.0)
+    assert not watched.reason(NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("", 0), ("00:00:00:30", 30), ("00:03:55:00", 14100), ("1:2:3:4", 93784)]
+)
+def test_the_users_limit_is_nemos(text: str, seconds: int) -> None:
+    config = ExpManagerConfig(max_time_per_run=text)
+    assert config.max_time_per_run_s == seconds
+    expected = {"exp_manager.max_time_per_run": deadline.STARTED + seconds} if seconds else {}
+    assert find_ends(config, {}) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["30", "00:30", "4h", "00:24:00:00:00", "00:00:60:00", "-1:00:00:00", "00:0a:00:00"]
+)
+def test_what_is_no_time_is_one_sentence(text: str) -> None:
+    with pytest.raises(ConfigError, match="write DD:HH:MM:SS") as caught:
+        ExpManagerConfig(max_time_per_run=text)
+    assert "\n" not in str(caught.value)
+
+
+SLURM_ANSWERS = {
+    "2026-11-21T15:04:05\n": datetime(2026, 11, 21, 15, 4, 5).timestamp(),
+    "N/A\n": None,
+    "": None,
+    "slurm_load_jobs error: Invalid job id specified\n": None,
+}
+
+
+@pytest.mark.parametrize(("answer", "end"), SLURM_ANSWERS.items())
+def test_slurm_says_when_its_job_ends(
+    answer: str, end: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older Slurms set no variable, but answer when asked."""
+    (tmp_path / "answer").write_text(answer)
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f'#!/bin/sh\n[ "$2" = --job=77 ] && cat {tmp_path}/answer\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    ends = find_ends(ExpManagerConfig(), {"SLURM_JOB_ID": "77"})
+    assert list(ends.values()) == ([end] if end is not None else [])
+
+
+def test_slurms_variable_needs_no_question() -> None:
+    ends = find_ends(ExpManagerConfig(), {"SLURM_JOB_ID": "77", "SLURM_JOB_END_TIME": "1795271372"})
+    assert list(ends.values()) == [1795271372.0]
+
+
+def test_a_job_that_cannot_be_asked_about_has_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert find_ends(ExpManagerConfig(), {"SLURM_JOB_ID": "77"}) == {}
+
+
+def test_signals_are_caught_before_anything_heavy_is_imported() -> None:
+    """Slurm may send one while torch loads."""
+    program = "import sys, nemo_prorl.training.deadline; assert not {'torch', 'numpy'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_time_counts_from_the_start_of_the_process() -> None:
+    assert 0 <= time.time() - deadline.STARTED < 24 * 3600

@@ -1,0 +1,94 @@
+"""What a rank tells about itself, and what becomes of one that hangs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from nemo_prorl.training.watchdog import Watchdog, heartbeat, stacks
+from nemo_prorl.types import RunState
+
+
+def test_the_heartbeat_says_where_the_main_rank_is(tmp_path: Path) -> None:
+    state = RunState(stage="run1", step=7)
+    with Watchdog(tmp_path, rank=0, timeout_s=0) as watchdog:
+        watchdog.enter("start")
+        assert not heartbeat(tmp_path).exists(), "nobody knows the step yet"
+        watchdog.follow(state)
+        for phase in ("sampling", "updates"):
+            before = time.time()
+            watchdog.enter(phase)
+            beat = json.loads(heartbeat(tmp_path).read_text())
+            assert before <= beat.pop("time") <= time.time()
+            assert beat == {"step": 7, "stage": "run1", "phase": phase}
+        state.step = 8
+        watchdog.enter("sampling")
+        assert json.loads(heartbeat(tmp_path).read_text())["step"] == 8
+    assert [path.name for path in tmp_path.iterdir()] == ["heartbeat.json"]
+
+
+def test_the_heartbeat_of_an_earlier_process_goes(tmp_path: Path) -> None:
+    heartbeat(tmp_path).write_text("{}")
+    with Watchdog(tmp_path, rank=0, timeout_s=0):
+        assert not heartbeat(tmp_path).exists()
+
+
+def test_other_ranks_are_silent(tmp_path: Path) -> None:
+    with Watchdog(tmp_path, rank=3, timeout_s=0) as watchdog:
+        watchdog.follow(RunState(stage="run1"))
+        watchdog.enter("sampling")
+    assert list(tmp_path.iterdir()) == []
+
+
+HANGS = """
+import sys, threading, time
+from pathlib import Path
+from nemo_prorl.training import watchdog
+watchdog.LAST_WORDS_S = 0.1
+
+def wait_for_a_message_that_never_comes():
+    {how}
+
+with watchdog.Watchdog(Path(sys.argv[1]), rank=3, timeout_s=2) as watching:
+    watching.enter("updates")
+    for _ in range(6):  # slower than the limit in all, but it moves
+        time.sleep(0.4)
+        watching.beat()
+    print("moved", flush=True)
+    wait_for_a_message_that_never_comes()
+"""
+
+
+def run_until_it_ends(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", HANGS.format(how=how), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_rank_that_hangs_says_where_and_ends(tmp_path: Path) -> None:
+    done = run_until_it_ends(tmp_path, "threading.Lock().acquire() and threading.Event().wait()")
+    assert (done.returncode, done.stdout) == (1, "moved\n")
+    text = stacks(tmp_path, 3).read_text()
+    assert text.startswith("rank 3 made no progress for ")
+    assert "in phase 'updates'" in text
+    assert "in wait_for_a_message_that_never_comes" in text
+    (line,) = done.stderr.splitlines()
+    assert str(stacks(tmp_path, 3)) in line
+    assert "trainer.hang_timeout_s" in line
+
+
+def test_so_does_one_whose_interpreter_is_held(tmp_path: Path) -> None:
+    """Native code that never lets go of the interpreter: no Python thread runs any more."""
+    done = run_until_it_ends(tmp_path, "import ctypes; ctypes.PyDLL(None).sleep(30)")
+    assert (done.returncode, done.stdout) == (1, "moved\n")
+    assert "in wait_for_a_message_that_never_comes" in done.stderr
+
+
+def test_it_watches_no_longer_than_its_block(tmp_path: Path) -> None:
+    names = [thread.name for thread in threading.enumerate()]
+    with Watchdog(tmp_path, rank=0, timeout_s=1000):
+        assert "watchdog" in [thread.name for thread in threading.enumerate()]
+    assert [thread.name for thread in threading.enumerate()] == names
