@@ -1,0 +1,126 @@
+"""What each source makes of a record in its real schema: the prompt, the task, and why a record makes none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.data.building.source import ORDER, Candidate, Dropped, Record, get, sources
+from reward.protocol import DOMAINS
+from tests.data.building.conftest import code_record, instruction_record, math_record
+
+BOX = " Let's think step by step and output the final answer within \\boxed{}."
+STDIN = {"inputs": ["1\n"], "outputs": ["2\n"]}
+
+
+def candidate(name: str, values: Mapping[str, Any]) -> Candidate:
+    return get(name).candidate(Record(values=values, split="train", origin="rows.jsonl:0"))
+
+
+def test_the_five_sources_of_the_paper_in_its_order() -> None:
+    assert tuple(sources()) == ORDER
+    assert {source.domain for source in sources().values()} == set(DOMAINS)
+    with pytest.raises(ConfigError, match="deepscalr is not a source: write one of deepscaler"):
+        get("deepscalr")
+
+
+@pytest.mark.parametrize("answer", ["12", 12])
+def test_mathematics_ends_with_the_papers_words(answer: object) -> None:
+    made = candidate("deepscaler", math_record(" What is $3\\cdot4$?\n", answer, difficulty=5.0))
+    assert made.row.messages == ({"role": "user", "content": "What is $3\\cdot4$?" + BOX},)
+    assert (made.row.domain, made.row.source, made.row.task) == ("math", "deepscaler", {"answer": "12"})
+    assert made.problem.gold == "\\boxed{12}"
+
+
+def test_code_keeps_its_request_for_backticks_and_loses_the_system_turn() -> None:
+    made = candidate("eurus", code_record("Double the number.", STDIN))
+    (turn,) = made.row.messages
+    assert turn["content"].startswith("Double the number.\n\nWrite Python code")
+    assert turn["content"].endswith("```python\nYour code\n```\nat the end.")
+    assert made.problem.question == "Double the number."
+    assert (made.row.source, made.row.task, made.problem.gold) == ("eurus/codeforces", STDIN, None)
+
+
+def test_code_that_does_not_ask_for_backticks_is_made_to() -> None:
+    record = code_record("x", STDIN | {"fn_name": "double"}, solution="def double(x): return 2 * x")
+    record["prompt"] = [{"role": "user", "content": "Double the number."}]
+    made = candidate("eurus", record)
+    assert "```python" in made.row.messages[0]["content"]
+    assert made.row.task["fn_name"] == "double"
+    assert made.problem.gold == "```python\ndef double(x): return 2 * x\n```"
+
+
+def test_instructions_keep_falsy_arguments_and_lose_nulls() -> None:
+    record = instruction_record("Write. No commas.", {"punctuation:no_comma": {}, "x:y": {"num_words": 0}})
+    made = candidate("llama_nemotron_if", record)
+    assert made.row.messages == ({"role": "user", "content": "Write. No commas."},)
+    assert made.row.task == {
+        "instruction_id_list": ["punctuation:no_comma", "x:y"],
+        "kwargs": [{}, {"num_words": 0}],
+    }
+
+
+def test_science_has_no_answer_before_its_solution_was_read() -> None:
+    for response, solution in (("r1_response", "extracted_solution"), ("qwq_solution", "matched_solution")):
+        record = {
+            "domain": "Physics",
+            "problem": "How far?",
+            solution: "It is 5 m.",
+            response: "<think>\\boxed{7}</think> So \\boxed{5\\text{ m}}.",
+        }
+        made = candidate("scp116k", record)
+        assert made.row.messages[0]["content"] == "How far?" + BOX
+        assert made.row.source == "scp116k/Physics"
+        assert made.problem.extra == {"solution": "It is 5 m.", "response": "\\boxed{5\\text{ m}}"}
+
+
+def test_a_puzzle_carries_its_entry_and_asks_for_answer_tags() -> None:
+    entry = {"question": "1+1?", "answer": "2", "metadata": {"difficulty": {}}}
+    made = candidate("reasoning_gym", {"task": "chain_sum", "entry": entry})
+    assert made.row.messages[0]["content"].startswith("1+1?\n\n")
+    assert "<answer>" in made.row.messages[0]["content"]
+    assert made.row.task == {"task": "chain_sum", "entry": entry}
+    assert (made.row.source, made.problem.gold) == ("reasoning_gym/chain_sum", "<answer>2</answer>")
+
+
+SCIENCE = {"problem": "p", "r1_response": "r", "extracted_solution": "s"}
+WITHOUT_TURN = code_record("x", STDIN) | {"prompt": [{"role": "system", "content": "s"}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "reason"),
+    [
+        ("deepscaler", math_record("", "4"), "no_problem"),
+        ("deepscaler", math_record("2+2?", None), "no_answer"),
+        ("deepscaler", math_record("2+2?", "  "), "no_answer"),
+        ("deepscaler", math_record("2+2?", True), "no_answer"),
+        ("eurus", code_record("x", STDIN, ability="math"), "not_code"),
+        ("eurus", code_record("x", "not json"), "tests_not_json"),
+        ("eurus", code_record("x", {"inputs": ["1"]}), "no_tests"),
+        ("eurus", code_record("x", "[]"), "no_tests"),
+        ("eurus", WITHOUT_TURN, "no_problem"),
+        ("scp116k", SCIENCE | {"extracted_solution": None}, "no_solution"),
+        ("scp116k", SCIENCE | {"extracted_solution": " "}, "no_solution"),
+        ("scp116k", SCIENCE | {"r1_response": None}, "no_response"),
+        ("scp116k", SCIENCE | {"problem": None}, "no_problem"),
+        ("llama_nemotron_if", instruction_record("x", {}), "no_instructions"),
+        ("llama_nemotron_if", instruction_record("x", {}) | {"args": None}, "no_instructions"),
+        ("llama_nemotron_if", instruction_record("", {"punctuation:no_comma": {}}), "not_one_user_turn"),
+        ("reasoning_gym", {"task": "gsm_symbolic", "entry": None}, "entry_not_json"),
+    ],
+)
+def test_what_makes_no_row_says_why(name: str, values: Mapping[str, Any], reason: str) -> None:
+    with pytest.raises(Dropped, match=f"^{reason}$"):
+        candidate(name, values)
+
+
+def test_a_uid_is_what_is_asked() -> None:
+    one = candidate("deepscaler", math_record("2+2?", "4"))
+    assert one.row.uid == candidate("deepscaler", math_record("2+2?", "four", type="Algebra")).row.uid
+    assert one.row.uid != candidate("deepscaler", math_record("2+3?", "4")).row.uid
+    assert one.row.uid.startswith("deepscaler/")
+    assert json.dumps(one.row.task) == '{"answer": "4"}'
