@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from nemo_prorl import conversion, distributed
 from nemo_prorl.config import ConfigError, Precision
-from nemo_prorl.engines.megatron import checkpoint
+from nemo_prorl.engines.megatron import checkpoint, optimizer_state, weights
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from tests.engines.conftest import FAMILIES, build_hf_model, run_ranks
-from tests.engines.megatron.helpers import loss_function, run_config, save, token_batch, train_batch
+from tests.engines.megatron.helpers import (
+    loss_function,
+    plain_logprobs,
+    run_config,
+    save,
+    token_batch,
+    train_batch,
+)
 
 SIDE_FILES = {
     "tokenizer.json": '{"model": {"vocab": {"a": 0}}}',
@@ -124,7 +136,9 @@ def parallel_worker(imported: Path, folder: Path) -> None:
     policy.update(train_batch(token_batch()), loss_function)
     save(policy, folder / "step-00000001" / "policy")
     conversion.save_hf(policy.named_weights(), imported, folder / "updated", write=leads)
+    logprobs = policy.logprobs(token_batch())
     if leads:
+        np.save(folder / "logprobs.npy", logprobs)
         config = folder / "step-00000001" / "huggingface" / "config.json"
         config.parent.mkdir()
         config.write_text((imported / "config.json").read_text())
@@ -141,8 +155,99 @@ def test_two_by_two_ranks_import_and_export_every_bit(
     assert_same(tensors(tmp_path / "live"), tensors(models[model]))
     conversion.export_hf(tmp_path / "step-00000001", tmp_path / "exported")
     assert_same(tensors(tmp_path / "exported"), tensors(tmp_path / "updated"))
+    plain = plain_logprobs(tmp_path / "exported", token_batch(), 1.2)
+    np.testing.assert_allclose(np.load(tmp_path / "logprobs.npy"), plain, atol=1e-5, rtol=0)
     changed = tensors(tmp_path / "exported")
     assert all(not torch.equal(changed[name], tensor) for name, tensor in tensors(models[model]).items())
+
+
+def test_fp32_weights_of_a_16_bit_policy_are_the_optimizers(models: dict[str, Path], tmp_path: Path) -> None:
+    """Small updates are in them, and not yet in the 16 bits."""
+    source = models["qwen2-float32"]
+    config = run_config(source, learning_rate=1e-5, warmup_updates=0)
+    config.model.precision = Precision.bf16
+    policy = MegatronPolicy(config, distributed.initialise(1, 1))
+    policy.update(train_batch(token_batch()), loss_function)
+    save(policy, tmp_path / "step" / "policy")
+    (tmp_path / "step" / "config.json").write_text((source / "config.json").read_text())
+    for dtype in (None, "bf16", "fp32"):
+        conversion.export_hf(tmp_path / "step", tmp_path / f"hf-{dtype}", dtype=dtype)
+    assert_same(tensors(tmp_path / "hf-None"), dict(policy.named_weights()))
+    assert_same(tensors(tmp_path / "hf-bf16"), dict(policy.named_weights()))
+    copies = {
+        name: slot.main.view(parameter.shape)
+        for (name, parameter) in policy.model.named_parameters()
+        for slot in [optimizer_state.slots(policy.optimizer, policy.model)[name]]
+    }
+    whole = dict(weights.named_weights(policy.model, policy.architecture, copies))
+    exported = tensors(tmp_path / "hf-fp32")
+    assert_same(exported, whole)
+    assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in exported.values())
+    assert json.loads((tmp_path / "hf-fp32" / "config.json").read_text())["dtype"] == "float32"
+
+
+MEMORY = """
+from nemo_prorl.engines import environment; environment.prepare()
+import sys, threading, time
+from pathlib import Path
+from nemo_prorl import conversion
+from nemo_prorl.engines.megatron import checkpoint
+small, large, out = map(Path, sys.argv[1:])
+checkpoint.FILE_BYTES = 16 << 20
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+def watch():
+    while not ended:
+        highest.append(anonymous())
+        time.sleep(0.002)
+
+conversion.import_hf(small, out / "warm")
+conversion.export_hf(out / "warm", out / "warm_hf")
+for convert in (
+    lambda: conversion.import_hf(large, out / "megatron"),
+    lambda: conversion.export_hf(out / "megatron", out / "hf", shard_bytes=16 << 20),
+):
+    ended, highest, before = [], [], anonymous()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    convert()
+    ended.append(True)
+    watcher.join()
+    print(max(highest) - before)
+"""
+
+
+def test_conversion_holds_a_file_and_not_the_model(models: dict[str, Path], tmp_path: Path) -> None:
+    small, large = models["llama-float32"], tmp_path / "large"
+    config = json.loads((small / "config.json").read_text()) | {"num_hidden_layers": 400}
+    layers = tensors(small)
+    copies = {
+        re.sub(r"layers\.0\.", f"layers.{layer}.", name): tensor.clone()
+        for layer in range(400)
+        for name, tensor in layers.items()
+        if ".layers.0." in name
+    }
+    top = {name: tensor for name, tensor in layers.items() if ".layers." not in name}
+    conversion.save_hf((copies | top).items(), small, large)
+    (large / "config.json").write_text(json.dumps(config))
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, small, large, tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[1],
+    )
+    assert done.returncode == 0, done.stderr
+    size = sum(file.stat().st_size for file in large.glob("*.safetensors"))
+    to_megatron, to_hf = map(int, done.stdout.split())
+    assert size > 120 << 20
+    assert to_megatron < size / 2
+    assert to_hf < size / 2
+    wanted, exported = tensors(large), tensors(tmp_path / "hf")
+    assert all(torch.equal(tensor, exported[name]) for name, tensor in wanted.items())
 
 
 def test_an_older_export_is_replaced_whole(models: dict[str, Path], tmp_path: Path) -> None:
@@ -188,8 +293,47 @@ def test_weights_that_do_not_fit_are_refused(
     changes: dict[str, torch.Tensor | None], message: str, models: dict[str, Path], tmp_path: Path
 ) -> None:
     broken = copy_with(models["qwen2-float32"], tmp_path / "broken", changes)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ConfigError, match=message):
         conversion.import_hf(broken, tmp_path / "megatron")
+    assert not (tmp_path / "megatron").exists()
+
+
+def cut(folder: Path) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[:-1000])
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "cut": (cut, r"model\.safetensors is damaged"),
+    "empty": (
+        lambda folder: (folder / "model.safetensors").write_bytes(b""),
+        r"model\.safetensors is damaged",
+    ),
+    "web page": (
+        lambda folder: (folder / "model.safetensors").write_text("<html>404</html>"),
+        r"model\.safetensors is damaged",
+    ),
+    "no shard": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b"}}'),
+        "lacks b",
+    ),
+    "index": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight'),
+        r"index\.json is damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files_are_one_sentence(damage: str, models: dict[str, Path], tmp_path: Path) -> None:
+    """To import, and to a policy that is to be trained."""
+    folder = copy_with(models["qwen2-float32"], tmp_path / "broken", {})
+    spoil, sentence = DAMAGE[damage]
+    spoil(folder)
+    with pytest.raises(ConfigError, match=sentence):
+        conversion.import_hf(folder, tmp_path / "megatron")
+    with pytest.raises(ConfigError, match=sentence):
+        policy_of(folder)
     assert not (tmp_path / "megatron").exists()
 
 

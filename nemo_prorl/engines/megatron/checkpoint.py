@@ -35,7 +35,7 @@ from nemo_prorl.engines.megatron.core import (
     parallel_state,
 )
 from nemo_prorl.engines.megatron.shards import Reader, Save, whole_tensor
-from nemo_prorl.engines.megatron.weights import hf_shape, whole_parameters
+from nemo_prorl.engines.megatron.weights import Split, WholeParameter, whole_parameters
 
 MAIN = "main"
 """The optimizer's fp32 copy of a 16-bit weight, stored beside its moments."""
@@ -47,7 +47,8 @@ FILE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Content of policy.json. `world_size` and the two sizes after it: the layout whose random states it holds."""
+    """Content of policy.json. `world_size` and the two sizes after it: the layout whose random states it holds. `fp8`:
+    the recipe whose scales it holds; empty: none."""
 
     precision: str
     contents: list[str]
@@ -56,6 +57,7 @@ class Manifest:
     world_size: int = 1
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    fp8: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +97,12 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
         state[part] = _copied(
             f"optimizer.{part}.", weights, _whole(trained.optimizer, model, part, writers), writers
         )
+    extra = _extra_states(model)
+    if any(_has_content(entry.data) for entry in extra.values()):
+        state["extra"] = extra
     manifest = Manifest(
         precision=_precision(model),
+        fp8=_fp8_recipe(model) if "extra" in state else "",
         contents=sorted(state),
         num_updates=trained.num_updates,
         optimizer_step=optimizer_state.get_step(trained.optimizer),
@@ -120,9 +126,7 @@ def save_whole(
 
     state, num_bytes = {}, 0
     for index, (place, parameter) in enumerate(parameters.items()):
-        shapes = [hf_shape(name, architecture) for name in parameter.hf_names]
-        empty = [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]
-        data = parameter.from_hf(empty, architecture)
+        data = parameter.empty(architecture, dtype)
         data = data if parameter.layer is None else data[None]
         state[str(index)] = whole_tensor(place, architecture.num_layers, data)
         num_bytes += data.nbytes
@@ -150,14 +154,26 @@ def read_whole(
     prefix = copies if main and MAIN in read_manifest(directory).contents else ""
     for _, layer in itertools.groupby(whole_parameters(architecture), key=lambda parameter: parameter.layer):
         parameters = list(layer)
-        missing = [p.key for p in parameters if prefix + p.key not in reader]
-        if missing:
-            raise ConfigError(
-                f"{directory} has no {missing[0]}, which {architecture.name} needs: config.json is of another model."
-            )
+        for parameter in parameters:
+            _check_fits(reader.shape(prefix + parameter.key), parameter, architecture, directory)
         tensors = reader.read([(prefix + p.key, p.layer) for p in parameters])
         for parameter in parameters:
             yield from parameter.to_hf(tensors.pop(0), architecture)
+
+
+def _check_fits(
+    found: tuple[int, ...] | None, parameter: WholeParameter, architecture: Architecture, directory: Path
+) -> None:
+    wanted = tuple(parameter.empty(architecture).shape)
+    if parameter.layer is not None:
+        wanted = (architecture.num_layers, *wanted)
+    if found and parameter.split is Split.vocab and found[0] >= wanted[0]:  # padded
+        found = (wanted[0], *found[1:])
+    if found != wanted:
+        raise ConfigError(
+            f"{directory} holds {parameter.key} of shape {found}, but its config.json says {wanted}: they are not of "
+            "one model."
+        )
 
 
 def load_weights(directory: Path, model: torch.nn.Module) -> None:
@@ -187,8 +203,12 @@ def load(
         state["reference"] = _with_data("reference.", weights, trained.reference)
     if optimizer and all(getattr(manifest, key) == value for key, value in _layout().items()):
         state["random"] = _random_state()
+    if manifest.fp8 and manifest.fp8 == _fp8_recipe(model):
+        state["extra"] = _extra_states(model)
     loaded = _read(directory, state)
     _copy_into(dict(model.named_parameters()), loaded["weights"])
+    if "extra" in loaded:
+        model.load_state_dict(loaded["extra"], strict=False)
     trained.optimizer.reload_model_params()
     if reference:
         _copy_into(trained.reference, loaded["reference"])
@@ -223,10 +243,27 @@ def _read(directory: Path, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sharded_weights(model: torch.nn.Module) -> dict[str, Any]:
-    """By parameter name: where each local shard lies in the whole. Transformer Engine's extra states are left out:
-    local layers have none, and FP8 scales are found again within a step."""
+    """By parameter name: where each local shard lies in the whole."""
     sharded = model.sharded_state_dict()  # type: ignore[operator]
     return {name: sharded[name] for name, _ in model.named_parameters()}
+
+
+def _extra_states(model: torch.nn.Module) -> dict[str, Any]:
+    """By name: what Transformer Engine's modules keep beside their weights, FP8 scales and their history. It has
+    content once a pass has run in FP8; that of local layers never has."""
+    sharded = model.sharded_state_dict()  # type: ignore[operator]
+    return {name: entry for name, entry in sharded.items() if name.endswith("_extra_state")}
+
+
+def _has_content(extra: Any) -> bool:
+    if isinstance(extra, torch.Tensor):
+        return extra.numel() > 0
+    return extra is not None and extra.getbuffer().nbytes > 0
+
+
+def _fp8_recipe(model: torch.nn.Module) -> str:
+    config: Any = model.config
+    return str(config.fp8_recipe) if config.fp8 else ""
 
 
 def _with_data(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +120,12 @@ class Reader:
         self._directory = str(directory)
         self._known = dist_checkpointing.load_tensors_metadata(self._directory)
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._known
+    def shape(self, key: str) -> tuple[int, ...] | None:
+        """Of the whole, layers stacked; None: it is not there."""
+        return tuple(self._known[key].global_shape) if key in self._known else None
+
+    def keys(self) -> Iterator[str]:
+        return iter(self._known)
 
     def read(self, places: Sequence[Place]) -> list[torch.Tensor]:
         """In their own precision. A vocabulary comes with its padding."""

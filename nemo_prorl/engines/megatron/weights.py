@@ -98,6 +98,13 @@ class WholeParameter:
         """Inverse of `to_hf`."""
         return _shard(self.split, tensors, architecture, 1, 0, architecture.vocab_size)
 
+    def empty(self, architecture: Architecture, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """On the meta device: its shape."""
+        shapes = [hf_shape(name, architecture) for name in self.hf_names]
+        return self.from_hf(
+            [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes], architecture
+        )
+
 
 def whole_parameters(architecture: Architecture) -> Iterator[WholeParameter]:
     """From the embedding to the output layer, under the names of Transformer Engine's layers, which checkpoints use."""

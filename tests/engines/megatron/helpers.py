@@ -154,7 +154,7 @@ def my_rows(case: Case, layout: distributed.Layout, num_rows: int) -> list[int]:
 
 def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) -> dict[str, Any]:
     """Of this rank's replica: log-probabilities, gradients, the weights after two updates, and those after the second
-    update of policies that continue from a checkpoint saved between the two."""
+    update of policies that continue from a checkpoint saved between the two, and save it again first."""
     config = run_config(models[case.model], **case.trainer)
     ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
     policy = MegatronPolicy(config, ranks)
@@ -189,10 +189,13 @@ def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) 
         if source:
             policy = MegatronPolicy(config, ranks)
             policy.load(checkpoints / source)
+            save(policy, checkpoints / world / f"{case.name}-{key}")
+            reference_hash = policy.reference_hash()
             update = policy.update(batch, loss_function)
             measured[key] = {
                 "after": as_numpy(dict(policy.named_weights())),
                 "learning_rate": update.learning_rate,
+                "reference_hash": reference_hash,
                 "reference_logprobs": reference_logprobs(policy, batch.tokens),
             }
     return measured

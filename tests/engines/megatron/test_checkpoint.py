@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,10 @@ import numpy as np
 import pytest
 import torch
 
+from nemo_prorl.engines.megatron import checkpoint
+from nemo_prorl.engines.megatron.shards import Reader
 from tests.engines.megatron.helpers import (
+    VOCAB,
     Case,
     MakePolicy,
     World,
@@ -27,35 +31,64 @@ from tests.engines.megatron.layouts import FOUR, ONE, TWO
 from tests.engines.megatron.test_parallel import assert_close
 
 
-def assert_resumes(world: World, one: World, case: Case) -> None:
+def contents(folder: Path) -> dict[str, torch.Tensor]:
+    """Every tensor of a checkpoint, whole, without the padding of vocabularies."""
+    reader = Reader(folder)
+    keys = list(reader.keys())
+    tensors = reader.read([(key, None) for key in keys])
+    return {
+        key: tensor[:VOCAB] if "embedding" in key or "output_layer" in key else tensor
+        for key, tensor in zip(keys, tensors, strict=True)
+    }
+
+
+def assert_same_contents(first: Path, second: Path) -> None:
+    """Bit by bit: weights, reference, both moments."""
+    wanted, found = contents(first), contents(second)
+    assert wanted.keys() == found.keys()
+    assert {key.split(".")[0] for key in wanted} >= {"embedding", "decoder", "reference", "optimizer"}
+    for key, tensor in wanted.items():
+        assert torch.equal(tensor.view(torch.int32), found[key].view(torch.int32)), key
+
+
+def assert_resumes(world: World, one: World, case: Case, folder: Path) -> None:
     for rank in world.ranks:
         got, again = rank[case.name], rank[case.name]["again"]
         for name, wanted in got["after"].items():
             assert np.array_equal(again["after"][name], wanted), name
         assert np.array_equal(again["reference_logprobs"], got["reference_logprobs"])
+        assert again["reference_hash"] == one.ranks[0][case.model]["again"]["reference_hash"]
         if case.resume:
             assert_close(got["resumed"]["after"], one.ranks[0][case.model]["after"])
             assert got["resumed"]["learning_rate"] == got["learning_rates"][1]
             np.testing.assert_allclose(
                 got["resumed"]["reference_logprobs"], got["reference_logprobs"], atol=1e-5, rtol=0
             )
+            assert got["resumed"]["reference_hash"] == again["reference_hash"]
+    assert_same_contents(folder / case.name, folder / f"{case.name}-again")
+    if case.resume:
+        assert_same_contents(folder.parent / case.resume, folder / f"{case.name}-resumed")
 
 
 @pytest.mark.parametrize("case", ONE, ids=lambda case: case.name)
-def test_one_rank_resumes_bitwise(one: World, case: Case) -> None:
-    assert_resumes(one, one, case)
+def test_one_rank_resumes_bitwise(one: World, case: Case, checkpoints: Path) -> None:
+    assert_resumes(one, one, case, checkpoints / "one")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", TWO, ids=lambda case: case.name)
-def test_two_ranks_resume_bitwise_and_from_other_layouts(two: World, one: World, case: Case) -> None:
-    assert_resumes(two, one, case)
+def test_two_ranks_resume_bitwise_and_from_other_layouts(
+    two: World, one: World, case: Case, checkpoints: Path
+) -> None:
+    assert_resumes(two, one, case, checkpoints / "two")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", FOUR, ids=lambda case: case.name)
-def test_four_ranks_resume_bitwise_and_from_other_layouts(four: World, one: World, case: Case) -> None:
-    assert_resumes(four, one, case)
+def test_four_ranks_resume_bitwise_and_from_other_layouts(
+    four: World, one: World, case: Case, checkpoints: Path
+) -> None:
+    assert_resumes(four, one, case, checkpoints / "four")
 
 
 @pytest.mark.slow
@@ -95,6 +128,86 @@ def assert_same_weights(first: object, second: object) -> None:
         assert torch.equal(a, b), name
 
 
+def test_a_save_is_of_the_moment_it_began(make_policy: MakePolicy, tmp_path: Path) -> None:
+    """Training goes on in place while the files are written."""
+    batch = train_batch(token_batch())
+    policy = make_policy()
+    policy.update(batch, loss_function)
+    save(policy, tmp_path / "at once")
+    pending = policy.begin_save(tmp_path / "later")
+    policy.update(batch, loss_function)
+    policy.adopt_as_reference()
+    policy.reset_optimizer()
+    files = pending.write()
+    pending.finish()
+    assert_same_contents(tmp_path / "at once", tmp_path / "later")
+    assert {file.parent for file in files} == {tmp_path / "later"}
+    assert all(file.stat().st_size for file in files)
+    save(policy, tmp_path / "now")
+    assert not torch.equal(
+        contents(tmp_path / "now")["output_layer.weight"], contents(tmp_path / "later")["output_layer.weight"]
+    )
+
+
+def test_fp8_scales_come_back_where_there_are_some(
+    make_policy: MakePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Transformer Engine's modules keep them, which do not run here: local ones are made to."""
+    policy = make_policy()
+    save(policy, tmp_path / "none")
+    assert "extra" not in checkpoint.read_manifest(tmp_path / "none").contents
+    scales: dict[int, torch.Tensor] = {}
+    layer = type(policy.model.decoder.layers[0].mlp.linear_fc2)
+    modules = [module for module in policy.model.modules() if isinstance(module, layer)]
+    numbers = {id(module): index for index, module in enumerate(modules)}
+    monkeypatch.setattr(
+        layer, "get_extra_state", lambda self: torch.tensor([7, numbers[id(self)]], dtype=torch.uint8)
+    )
+    monkeypatch.setattr(
+        layer, "set_extra_state", lambda self, state: scales.update({numbers[id(self)]: state})
+    )
+    monkeypatch.setattr(policy.model.config, "fp8", "hybrid")
+    monkeypatch.setattr(policy.model.config, "fp8_recipe", "delayed")
+    save(policy, tmp_path / "some")
+    policy.load(tmp_path / "some")
+    assert {number: state.tolist() for number, state in scales.items()} == {
+        number: [7, number] for number in numbers.values()
+    }
+    scales.clear()
+    monkeypatch.setattr(policy.model.config, "fp8_recipe", "tensorwise")
+    policy.load(tmp_path / "some")
+    policy.load(tmp_path / "none")
+    assert not scales, "of another recipe, or of none"
+
+
+def test_the_reference_hash_sees_one_bit(make_policy: MakePolicy) -> None:
+    policy = make_policy()
+    before = policy.reference_hash()
+    assert before == make_policy().reference_hash()
+    with torch.no_grad():
+        next(policy.model.parameters()).view(torch.int32).view(-1)[3] ^= 1
+    assert policy.reference_hash() == before, "it is not of the policy"
+    policy.adopt_as_reference()
+    assert policy.reference_hash() != before
+
+
+@pytest.mark.parametrize("limit", [40_000, 400_000])
+def test_a_full_disk_in_the_middle_of_a_real_save(
+    hf_models: dict[str, Path], tmp_path: Path, limit: int
+) -> None:
+    """Files may not grow beyond a limit, as on a disk that is full: within the tensors, or at once."""
+    done = run_script(FULL_DISK, hf_models["qwen2"], tmp_path, limit)
+    assert done.returncode == 0, done.stderr
+    sentence, *found = done.stdout.splitlines()
+    assert re.fullmatch(
+        r"checkpoint step-00000002-main could not be saved in \S+: \[Errno 27\] File too large.*; "
+        r"\S+step-00000001-main is whole\.",
+        sentence,
+    ), sentence
+    assert found == ["step-00000001-main"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == found
+
+
 def test_random_states_come_back(make_policy: MakePolicy, tmp_path: Path) -> None:
     policy = make_policy()
     save(policy, tmp_path / "saved")
@@ -120,26 +233,56 @@ def test_weights_alone_are_not_taken_for_a_whole_checkpoint(make_policy: MakePol
         policy.load(tmp_path / "saved", reference=False)
 
 
-SCRIPT = """
+PRELUDE = """
 from nemo_prorl.engines import environment; environment.prepare()
 import sys
 from pathlib import Path
 from nemo_prorl.distributed import initialise
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from tests.engines.megatron.helpers import run_config, save
-policy = MegatronPolicy(run_config(Path(sys.argv[1])), initialise(1, 1))
-save(policy, Path(sys.argv[2]))
+ranks = initialise(1, 1)
+policy = MegatronPolicy(run_config(Path(sys.argv[1])), ranks)
 """
 
+FULL_DISK = (
+    PRELUDE
+    + """
+import resource
+from nemo_prorl.config import CheckpointCallbackParams
+from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, find_checkpoints
+from nemo_prorl.types import RunState
+run, limit = Path(sys.argv[2]), int(sys.argv[3])
+writer = CheckpointWriter(
+    run, model_dir=Path(sys.argv[1]), params=CheckpointCallbackParams(), ranks=ranks, provenance={}
+)
+writer.save(policy, RunState(stage="main", step=1))
+writer.finish()
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    writer.save(policy, RunState(stage="main", step=2))
+    writer.finish()
+except CheckpointNotSaved as reason:
+    print(reason)
+print(*[checkpoint.path.name for checkpoint in find_checkpoints(run)])
+"""
+)
 
-def test_the_interpreter_ends_after_a_save(hf_models: dict[str, Path], tmp_path: Path) -> None:
-    """A script without a __main__ guard, as Megatron's own writer could not bear."""
+
+def run_script(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Without a __main__ guard, which Megatron's own writer could not bear."""
     job = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(hf_models["qwen2"]), str(tmp_path / "saved")],
-        check=True,
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
         timeout=120,
         cwd=Path(__file__).resolve().parents[3],
         env={name: value for name, value in os.environ.items() if name not in job},
     )
+
+
+def test_the_interpreter_ends_after_a_save(hf_models: dict[str, Path], tmp_path: Path) -> None:
+    done = run_script(PRELUDE + "save(policy, Path(sys.argv[2]))", hf_models["qwen2"], tmp_path / "saved")
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / "saved" / "policy.json").is_file()
