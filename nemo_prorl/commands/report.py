@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
         help="page to write; pictures go into the folder FILE beside it "
         "(default: RUN_DIR/report.html, of several runs comparison.html)",
     )
-    parser.add_argument("--no-pictures", action="store_true", help="the page only, in half the time")
+    parser.add_argument("--no-pictures", action="store_true", help="the page only, in a third of the time")
     parser.add_argument("--open", action="store_true", help="shows the page in the browser")
     options = parser.parse_args(arguments)
     out: Path = options.out or (

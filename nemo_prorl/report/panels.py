@@ -306,8 +306,8 @@ MISMATCH = Section(
                 ("sampler/logprob_abs_diff_p99", "99th percentile"),
                 ("sampler/logprob_abs_diff_max", "largest"),
             ),
-            reading="About 1e-5 in fp32, some 1e-2 in bf16. Growth over the run means that the two drift apart: check "
-            "temperature, precision and the refit before anything else.",
+            reading="In fp32 on CPU the largest stays below 1e-4; bf16 costs much more. Growth over the run is drift: "
+            "check temperature, precision and the refit before anything else.",
             log=True,
         ),
         Panel(
