@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,9 @@ class RowFile:
 
     def __len__(self) -> int:
         return int(self._file.metadata.num_rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> Row:
         """Raises IndexError, and ConfigError for a row that lacks something."""

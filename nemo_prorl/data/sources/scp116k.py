@@ -104,11 +104,11 @@ def agreeing(
     replies = asked([_extraction(candidate) for candidate in candidates], "extracting")
     answered: list[Candidate] = []
     for candidate, reply in zip(candidates, replies, strict=True):
-        result = _with_answer(candidate, reply)
-        if isinstance(result, Refused):
-            yield result
+        found = _with_answer(candidate, reply)
+        if isinstance(found, Refused):
+            yield found
         else:
-            answered.append(result)
+            answered.append(found)
     requests = [
         ScoreRequest(
             request_id=candidate.row.uid,

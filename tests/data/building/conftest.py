@@ -23,11 +23,15 @@ T = TypeVar("T")
 
 
 @pytest.fixture(scope="session")
-def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
-    with (
-        reward_service(RewardConfig(python=REWARD_PYTHON), tmp_path_factory.mktemp("service")) as url,
-        RewardClient(urls=[url], request_timeout_s=300.0) as client,
-    ):
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of the real reward service."""
+    with reward_service(RewardConfig(python=REWARD_PYTHON), tmp_path_factory.mktemp("service")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def submit(service: str) -> Iterator[Submit]:
+    with RewardClient(urls=[service], request_timeout_s=300.0) as client:
         client.wait_until_ready(120)
         yield client.submit
 

@@ -1,0 +1,102 @@
+"""`data list`, `build`, `show` and `difficulty` as a user has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl import __main__ as cli
+from nemo_prorl.config import DataBuildConfig
+from nemo_prorl.data.rows import RowFile
+from nemo_prorl.help import Option, entries
+from nemo_prorl.training.difficulty import DifficultyLog
+from tests.data.building.conftest import math_record
+from tests.training.conftest import make_group
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source" / "rows.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(math_record(f"{i}+10?", str(i + 10))) + "\n" for i in range(6)))
+    return path
+
+
+def test_a_set_is_built_listed_and_shown(
+    source: Path, service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "data"
+    bench = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    bench[0].write_text('{"problem": "3+10?"}\n')
+    bench[1].write_text('{"problem": "5+10?"}\n{"problem": "99+10?"}\n')
+    code = cli.main(
+        ["data", "build", "deepscaler", f"source={source}", f"out={out}", "held_out=1"]
+        + [f"against={path}" for path in bench]
+        + [f"reward.urls=[{service}]"]
+    )
+    said = capsys.readouterr().out
+    assert code == 0
+    assert "deepscaler: 3 train, 1 validation of 6 read" in said
+    assert "dropped       2  evaluation_overlap" in said
+    assert "against two.jsonl: 1 rows match 1 of 2 problems" in said
+    assert len(RowFile(out / "deepscaler" / "train.parquet")) == 3
+    assert cli.main(["data", "list", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "deepscaler         math         3 train, 1 validation" in said
+    assert "eurus              code         not built" in said
+    assert cli.main(["data", "show", str(out / "deepscaler" / "train.parquet"), "--rows", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "--- 0 of 3  deepscaler/" in said
+    assert "output the final answer within \\boxed{}." in said
+    assert "--- 1" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bild"], "data bild is not a command: write data list, data build"),
+        (["build", "limit=3"], "names no source: write one of deepscaler"),
+        (["build", "deepscalr"], "deepscalr is not a source"),
+        (["build", "deepscaler", "sorce=x"], "sorce is not an option: did you mean source?"),
+        (["build", "deepscaler", "limit=many"], "limit=many has the wrong type: limit takes a whole number"),
+        (["build", "deepscaler", "limit=-1"], "limit=-1 is out of range: it must be at least 0"),
+        (["build", "scp116k", "model=x"], "write endpoint=URL and model=NAME"),
+        (["build", "deepscaler", "against=/no/such"], "/no/such does not exist"),
+        (["build", "deepscaler", "eurus", "source=x"], "source= is of one set"),
+        (["build", "all", "source=x", "endpoint=y", "model=z"], "source= is of one set"),
+        (["build", "deepscaler", "reward.python=/no/python", "source={source}"], "/no/python does not exist"),
+        (["show", "/no/such.parquet"], "/no/such.parquet does not exist"),
+        (["difficulty", "/no/run"], "/no/run has no difficulty/"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_code_2(
+    arguments: list[str], words: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [argument.replace("{source}", str(source)) for argument in arguments]
+    out = [f"out={tmp_path / 'data'}"] if arguments[0] == "build" else []
+    assert cli.main(["data", *filled, *out]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "data" / "deepscaler").exists()
+
+
+def test_help_of_build_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["data", "build", "--help"])
+    text = capsys.readouterr().out
+    options = [entry for entry in entries(DataBuildConfig) if isinstance(entry, Option)]
+    assert len(options) > 15
+    for option in options:
+        assert len(option.doc) > 5
+        assert f"  {option.key}  (" in text
+
+
+def test_difficulty_is_a_table_by_domain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    DifficultyLog(tmp_path, step=0).write(1, [make_group("a#0", [1.0, 0.0]), make_group("b#0", [0.0, 0.0])])
+    assert cli.main(["data", "difficulty", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["domain", "prompts", "visits", "first", "last", "never", "always"]
+    assert lines[1].split() == ["math", "2", "2", "0.250", "0.250", "50.0%", "0.0%"]
