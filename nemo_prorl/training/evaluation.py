@@ -12,7 +12,7 @@ from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, SamplingSettings
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import GradingInFlight, check_failures, graded_group
-from nemo_prorl.types import Finish, Prompt, RolloutGroup
+from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup
 from reward.protocol import ScoreResult
 
 _POLL_S = 0.05
@@ -36,28 +36,68 @@ def evaluate(
 
     Raises RewardServiceFailing when more than `max_failed_share` of the verdicts are missing.
     """
-    in_flight = GradingInFlight(grader, say=say, on_progress=on_progress)
-    rollouts = fleet.sample(
-        prompts, settings, lambda i, rollout: in_flight.submit((i, rollout.sibling), rollout)
-    )
+    rollouts: dict[tuple[int, int], Rollout] = {}
     verdicts: dict[tuple[int, int], ScoreResult] = {}
-    expected = sum(len(group) for group in rollouts)
-    while True:
-        for fresh in ranks.gather(in_flight.take_finished()):
-            verdicts |= fresh
-        if len(verdicts) == expected:
-            break
-        in_flight.wait(_POLL_S)
+    sample_and_grade(
+        prompts,
+        settings,
+        fleet=fleet,
+        in_flight=GradingInFlight(grader, say=say, on_progress=on_progress),
+        on_rollout=lambda index, rollout: rollouts.__setitem__((index, rollout.sibling), rollout),
+        on_verdict=verdicts.__setitem__,
+    )
+    for others in ranks.gather((rollouts, verdicts)):
+        rollouts |= others[0]
+        verdicts |= others[1]
     check_failures(list(verdicts.values()), max_failed_share)
+    siblings = range(settings.num_rollouts)
     return [
         graded_group(
             prompt,
-            group,
-            [verdicts[index, rollout.sibling] for rollout in group],
+            [rollouts[index, sibling] for sibling in siblings],
+            [verdicts[index, sibling] for sibling in siblings],
             lambda _, score: score,
         )
-        for index, (prompt, group) in enumerate(zip(prompts, rollouts, strict=True))
+        for index, prompt in enumerate(prompts)
     ]
+
+
+def sample_and_grade(
+    prompts: Sequence[Prompt],
+    settings: SamplingSettings,
+    *,
+    fleet: SamplerFleet,
+    in_flight: GradingInFlight,
+    on_rollout: Callable[[int, Rollout], None],
+    on_verdict: Callable[[tuple[int, int], ScoreResult], None],
+) -> None:
+    """This rank's share of the rollouts and their verdicts, each told to the caller as soon as it is there.
+
+    Keys are (index of the prompt, sibling). Nothing is collective but the sampling itself, so ranks end when they are
+    done.
+    """
+
+    def finished(index: int, rollout: Rollout) -> None:
+        on_rollout(index, rollout)
+        in_flight.submit((index, rollout.sibling), rollout)
+        deliver(in_flight, on_verdict)
+
+    fleet.sample_share(prompts, settings, finished)
+    drain(in_flight, on_verdict)
+
+
+def drain(in_flight: GradingInFlight, on_verdict: Callable[[tuple[int, int], ScoreResult], None]) -> None:
+    """Waits for every verdict that is under way."""
+    deliver(in_flight, on_verdict)
+    while in_flight.num_pending:
+        in_flight.wait(_POLL_S)
+        deliver(in_flight, on_verdict)
+
+
+def deliver(in_flight: GradingInFlight, on_verdict: Callable[[tuple[int, int], ScoreResult], None]) -> None:
+    """What has arrived since the last time."""
+    for key, verdict in in_flight.take_finished().items():
+        on_verdict(key, verdict)
 
 
 def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, float]:

@@ -33,7 +33,18 @@ class SamplerFleet:
         settings: SamplingSettings,
         on_finish: Callable[[int, Rollout], None],
     ) -> list[list[Rollout]]:
-        """The rollouts of every prompt, in the prompts' order, on every rank.
+        """The rollouts of every prompt, in the prompts' order, on every rank. `on_finish` as in `sample_share`."""
+        parts = self._ranks.gather(self.sample_share(prompts, settings, on_finish))
+        everything = {index: group for part in parts for index, group in part.items()}
+        return [everything[index] for index in range(len(prompts))]
+
+    def sample_share(
+        self,
+        prompts: Sequence[Prompt],
+        settings: SamplingSettings,
+        on_finish: Callable[[int, Rollout], None],
+    ) -> dict[int, list[Rollout]]:
+        """The rollouts of this engine's share, by index of the prompt; on the ranks that do not speak for it, none.
 
         `on_finish(index of the prompt, rollout)` is called on one rank only, the moment the rollout ends.
         """
@@ -46,6 +57,4 @@ class SamplerFleet:
                 on_finish(index_of[rollout.prompt.uid], rollout)
 
         sampled = self._sampler.sample([prompts[index] for index in mine], settings, report)
-        parts = self._ranks.gather(dict(zip(mine, sampled, strict=True)) if self._shard == 0 else {})
-        everything = {index: group for part in parts for index, group in part.items()}
-        return [everything[index] for index in range(len(prompts))]
+        return dict(zip(mine, sampled, strict=True)) if self._shard == 0 else {}

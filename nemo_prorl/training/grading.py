@@ -125,6 +125,11 @@ class GradingInFlight:
         self._on_progress()
 
     @property
+    def num_pending(self) -> int:
+        """Verdicts that this rank still waits for."""
+        return len(self._pending)
+
+    @property
     def busy_s(self) -> float:
         """Seconds during which at least one rollout of this rank was being graded."""
         return union_s(list(self._busy))
