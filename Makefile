@@ -14,11 +14,12 @@ demo: setup  ## train a small reasoning policy on this machine (DEMO_ARGS="--see
 test: setup  ## run all tests (PYTEST_ARGS="-m 'not slow'" or a path passes arguments to pytest)
 	@scripts/test.sh $(PYTEST_ARGS)
 
-check: setup  ## lint, format, types and layers
+check: setup  ## lint, format, types, layers, and the shell scripts
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
+	.venv/bin/shellcheck -x launchers/*.sh slurm/*.sh scripts/*.sh tests/slurm/*.sh .ci/run
 
 bench-reward: setup  ## the reward service's correctness and speed, beside other verifiers (BENCH_ARGS="--seconds 10")
 	@.venv-reward/bin/python benchmarks/bench_reward.py $(BENCH_ARGS)

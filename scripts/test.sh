@@ -2,7 +2,7 @@
 # Runs the trainer's tests in .venv and the reward service's (tests/reward) in .venv-reward; fails when either does.
 # Arguments go to pytest. Paths among them select the tests, each in the environment it belongs to.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 options=() trainer=() service=()
 for argument in "$@"; do

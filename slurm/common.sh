@@ -42,8 +42,9 @@ read_allocation() {
     # When the job ends, in seconds since 1970; from 23.02 on Slurm says so itself. The trainer pauses in time.
     : "${SLURM_JOB_END_TIME:=$(date --date "$(squeue --noheader --job "$SLURM_JOB_ID" --format %e)" +%s || true)}"
     # Megatron's tensor parallel overlap relies on kernels that start in the order in which they are launched.
-    : "${CUDA_DEVICE_MAX_CONNECTIONS:=1}" "${NCCL_DEBUG:=WARN}"
-    export MASTER_ADDR MASTER_PORT WORLD_SIZE SLURM_JOB_END_TIME CUDA_DEVICE_MAX_CONNECTIONS NCCL_DEBUG
+    : "${CUDA_DEVICE_MAX_CONNECTIONS:=1}" "${NCCL_DEBUG:=WARN}" "${OMP_NUM_THREADS:=1}"
+    export MASTER_ADDR MASTER_PORT WORLD_SIZE SLURM_JOB_END_TIME
+    export CUDA_DEVICE_MAX_CONNECTIONS NCCL_DEBUG OMP_NUM_THREADS
 }
 
 node_address() { # NODE: the name or address by which Slurm reaches it
@@ -62,11 +63,10 @@ step() { # IMAGE SRUN-OPTIONS... COMMAND...: a job step, in a container when IMA
 start_reward_service() { # one server a node, beside the trainer; they end with the job
     local node ready
     rm -f "$REWARD_DIR"/*.json
-    [ -s "$REWARD_DIR/token" ] || (umask 077 && head -c 32 /dev/urandom | base64 >"$REWARD_DIR/token")
     for node in "${NODES[@]}"; do
         step "${REWARD_CONTAINER:-}" --nodes=1 --ntasks=1 --nodelist="$node" --cpus-per-task="$SLURM_CPUS_ON_NODE" \
             --open-mode=append --output="$REWARD_DIR/$node.log" \
-            bash slurm/reward.sh "$REWARD_DIR" "$(node_address "$node")" &
+            bash slurm/reward.sh "$REWARD_DIR" "$(node_address "$node")" 2>>"$REWARD_DIR/$node.log" &
     done
     for ((second = 0; second < ${REWARD_READY_S:-180}; second++)); do
         ready=$(find "$REWARD_DIR" -name '*.json' | wc -l)
@@ -121,6 +121,7 @@ run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far
     done
     MARKER=$RUN_DIR/stages/$STAGE REWARD_DIR=$RUN_DIR/reward
     mkdir -p "$RUN_DIR/stages" "$REWARD_DIR"
+    [ -s "$REWARD_DIR/token" ] || (umask 077 && head -c 32 /dev/urandom | base64 >"$REWARD_DIR/token")
     [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$MARKER.failed" "$MARKER.restarts"
     [ ! -e "$MARKER.done" ] || { say "is done already" && exit 0; }
     # Slurm forgets jobs after a while, and then takes every afterok for fulfilled.
