@@ -132,14 +132,12 @@ class ListedPrompts:
     num_too_long = 0
 
     def __init__(self, prompts: Iterable[Prompt]) -> None:
-        self._prompts = list(prompts)
+        self.all = list(prompts)
         self.num_taken = 0
 
     def take(self, count: int) -> list[Prompt]:
-        taken = self._prompts[self.num_taken : self.num_taken + count]
-        assert len(taken) == count, (
-            f"{self.num_taken + count} prompts are wanted, {len(self._prompts)} listed"
-        )
+        taken = self.all[self.num_taken : self.num_taken + count]
+        assert len(taken) == count, f"{self.num_taken + count} prompts are wanted, {len(self.all)} listed"
         self.num_taken += count
         return taken
 

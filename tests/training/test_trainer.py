@@ -6,109 +6,22 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from nemo_prorl.config import AlgorithmConfig, EntropyBonus, ExpManagerConfig, RunConfig, ValidationConfig
-from nemo_prorl.config import CheckpointCallbackParams as CheckpointParams
-from nemo_prorl.training.checkpoint import CheckpointWriter, find_checkpoints
-from nemo_prorl.training.deadline import Deadline
+from nemo_prorl.config import AlgorithmConfig, EntropyBonus
+from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.grading import RewardServiceFailing
-from nemo_prorl.training.telemetry import RunLog, Telemetry, read_metrics
-from nemo_prorl.training.trainer import ProRLTrainer
-from nemo_prorl.training.watchdog import Watchdog
-from nemo_prorl.types import Prompt, RunState
+from nemo_prorl.types import RunState
 from tests.training.conftest import (
     FAILED,
     MIXED,
     RIGHT,
-    SINGLE,
-    ListedPrompts,
-    ScriptedGrader,
-    ScriptedPolicy,
-    ScriptedSampler,
-    make_config,
     make_prompt,
     new_state,
 )
-
-
-class Run:
-    """A run in `folder`; everything that happens to an engine lands in `events`."""
-
-    def __init__(
-        self, folder: Path, *, prompts: list[Prompt] | None = None, held_out: int = 1, state: RunState | None = None,
-        **config: Any,
-    ) -> None:  # fmt: skip
-        self.folder = folder
-        (folder / "model").mkdir(parents=True, exist_ok=True)
-        self.config = self._config(folder, **config)
-        self.events: list[str] = []
-        self.sampler = ScriptedSampler(events=self.events)
-        self.policy = ScriptedPolicy(events=self.events)
-        self.grader = ScriptedGrader(at_once=True)
-        self.state = state or new_state()
-        self.deadline = Deadline({})
-        self.prompts = ListedPrompts(prompts or [make_prompt(f"p{index}", MIXED) for index in range(200)])
-        self.held_out = [make_prompt(f"v{index}", MIXED, domain="logic") for index in range(held_out)]
-
-    @staticmethod
-    def _config(
-        folder: Path,
-        *,
-        every: int = 0,
-        keep: int = 9,
-        interval: int = 0,
-        algorithm: AlgorithmConfig | None = None,
-        **config: Any,
-    ) -> RunConfig:
-        made = make_config(**({"prompts_per_step": 4, "updates_per_step": 2} | config))
-        made.exp_manager = ExpManagerConfig(
-            explicit_log_dir=str(folder),
-            checkpoint_callback_params=CheckpointParams(every_n_train_steps=every, save_last_k=keep),
-        )
-        made.validation = ValidationConfig(interval=interval, num_rollouts=4)
-        made.algorithm = algorithm or AlgorithmConfig()
-        return made
-
-    def fit(self) -> str:
-        log = RunLog(self.folder, speaks=True)
-        telemetry = Telemetry(
-            self.config.exp_manager, num_steps=self.config.trainer.num_steps, log=log, state=self.state
-        )
-        writer = CheckpointWriter(
-            self.folder,
-            model_dir=self.folder / "model",
-            params=self.config.exp_manager.checkpoint_callback_params,
-            ranks=SINGLE,
-            provenance={},
-        )
-        return ProRLTrainer(
-            config=self.config,
-            ranks=SINGLE,
-            policy=self.policy,
-            sampler=self.sampler,
-            grader=self.grader,
-            prompts=self.prompts,  # type: ignore[arg-type]
-            held_out=self.held_out,
-            checkpoints=writer,
-            telemetry=telemetry,
-            log=log,
-            watchdog=Watchdog(self.folder, rank=0, timeout_s=0),
-            deadline=self.deadline,
-            state=self.state,
-        ).fit()
-
-    @property
-    def records(self) -> list[dict[str, Any]]:
-        return read_metrics(self.folder / "metrics.jsonl")
-
-    @property
-    def saved_steps(self) -> list[int]:
-        return [checkpoint.state.step for checkpoint in find_checkpoints(self.folder)]
-
+from tests.training.scripted_run import Run
 
 # The order of things
 

@@ -1,0 +1,140 @@
+"""A run of the trainer on scripted engines: in one thread, in milliseconds, on the real checkpoints and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.config import (
+    AlgorithmConfig,
+    CheckpointCallbackParams,
+    ControllerConfig,
+    ExpManagerConfig,
+    RunConfig,
+    ValidationConfig,
+)
+from nemo_prorl.training.checkpoint import CheckpointWriter, find_checkpoints
+from nemo_prorl.training.deadline import Deadline
+from nemo_prorl.training.telemetry import RunLog, Telemetry, read_metrics
+from nemo_prorl.training.trainer import ProRLTrainer
+from nemo_prorl.training.watchdog import Watchdog
+from nemo_prorl.types import Prompt, RunState
+from tests.training.conftest import (
+    MIXED,
+    SINGLE,
+    ListedPrompts,
+    ScriptedGrader,
+    ScriptedPolicy,
+    ScriptedSampler,
+    make_config,
+    make_prompt,
+    new_state,
+)
+
+
+class ToldWatchdog(Watchdog):
+    """Tells the test, too, what begins."""
+
+    def __init__(self, folder: Path, on_phase: Callable[[str], None]) -> None:
+        super().__init__(folder, rank=0, timeout_s=0)
+        self._told = on_phase
+
+    def enter(self, phase: str) -> None:
+        super().enter(phase)
+        self._told(phase)
+
+
+class Run:
+    """A run in `folder`; everything that happens to an engine lands in `events`."""
+
+    def __init__(
+        self, folder: Path, *, prompts: list[Prompt] | None = None, held_out: int = 1, state: RunState | None = None,
+        **config: Any,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        (folder / "model").mkdir(parents=True, exist_ok=True)
+        self.config = self._config(folder, **config)
+        self.events: list[str] = []
+        self.sampler = ScriptedSampler(events=self.events)
+        self.policy = ScriptedPolicy(events=self.events)
+        self.grader = ScriptedGrader(at_once=True)
+        self.state = state or new_state()
+        self.deadline = Deadline({})
+        self.prompts = ListedPrompts(prompts or [make_prompt(f"p{index}", MIXED) for index in range(200)])
+        self.on_phase: Callable[[str], None] = lambda phase: None
+        self.held_out = [make_prompt(f"v{index}", MIXED, domain="logic") for index in range(held_out)]
+
+    @staticmethod
+    def _config(
+        folder: Path,
+        *,
+        every: int = 0,
+        keep: int = 9,
+        interval: int = 0,
+        algorithm: AlgorithmConfig | None = None,
+        controller: ControllerConfig | None = None,
+        async_save: bool = True,
+        **config: Any,
+    ) -> RunConfig:
+        made = make_config(**({"prompts_per_step": 4, "updates_per_step": 2} | config))
+        made.exp_manager = ExpManagerConfig(
+            explicit_log_dir=str(folder),
+            checkpoint_callback_params=CheckpointCallbackParams(
+                every_n_train_steps=every, save_last_k=keep, async_save=async_save
+            ),
+        )
+        made.validation = ValidationConfig(interval=interval, num_rollouts=4)
+        made.algorithm = algorithm or AlgorithmConfig()
+        made.controller = controller or ControllerConfig()
+        return made
+
+    def fit(self) -> str:
+        """As `run.train_stage` would."""
+        log = RunLog(self.folder, speaks=True)
+        telemetry = Telemetry(
+            self.config.exp_manager, num_steps=self.config.trainer.num_steps, log=log, state=self.state
+        )
+        writer = CheckpointWriter(
+            self.folder,
+            model_dir=self.folder / "model",
+            params=self.config.exp_manager.checkpoint_callback_params,
+            ranks=SINGLE,
+            provenance={},
+        )
+        return ProRLTrainer(
+            config=self.config,
+            ranks=SINGLE,
+            policy=self.policy,
+            sampler=self.sampler,
+            grader=self.grader,
+            prompts=self.prompts,  # type: ignore[arg-type]
+            held_out=self.held_out,
+            checkpoints=writer,
+            telemetry=telemetry,
+            log=log,
+            watchdog=ToldWatchdog(self.folder, self.on_phase),
+            deadline=self.deadline,
+            state=self.state,
+        ).fit()
+
+    def resume(self) -> Run:
+        """A new process that goes on from the newest checkpoint; from the beginning where there is none."""
+        run = Run.__new__(Run)
+        run.__dict__ |= self.__dict__ | {"events": [], "state": new_state()}
+        run.sampler, run.policy = ScriptedSampler(events=run.events), ScriptedPolicy(events=run.events)
+        run.policy.entropy = self.policy.entropy
+        run.prompts = ListedPrompts(self.prompts.all)
+        if checkpoints := find_checkpoints(self.folder):
+            run.state = checkpoints[-1].state
+            run.policy.load(checkpoints[-1].policy)
+            run.prompts.num_taken = run.state.prompts["taken"]
+        return run
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return read_metrics(self.folder / "metrics.jsonl")
+
+    @property
+    def saved_steps(self) -> list[int]:
+        return [checkpoint.state.step for checkpoint in find_checkpoints(self.folder)]

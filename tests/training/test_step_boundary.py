@@ -1,0 +1,306 @@
+"""What happens between two steps: resets, ends and pauses, and that a run survives being killed around each of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.config import (
+    AlgorithmConfig,
+    ControllerAction,
+    ControllerConfig,
+    ControllerMode,
+    EntropyBonus,
+    EntropyCollapseConfig,
+    ValidationPlateauConfig,
+)
+from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.training.requests import ask_for_reset, reset_request
+from nemo_prorl.training.trainer import StoppedByController
+from nemo_prorl.training.watchdog import heartbeat
+from tests.training.conftest import MIXED, RIGHT, make_prompt
+from tests.training.scripted_run import Run
+from tests.training.tiny import timeless
+
+EVERY_TWO = ControllerConfig(mode=ControllerMode.interval, interval=2)
+
+
+def plateau(action: ControllerAction) -> ControllerConfig:
+    """The scripted validation never changes: two without a new best are there after step 2."""
+    return ControllerConfig(
+        mode=ControllerMode.automatic,
+        cooldown=0,
+        validation_plateau=ValidationPlateauConfig(action=action, patience=2),
+    )
+
+
+def kl(run: Run) -> dict[int, float]:
+    """By step, of the policy that sampled it."""
+    return {record["step"]: record["objective/kl_at_sampling"] for record in run.records if record["step"]}
+
+
+# Resets
+
+
+def test_a_reset_makes_the_policy_the_reference_and_clears_the_optimizer(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=5, updates_per_step=2, controller=EVERY_TWO, held_out=0)
+    run.fit()
+    assert [record["num_resets"] for record in run.records] == [0, 0, 1, 1, 2, 2]
+    assert run.events.count("reset optimizer") == 2
+    assert (run.state.num_resets, run.state.last_reset_step, run.state.last_reset_update) == (2, 4, 8)
+    assert [step for step, value in kl(run).items() if value == 0.0] == [1, 3, 5], "exactly, and only there"
+    assert all(value > 1e-9 for step, value in kl(run).items() if step in (2, 4))
+
+
+def test_the_first_updates_kl_is_exactly_0_after_a_reset(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=3, prompts_per_step=4, updates_per_step=1, controller=EVERY_TWO, held_out=0)
+    run.fit()
+    values = {record["step"]: record["objective/kl_to_reference"] for record in run.records if record["step"]}
+    assert (values[1], values[3]) == (0.0, 0.0)
+    assert values[2] > 1e-9
+
+
+def test_the_optimizer_stays_where_the_switch_is_off(tmp_path: Path) -> None:
+    controller = ControllerConfig(mode=ControllerMode.interval, interval=1, reset_optimizer=False)
+    run = Run(tmp_path, num_steps=3, controller=controller)
+    run.fit()
+    assert run.state.num_resets == 3
+    assert "reset optimizer" not in run.events
+
+
+def test_a_reset_is_on_disk_before_anything_else_happens(tmp_path: Path) -> None:
+    """Saved at once, although no checkpoint is due."""
+    run = Run(tmp_path, num_steps=5, controller=EVERY_TWO, held_out=0)
+    seen: dict[int, list[int]] = {}
+    run.on_phase = lambda phase: (
+        seen.setdefault(run.state.step, run.saved_steps) if phase == "sampling" else None
+    )  # type: ignore[func-returns-value]
+    run.fit()
+    assert seen == {0: [], 1: [], 2: [2], 3: [2], 4: [2, 4]}
+    after_the_first = find_checkpoints(tmp_path)[0]
+    assert (after_the_first.state.num_resets, after_the_first.state.last_reset_step) == (1, 2)
+    saved = json.loads((after_the_first.policy / "weights.json").read_text())
+    assert saved["weight"] == saved["reference"]
+
+
+def test_a_decision_is_on_record_with_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(tmp_path, num_steps=2, controller=EVERY_TWO, held_out=0)
+    run.fit()
+    *others, last = run.records
+    assert not any("controller" in record for record in others)
+    assert (last["controller"]["action"], last["controller"]["signal"]) == ("reset", "interval")
+    assert last["controller"]["numbers"] == {"num_steps": 2.0, "interval": 2.0}
+    assert "reset after step 2: 2 steps since" in capsys.readouterr().err
+    assert "reset after step 2: 2 steps since" in (tmp_path / "run.log").read_text()
+
+
+def test_a_user_asks_and_the_next_boundary_obeys(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=4, held_out=0)
+
+    def ask(phase: str) -> None:
+        if phase == "updates" and run.state.step == 1 and not run.state.last_reset_request:
+            ask_for_reset(tmp_path)
+
+    run.on_phase = ask
+    run.fit()
+    assert [record["num_resets"] for record in run.records] == [0, 0, 1, 1, 1]
+    assert run.records[2]["controller"]["signal"] == "request"
+    assert not reset_request(tmp_path).exists()
+
+
+def test_a_request_is_obeyed_once_though_the_process_dies_before_it_is_taken(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=2, held_out=0)
+    ask_for_reset(tmp_path)
+    shutil.copytree(tmp_path / "requests", tmp_path / "kept", copy_function=shutil.copy2)
+    run.fit()
+    shutil.copytree(tmp_path / "kept", tmp_path / "requests", copy_function=shutil.copy2, dirs_exist_ok=True)
+    resumed = run.resume()
+    resumed.config.trainer.num_steps = 4
+    resumed.fit()
+    assert (resumed.state.num_resets, resumed.state.last_reset_step) == (1, 1)
+    assert not reset_request(tmp_path).exists()
+
+
+# Ends
+
+
+def test_the_controller_ends_a_stage(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.end_stage))
+    assert run.fit() == "end_stage"
+    assert run.state.step == 2
+    assert run.saved_steps == [2]
+    assert run.records[-1]["controller"]["action"] == "end_stage"
+
+
+def test_it_stays_ended_when_the_process_dies_before_the_marker_is_written(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.end_stage))
+    run.fit()
+    again = run.resume()
+    assert again.fit() == "end_stage"
+    assert again.events == []
+    assert again.records == run.records
+
+
+def test_a_user_who_overrules_the_controller_trains_it_further(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=4, interval=1, controller=plateau(ControllerAction.end_stage))
+    run.fit()
+    further = run.resume()
+    further.config.controller = ControllerConfig(mode=ControllerMode.manual)
+    assert further.fit() == "steps"
+    assert [record["step"] for record in further.records] == [0, 1, 2, 3, 4]
+    assert find_checkpoints(tmp_path)[-1].state.outcome == ""
+
+
+def test_a_stage_that_the_controller_ends_is_validated(tmp_path: Path) -> None:
+    """Also where no validation is due: the entropy collapses in the second step."""
+    collapse = EntropyCollapseConfig(action=ControllerAction.end_stage, patience=1, window=1, ratio=0.5)
+    controller = ControllerConfig(mode=ControllerMode.automatic, cooldown=0, entropy_collapse=collapse)
+    run = Run(tmp_path, num_steps=9, controller=controller)
+
+    def lose_entropy(phase: str) -> None:
+        run.policy.entropy = 0.5 if run.state.step == 0 else 0.01
+
+    run.on_phase = lose_entropy
+    assert run.fit() == "end_stage"
+    assert [(record["step"], "validation/reward" in record) for record in run.records] == [
+        (0, True), (1, False), (2, False), (2, True),
+    ]  # fmt: skip
+
+
+def test_a_lost_run_is_saved_and_stops(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.stop))
+    with pytest.raises(StoppedByController, match="stage main stopped after step 2: "):
+        run.fit()
+    assert run.saved_steps == [2]
+    assert run.records[-1]["controller"]["action"] == "stop"
+
+
+# Pauses
+
+
+class Due:
+    """In the place of a Deadline: the time is up after some steps."""
+
+    def __init__(self, num_steps: int) -> None:
+        self.left = num_steps
+
+    def note(self, what: str, seconds: float) -> None:
+        self.left -= what == "step"
+
+    def reason(self) -> str:
+        return "" if self.left > 0 else "SIGUSR1 came"
+
+
+def test_a_pause_saves_and_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(tmp_path, num_steps=5)
+    run.deadline = Due(2)  # type: ignore[assignment]
+    assert run.fit() == "paused"
+    assert run.saved_steps == [2]
+    assert (
+        "paused after step 2: SIGUSR1 came. Everything is saved: the same command" in capsys.readouterr().err
+    )
+
+
+def test_a_paused_run_goes_on_at_the_very_step(tmp_path: Path) -> None:
+    whole, run = (
+        Run(tmp_path / "whole", num_steps=5, interval=2),
+        Run(tmp_path / "paused", num_steps=5, interval=2),
+    )
+    whole.fit()
+    run.deadline = Due(2)  # type: ignore[assignment]
+    run.fit()
+    resumed = run.resume()
+    resumed.deadline = whole.deadline
+    assert resumed.fit() == "steps"
+    assert_same(resumed, whole)
+
+
+def test_the_last_step_ends_the_stage_whatever_the_time(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=2)
+    run.deadline = Due(2)  # type: ignore[assignment]
+    assert run.fit() == "steps"
+
+
+# Dying
+
+
+class Killed(BaseException):
+    """Nothing catches it, nothing cleans up."""
+
+
+EVENTFUL = {
+    "num_steps": 4,
+    "interval": 2,
+    "every": 2,
+    "controller": ControllerConfig(mode=ControllerMode.interval, interval=3),
+    "algorithm": AlgorithmConfig(entropy_bonus=EntropyBonus.adaptive, entropy_target=0.6, entropy_step=0.01),
+    "async_save": False,  # the thread of a process that is only said to be dead would go on
+}
+
+
+def eventful(folder: Path) -> Run:
+    """Rounds of sampling whose size depends on the yield seen so far; every third prompt teaches nothing."""
+    prompts = [make_prompt(f"p{index}", RIGHT if index % 3 == 0 else MIXED) for index in range(200)]
+    return Run(folder, prompts=prompts, oversample=1.25, **EVENTFUL)
+
+
+def count_phases(folder: Path) -> int:
+    run, phases = eventful(folder), []  # type: tuple[Run, list[str]]
+    run.on_phase = phases.append
+    run.fit()
+    return len(phases)
+
+
+@pytest.mark.slow
+def test_whenever_it_dies_the_resumed_run_is_that_of_one_that_did_not(tmp_path: Path) -> None:
+    """At the beginning of every single phase of the run: before and after each save, each reset, each validation."""
+    num_phases = count_phases(tmp_path / "whole")
+    whole = eventful(tmp_path / "whole").resume()
+    assert num_phases > 30
+    for moment in range(num_phases):
+        run, left = eventful(tmp_path / f"killed-{moment}"), moment
+
+        def die(phase: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+
+        run.on_phase = die
+        with pytest.raises(Killed):
+            run.fit()
+        resumed = run.resume()
+        resumed.on_phase = lambda phase: None
+        assert resumed.fit() == "steps"
+        assert_same(resumed, whole)
+
+
+def assert_same(resumed: Run, whole: Run) -> None:
+    assert [timeless(record) for record in resumed.records] == [timeless(record) for record in whole.records]
+    ends = [find_checkpoints(run.folder)[-1] for run in (resumed, whole)]
+    assert asdict(ends[0].state) == asdict(ends[1].state)
+    assert (ends[0].score, ends[0].reference_hash) == (ends[1].score, ends[1].reference_hash)
+    files = [(end.policy / "weights.json").read_text() for end in ends]
+    assert files[0] == files[1]
+
+
+def test_the_heartbeat_follows_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=1)
+    phases: list[str] = []
+
+    def note(phase: str) -> None:
+        beat = json.loads(heartbeat(tmp_path).read_text())
+        assert (beat["phase"], beat["stage"], beat["step"]) == (phase, "main", run.state.step)
+        if phases[-1:] != [phase]:
+            phases.append(phase)
+
+    run.on_phase = note
+    run.fit()
+    assert phases == [
+        "refit", "validation", "sampling", "grading", "old_logprobs", "reference_logprobs", "grading", "exchange",
+        "updates", "refit", "validation", "checkpoint",
+    ]  # fmt: skip
