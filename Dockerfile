@@ -56,11 +56,12 @@ RUN git clone https://github.com/NVIDIA/apex /tmp/apex && git -C /tmp/apex check
 RUN pip install --no-deps "megatron-core==${MEGATRON_VERSION}" "nemo-toolkit==${NEMO_VERSION}" \
         nv-one-logger-core==2.3.1 nv-one-logger-training-telemetry==2.3.1 \
         nv-one-logger-pytorch-lightning-integration==2.3.1 && \
-    pip install hydra-core omegaconf lightning tensorboard matplotlib pyarrow \
-        wrapt onnx einops sentencepiece pandas -c /tmp/constraints.txt
+    pip install hydra-core omegaconf lightning tensorboard matplotlib plotly jinja2 pyarrow \
+        datasets openai tqdm psutil safetensors reasoning-gym wrapt onnx einops sentencepiece pandas -c /tmp/constraints.txt
 
 COPY . .
-# The checkout is the package: conf/, launchers/ and slurm/ are used from /opt/nemo_prorl.
+# The image's own copy of the checkout. Launchers mount theirs, and start Python in it: then that code runs, and the image
+# brings packages only (slurm/common.sh, docs/cluster.md).
 RUN python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' | \
         xargs -I{} sh -c 'echo /opt/nemo_prorl > {}/nemo_prorl.pth' && \
     python -m nemo_prorl --help && \
