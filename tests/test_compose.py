@@ -1,4 +1,5 @@
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,20 @@ class TestInputs:
     def test_a_service_that_cannot_be_started(self, config: RunConfig) -> None:
         config.reward.urls, config.reward.python = [], "/no/such/python"
         assert "make setup" in self.mistake(config)
+
+    def test_a_service_of_its_own_on_several_machines(
+        self, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It listens on the loopback interface of the first one."""
+        config.reward.urls, config.reward.python = [], sys.executable
+        monkeypatch.setenv("WORLD_SIZE", "16")
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+        assert "serves one machine" in self.mistake(config, 16)
+        config.reward.discovery_dir = "/shared/run/reward"
+        check_inputs(config, 16)
+        config.reward.discovery_dir = ""
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
+        check_inputs(config, 16)
 
     def test_a_missing_token_file(self, config: RunConfig) -> None:
         config.reward.token_file = "/no/such/token"

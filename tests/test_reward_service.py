@@ -6,6 +6,7 @@ The service itself is the real one in one test, and a few lines of Python in the
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,12 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.config import ConfigError, RewardConfig
-from nemo_prorl.reward_service import RewardServiceNotStarted, reward_service
+from nemo_prorl.reward_service import (
+    RewardServiceEnded,
+    RewardServiceNotStarted,
+    reward_service,
+    running_service,
+)
 from reward.client import RewardClient
 from reward.protocol import ScoreRequest
 
@@ -150,6 +156,28 @@ def test_what_the_trainer_preloads_stays_out_of_the_service(
         names = seen.read_text().split()
     assert "MARK_OF_THE_TRAINER" in names
     assert {"LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"} & set(names) == set()
+
+
+def test_a_service_that_dies_later_is_noticed_at_once(tmp_path: Path, python_that: MakePython) -> None:
+    config = python_that('print("ready", flush=True)' + WRITES_READY + "time.sleep(60)")
+    with running_service(config, tmp_path) as service:
+        service.check()
+        service.process.kill()
+        service.process.wait()
+        with pytest.raises(RewardServiceEnded, match=r"ended with code -9 .*ready") as caught:
+            service.check()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_signal_to_all_processes_of_a_job_does_not_end_the_service(
+    tmp_path: Path, python_that: MakePython
+) -> None:
+    config = python_that('print("ready", flush=True)' + WRITES_READY + "time.sleep(60)")
+    with running_service(config, tmp_path) as service:
+        service.process.send_signal(signal.SIGUSR1)
+        with pytest.raises(subprocess.TimeoutExpired):
+            service.process.wait(0.5)
+        assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_the_log_of_an_earlier_start_is_kept(tmp_path: Path, python_that: MakePython) -> None:

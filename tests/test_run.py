@@ -1,4 +1,4 @@
-"""What a resumed stage may not change."""
+"""What a resumed stage may not change, and who may start a failed one again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import pytest
 
 from nemo_prorl.compose import write_resolved
 from nemo_prorl.config import AlgorithmConfig, ConfigError, DataConfig, ModelConfig, RunConfig
-from nemo_prorl.run import check_same_run
+from nemo_prorl.data.mix import PromptMix
+from nemo_prorl.data.rows import write_rows
+from nemo_prorl.run import check_not_failed, check_same_rows, check_same_run
+from nemo_prorl.training.stages import failed_marker, mark_failed
+from nemo_prorl.types import RunState
+from tests.data.conftest import CharacterTokenizer, make_row
 
 
 def begun(run_dir: Path) -> None:
@@ -37,3 +42,38 @@ def test_what_may_be_tuned_on_the_way_passes(tmp_path: Path) -> None:
     config = RunConfig(data=DataConfig(train={"a.parquet": 1.0}), algorithm=AlgorithmConfig(kl_beta=0.1))
     check_same_run(config, tmp_path)
     check_same_run(config, tmp_path / "never begun")
+
+
+def mix(folder: Path, num_rows: int) -> PromptMix:
+    path = folder / "prompts.parquet"
+    write_rows(path, [make_row(f"prompts/{index}") for index in range(num_rows)])
+    return PromptMix({str(path): 1.0}, seed=1, tokenizer=CharacterTokenizer(), max_prompt_tokens=100)
+
+
+def test_other_rows_under_the_same_name_are_refused(tmp_path: Path) -> None:
+    """The cursor counts rows of the old content: it would skip some of the new, or give some out twice."""
+    state = RunState(stage="main", prompts=mix(tmp_path, 5).state())
+    check_same_rows(mix(tmp_path, 5), state)
+    with pytest.raises(
+        ConfigError, match=r"content of data\.train has changed since stage main was begun"
+    ) as caught:
+        check_same_rows(mix(tmp_path, 6), state)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("restarts", "refused"), [("0", False), ("1", True), ("12", True)])
+def test_a_failed_stage_is_started_again_by_users_not_by_launchers(
+    tmp_path: Path, restarts: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    mark_failed(tmp_path, "main", reason="Loss is NaN.")
+    if refused:
+        with pytest.raises(ConfigError, match=r"stage main in .* failed: Loss is NaN"):
+            check_not_failed(tmp_path, "main")
+    else:
+        check_not_failed(tmp_path, "main")
+    assert failed_marker(tmp_path, "main").exists() == refused
+
+
+def test_a_stage_that_has_not_failed_is_nobodys_business(tmp_path: Path) -> None:
+    check_not_failed(tmp_path, "main")

@@ -156,6 +156,38 @@ def test_log_probabilities_hide_the_grading_of_other_groups(clock: Clock) -> Non
     assert 0.0 < grading_metrics(collection)["grading/overlap_share"] < 1.0
 
 
+def test_somebody_who_watches_hears_what_a_run_waits_for(clock: Clock) -> None:
+    """Every 30 s while nothing comes; and then no more."""
+    said: list[str] = []
+    grader = ScriptedGrader(seconds_each=12.0)
+    in_flight = GradingInFlight(grader, say=said.append)
+    prompt = make_prompt("p", MIXED)
+    in_flight.submit((0, 0), make_rollout(prompt, 0))
+    in_flight.submit((0, 1), make_rollout(prompt, 1))
+    held, grader.release = grader.release, lambda: None  # type: ignore[method-assign]
+    heard = []
+    for _ in range(8):  # 96 s
+        in_flight.wait(0.02)
+        heard.append(len(said))
+    assert heard == [0, 0, 1, 1, 1, 2, 2, 3]
+    assert said[0] == "waiting for the reward service: nothing came for 36 s, and 2 verdicts are missing"
+    held()
+    assert in_flight.take_finished().keys() == {(0, 0)}
+    in_flight.wait(0.02)
+    assert len(said) == 3
+
+
+def test_a_service_that_is_gone_for_good_is_not_waited_for() -> None:
+    class GoneError(RuntimeError): ...
+
+    class Gone(ScriptedGrader):
+        def check(self) -> None:
+            raise GoneError
+
+    with pytest.raises(GoneError):
+        make_collector(make_config(), make_prompts(*[MIXED] * 4), grader=Gone()).collect(new_state())
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=12))
 def test_time_at_the_graders_is_counted_once(spans: list[tuple[int, int]]) -> None:

@@ -10,8 +10,17 @@ import pytest
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, StageConfig
 from nemo_prorl.storage import write_manifest
-from nemo_prorl.training.stages import done_marker, find_starting_point, is_done, mark_done
+from nemo_prorl.training.stages import (
+    done_marker,
+    find_starting_point,
+    is_done,
+    mark_done,
+    mark_failed,
+    reset_policy,
+    why_failed,
+)
 from nemo_prorl.types import RunState
+from tests.training.conftest import ScriptedPolicy
 
 
 def put_checkpoint(run_dir: Path, stage: str, step: int) -> None:
@@ -115,6 +124,32 @@ def test_a_stage_is_done_when_it_says_so(tmp_path: Path) -> None:
         "checkpoint": "step-00000007-a",
     }
     assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.done"]
+
+
+def test_a_child_of_a_failed_stage_is_refused_with_the_reason(tmp_path: Path) -> None:
+    put_checkpoint(tmp_path, "a", 10)
+    mark_failed(tmp_path, "a", reason="Update 7 has loss nan.")
+    with pytest.raises(ConfigError, match=r"stage a, which failed in .*: Update 7 has loss nan\."):
+        find_starting_point(config(tmp_path, "b", "a"))
+
+
+def test_a_failed_stage_says_why(tmp_path: Path) -> None:
+    assert why_failed(tmp_path, "a") == ""
+    mark_failed(tmp_path, "a", reason="Update 7 has loss nan.")
+    assert why_failed(tmp_path, "a") == "Update 7 has loss nan."
+    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.failed"]
+
+
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_a_reset_is_noted_in_the_state(optimizer: bool) -> None:
+    policy, state = ScriptedPolicy(weight=0.5), RunState(stage="a", step=40, num_updates=160, num_resets=1)
+    reset_policy(policy, state, optimizer=optimizer)
+    assert policy.reference_weight == 0.5
+    assert policy.events == ["reset optimizer"] * optimizer
+    assert (state.num_resets, state.last_reset_step, state.last_reset_update) == (2, 40, 160)
+    assert state.policy_is_reference
+    state.num_updates += 1
+    assert not state.policy_is_reference
 
 
 def test_a_crash_while_marking_leaves_the_stage_undone(
