@@ -40,7 +40,7 @@ read_allocation() {
     MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000)) # below the ports that systems hand out by themselves
     WORLD_SIZE=$((${#NODES[@]} * RANKS_PER_NODE))
     # When the job ends, in seconds since 1970; from 23.02 on Slurm says so itself. The trainer pauses in time.
-    : "${SLURM_JOB_END_TIME:=$(date --date "$(squeue --noheader --job "$SLURM_JOB_ID" --format %e)" +%s || true)}"
+    : "${SLURM_JOB_END_TIME:=$(date --date "$(squeue --noheader --job "$SLURM_JOB_ID" --format %e)" +%s 2>/dev/null || true)}"
     # Megatron's tensor parallel overlap relies on kernels that start in the order in which they are launched.
     : "${CUDA_DEVICE_MAX_CONNECTIONS:=1}" "${NCCL_DEBUG:=WARN}" "${OMP_NUM_THREADS:=1}"
     export MASTER_ADDR MASTER_PORT WORLD_SIZE SLURM_JOB_END_TIME
@@ -64,8 +64,8 @@ start_reward_service() { # one server a node, beside the trainer; they end with 
     local node ready
     rm -f "$REWARD_DIR"/*.json
     for node in "${NODES[@]}"; do
-        step "${REWARD_CONTAINER:-}" --nodes=1 --ntasks=1 --nodelist="$node" --cpus-per-task="$SLURM_CPUS_ON_NODE" \
-            --open-mode=append --output="$REWARD_DIR/$node.log" \
+        step "${REWARD_CONTAINER:-}" --job-name=reward --nodes=1 --ntasks=1 --nodelist="$node" \
+            --cpus-per-task="$SLURM_CPUS_ON_NODE" --open-mode=append --output="$REWARD_DIR/$node.log" \
             bash slurm/reward.sh "$REWARD_DIR" "$(node_address "$node")" 2>>"$REWARD_DIR/$node.log" &
     done
     for ((second = 0; second < ${REWARD_READY_S:-180}; second++)); do
@@ -87,9 +87,9 @@ train() { # SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl train` as the
         shift
     done
     shift
-    # USR1 is ignored until the trainer handles it; a copy also goes to helpers of its own, which must live.
+    # A SIGUSR1 that comes before the trainer handles it would end the rank.
     # shellcheck disable=SC2016
-    step "${CONTAINER:-}" --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 "${options[@]}" bash -c '
+    step "${CONTAINER:-}" --job-name=train --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 "${options[@]}" bash -c '
         trap "" USR1
         export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=$((WORLD_SIZE / SLURM_JOB_NUM_NODES))
         exec "${PYTHON:-.venv/bin/python}" -m nemo_prorl train "$@"' rank "stage=$STAGE" \

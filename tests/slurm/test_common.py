@@ -1,0 +1,54 @@
+"""slurm/common.sh without Slurm: its functions with a shell function for srun."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.slurm.cluster import ROOT
+
+FAKE = 'source slurm/common.sh; STAGE=run1; srun() { printf "%s\\n" "$@"; }; '
+
+
+def bash(script: str, **environment: str) -> list[str]:
+    """Lines that the script prints after sourcing common.sh."""
+    done = subprocess.run(
+        ["bash", "-c", FAKE + script],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "SITE_ENV": "/dev/null", **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_a_step_knows_nothing_of_containers_unless_there_is_one() -> None:
+    assert bash("step '' --nodes=1 python -m x") == ["--overlap", "--mem=0", "--nodes=1", "python", "-m", "x"]
+
+
+def test_a_container_sees_the_checkout_and_the_mounts_of_the_site() -> None:
+    words = bash('step "$CONTAINER" true', CONTAINER="/images/a b.sqsh", MOUNTS="/data:/data")
+    assert "--container-image=/images/a b.sqsh" in words
+    assert f"--container-mounts={ROOT}:{ROOT},/data:/data" in words
+    assert f"--container-workdir={ROOT}" in words
+    assert bash('step "$CONTAINER" true', CONTAINER="x")[3] == f"--container-mounts={ROOT}:{ROOT}"
+
+
+def test_the_site_has_the_last_word(tmp_path: Path) -> None:
+    site = tmp_path / "site.env"
+    site.write_text("PYTHON=/opt/python\n")
+    assert bash("bash -c 'echo $PYTHON'", SITE_ENV=str(site), PYTHON="mine") == ["/opt/python"]
+
+
+def test_the_example_of_a_site_sets_nothing_as_it_is() -> None:
+    assert bash('echo "${SBATCH_ACCOUNT-unset}" "${CONTAINER-unset}"', SITE_ENV="slurm/site.env.example") == [
+        "unset unset"
+    ]
+
+
+def test_the_newest_step_is_that_of_a_whole_checkpoint(tmp_path: Path) -> None:
+    assert bash("newest_step", RUN_DIR=str(tmp_path)) == ["0"]
+    for name in ("step-00000008-run1", "step-00000010-run-1", ".writing-step-00000012-run1", "other"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    assert bash("newest_step", RUN_DIR=str(tmp_path)) == ["10"]

@@ -1,0 +1,113 @@
+"""Training on a real Slurm with the real engines: the tiny policy on two nodes, by the commands that users give.
+
+Two runs of the same steps. One is submitted as a chain of two stages and told to pause in the middle of the first; the
+other is a plain sbatch that nobody disturbs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nemo_prorl.training.telemetry import read_metrics
+from tests.slurm.cluster import ROOT, SIZE, Cluster
+from tests.training.tiny import REWARD_PYTHON, assert_close, steps, write_case
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # four starts of the engines, on a busy machine
+
+NUM_STEPS = 3
+OVERRIDES = (
+    "trainer.tensor_parallel=2",
+    "trainer.pipeline_parallel=2",
+    f"trainer.num_steps={NUM_STEPS}",
+    "validation.max_prompts=1",
+)
+
+
+@dataclass
+class Trained:
+    """What both runs left."""
+
+    undisturbed: Path
+    disturbed: Path
+    logs: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def trained(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("slurm_training")
+    write_case(folder)
+    site = folder / "site.env"
+    site.write_text(f"REWARD_PYTHON={REWARD_PYTHON}\nREWARD_WORKERS=1\n")
+    arguments = ["--config-name", str(folder / "tiny.yaml"), *OVERRIDES]
+    undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
+
+    command = ["sbatch", "--parsable", f"--output={folder}/%x-%j.out", *SIZE, "launchers/run1_8k.sh"]
+    place = f"exp_manager.explicit_log_dir={undisturbed}"
+    job = cluster.run(*command, *arguments, place, SITE_ENV=str(site))
+    assert cluster.wait(job, timeout_s=600)["JobState"] == "COMPLETED", (
+        folder / f"run1_8k-{job}.out"
+    ).read_text()
+
+    place = f"exp_manager.explicit_log_dir={disturbed}"
+    submit = [
+        str(ROOT / ".venv/bin/python"),
+        "-m",
+        "nemo_prorl",
+        "submit",
+        "stage=run2",
+        f"--sbatch={' '.join(SIZE)}",
+    ]
+    cluster.run(*submit, *arguments, place, SITE_ENV=str(site))
+    jobs = json.loads((disturbed / "slurm" / "jobs.json").read_text())
+    wait_for_step(disturbed, 1)
+    cluster.run("scancel", "--signal=USR1", jobs["run1"])
+    states = {stage: cluster.wait(job, timeout_s=900) for stage, job in jobs.items()}
+    logs = {stage: Path(state["StdOut"]).read_text() for stage, state in states.items()}
+    assert [state["JobState"] for state in states.values()] == ["COMPLETED"] * 2, logs
+    assert states["run1"]["Restarts"] == "1", logs
+    return Trained(undisturbed, disturbed, logs)
+
+
+def wait_for_step(run_dir: Path, step: int) -> None:
+    limit = time.monotonic() + 600
+    while True:
+        if (run_dir / "metrics.jsonl").exists() and read_metrics(run_dir / "metrics.jsonl")[-1][
+            "step"
+        ] >= step:
+            return
+        assert time.monotonic() < limit, [path.read_text() for path in run_dir.glob("slurm/*.out")]
+        time.sleep(0.1)
+
+
+def test_two_nodes_train_with_the_reward_servers_that_they_found(trained: Trained) -> None:
+    records = steps(trained.undisturbed, "run1")
+    assert [record["step"] for record in records] == [*range(1, NUM_STEPS + 1)]
+    assert all(record["dynamic_sampling/num_failed_rollouts"] == 0 for record in records)
+    assert all(0 < record["reward/mean"] < 1 for record in records)
+    assert len(list((trained.undisturbed / "reward").glob("*.log"))) == 2
+    assert not (trained.undisturbed / "reward_service.log").exists(), (
+        "the trainer started a service of its own"
+    )
+    resolved = yaml.safe_load((trained.undisturbed / "resolved.yaml").read_text())
+    assert resolved["trainer"]["tensor_parallel"] == resolved["trainer"]["pipeline_parallel"] == 2
+    assert resolved["stage"]["name"] == "run1"
+
+
+def test_a_run_that_was_told_to_pause_continues_bit_for_bit(trained: Trained) -> None:
+    assert "paused at step" in trained.logs["run1"]
+    actual, expected = steps(trained.disturbed, "run1"), steps(trained.undisturbed, "run1")
+    for one, other in zip(actual, expected, strict=True):
+        assert_close(one, other, 0.0)
+
+
+def test_the_next_stage_begins_by_itself_with_a_reset(trained: Trained) -> None:
+    records = steps(trained.disturbed, "run2")
+    assert [record["step"] for record in records] == [*range(NUM_STEPS + 1, 2 * NUM_STEPS + 1)]
+    assert {record["num_resets"] for record in records} == {1}
+    assert all((trained.disturbed / "stages" / f"{stage}.done").exists() for stage in ("run1", "run2"))
