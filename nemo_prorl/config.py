@@ -59,6 +59,14 @@ class BestMode(Enum):
     min = "min"
 
 
+class UseNemo(Enum):
+    """Who makes the loggers of exp_manager.*: auto is NeMo's own exp_manager where it is installed."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
 class Aggregation(Enum):
     """How token losses become one number; see docs/algorithm.md."""
 
@@ -411,6 +419,26 @@ class ValidationConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class EvaluationConfig:
+    """`evaluate suite=NAME`: which benchmarks, from where, to where. How they are sampled stands under validation and
+    sampler."""
+
+    benchmarks: list[str] = field(default_factory=list)
+    """Names of nemo_prorl/evaluation/catalogue.py; `evaluate --list` prints them."""
+    data_dir: str = "data/benchmarks"
+    """Folder with the benchmarks' files, as their publishers ship them."""
+    out: str = ""
+    """Folder for samples and results; empty: evaluations/ and the name of the model's folder."""
+    num_resamples: int = 1000
+    """Of the prompts, for the bootstrap's intervals."""
+    chunk_samples: int = 8192
+    """Samples that one engine is given at a time; between chunks the ranks meet."""
+
+    def __post_init__(self) -> None:
+        _at_least("evaluation", self, 1, ["num_resamples", "chunk_samples"])
+
+
+@dataclass(slots=True, kw_only=True)
 class ValidationDropConfig:
     """Signal: the held-out reward of a domain stays below its best since the last reset."""
 
@@ -663,12 +691,22 @@ class ExpManagerConfig:
     max_time_per_run: str = ""
     """DD:HH:MM:SS from the start of the process after which it pauses, in time to save; empty: no limit. In a Slurm job
     the job's own end counts as well."""
+    use_nemo: UseNemo = UseNemo.auto
+    """Who makes the loggers: NeMo's own exp_manager if nemo-toolkit 3 is installed (auto), or else an error (always), or
+    Lightning alone (never)."""
+    nemo_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Further fields of NeMo's exp_manager, such as files_to_copy or create_dllogger_logger; needs use_nemo=always."""
 
     def __post_init__(self) -> None:
         if not fullmatch(r"(\d+:[0-5]?\d:[0-5]?\d:[0-5]?\d)?", self.max_time_per_run):
             raise ConfigError(
                 f"exp_manager.max_time_per_run={self.max_time_per_run} is no time: write DD:HH:MM:SS, such as "
                 "00:03:55:00."
+            )
+        if self.nemo_kwargs and self.use_nemo is not UseNemo.always:
+            raise ConfigError(
+                f"exp_manager.nemo_kwargs is read by NeMo only, and exp_manager.use_nemo={self.use_nemo.value}: write "
+                "use_nemo=always."
             )
 
     @property
@@ -696,6 +734,7 @@ class RunConfig:
     data: DataConfig = field(default_factory=DataConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     exp_manager: ExpManagerConfig = field(default_factory=ExpManagerConfig)
 
@@ -746,7 +785,13 @@ class DataBuildConfig:
     reward: RewardConfig = field(default_factory=RewardConfig)
 
     def __post_init__(self) -> None:
-        for name, minimum in {"limit": 0, "rows": 0, "held_out": -1, "concurrency": 1, "max_reply_tokens": 1}.items():
+        for name, minimum in {
+            "limit": 0,
+            "rows": 0,
+            "held_out": -1,
+            "concurrency": 1,
+            "max_reply_tokens": 1,
+        }.items():
             _require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
         for name in ("requests_per_minute", "max_retries"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -27,9 +26,6 @@ from nemo_prorl.reward_service import (
 )
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
 from nemo_prorl.training.deadline import Deadline, find_ends
-from nemo_prorl.training.evaluation import evaluate as evaluate_prompts
-from nemo_prorl.training.evaluation import summarise
-from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.training.stages import (
     Outcome,
@@ -45,9 +41,9 @@ from nemo_prorl.training.stages import (
     why_failed,
 )
 from nemo_prorl.training.telemetry import RunLog, Telemetry
-from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController, validation_settings
+from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
-from nemo_prorl.types import Prompt, RolloutGroup, RunState
+from nemo_prorl.types import Prompt, RunState
 from reward.client import RewardClient, RewardServiceError
 
 STOPS = (
@@ -195,31 +191,6 @@ def check_same_rows(prompts: PromptMix, state: RunState) -> None:
         )
 
 
-def evaluate(config: RunConfig, ks: list[int], samples: Path | None = None) -> dict[str, float]:
-    """Samples and grades data.validation with the model in model.path; the summary, and the samples as JSONL."""
-    ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
-    with ExitStack() as stack:
-        grader = stack.enter_context(
-            reward_client(config.reward, ranks, Path(config.exp_manager.explicit_log_dir))
-        )
-        tokenizer = load_tokenizer(config)
-        prompts = held_out_prompts(config, tokenizer)
-        if not prompts:
-            raise ConfigError("data.validation names no prompt that fits: give at least one prompt file.")
-        sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
-        groups = evaluate_prompts(
-            prompts,
-            validation_settings(config),
-            fleet=SamplerFleet(sampler, ranks, tensor_parallel=config.sampler.tensor_parallel),
-            grader=grader,
-            ranks=ranks,
-            max_failed_share=config.reward.max_failed_share,
-        )
-        if samples is not None and ranks.layout.is_main:
-            write_samples(samples, groups)
-    return summarise(groups, ks)
-
-
 def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple[Policy, RunState]:
     """The policy as the stage begins with it, resets done, and the state that goes with it."""
     from nemo_prorl.engines.megatron.policy import MegatronPolicy
@@ -312,25 +283,6 @@ def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> list[Prompt]:
         max_prompts=config.validation.max_prompts,
         max_prompt_tokens=config.sampler.max_prompt_tokens,
     )
-
-
-def write_samples(path: Path, groups: list[RolloutGroup]) -> None:
-    """One line a rollout: prompt, response, score, verdict."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        for group in groups:
-            for member in group.members:
-                record = {
-                    "uid": group.prompt.uid,
-                    "domain": group.prompt.domain,
-                    "sibling": member.rollout.sibling,
-                    "prompt": group.prompt.text,
-                    "response": member.rollout.text,
-                    "finish": member.rollout.finish.value,
-                    "score": member.verdict.score,
-                    "verdict": member.verdict.verdict,
-                }
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def provenance() -> dict[str, Any]:

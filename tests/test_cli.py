@@ -184,7 +184,7 @@ def test_train_takes_overrides_before_and_after_its_options(
 def test_evaluate_names_model_and_data_in_short(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from nemo_prorl import run
+    from nemo_prorl.evaluation import run
 
     files = [tmp_path / "it's.jsonl", tmp_path / "b, c.jsonl"]
     for file in files:
@@ -195,7 +195,7 @@ def test_evaluate_names_model_and_data_in_short(
         seen.append((config, ks, samples))
         return {"pass@1": 0.25}
 
-    monkeypatch.setattr(run, "evaluate", evaluate)
+    monkeypatch.setattr(run, "evaluate_files", evaluate)
     short = [f"model={model}", *[f"data={file}" for file in files], "validation.num_rollouts=8"]
     assert cli.main(["evaluate", *short, "--samples", "s.jsonl"]) == 0
     config, ks, samples = seen[0]
@@ -205,7 +205,7 @@ def test_evaluate_names_model_and_data_in_short(
     assert cli.main(["evaluate", *short, "--k", "1,9"]) == 2
     assert "from 1 to validation.num_rollouts=8" in capsys.readouterr().err
     assert cli.main(["evaluate", f"model={model}", "data.validation=[]"]) == 2
-    assert "write data=FILE" in capsys.readouterr().err
+    assert "or data=FILE" in capsys.readouterr().err
 
 
 def test_conversion_does_not_overwrite(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

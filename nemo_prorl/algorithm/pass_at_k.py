@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import comb, fsum
+
+import numpy as np
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
@@ -34,3 +36,36 @@ def mean_pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float:
     if not values:
         raise ValueError(f"the mean of pass@{k} needs at least one prompt")
     return fsum(values) / len(values)
+
+
+def pass_at_k_bound(counts: Sequence[tuple[int, int]], k: int) -> float:
+    """ProRL (arXiv 2505.24864) eq. 5, from Dang et al. 2025: with rho the pass@1 of a prompt,
+
+        E[pass@k] <= 1 - ((1 - E[rho])^2 + Var(rho))^(k / 2).
+
+    The bracket is E[(1 - rho)^2], the chance that two samples are both wrong, which is 1 - pass@2. So the bound is
+    computed as 1 - (1 - pass@2)^(k / 2), from the unbiased pass@2: the variance of rates that were measured with few
+    samples is too large, and would put the bound too low. Jensen's inequality gives it for k >= 2 (with equality at 2)
+    and turns around below.
+
+    counts: (num_samples, num_correct) of each prompt. Raises ValueError for k < 2, or as `mean_pass_at_k` does.
+    """
+    if k < 2:
+        raise ValueError(f"the bound holds for k of at least 2, not for {k}")
+    return 1.0 - (1.0 - mean_pass_at_k(counts, 2)) ** (k / 2)
+
+
+def bootstrap_interval(
+    values: Sequence[float], *, num_resamples: int, seed: int, level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile interval (Efron 1979) of the mean of `values`, one a prompt: prompts are drawn again with replacement.
+
+    It says how far another draw of prompts could move the mean; with samples of many prompts that holds the chance of
+    sampling, too. Raises ValueError without values.
+    """
+    if not values:
+        raise ValueError("an interval needs at least one prompt")
+    array, generator = np.asarray(values, dtype=np.float64), np.random.default_rng(seed)
+    means = [float(array[generator.integers(0, len(array), len(array))].mean()) for _ in range(num_resamples)]
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

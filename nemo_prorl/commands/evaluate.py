@@ -1,55 +1,164 @@
-"""Measures pass@1 and pass@k of a Hugging Face checkpoint with the graders of training."""
+"""Measures a Hugging Face checkpoint on the papers' benchmarks, or on prompt files, with the graders of training."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.ending import run_unless_stopped
+from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import Parser, check_model, composed, parse_overrides, prepare
-from nemo_prorl.config import ConfigError
+from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.layout import rank_from_environment
+
+if TYPE_CHECKING:
+    from nemo_prorl.evaluation.benchmark import Benchmark
+    from nemo_prorl.evaluation.prompts import Loaded
+
+SHORT = {"benchmarks": "evaluation.benchmarks", "data_dir": "evaluation.data_dir", "out": "evaluation.out"}
+EPILOG = """model=DIR          the Hugging Face checkpoint
+suite=NAME         a list of benchmarks with its settings: paper, reasoning_boundary, validation, smoke
+benchmarks=A,B     these instead (--list names them)
+data_dir=DIR       where their files are (default: data/benchmarks)
+out=DIR            where samples and results go (default: evaluations/ and the model's name)
+KEY=VALUE          any option of `train --help`, such as validation.num_rollouts=64
+
+data=FILE          instead of benchmarks: held-out prompts in the format of docs/data.md; may be given more than once
+
+The same command goes on where it was stopped. docs/evaluation.md has the rest."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code."""
-    from nemo_prorl.compose import check_files, quoted
-
-    parser = Parser(
-        "evaluate",
-        __doc__,
-        "model=DIR   the Hugging Face checkpoint\ndata=FILE   held-out prompts; may be given more than once\n"
-        "KEY=VALUE   any option of `train --help`, such as validation.num_rollouts=64",
+    parser = Parser("evaluate", __doc__, EPILOG)
+    parser.add_argument(
+        "--list", action="store_true", help="the benchmarks, and which of them are in data_dir"
     )
     parser.add_argument(
-        "--k", metavar="K,K", help="which pass@k (default: 1, 2, 4 ... up to the rollouts a prompt)"
+        "--write-prompts",
+        type=Path,
+        metavar="DIR",
+        help="writes the benchmarks as prompt files, and measures nothing",
     )
     parser.add_argument(
-        "--samples", type=Path, metavar="FILE", help="file for every response and its score, as JSONL"
+        "--k",
+        metavar="K,K",
+        help="with data=FILE: which pass@k (default: 1, 2, 4 ... up to the rollouts a prompt)",
+    )
+    parser.add_argument(
+        "--samples", type=Path, metavar="FILE", help="with data=FILE: every response and its score, as JSONL"
     )
     given = parse_overrides(parser, arguments)
+    overrides, files = _overrides(given.overrides)
+    config = composed(given.config_name, overrides)
+    if given.list:
+        show(_listed(config))
+        return 0
+    if config.evaluation.benchmarks and files:
+        raise ConfigError("data=FILE and benchmarks are both given: write one of them.")
+    if given.write_prompts is not None:
+        return _write_prompts(config, given.write_prompts)
+    check_model(config)
+    if config.evaluation.benchmarks:
+        return _evaluate_suite(config)
+    return _evaluate_files(config, given.k, given.samples)
+
+
+def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(what Hydra reads, prompt files): the short names become the options that they stand for."""
+    from nemo_prorl.compose import quoted
+
     overrides, files = [], []
-    for text in given.overrides:
+    for text in words:
         key, _, value = text.partition("=")
         if key == "data":
             files.append(value)
+        elif key == "model":
+            overrides.append(f"model.path={quoted(value)}")
+        elif key == "benchmarks" and not value.startswith("["):
+            overrides.append(f"{SHORT[key]}=[{value}]")
+        elif key in SHORT:
+            overrides.append(f"{SHORT[key]}={value if key == 'benchmarks' else quoted(value)}")
         else:
-            overrides.append(f"model.path={quoted(value)}" if key == "model" else text)
+            overrides.append(text)
     if files:
-        overrides.append(f"data.validation=[{','.join(quoted(file) for file in files)}]")
-    config = composed(given.config_name, overrides)
-    check_model(config)
-    if not config.data.validation:
-        raise ConfigError("data is not set: write data=FILE with held-out prompts.")
-    check_files("data", config.data.validation)
-    ks = _parse_ks(given.k, config.validation.num_rollouts)
-    prepare()
-    from nemo_prorl import run
+        overrides.append(f"data.validation=[{','.join(map(quoted, files))}]")
+    return overrides, files
 
-    scores = run_unless_stopped(lambda: run.evaluate(config, ks, given.samples))
+
+def _evaluate_suite(config: RunConfig) -> int:
+    loaded, missing = _load(config)
+    prepare()
+    from nemo_prorl.evaluation import run
+
+    lines = run_unless_stopped(lambda: run.evaluate_suite(config, loaded, missing))
     if rank_from_environment() == 0:
-        for name, score in scores.items():
-            print(f"{name:<32} {score:.4f}")
+        show(lines)
+    return 0
+
+
+def _load(config: RunConfig) -> tuple[list[Loaded], list[Benchmark]]:
+    """Says which files are missing; raises ConfigError when none is there."""
+    from nemo_prorl.evaluation import catalogue, prompts
+
+    data_dir = Path(config.evaluation.data_dir)
+    wanted = [catalogue.get(name) for name in config.evaluation.benchmarks]
+    loaded, missing = prompts.load(wanted, data_dir, config.validation.max_prompts)
+    for benchmark in missing if rank_from_environment() == 0 else ():
+        print(
+            f"{benchmark.name} is left out: no {' or '.join(benchmark.files)} in {data_dir}. "
+            f"Get it from {benchmark.where}.",
+            file=sys.stderr,
+        )
+    if not loaded:
+        raise ConfigError(
+            f"no benchmark of {len(wanted)} is in evaluation.data_dir={data_dir}: get one, or write data_dir=DIR."
+        )
+    return loaded, missing
+
+
+def _write_prompts(config: RunConfig, folder: Path) -> int:
+    if not config.evaluation.benchmarks:
+        raise ConfigError("--write-prompts wants benchmarks: write suite=validation or benchmarks=NAME,NAME.")
+    loaded, missing = _load(config)
+    from nemo_prorl.evaluation.prompts import write_prompts
+
+    for path, one in zip(write_prompts(loaded, folder), loaded, strict=True):
+        print(f"{path}  {len(one.rows):,} prompts")
+    return 1 if missing else 0
+
+
+def _listed(config: RunConfig) -> list[str]:
+    from nemo_prorl.evaluation import catalogue, prompts
+
+    lines = []
+    for benchmark in catalogue.BENCHMARKS.values():
+        path = prompts.find(benchmark, Path(config.evaluation.data_dir))
+        state = str(path) if path else "made here" if benchmark.generate else "not there"
+        lines += [
+            f"{benchmark.name:<21} {benchmark.domain:<12} {benchmark.metric.value:<10} {state}",
+            f"{'':<21} from {benchmark.where}; {benchmark.licence}",
+        ]
+    return lines
+
+
+def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> int:
+    from nemo_prorl.compose import check_files
+
+    if not config.data.validation:
+        raise ConfigError(
+            "nothing is to be measured: write suite=smoke, benchmarks=NAME,NAME, or data=FILE with held-out prompts."
+        )
+    check_files("data", config.data.validation)
+    chosen = _parse_ks(ks, config.validation.num_rollouts)
+    prepare()
+    from nemo_prorl.evaluation import run
+
+    scores = run_unless_stopped(lambda: run.evaluate_files(config, chosen, samples))
+    if rank_from_environment() == 0:
+        show(f"{name:<32} {score:.4f}" for name, score in scores.items())
     return 0
 
 

@@ -1,0 +1,144 @@
+"""Every sample and every verdict on disk the moment it is there, so that nothing is done twice after a kill.
+
+OUT/samples/BENCHMARK.rankN.jsonl has two kinds of lines:
+
+    {"sample": 3, "uid": ..., "key": ..., "response": ..., "num_tokens": 812, "finish": "stop"}
+    {"sample": 3, "uid": ..., "key": ..., "score": 1.0, "verdict": "correct", "version": ...}
+
+`key` stands for the model's files and the sampling settings: lines of another key are of another evaluation, and are
+left alone. A rank appends to its own file and reads everybody's, so the number of ranks may change between two runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from nemo_prorl.storage import fingerprint
+from nemo_prorl.types import Rollout
+from reward.protocol import ScoreResult
+
+SampleId = tuple[str, int]
+"""(uid of the prompt, number of the sample)"""
+MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One answer, without its text."""
+
+    num_tokens: int
+    finish: str
+    score: float | None
+    """None: not graded yet."""
+    verdict: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Known:
+    """What the journal holds of one benchmark."""
+
+    samples: dict[SampleId, Sample] = field(default_factory=dict)
+    ungraded: dict[SampleId, str] = field(default_factory=dict)
+    """Responses that still want a verdict."""
+
+
+def key_of(model: Path, settings: Mapping[str, Any]) -> str:
+    """Stands for the content of the model's folder, tokenizer and template included, and for how it is sampled. Reads
+    every file, at about a gigabyte a second."""
+    files = sorted({path for pattern in MODEL_FILES for path in model.glob(pattern) if path.is_file()})
+    told = {path.name: fingerprint(path).digest for path in files}
+    text = json.dumps({"model": told, "settings": dict(settings)}, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def read(folder: Path, benchmark: str, key: str) -> Known:
+    """All whole lines of this key, of all ranks."""
+    known = Known()
+    for line in _lines(folder, benchmark):
+        if line.get("key") != key:
+            continue
+        where = (line["uid"], line["sample"])
+        if "response" in line:
+            known.samples.setdefault(
+                where, Sample(num_tokens=line["num_tokens"], finish=line["finish"], score=None)
+            )
+            if known.samples[where].score is None:
+                known.ungraded[where] = line["response"]
+        elif where in known.samples:
+            sample = known.samples[where]
+            known.samples[where] = Sample(
+                num_tokens=sample.num_tokens,
+                finish=sample.finish,
+                score=line["score"],
+                verdict=line["verdict"],
+            )
+            known.ungraded.pop(where, None)
+    return known
+
+
+def responses(folder: Path, benchmark: str, key: str) -> Iterator[tuple[SampleId, str]]:
+    """Every response of this key, once."""
+    seen = set()
+    for line in _lines(folder, benchmark):
+        where = (line.get("uid"), line.get("sample"))
+        if line.get("key") == key and "response" in line and where not in seen:
+            seen.add(where)
+            yield (line["uid"], line["sample"]), line["response"]
+
+
+class Writer:
+    """This rank's file of one benchmark."""
+
+    def __init__(self, folder: Path, benchmark: str, key: str, rank: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{benchmark}.rank{rank}.jsonl"
+        _drop_torn_line(path)
+        self._file: TextIO = path.open("a", encoding="utf-8")
+        self._key = key
+
+    def sample(self, where: SampleId, rollout: Rollout) -> None:
+        self._write(
+            where,
+            {"response": rollout.text, "num_tokens": len(rollout.token_ids), "finish": rollout.finish.value},
+        )
+
+    def verdict(self, where: SampleId, result: ScoreResult) -> None:
+        self._write(where, {"score": result.score, "verdict": result.verdict, "version": result.version})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, where: SampleId, content: Mapping[str, Any]) -> None:
+        record = {"uid": where[0], "sample": where[1], "key": self._key, **content}
+        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+
+def _lines(folder: Path, benchmark: str) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob(f"{benchmark}.rank*.jsonl")):
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                if line.endswith("\n"):  # else a kill tore it: whatever it was is done again
+                    yield json.loads(line)
+
+
+def _drop_torn_line(path: Path) -> None:
+    """What follows the last line break, if anything, was being written when the process was killed."""
+    if not path.is_file():
+        return
+    with path.open("rb+") as file:
+        end = file.seek(0, 2)
+        while end:
+            start = max(0, end - (1 << 16))
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                file.truncate(start + found + 1)
+                return
+            end = start
+        file.truncate(0)

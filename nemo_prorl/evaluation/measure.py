@@ -1,0 +1,110 @@
+"""Samples and grades what the journal still lacks of a benchmark, on all ranks, by the path of validation.
+
+Each sample is a prompt of its own here, named `uid@number`: its random stream is a function of that name and the seed,
+so it is the same whatever else is sampled with it, on however many ranks, before or after a kill, and 256 samples begin
+with the 16 that were there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import Grader, SamplingSettings
+from nemo_prorl.evaluation import journal
+from nemo_prorl.evaluation.journal import Known, SampleId, Writer
+from nemo_prorl.training.evaluation import drain, sample_and_grade
+from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.grading import GradingInFlight, check_failures, was_graded
+from nemo_prorl.types import Finish, Prompt, Rollout
+from reward.protocol import ScoreResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machinery:
+    """What samples and grades, the same for every benchmark."""
+
+    fleet: SamplerFleet
+    grader: Grader
+    ranks: Ranks
+    max_failed_share: float
+    chunk_samples: int
+    """Samples an engine is given at a time."""
+    say: Callable[[str], None] = lambda text: None
+
+
+def measure(
+    benchmark: str,
+    prompts: Sequence[Prompt],
+    num_samples: int,
+    settings: SamplingSettings,
+    *,
+    folder: Path,
+    key: str,
+    machinery: Machinery,
+    tick: Callable[[], None] = lambda: None,
+) -> Known:
+    """All `num_samples` samples of every prompt, with their verdicts, as the journal has them at the end.
+
+    `tick` is called on this rank for each verdict. Raises RewardServiceFailing when the service failed on more than
+    machinery.max_failed_share of what was graded now; everything else is kept, and the next call goes on from there.
+    """
+    ranks, settings = machinery.ranks, replace(settings, num_rollouts=1)
+    known = ranks.from_main(journal.read(folder, benchmark, key) if ranks.layout.is_main else Known())
+    wanted = {(prompt.uid, number): prompt for prompt in prompts for number in range(num_samples)}
+    writer = Writer(folder, benchmark, key, ranks.layout.rank)
+    verdicts: list[ScoreResult] = []
+
+    def grade_into(where_of: Callable[[int], SampleId]) -> Callable[[tuple[int, int], ScoreResult], None]:
+        def keep(place: tuple[int, int], verdict: ScoreResult) -> None:
+            verdicts.append(verdict)
+            if was_graded(verdict):  # a failure of the service is asked again next time
+                writer.verdict(where_of(place[0]), verdict)
+            tick()
+
+        return keep
+
+    try:
+        again = [where for where in known.ungraded if where in wanted]
+        in_flight = GradingInFlight(machinery.grader, say=machinery.say)
+        for place in range(ranks.layout.rank, len(again), ranks.layout.world_size):
+            where = again[place]
+            in_flight.submit((place, 0), _remembered(wanted[where], where, known))
+        drain(in_flight, grade_into(again.__getitem__))
+        todo = [where for where in wanted if where not in known.samples]
+        size = machinery.chunk_samples * machinery.fleet.num_engines
+        for start in range(0, len(todo), size):
+            chunk = todo[start : start + size]
+            sample_and_grade(
+                [replace(wanted[where], uid=f"{where[0]}@{where[1]}") for where in chunk],
+                settings,
+                fleet=machinery.fleet,
+                in_flight=in_flight,
+                on_rollout=lambda place, rollout, chunk=chunk: writer.sample(chunk[place], rollout),  # type: ignore[misc]
+                on_verdict=grade_into(chunk.__getitem__),
+            )
+            ranks.barrier()
+    finally:
+        writer.close()
+    check_failures(
+        [verdict for part in ranks.gather(verdicts) for verdict in part], machinery.max_failed_share
+    )
+    known = ranks.from_main(journal.read(folder, benchmark, key) if ranks.layout.is_main else Known())
+    return Known(samples={where: known.samples[where] for where in wanted if where in known.samples})
+
+
+def _remembered(prompt: Prompt, where: SampleId, known: Known) -> Rollout:
+    """A sample from the journal, as far as a grader looks at it."""
+    return Rollout(
+        prompt=prompt,
+        sibling=where[1],
+        token_ids=np.zeros(0, dtype=np.int64),
+        sampler_logprobs=np.zeros(0, dtype=np.float32),
+        text=known.ungraded[where],
+        finish=Finish(known.samples[where].finish),
+        policy_version=0,
+    )

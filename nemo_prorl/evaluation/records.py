@@ -1,0 +1,87 @@
+"""Reads benchmark files as their publishers ship them: JSON, JSON Lines, CSV, each perhaps gzipped, and Parquet.
+
+Plain readers, not `datasets`: Arrow has one type a column, and the tests of programs have not.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.data.building.source import Record
+
+KINDS = (".json", ".jsonl", ".csv", ".parquet", ".json.gz", ".jsonl.gz", ".csv.gz")
+
+
+def read(path: Path) -> Iterator[Record]:
+    """Raises ConfigError for a file that cannot be read, or is of no known kind."""
+    kind = _kind(path)
+    readers = {".json": _json, ".jsonl": _json_lines, ".csv": _csv, ".parquet": _parquet}
+    if kind not in readers:
+        raise ConfigError(f"{path} is of no known kind: write a file that ends in {', '.join(KINDS)}.")
+    try:
+        for index, values in enumerate(readers[kind](path)):
+            if not isinstance(values, dict):
+                raise ValueError(f"entry {index} is no object with named fields")
+            yield Record(values=values, split="test", origin=f"{path.name}:{index}")
+    except (ValueError, OSError, EOFError, csv.Error) as error:
+        if isinstance(error, ConfigError):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{path} cannot be read as {kind[1:]} ({reason}): get the file anew.") from error
+
+
+def _kind(path: Path) -> str:
+    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+
+
+def _open(path: Path) -> io.TextIOBase:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")  # type: ignore[return-value]
+    return path.open(encoding="utf-8-sig")
+
+
+def _json_lines(path: Path) -> Iterator[Any]:
+    with _open(path) as file:
+        for line in file:
+            if line.strip():
+                yield json.loads(line)
+
+
+def _json(path: Path) -> Iterator[Any]:
+    """A list of objects, or objects by name; or JSON Lines under the wrong name, which is common."""
+    with _open(path) as file:
+        text = file.read()
+    try:
+        loaded = json.loads(text)
+    except ValueError:
+        yield from _json_lines(path)
+        return
+    if isinstance(loaded, dict):
+        listed = [value for value in loaded.values() if isinstance(value, list)]
+        loaded = listed[0] if len(loaded) == 1 and listed else [loaded]
+    yield from loaded
+
+
+def _csv(path: Path) -> Iterator[Any]:
+    csv.field_size_limit(sys.maxsize)
+    with _open(path) as file:
+        yield from csv.DictReader(file)
+
+
+def _parquet(path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        for batch in pq.ParquetFile(path).iter_batches(64):
+            yield from batch.to_pylist()
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,164 @@
+"""`evaluate`: real engines around `measure`, benchmark by benchmark, and the results on disk after each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.data.building.progress import bar
+from nemo_prorl.data.mix import Tokenizer
+from nemo_prorl.distributed import initialise
+from nemo_prorl.evaluation import journal, results
+from nemo_prorl.evaluation.benchmark import Benchmark
+from nemo_prorl.evaluation.measure import Machinery, measure
+from nemo_prorl.evaluation.prompts import Loaded, rendered
+from nemo_prorl.evaluation.results import BenchmarkResult
+from nemo_prorl.evaluation.tables import as_markdown, as_text, details, tables
+from nemo_prorl.run import (
+    build_sampler,
+    held_out_prompts,
+    load_tokenizer,
+    provenance,
+    reward_client,
+)
+from nemo_prorl.training.evaluation import evaluate, summarise
+from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.trainer import validation_settings
+from nemo_prorl.types import RolloutGroup
+
+
+def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequence[Benchmark]) -> list[str]:
+    """Measures what the journal in the output folder still lacks, and writes results.json and results.md there; the
+    tables as lines. Every rank of the job calls it."""
+    out, model = output_folder(config), Path(config.model.path)
+    settings = validation_settings(config)
+    with _machinery(config, out) as (machinery, tokenizer):
+        ranks, done = machinery.ranks, dict[str, BenchmarkResult]()
+        key = ranks.from_main(journal.key_of(model, _key_settings(config)) if ranks.layout.is_main else "")
+        header = {"model": str(model), "key": key, "settings": asdict(settings), "provenance": provenance()}
+        header["missing"] = {benchmark.name: benchmark.where for benchmark in missing}
+        for one in loaded:
+            prompts, num_too_long = rendered(one, tokenizer, config.sampler.max_prompt_tokens)
+            num_samples = config.validation.num_rollouts
+            name, total = one.benchmark.name, len(prompts) * num_samples
+            with bar(f"{name}, rank {ranks.layout.rank}", -(-total // ranks.layout.world_size)) as tick:
+                known = measure(
+                    name,
+                    prompts,
+                    num_samples,
+                    settings,
+                    folder=out / "samples",
+                    key=key,
+                    machinery=machinery,
+                    tick=tick,
+                )
+            if not prompts:
+                continue
+            done[name] = results.summarise(
+                one.benchmark,
+                known,
+                {prompt.uid: prompt.source for prompt in prompts},
+                num_samples=num_samples,
+                num_too_long=num_too_long,
+                num_resamples=config.evaluation.num_resamples,
+            )
+            if ranks.layout.is_main:
+                _write(out, header, done, model.name)
+        ranks.barrier()
+    if not done:
+        raise ConfigError(
+            f"every prompt is longer than sampler.max_prompt_tokens={config.sampler.max_prompt_tokens}: raise it."
+        )
+    return [line for table in tables(done, model.name) for line in (*as_text(table), "")] + [f"in {out}"]
+
+
+def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = None) -> dict[str, float]:
+    """Samples and grades data.validation with the model in model.path, as a validation of training does; the summary,
+    and the samples as JSONL."""
+    with _machinery(config, Path(config.exp_manager.explicit_log_dir)) as (machinery, tokenizer):
+        prompts = held_out_prompts(config, tokenizer)
+        if not prompts:
+            raise ConfigError("data.validation names no prompt that fits: give at least one prompt file.")
+        groups = evaluate(
+            prompts,
+            validation_settings(config),
+            fleet=machinery.fleet,
+            grader=machinery.grader,
+            ranks=machinery.ranks,
+            max_failed_share=machinery.max_failed_share,
+        )
+        if samples is not None and machinery.ranks.layout.is_main:
+            write_samples(samples, groups)
+    return summarise(groups, ks)
+
+
+def output_folder(config: RunConfig) -> Path:
+    """evaluation.out, or the model's own name under evaluations/."""
+    return Path(config.evaluation.out or Path("evaluations") / Path(config.model.path).resolve().name)
+
+
+@contextmanager
+def _machinery(config: RunConfig, log_dir: Path) -> Iterator[tuple[Machinery, Tokenizer]]:
+    """Sampler, graders and ranks; cheap mistakes come first."""
+    ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
+    with ExitStack() as stack:
+        grader = stack.enter_context(reward_client(config.reward, ranks, log_dir))
+        tokenizer = load_tokenizer(config)
+        sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
+        yield (
+            Machinery(
+                fleet=SamplerFleet(sampler, ranks, tensor_parallel=config.sampler.tensor_parallel),
+                grader=grader,
+                ranks=ranks,
+                max_failed_share=config.reward.max_failed_share,
+                chunk_samples=config.evaluation.chunk_samples,
+                say=lambda text: print(text, file=sys.stderr, flush=True),
+            ),
+            tokenizer,
+        )
+
+
+def _key_settings(config: RunConfig) -> dict[str, Any]:
+    """What decides a sample beside the model and its prompt: not how many there are."""
+    settings = asdict(validation_settings(config))
+    settings.pop("num_rollouts")
+    return {**settings, "precision": config.model.precision.value}
+
+
+def _write(out: Path, header: Mapping[str, Any], done: Mapping[str, BenchmarkResult], model: str) -> None:
+    """results.json, whose summary the report of a run shows, and results.md."""
+    summary = details(done)
+    shown = {
+        "title": f"Evaluation of {model}",
+        "columns": summary.columns,
+        "rows": summary.rows,
+        "note": summary.note,
+    }
+    results.write(out / results.RESULTS, {**shown, **header}, list(done.values()))
+    sections = [line for table in tables(done, model) for line in (*as_markdown(table), "")]
+    (out / "results.md").write_text("\n".join([f"# Evaluation of {model}", "", *sections]), encoding="utf-8")
+
+
+def write_samples(path: Path, groups: list[RolloutGroup]) -> None:
+    """One line a rollout: prompt, response, score, verdict."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for group in groups:
+            for member in group.members:
+                record = {
+                    "uid": group.prompt.uid,
+                    "domain": group.prompt.domain,
+                    "sibling": member.rollout.sibling,
+                    "prompt": group.prompt.text,
+                    "response": member.rollout.text,
+                    "finish": member.rollout.finish.value,
+                    "score": member.verdict.score,
+                    "verdict": member.verdict.verdict,
+                }
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -1,0 +1,30 @@
+"""Prompts with IFEval's verifiable instructions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nemo_prorl.data.building.source import Dropped, Problem, Record
+from nemo_prorl.evaluation.benchmark import missing_column
+
+
+def convert(record: Record) -> Problem:
+    """google-research's input_data.jsonl, and the hub's copies of it, where every argument of every rule stands and
+    most are null. Graded strictly, after </think>; no format is asked for (ProRL, appendix D.5). Raises Dropped."""
+    prompt, ids = record.values.get("prompt"), record.values.get("instruction_id_list")
+    if not isinstance(prompt, str) or not isinstance(ids, list):
+        raise missing_column(record, "prompt and instruction_id_list")
+    kwargs = record.values.get("kwargs")
+    if not isinstance(kwargs, list) or len(kwargs) != len(ids):
+        raise Dropped("no_arguments")
+    return Problem(
+        question=prompt,
+        task={"instruction_id_list": list(ids), "kwargs": [_without_nulls(one) for one in kwargs]},
+    )
+
+
+def _without_nulls(arguments: Any) -> dict[str, Any]:
+    """Only null is absent: 0 and the empty text are values."""
+    given = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
+    return {name: value for name, value in given.items() if value is not None}

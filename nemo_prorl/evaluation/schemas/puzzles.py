@@ -1,0 +1,97 @@
+"""Puzzles of Reasoning Gym: the held-out rows that `data build reasoning_gym` wrote, and graphs of growing size."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from nemo_prorl.data.building.source import Dropped, Problem, Record
+from nemo_prorl.data.sources import reasoning_gym
+from nemo_prorl.evaluation.benchmark import missing_column
+
+GRAPH_SIZES = (10, 12, 14, 16, 18, 20)
+"""Vertices; training has 10 (ProRL, figure 6: "more than 10"; the sizes are our choice)."""
+NUM_GRAPHS = 100
+"""Of each size (ProRL: 100 a task)."""
+GRAPH_SEED = 20_250_530
+"""Another than training's, so that the graphs are others."""
+
+
+def row(record: Record) -> Problem:
+    """A row of docs/data.md; its prompt is complete. Raises Dropped."""
+    messages, task = record.values.get("messages"), record.values.get("task")
+    if not isinstance(messages, list) or not isinstance(task, str):
+        raise missing_column(record, "messages and task (docs/data.md)")
+    asked = [turn["content"] for turn in messages if turn["role"] == "user"]
+    if len(asked) != 1:
+        raise Dropped("not_one_user_turn")
+    return Problem(question=asked[0], task=json.loads(task))
+
+
+def by_category(record: Record) -> Problem:
+    """As `row`, of the kind `category/task`, so that results come apart. Raises Dropped."""
+    problem = row(record)
+    task = str(problem.task.get("task", ""))
+    if task in reasoning_gym.OUT_OF_DISTRIBUTION:
+        raise Dropped("out_of_distribution")
+    return Problem(question=problem.question, task=problem.task, kind=f"{category(task)}/{task}")
+
+
+def only(task: str) -> Callable[[Record], Problem]:
+    """The conversion that keeps the puzzles of one task."""
+
+    def convert(record: Record) -> Problem:
+        problem = row(record)
+        if problem.task.get("task") != task:
+            raise Dropped("of_another_task")
+        return problem
+
+    return convert
+
+
+def sized(record: Record) -> Problem:
+    """A generated graph, of the kind `N_vertices`."""
+    problem = reasoning_gym.convert(record)
+    return Problem(
+        question=problem.question,
+        task=problem.task,
+        suffix=problem.suffix,
+        kind=f"{record.values['num_vertices']:02}_vertices",
+        gold=problem.gold,
+    )
+
+
+def graphs() -> Iterator[Record]:
+    """graph_color with as many vertices as GRAPH_SIZES says; the same ones every time."""
+    import reasoning_gym as library
+
+    for size in GRAPH_SIZES:
+        random.seed(f"graph_color/{size}")  # what the library draws from, beside its own seed
+        made = library.create_dataset(
+            "graph_color",
+            seed=GRAPH_SEED + size,
+            size=NUM_GRAPHS,
+            min_num_vertices=size,
+            max_num_vertices=size,
+        )
+        for index, entry in enumerate(made):
+            plain = json.loads(json.dumps(entry))
+            yield Record(
+                values={"task": "graph_color", "entry": plain, "num_vertices": size},
+                split="test",
+                origin=f"graph_color/{size}:{index}",
+            )
+
+
+@cache
+def _categories() -> dict[str, str]:
+    from reasoning_gym.factory import DATASETS
+
+    return {name: made[0].__module__.split(".")[1] for name, made in DATASETS.items()}
+
+
+def category(task: str) -> str:
+    """Of the library's own division, as in the paper's table of categories; "" for a task that it lacks."""
+    return _categories().get(task, "")
