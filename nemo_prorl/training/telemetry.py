@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig
+from nemo_prorl.training.difficulty import DifficultyLog
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from nemo_prorl.types import RunState
+    from nemo_prorl.types import RolloutGroup, RunState
 
 
 class RunLog:
@@ -134,6 +135,7 @@ class Telemetry:
         """`state`: where the run begins or goes on. What was recorded of later steps is taken back."""
         self._file = MetricsFile(Path(config.explicit_log_dir) / "metrics.jsonl")
         self._file.rewind(state.num_records, state.step)
+        self._difficulty = DifficultyLog(Path(config.explicit_log_dir), step=state.step)
         self._loggers = lightning_loggers(config, first_step=state.step + 1 if state.num_records else 0)
         self._log = log
         self._num_steps = num_steps
@@ -159,6 +161,10 @@ class Telemetry:
             self._show(record, stage_step)
         if "validation/reward" in record:
             self._log.say(_validation_line(record))
+
+    def prompts(self, step: int, groups: Sequence[RolloutGroup]) -> None:
+        """Every prompt that a step sampled, kept or not."""
+        self._difficulty.write(step, groups)
 
     def _show(self, record: Mapping[str, Any], stage_step: int) -> None:
         if self._num_shown % 20 == 0:
