@@ -123,6 +123,8 @@ class ProRLTrainer:
             self.sampler.sleep()
             reports, statistics = self._update(collection.groups)
             self._refit()
+            if self.telemetry is not None:
+                self.telemetry.prompts(self.state.step + 1, collection.sampled)
             outcome = self._close_step(self._metrics(collection, reports, statistics))
         return outcome
 
