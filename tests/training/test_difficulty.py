@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.difficulty import DifficultyLog, read_difficulty, summary
 from tests.training.conftest import FAILED, make_group
+from tests.training.scripted_run import Run
 
 
 def write(folder: Path, steps: range, *, uid: str = "a", scores: tuple[float, ...] = (1.0, 0.0)) -> None:
@@ -67,3 +69,22 @@ def test_the_summary_compares_first_and_last_visits(tmp_path: Path) -> None:
     assert math.last_pass_rate == pytest.approx((0.5 + 1.0 + 0.0) / 3)
     assert (math.never_share, math.always_share) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
     assert everything.num_prompts == 4
+
+
+def test_the_loop_keeps_every_prompt_and_a_resumed_run_keeps_the_same(tmp_path: Path) -> None:
+    whole, first = Run(tmp_path / "whole", num_steps=4), Run(tmp_path / "parts", num_steps=2)
+    whole.fit()
+    first.fit()
+    (checkpoint,) = find_checkpoints(tmp_path / "parts")
+    second = Run(tmp_path / "parts", num_steps=4, state=checkpoint.state)
+    second.policy.load(checkpoint.policy)
+    second.prompts.num_taken = checkpoint.state.prompts["taken"]
+    second.fit()
+    kept = read_difficulty(tmp_path / "whole")
+    assert kept.equals(read_difficulty(tmp_path / "parts"))
+    assert sorted(set(kept["step"].to_pylist())) == [1, 2, 3, 4]
+    sampled = [record["dynamic_sampling/num_prompts"] for record in whole.records if record["step"]]
+    assert len(kept) == sum(sampled)
+    assert all(
+        r["data/math/num_prompts"] == r["dynamic_sampling/num_prompts"] for r in whole.records if r["step"]
+    )
