@@ -121,6 +121,8 @@ class VllmSampler:
         groups: list[list[Rollout | None]] = [[None] * settings.num_rollouts for _ in prompts]
         waiting: set[str] = set()
         engine = self._llm.llm_engine
+        # What earlier calls have left there would make this one depend on them; a resumed run has had none.
+        self._llm.reset_prefix_cache()
         # vLLM draws from torch's generator at each step, even for requests that have a seed of their own.
         with self._one_thread(), torch.random.fork_rng(devices=[]):
             try:

@@ -108,6 +108,20 @@ def test_seed_uid_and_sibling_decide_every_token(sampler, make_prompt, draw):
     assert len(set(siblings)) > 1
 
 
+def test_earlier_calls_leave_no_trace(sampler, make_prompt, draw):
+    """Bit for bit, although these prompts share their first blocks with those: a resumed run has made no such calls."""
+    beginning = "the same long beginning of all the prompts of a run, longer than a block of the cache: "
+    prompts = [make_prompt(f"{beginning}{i}+4=?") for i in range(6)]
+    others = [make_prompt(f"{beginning}what is {i}?") for i in range(5)]
+
+    def bits(groups):
+        return [(r.token_ids.tobytes(), r.sampler_logprobs.tobytes()) for group in groups for r in group]
+
+    first = bits(draw(sampler, prompts))
+    draw(sampler, others, seed=8)
+    assert bits(draw(sampler, prompts)) == first
+
+
 def test_rollout_seed_is_stable_across_processes_and_tells_its_parts_apart():
     assert vllm_sampler.rollout_seed(1, "chain_sum/train/17", 0) == 8462014492556018026
     parts = [(1, "a", 0), (1, "a", 1), (2, "a", 0), (1, "b", 0), (11, "a", 0), (1, "1/a", 0)]
