@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +12,9 @@ from nemo_prorl.layout import rank_from_environment
 
 SPEAKING_TIME_S = 5.0
 """Launchers end every rank as soon as one has ended: the silent ones wait until the first has said what is wrong."""
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Any file of a run may be the one for which there is no more room."""
 
 _T = TypeVar("_T")
 
@@ -32,3 +36,9 @@ def run_unless_stopped(command: Callable[[], _T]) -> _T:
         return command()
     except run.STOPS as reason:
         raise SystemExit(say(reason, 1)) from None
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise SystemExit(
+            say(f"{error}: make room; the same command continues from the last checkpoint.", 1)
+        ) from None

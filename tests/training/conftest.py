@@ -418,3 +418,16 @@ def contents(collection: Collection) -> list[Any]:
 def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     with served_case(tmp_path_factory.mktemp("case")) as case:
         yield case
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in (
+        "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
+        "chat_template.jinja", "spiece.model", "model.safetensors", "model.safetensors.index.json",
+        "pytorch_model.bin", "README.md",
+    ):  # fmt: skip
+        (folder / name).write_text(name)
+    return folder

@@ -300,7 +300,7 @@ def _copied(
         parallel_state.get_data_parallel_rank(),
         parallel_state.get_data_parallel_world_size(),
     )
-    placed = {}
+    placed: dict[str, Any] = {}
     for name, tensor in tensors:
         *elsewhere, _ = weights[name].replica_id  # among pipeline stages and tensor-parallel ranks
         replica_id = (*elsewhere, (replica - writers[name]) % num_replicas)

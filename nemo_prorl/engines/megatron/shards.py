@@ -61,26 +61,31 @@ class Save:
         self._results: list[Any] = []
 
     def write(self) -> list[Path]:
-        writer, files = self._writer, []
-        write_file = inspect.unwrap(writer.write_preloaded_data)  # without switching garbage collection off
-        while writer.write_buckets:
-            path, key, (objects, tensors) = writer.write_buckets.pop(0)
-            if self._fetch is not None:
-                tensors = [
-                    (item, self._fetch(item.index.fqn, tuple(item.index.offset))) for item, _ in tensors
-                ]
-            outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            pending: queue.Queue[int] = queue.Queue()
-            pending.put(0)
-            write_file(
-                [writer.transforms], 0, (path, key, (objects, tensors)), outcomes, pending, use_fsync=True
-            )
-            _, outcome = outcomes.get()
-            if isinstance(outcome, Exception):
-                raise outcome
-            self._results += outcome
-            files.append(Path(path))
+        buckets = self._writer.write_buckets
+        files = [Path(path) for path, *_ in buckets]
+        try:
+            while buckets:  # each is let go as soon as it is written
+                self._write_file(*buckets.pop(0))
+        except BaseException:
+            for file in files:  # whatever else this run still has to write may need the space
+                file.unlink(missing_ok=True)
+            raise
         return files
+
+    def _write_file(self, path: str, key: str, content: tuple[list[Any], list[Any]]) -> None:
+        objects, tensors = content
+        if self._fetch is not None:
+            tensors = [(item, self._fetch(item.index.fqn, tuple(item.index.offset))) for item, _ in tensors]
+        writer = self._writer
+        write = inspect.unwrap(writer.write_preloaded_data)  # without switching garbage collection off
+        outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        pending: queue.Queue[int] = queue.Queue()
+        pending.put(0)
+        write([writer.transforms], 0, (path, key, (objects, tensors)), outcomes, pending, use_fsync=True)
+        _, outcome = outcomes.get()
+        if isinstance(outcome, Exception):
+            raise outcome
+        self._results += outcome
 
     def finish(self) -> None:
         main = dist.get_rank() == 0

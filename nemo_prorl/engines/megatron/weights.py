@@ -214,7 +214,7 @@ def content_hash(named_weights: Iterable[tuple[str, torch.Tensor]]) -> str:
     digests = []
     for name, tensor in named_weights:
         content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        digest = hashlib.blake2b(content.data, digest_size=16).hexdigest()
         digests.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {digest}")
     return hashlib.blake2b("\n".join(sorted(digests)).encode(), digest_size=16).hexdigest()
 

@@ -198,7 +198,8 @@ def test_a_full_disk_in_the_middle_of_a_real_save(
     """Files may not grow beyond a limit, as on a disk that is full: within the tensors, or at once."""
     done = run_script(FULL_DISK, hf_models["qwen2"], tmp_path, limit)
     assert done.returncode == 0, done.stderr
-    sentence, *found = done.stdout.splitlines()
+    left, sentence, *found = done.stdout.splitlines()
+    assert left == "left: []", "space that the rest of the run needs is free before the failure is told"
     assert re.fullmatch(
         r"checkpoint step-00000002-main could not be saved in \S+: \[Errno 27\] File too large.*; "
         r"\S+step-00000001-main is whole\.",
@@ -260,6 +261,8 @@ writer.finish()
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:
     writer.save(policy, RunState(stage="main", step=2))
+    writer._saving.thread.join()
+    print("left:", list(run.rglob(".writing-*/policy/*")))
     writer.finish()
 except CheckpointNotSaved as reason:
     print(reason)
