@@ -1,7 +1,7 @@
 """`python -m nemo_prorl train` on the real engines and the real reward service: a tiny random policy, two steps.
 
-One process, then the same run on four ranks and on two; a crash and a resume; a stage that continues with a reset; and
-the export. Every claim is read off the files that a run leaves.
+One process, then the same run on two ranks, and resumed on four; a stage that continues with a reset; and the
+export. Every claim is read off the files that a run leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.telemetry import read_metrics
-from tests.training.tiny import ROOT, Case, assert_close, run, steps, timeless
+from tests.training.tiny import ROOT, Case, assert_close, run, saved_tensors, steps, timeless
 
 pytestmark = pytest.mark.slow
 
@@ -80,45 +80,41 @@ def test_the_policy_moves_away_from_its_reference(alone: Path) -> None:
 # Other layouts
 
 
-@pytest.mark.parametrize(
-    ("name", "num_ranks", "overrides"),
-    [
-        ("tensor_and_pipeline", 4, ["trainer.tensor_parallel=2", "trainer.pipeline_parallel=2"]),
-        ("data_parallel", 2, []),
-    ],
-)
-def test_every_layout_takes_the_same_steps(
-    case: Case, alone: Path, name: str, num_ranks: int, overrides: list[str]
-) -> None:
+def test_replicas_take_the_same_steps(case: Case, alone: Path) -> None:
     """The same seeds give the same rollouts whichever engine draws them, and the same updates whoever computes."""
     less = ["exp_manager.create_checkpoint_callback=false", "validation.max_prompts=1"]
-    case.train(name, *less, *overrides, num_ranks=num_ranks)
-    for actual, expected in zip(steps(case.run_dir(name)), steps(alone), strict=True):
+    case.train("data_parallel", *less, num_ranks=2)
+    for actual, expected in zip(steps(case.run_dir("data_parallel")), steps(alone), strict=True):
         for record in (actual, expected):
             for key in [key for key in record if key.startswith("validation/")]:
                 del record[key]
         assert_close(actual, expected, 1e-4)
 
 
-# A crash, and a resume
+def test_a_run_goes_on_in_another_layout(case: Case, alone: Path, tmp_path: Path) -> None:
+    """One rank's first step, the second on four in tensor and pipeline parallel, as one rank would have done it.
 
-
-def test_a_resumed_run_ends_where_an_uninterrupted_one_does(case: Case, alone: Path) -> None:
-    """As if the node had died in the second step, after its line was written and before its checkpoint was whole."""
-    folder = case.run_dir("resumed")
+    Other sums in other orders differ in the last bits, and a token whose probability is that close to its random number
+    would be another one. So the rollouts are compared first: these happen to be the same, and then the rest must be.
+    """
+    folder = case.run_dir("other_layout")
     shutil.copytree(alone, folder)
     shutil.rmtree(folder / "checkpoints" / "step-00000002-main")
-    (folder / "checkpoints" / ".writing-step-00000002-main" / "policy").mkdir(parents=True)
     (folder / "stages" / "main.done").unlink()
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 3, "stage": "main", "num_res')
-    case.train("resumed")
-    assert_close(steps(folder)[0], steps(alone)[0], 0.0)
-    assert len(steps(folder)) == 2
-    assert_close(steps(folder)[1], steps(alone)[1], 1e-4)
-    resumed, uninterrupted = find_checkpoints(folder)[-1].state, find_checkpoints(alone)[-1].state
-    assert resumed.prompts == uninterrupted.prompts
-    assert (resumed.step, resumed.num_updates) == (uninterrupted.step, uninterrupted.num_updates)
+    layout = ["trainer.tensor_parallel=2", "trainer.pipeline_parallel=2"]
+    case.train("other_layout", *layout, num_ranks=4)
+    before, after = steps(folder)
+    assert before == steps(alone)[0]
+    expected = steps(alone)[1]
+    sampled = ("reward/", "response/", "dynamic_sampling/")
+    assert {k: v for k, v in after.items() if k.startswith(sampled)} == {
+        k: v for k, v in expected.items() if k.startswith(sampled)
+    }
+    assert_close(after, expected, 1e-5)
+    ends = [saved_tensors(find_checkpoints(run)[-1].policy, tmp_path) for run in (folder, alone)]
+    assert ends[0].keys() == ends[1].keys()
+    worst = {name: float((ends[0][name] - value).abs().max()) for name, value in ends[1].items()}
+    assert max(worst.values()) <= 1e-5, worst
 
 
 # The next stage
@@ -127,7 +123,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(case: Case, alone: P
 def test_a_stage_with_a_reset_begins_at_a_kl_of_0(alone: Path, continued: Path) -> None:
     (record,) = steps(continued, "second")
     assert (record["step"], record["num_resets"]) == (3, 1)
-    assert record["objective/kl_to_reference"] < 1e-9 < steps(alone)[-1]["objective/kl_to_reference"]
+    assert record["objective/kl_to_reference"] == 0.0 < 1e-9 < steps(alone)[-1]["objective/kl_to_reference"]
     begins = next(r for r in read_metrics(continued / "metrics.jsonl") if r["stage"] == "second")
     assert (begins["step"], begins["num_resets"]) == (2, 1)
     last = find_checkpoints(continued)[-1].state

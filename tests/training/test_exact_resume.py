@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
+import subprocess
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,17 +18,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints
 from nemo_prorl.training.telemetry import read_metrics
 from nemo_prorl.training.watchdog import heartbeat
-from tests.training.tiny import TIMEOUT_S, Case, timeless
-
-pytestmark = pytest.mark.slow
+from tests.training.tiny import TIMEOUT_S, Case, saved_tensors, timeless
 
 NUM_KILLS = int(os.environ.get("PRORL_KILLS", "4"))
 SEED = int(os.environ.get("PRORL_KILL_SEED", "5"))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 * (NUM_KILLS + 3))]
+
 NUM_STEPS = 6
 FIRST_RESET = 3
 OVERRIDES = (
@@ -83,32 +84,48 @@ class Runs:
     killed: Path
     died: list[str]
     """Where each process was when it died."""
+    pause: tuple[int, bool]
+    """Of a process that was asked to pause in its first step: exit code, and whether the stage counted as finished."""
 
 
 @pytest.fixture(scope="module")
 def runs(case: Case) -> Runs:
     case.train("whole", *OVERRIDES)
+    pause = paused(case)
     died = [end for kill in kills(NUM_KILLS, SEED) if (end := killed(case, kill))]
     case.train("killed", *OVERRIDES)
     print("\n".join(died))
-    return Runs(case.run_dir("whole"), case.run_dir("killed"), died)
+    return Runs(case.run_dir("whole"), case.run_dir("killed"), died, pause)
+
+
+def paused(case: Case) -> tuple[int, bool]:
+    process = case.start("killed", *OVERRIDES)
+    while process.poll() is None and not read_heartbeat(case.run_dir("killed")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGUSR1)
+    return process.wait(timeout=TIMEOUT_S), (case.run_dir("killed") / "stages" / "main.done").exists()
 
 
 def killed(case: Case, kill: Kill) -> str:
     """Where the process was; empty if it finished before its time had come."""
+    heartbeat(case.run_dir("killed")).unlink()  # of the process before
     process = case.start("killed", *OVERRIDES)
-    give_up = time.monotonic() + TIMEOUT_S
-    began = None
-    while process.poll() is None and time.monotonic() < give_up:
-        beat = read_heartbeat(case.run_dir("killed"))
-        began = began or (time.monotonic() if beat else None)
-        is_there = beat and beat["step"] >= kill.step and beat["phase"] == kill.phase
-        if is_there or (not kill.phase and began and time.monotonic() - began > kill.delay_s):
-            time.sleep(kill.delay_s if kill.phase else 0)
-            process.kill()
-        time.sleep(0.002)
+    try:
+        wait_for(process, case.run_dir("killed"), kill)
+    finally:
+        process.kill()
     assert process.wait(timeout=60) in (0, -9), (case.folder / "killed.txt").read_text()[-3000:]
     return "" if process.returncode == 0 else f"{kill}: {read_heartbeat(case.run_dir('killed'))}"
+
+
+def wait_for(process: subprocess.Popen[bytes], run_dir: Path, kill: Kill) -> None:
+    """Until it is time to kill the process, or it has ended."""
+    while process.poll() is None:
+        beat = read_heartbeat(run_dir)
+        if beat and (not kill.phase or (beat["step"] >= kill.step and beat["phase"] == kill.phase)):
+            time.sleep(kill.delay_s)
+            return
+        time.sleep(0.002)
 
 
 def read_heartbeat(run_dir: Path) -> dict[str, Any] | None:
@@ -123,19 +140,14 @@ def last_checkpoint(run_dir: Path) -> Checkpoint:
     return find_checkpoints(run_dir)[-1]
 
 
-def tensors(value: Any, name: str = "") -> dict[str, torch.Tensor]:
-    """Of a nested dictionary, by path."""
-    if isinstance(value, torch.Tensor):
-        return {name: value}
-    if isinstance(value, dict):
-        return {path: t for key, part in value.items() for path, t in tensors(part, f"{name}/{key}").items()}
-    return {}
-
-
-def saved_tensors(run_dir: Path, folder: Path) -> dict[str, torch.Tensor]:
-    """Weights, moments and reference of the last checkpoint."""
-    dcp_to_torch_save(last_checkpoint(run_dir).policy, folder / "saved.pt")
-    return tensors(torch.load(folder / "saved.pt", weights_only=False))
+def test_a_signal_pauses_the_run_in_order(runs: Runs) -> None:
+    """At the end of its first step, where no checkpoint was due. What follows went on from there."""
+    assert runs.pause == (0, False)
+    log = (runs.killed / "run.log").read_text()
+    assert (
+        "paused after step 1: SIGUSR1 came. Everything is saved: the same command goes on from here." in log
+    )
+    assert "stage main goes on after step 1" in log
 
 
 def test_processes_did_die_on_the_way(runs: Runs) -> None:
@@ -150,7 +162,9 @@ def test_every_number_of_every_step_is_the_same(runs: Runs) -> None:
 
 
 def test_weights_moments_and_reference_are_the_same(runs: Runs, tmp_path: Path) -> None:
-    whole, resumed = saved_tensors(runs.whole, tmp_path), saved_tensors(runs.killed, tmp_path)
+    whole, resumed = (
+        saved_tensors(last_checkpoint(folder).policy, tmp_path) for folder in (runs.whole, runs.killed)
+    )
     assert whole.keys() == resumed.keys()
     for part in ("embedding", "reference.embedding", "optimizer.exp_avg_sq.embedding"):
         assert any(name.startswith(f"/{part}") for name in whole), part

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.data.rows import Row, write_rows
@@ -168,3 +170,18 @@ def assert_close(actual: dict[str, Any], expected: dict[str, Any], tolerance: fl
             else actual[key] != value)
     }  # fmt: skip
     assert different == {}
+
+
+def saved_tensors(policy: Path, scratch: Path) -> dict[str, torch.Tensor]:
+    """Weights, moments and reference of a checkpoint, whole, whatever the layout that wrote it."""
+    dcp_to_torch_save(policy, scratch / "saved.pt")
+    return _tensors(torch.load(scratch / "saved.pt", weights_only=False))
+
+
+def _tensors(value: Any, name: str = "") -> dict[str, torch.Tensor]:
+    """Of a nested dictionary, by path."""
+    if isinstance(value, torch.Tensor):
+        return {name: value}
+    if isinstance(value, dict):
+        return {path: t for key, part in value.items() for path, t in _tensors(part, f"{name}/{key}").items()}
+    return {}
