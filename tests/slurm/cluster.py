@@ -59,7 +59,7 @@ class Cluster:
         words = self.run("scontrol", "show", "job", "--oneliner", job).split(" ")
         return dict(word.partition("=")[::2] for word in words if "=" in word)
 
-    def wait(self, job: str, *, until: set[str] = ENDED, timeout_s: float = 60.0) -> dict[str, str]:
+    def wait(self, job: str, *, until: set[str] = ENDED, timeout_s: float = 180.0) -> dict[str, str]:
         """Returns when the job's state is one of these.
 
         A requeued job waits for two minutes; here two seconds do. In the same second Slurm would take the new life's

@@ -22,15 +22,17 @@ ODD = "data.train={'a file.parquet': 1.0}"
 
 @dataclass(frozen=True)
 class Given:
-    """A job: arguments of the launcher, its name, where sbatch is called, and variables of site.env."""
+    """A job: arguments of the launcher, its name, options of sbatch and where it is called, variables of site.env."""
 
     arguments: tuple[str, ...]
     launcher: str = "run1_8k"
+    options: tuple[str, ...] = ()
     cwd: Path = ROOT
     site: dict[str, str] = field(default_factory=dict)
 
 
 JOBS = {
+    "time limit": Given(("fate=waiting,done",), options=("--time=2", "--signal=USR1@60")),
     "done": Given(("algorithm.kl_beta=0", ODD, "fate=done")),
     "no service": Given(
         ("fate=done",), site={"REWARD_PYTHON": "/no/such", "REWARD_READY_S": "1", "MAX_RESTARTS": "0"}
@@ -58,7 +60,7 @@ class Run:
 
     def submit(self, given: Given) -> None:
         own = {"PYTHON": str(self.python), "REWARD_PYTHON": str(self.python), "MAX_RESTARTS": "1"}
-        command = ["sbatch", "--parsable", f"--output={self.folder}/%x-%j.out", *SIZE]
+        command = ["sbatch", "--parsable", f"--output={self.folder}/%x-%j.out", *SIZE, *given.options]
         command += [
             str(ROOT / "launchers" / f"{given.launcher}.sh"),
             f"exp_manager.explicit_log_dir={self.folder}",
@@ -213,3 +215,11 @@ def test_a_launcher_submitted_from_elsewhere_says_so(runs: dict[str, Run]) -> No
 def test_a_launcher_trains_no_other_stage(runs: dict[str, Run]) -> None:
     assert runs["other stage"].end() == "FAILED 1:0"
     assert "a launcher trains its own stage" in runs["other stage"].log()
+
+
+def test_slurm_sends_usr1_before_the_time_limit_and_the_job_goes_on(runs: dict[str, Run]) -> None:
+    """Slurm's clock for it is coarse: it comes up to a minute early."""
+    run = runs["time limit"]
+    assert run.end() == "COMPLETED 0:0"
+    assert "paused at step 1; the job goes back to the queue" in run.log()
+    assert run.lives() == 2
