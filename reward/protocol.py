@@ -41,8 +41,8 @@ class ScoreRequest:
     response: str
     """Everything that the model wrote, the reasoning included; only the text after the last </think> is graded."""
     task: Mapping[str, Any]
-    """math, stem {"answer"}; code {"inputs", "outputs", "fn_name"?}; logic {"task", "entry"};
-    instruction {"instruction_id_list", "kwargs"}. Any domain: {"require_think": bool}."""
+    """math, stem {"answer"}; code {"inputs", "outputs", "fn_name"?} or {"test_program", "entry_point", "preamble"?};
+    logic {"task", "entry"}; instruction {"instruction_id_list", "kwargs"}. Any domain: {"require_think": bool}."""
     deadline_ms: int | None = None
     """Milliseconds from now after which nobody waits for the answer any more."""
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from reward import frames
-from reward.graders import code_tests, gate
+from reward.graders import code_tests, gate, test_program
 from reward.graders.code_tests import Tests
 from reward.graders.grade import Grade, InvalidTask
 from reward.sandbox import clock
@@ -106,15 +106,64 @@ class Sandbox:
 
 
 def grade(sandbox: Sandbox, response: str, task: Mapping[str, Any], cpu_s: float = CPU_S) -> Grade:
-    """passed / all, within `cpu_s` in total. Raises InvalidTask, and ZygoteError if the sandbox failed."""
-    tests = code_tests.tests_of(task)
+    """passed / all, within `cpu_s` in total; 1 or 0 of a test program. Raises InvalidTask, and ZygoteError if the
+    sandbox failed."""
+    checks = test_program.is_test_program(task)
+    tests = None if checks else code_tests.tests_of(task)
+    if checks:
+        test_program.check(task)
     text = gate(response, task)
     if isinstance(text, Grade):
         return text
     source = code_tests.source_of(text)
     if source is None:
         return Grade(score=0.0, verdict="no_code")
+    if tests is None:
+        return _checked(sandbox, source, task, cpu_s)
     return judged(sandbox.run(source, tests, cpu_s), tests)
+
+
+def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: float) -> Grade:
+    """Test program and submission in turns, each in runs of its own (reward/graders/test_program.py)."""
+    tester, program = test_program.tester_of(task), test_program.program_of(source, task)
+    known: list[tuple[Any, Any]] = []
+    spent_s = 0.0
+    for num_rounds in range(test_program.MAX_ROUNDS):
+        said = _tested(sandbox.run(tester, test_program.one_input(known, "__tell__")))
+        asked = said["asked"]
+        if not asked or len(known) + len(asked) > test_program.MAX_CALLS:
+            failure = "too_many_calls" if asked else said["failure"]
+            details = {
+                "calls": len(known),
+                "rounds": num_rounds,
+                "cpu_s": round(spent_s, 3),
+                "failure": failure,
+            }
+            return Grade(score=float(not failure), verdict="wrong" if failure else "correct", details=details)
+        tests = test_program.calls_as_tests(asked)
+        execution = sandbox.run(program, tests, cpu_s - spent_s)
+        grade = judged(execution, tests)
+        if grade.score < 1.0:
+            verdict = "wrong" if grade.verdict == "partial" else grade.verdict
+            return Grade(score=0.0, verdict=verdict, details=grade.details)
+        spent_s += execution.cpu_s
+        if spent_s >= cpu_s:
+            return Grade(score=0.0, verdict="timeout", details=grade.details)
+        for index, output in enumerate(execution.outputs):
+            replies = test_program.replies_of(output, tests.num_calls[index]) or []
+            start = index * test_program.CALLS_A_PROCESS
+            known += zip(asked[start : start + len(replies)], replies, strict=True)
+    return Grade(score=0.0, verdict="wrong", details={"failure": "too_many_rounds"})
+
+
+def _tested(execution: Execution) -> dict[str, Any]:
+    """What the test program said. That it ended otherwise is the doing of the answers that it was given, or, with none
+    given, of the task. Raises InvalidTask."""
+    if execution.ends == ["exit"]:
+        said: dict[str, Any] = json.loads(execution.outputs[0])
+        return said
+    how = execution.compiled or execution.cut or (execution.ends or ["no end"])[0]
+    return {"asked": [], "failure": f"test_program_{how}"}
 
 
 def judged(execution: Execution, tests: Tests) -> Grade:

@@ -1,0 +1,166 @@
+"""Submissions against test programs: honest ones pass, and no verdict can be forged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reward.graders import test_program
+from reward.graders.grade import InvalidTask
+from reward.sandbox.cell import Level
+from reward.sandbox.judge import Sandbox, grade
+from reward.sandbox.probe import failure_of
+
+CHECK = """
+def check(candidate):
+    assert candidate([1, 2]) == (3, 2)
+    assert candidate([]) == (0, 1)
+    for n in range(30):
+        assert candidate([n]) == (n, n)
+    assert sorted(candidate([2, 3])) == [5, 6]
+"""
+TASK: dict[str, Any] = {"test_program": CHECK, "entry_point": "sum_product"}
+RIGHT = """
+def sum_product(numbers):
+    total, product = 0, 1
+    for number in numbers:
+        total, product = total + number, product * number
+    return total, product
+"""
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    level = next((level for level in (Level.landlock, Level.namespaces) if not failure_of(level)), None)
+    if level is None:
+        pytest.skip("this machine has no sandbox")
+    sandbox = Sandbox(level)
+    yield sandbox
+    sandbox.close()
+
+
+def score(sandbox: Sandbox, source: str, task: dict[str, Any] | None = None) -> tuple[float, str]:
+    graded = grade(sandbox, f"<think>so</think>\n```python\n{source}\n```", task or TASK)
+    return graded.score, graded.verdict
+
+
+def test_a_right_function_passes_in_two_rounds(sandbox: Sandbox) -> None:
+    graded = grade(sandbox, f"```python\n{RIGHT}\n```", TASK)
+    assert (graded.score, graded.verdict) == (1.0, "correct")
+    assert (graded.details["calls"], graded.details["rounds"]) == (33, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"),
+    [
+        ("def sum_product(numbers):\n    return [0, 1]", "wrong"),  # a list is no tuple
+        ("def sum_product(numbers):\n    return 0, 1", "wrong"),
+        ("def sum_product(numbers):\n    return sum(numbers), numbers[0] * 1", "wrong"),  # raises on []
+        ("def other(numbers):\n    return 0, 1", "runtime_error"),
+        ("def sum_product(numbers:\n", "syntax_error"),
+        ("import os\nos._exit(0)", "wrong"),
+        ("raise SystemExit(0)", "wrong"),
+        ("def sum_product(numbers):\n    while True: pass", "timeout"),
+    ],
+)
+def test_wrong_functions_do_not(sandbox: Sandbox, source: str, verdict: str) -> None:
+    assert score(sandbox, source) == (0.0, verdict)
+
+
+FORGERIES = {
+    "prints what the tester says": "import os\nfor fd in range(1, 9):\n    try:\n"
+    '        os.write(fd, b\'{"asked": [], "failure": ""}\')\n'
+    "    except OSError: pass\nos._exit(0)",
+    "equal to everything": "class Any(tuple):\n    __eq__ = lambda s, o: True\n    __iter__ = lambda s: iter([5, 6])\n"
+    "def sum_product(numbers):\n    return Any()",
+    "no assertion fails": "import builtins\nbuiltins.AssertionError = Exception\nclass T(tuple): pass\n"
+    "def sum_product(numbers):\n    return T()",
+    "its own check": "def check(candidate):\n    pass\ndef __tell__(known):\n    return {'asked': [], 'failure': ''}\n"
+    "def sum_product(numbers):\n    return 1",
+    "raises what the tester catches": "class __Unknown__(BaseException): pass\ndef sum_product(numbers):\n"
+    "    raise __Unknown__",
+    "looks for the tests": "import sys, gc\ndef sum_product(numbers):\n    frame = sys._getframe()\n    found = []\n"
+    "    while frame:\n        found += [v for v in frame.f_locals.values()]\n        frame = frame.f_back\n"
+    "    text = repr(found) + repr([o for o in gc.get_objects() if callable(o)])[:10**6]\n"
+    "    assert 'candidate([1, 2])' in text and '(3, 2)' in text\n    return 3, 2",
+    "answers for all calls at once": "import os, json\n"
+    "os.write(3, json.dumps([{'value': {'t': [0, 1]}}] * 33).encode())\nos._exit(0)",
+    "patches json": "import json\njson.dumps = lambda *a, **k: '{\"asked\": [], \"failure\": \"\"}'\n"
+    "def sum_product(numbers):\n    return 1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", FORGERIES.values(), ids=FORGERIES)
+def test_no_verdict_can_be_forged(sandbox: Sandbox, source: str) -> None:
+    assert score(sandbox, source)[0] == 0.0
+
+
+def test_what_a_function_prints_changes_nothing(sandbox: Sandbox) -> None:
+    assert score(sandbox, f"{RIGHT}\nprint(sum_product([1]))\nlist = str = print = 3") == (1.0, "correct")
+
+
+def test_values_of_every_kind_cross_unchanged(sandbox: Sandbox) -> None:
+    program = """
+def check(candidate):
+    for value in (None, True, 1, 1.0, 10**40, "a", [1, (2,)], {1: "x", "1": (3,)}, {1, 2}, (), float("inf"), {}):
+        back = candidate(value, again=value)
+        assert back == [value, value] and repr(back) == repr([value, value])
+"""
+    task = {"test_program": program, "entry_point": "echo"}
+    assert score(sandbox, "def echo(value, again):\n    return [value, again]", task) == (1.0, "correct")
+
+
+def test_calls_that_depend_on_answers_take_more_rounds(sandbox: Sandbox) -> None:
+    program = """
+def check(candidate):
+    value = 1
+    for _ in range(5):
+        value = candidate(value)
+    assert value == 32
+    try:
+        candidate(-1)
+    except ValueError:
+        return
+    assert False
+"""
+    task = {"test_program": program, "entry_point": "double"}
+    right = "def double(n):\n    if n < 0: raise ValueError\n    return 2 * n"
+    assert score(sandbox, right, task) == (1.0, "correct")
+    assert score(sandbox, "def double(n):\n    return 2 * n", task) == (0.0, "wrong")
+
+
+def test_the_preamble_is_there_for_both(sandbox: Sandbox) -> None:
+    preamble = "def helper(n):\n    return n + 1\n\ndef f(n):\n    pass\n"
+    task = {
+        "preamble": preamble,
+        "test_program": "def check(candidate):\n    assert candidate(1) == helper(1)",
+        "entry_point": "f",
+    }
+    assert score(sandbox, "def f(n):\n    return helper(n)", task) == (1.0, "correct")
+    assert score(sandbox, "x = 1", task) == (0.0, "wrong"), "the preamble's own stub is no solution"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"test_program": "def check(candidate:"},
+        {"test_program": "def other(): pass"},
+        {"test_program": 3},
+        {"entry_point": "a b"},
+        {"preamble": None},
+    ],
+)
+def test_tasks_that_cannot_be_graded(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidTask):
+        test_program.check({**TASK, **change})
+
+
+@pytest.mark.parametrize(
+    "output", [b"", b"[", b"{}", b"[1]", b'[{"value": 1, "raised": "x"}]', b'[{"raised": 1}]', b"[{}, {}]"]
+)
+def test_what_is_no_list_of_replies(output: bytes) -> None:
+    assert test_program.replies_of(output, 1) is None
+    assert test_program.replies_of(json.dumps([{"value": None}]).encode(), 1) == [{"value": None}]
