@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench-reward bench-controller
+.PHONY: help setup demo test test-nemo check format bench-reward bench-controller
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,6 +13,10 @@ demo: setup  ## train a small reasoning policy on this machine (DEMO_ARGS="--see
 
 test: setup  ## run all tests (PYTEST_ARGS="-m 'not slow'" or a path passes arguments to pytest)
 	@scripts/test.sh $(PYTEST_ARGS)
+
+test-nemo: setup  ## with NeMo's exp_manager, in .venv-nemo: its packages on top of the trainer's
+	@scripts/setup.sh nemo
+	@.venv-nemo/bin/python -m pytest tests/nemo $(PYTEST_ARGS)
 
 check: setup  ## lint, format, types, layers, and the shell scripts
 	.venv/bin/ruff check .

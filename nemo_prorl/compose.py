@@ -40,6 +40,7 @@ from omegaconf.errors import (
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.help import Option, conf_groups, conf_names, entries, options, sections, type_name, value_text
 from nemo_prorl.layout import check_layout, is_one_machine
+from nemo_prorl.nemo_toolkit import check_nemo
 
 S = TypeVar("S")
 SCHEMA = "run_config"
@@ -156,6 +157,7 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
                 f"exp_manager.create_{package}_logger=true needs the package {package}: install it "
                 f"(pip install {package}), or write false."
             )
+    check_nemo(config.exp_manager)
 
 
 def check_files(key: str, files: Iterable[str]) -> None:

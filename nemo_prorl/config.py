@@ -692,8 +692,8 @@ class ExpManagerConfig:
     """DD:HH:MM:SS from the start of the process after which it pauses, in time to save; empty: no limit. In a Slurm job
     the job's own end counts as well."""
     use_nemo: UseNemo = UseNemo.auto
-    """Who makes the loggers: NeMo's own exp_manager if nemo-toolkit 3 is installed (auto), or else an error (always), or
-    Lightning alone (never)."""
+    """Who makes the loggers: NeMo's own exp_manager where nemo-toolkit 3 is installed (auto), NeMo or it is an error
+    (always), Lightning alone (never)."""
     nemo_kwargs: dict[str, Any] = field(default_factory=dict)
     """Further fields of NeMo's exp_manager, such as files_to_copy or create_dllogger_logger; needs use_nemo=always."""
 

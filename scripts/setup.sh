@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv (trainer) and .venv-reward (reward service) from the locks in requirements/. Two environments, because
 # the graders and Hydra need different versions of the same parser. Does nothing when both are up to date.
+# `scripts/setup.sh nemo` makes .venv-nemo as well: NeMo's packages on top of .venv's, which it sees.
 #   PYTHON             the interpreter to use; otherwise python3.11, then python3.12
 #   PYTORCH_CPU_INDEX  where torch's build without CUDA comes from when pip's own sources have none
 set -euo pipefail
@@ -52,6 +53,10 @@ check_torch() { # ENVIRONMENT
         fail "torch in $1 does not import, or was built for CUDA: remove $1 and run 'make setup' again."
 }
 
+packages_of() { # ENVIRONMENT: the folder they are in
+    "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+}
+
 environment() { # FOLDER LOCKS...
     local folder=$1 key lock
     shift
@@ -75,9 +80,13 @@ environment() { # FOLDER LOCKS...
     install "$folder" "${requirements[@]}" || fail "pip could not install $*; its message stands above."
     [ "$folder" != .venv ] || check_torch "$folder"
     # The checkout itself is on the path: `python -m nemo_prorl` works from any folder, and an edit needs no build.
-    pwd >"$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nemo_prorl.pth"
+    pwd >"$(packages_of "$folder")/nemo_prorl.pth"
     echo "$key" >"$folder/setup-stamp"
 }
 
 environment .venv requirements/train.txt requirements/dev.txt
 environment .venv-reward requirements/reward.txt requirements/reward-dev.txt
+if [ "${1:-}" = nemo ]; then
+    PYTHON=$PWD/.venv/bin/python environment .venv-nemo requirements/nemo.txt
+    packages_of .venv >"$(packages_of .venv-nemo)/trainer.pth"
+fi

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig
+from nemo_prorl.nemo_toolkit import nemo_loggers, wants_nemo
 from nemo_prorl.training.difficulty import DifficultyLog
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ class Telemetry:
         self._file = MetricsFile(Path(config.explicit_log_dir) / "metrics.jsonl")
         self._file.rewind(state.num_records, state.step)
         self._difficulty = DifficultyLog(Path(config.explicit_log_dir), step=state.step)
-        self._loggers = lightning_loggers(config, first_step=state.step + 1 if state.num_records else 0)
+        make_loggers = nemo_loggers if wants_nemo(config) else lightning_loggers
+        self._loggers = make_loggers(config, first_step=state.step + 1 if state.num_records else 0)
         self._log = log
         self._num_steps = num_steps
         self._num_shown = 0
