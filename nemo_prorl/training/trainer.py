@@ -108,12 +108,12 @@ class ProRLTrainer:
             raise
 
     def _run(self) -> Outcome:
-        outcome = self._ended_before()
-        if outcome is None:
-            self._refit()
-        if outcome is None and self.state.stage_step == 0:
+        if (ended := self._ended_before()) is not None:
+            return ended
+        self._refit()
+        if self.state.stage_step == 0:
             self._open_stage()
-        while outcome is None:
+        while True:
             self.stopwatch.restart()
             try:
                 collection = self.collector.collect(self.state)  # sample, grade, keep informative groups
@@ -126,7 +126,8 @@ class ProRLTrainer:
             if self.telemetry is not None:
                 self.telemetry.prompts(self.state.step + 1, collection.sampled)
             outcome = self._close_step(self._metrics(collection, reports, statistics))
-        return outcome
+            if outcome is not None:
+                return outcome
 
     def _ended_before(self) -> Outcome | None:
         """Of a stage that had ended when its process was killed, or its marker removed. In mode manual a stage goes on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pickle
 import statistics
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from nemo_prorl.algorithm.metrics import (
     MAX_QUANTILE_SAMPLE,
     UpdateStatistics,
+    kl_at_sampling,
     merge_statistics,
     sampler_agreement,
     update_statistics,
@@ -176,6 +178,33 @@ def test_the_first_update_of_a_step_has_moved_nothing(random_batch):
         assert merged[f"objective/ratio_{name}"] == 1.0
     for name in ("clip_low_fraction", "clip_high_fraction", "approx_kl_to_old"):
         assert merged[f"objective/{name}"] == 0.0
+
+
+@pytest.mark.parametrize("estimator", KlEstimator)
+def test_right_after_a_reset_the_kl_is_exactly_0(estimator, random_batch):
+    """Whatever the last bits of another pass over the same weights; everything else is told as it was measured."""
+    batch = random_batch(seed=3, lengths=[5, 9, 2])
+    batch = dataclasses.replace(batch, reference_logprobs_BT=batch.old_logprobs_BT)
+    report = report_on(batch, seed=3)
+    config = AlgorithmConfig(kl_estimator=estimator)
+    first = merge_statistics([update_statistics(report, batch, config, is_first=True)])
+    later = merge_statistics([update_statistics(report, batch, config)])
+    assert first["objective/kl_to_reference"] == first["objective/kl_to_reference_max"] == 0.0
+    assert later["objective/kl_to_reference"] != 0.0
+    told = {key: value for key, value in first.items() if not key.startswith("objective/kl_to_reference")}
+    assert told == {key: later[key] for key in told}
+
+
+def test_the_kl_at_sampling_is_the_mean_over_tokens():
+    old = [np.array([-1.0, -2.0], dtype=np.float32), np.array([-0.5], dtype=np.float32)]
+    reference = [np.array([-1.5, -2.0], dtype=np.float32), np.array([-0.25], dtype=np.float32)]
+    logs = [-0.5, 0.0, 0.25]  # reference - old
+    expected = statistics.mean(math.exp(x) - x - 1 for x in logs)
+    config = AlgorithmConfig(kl_estimator=KlEstimator.k3)
+    merged = merge_statistics([kl_at_sampling(old, reference, config)])
+    assert merged == {"objective/kl_at_sampling": pytest.approx(expected, rel=1e-12)}
+    assert merge_statistics([kl_at_sampling(old, old, config)]) == {"objective/kl_at_sampling": 0.0}
+    assert merge_statistics([kl_at_sampling([], [], config)]) == {}
 
 
 def test_a_nan_is_shown_not_hidden(random_batch):
