@@ -15,6 +15,7 @@ COMMANDS = {
     "import": "import_",
     "export": "export",
     "evaluate": "evaluate",
+    "compare": "compare",
     "data": "data",
     "report": "report",
 }

@@ -10,7 +10,7 @@ from nemo_prorl.planning.chain import Chain
 
 MAKERS = (
     (r"models/(DeepSeek-R1-\S+)", "hf download deepseek-ai/\\1 \\\\\n          --local-dir \\g<0>"),
-    (r"data/eval/\S+\.parquet", "the benchmarks, as rows of docs/data.md (docs/stages.md says which)"),
+    (r"data/eval/(\w+)\.parquet", r"python -m nemo_prorl evaluate benchmarks=\1 --write-prompts data/eval"),
     (r"data/(\w+)/(train|validation)\.parquet", r"python -m nemo_prorl data build \1"),
     (r"runs/tiny/\S+", "python -m nemo_prorl demo"),
 )

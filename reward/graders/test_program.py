@@ -84,6 +84,17 @@ def __answers__(calls, __codec__={codec!r}):
     return [names["answer"]({entry_point}, call) for call in calls]
 """
 
+_HEAD = """
+class __Unknown__(BaseException):
+    pass
+
+
+__import__("random").seed(0)
+
+
+"""
+"""Tests that draw their inputs at random draw the same in every round."""
+
 _TESTER = """
 
 
@@ -207,8 +218,7 @@ def _tester(source: str, entry_point: str) -> str:
         if isinstance(node, ast.FunctionDef) and node.name == "check":
             node.body = [_guarded([statement]) for statement in node.body]
     text = ast.unparse(ast.fix_missing_locations(tree))
-    head = "class __Unknown__(BaseException):\n    pass\n\n\n"
-    return head + text + _TESTER.format(codec=CODEC, entry_point=entry_point, room=_ROOM)
+    return _HEAD + text + _TESTER.format(codec=CODEC, entry_point=entry_point, room=_ROOM)
 
 
 class _GoOn(ast.NodeTransformer):

@@ -132,6 +132,18 @@ def check(candidate):
     assert score(sandbox, "def double(n):\n    return 2 * n", task) == (0.0, "wrong")
 
 
+def test_inputs_drawn_at_random_are_the_same_in_every_round(sandbox: Sandbox) -> None:
+    program = """
+from random import randint
+def check(candidate):
+    for _ in range(50):
+        n = randint(0, 10**12)
+        assert candidate(n) == n + 1
+"""
+    task = {"test_program": program, "entry_point": "f"}
+    assert score(sandbox, "def f(n):\n    return n + 1", task) == (1.0, "correct")
+
+
 def test_the_preamble_is_there_for_both(sandbox: Sandbox) -> None:
     preamble = "def helper(n):\n    return n + 1\n\ndef f(n):\n    pass\n"
     task = {
