@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from typing import Any
 
 LENGTH = struct.Struct("!I")
 MAX_BYTES = 64 << 20
+_ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 def encode(message: Any) -> bytes:
     """Raises ValueError on NaN and infinity."""
-    body = json.dumps(message, allow_nan=False).encode()
+    body = _ENCODER.encode(message).encode()
     return LENGTH.pack(len(body)) + body
 
 
-def decode(body: bytes) -> Any:
-    """Raises ValueError."""
-    return json.loads(body)
+def decode(body: bytes | bytearray) -> Any:
+    """Whole numbers of any size stay what they are, and so does odd text. Raises ValueError, also on NaN and
+    infinity, which no other side could read."""
+    return json.loads(body, parse_constant=_refuse, parse_float=_finite)
 
 
 def write(fd: int, message: Any) -> None:
@@ -32,7 +35,16 @@ def write(fd: int, message: Any) -> None:
 def read(fd: int) -> Any | None:
     """The next message, None at the end of the stream. Raises OSError."""
     head = _exactly(fd, LENGTH.size)
-    return None if head is None else json.loads(_exactly(fd, LENGTH.unpack(head)[0]) or b"null")
+    return None if head is None else decode(_exactly(fd, LENGTH.unpack(head)[0]) or b"null")
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
 
 
 def _exactly(fd: int, size: int) -> bytes | None:

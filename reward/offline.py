@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from reward import frames
 from reward.protocol import ScoreRequest, ScoreResult, Status
 from reward.server import Invalid, UserError, request_of
 from reward.service import Service
@@ -50,7 +51,7 @@ def read_requests(path: Path) -> list[ScoreRequest]:
         if not line.strip():
             continue
         try:
-            body = json.loads(line)
+            body = frames.decode(line.encode())
             requests.append(
                 request_of({"request_id": str(number), **body} if isinstance(body, dict) else body)
             )

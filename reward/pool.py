@@ -44,6 +44,8 @@ class Worker(Protocol):
 
     socket: socket.socket
     pid: int
+    spent_s: float
+    """CPU seconds that it had used when it last answered, as it said."""
 
     def end(self) -> int:
         """Kills it, waits for it; the signal that had ended it (9 if it was still alive)."""
@@ -58,6 +60,7 @@ class ForkedWorker:
         self._zygote = zygote
         with theirs:
             self.pid = zygote.spawn([theirs.fileno()])
+        self.spent_s = 0.0
 
     def end(self) -> int:
         self.socket.close()
@@ -65,7 +68,7 @@ class ForkedWorker:
 
 
 class Pool:
-    """Workers of one kind. All methods belong to the event loop."""
+    """Workers of one kind. All methods belong to the event loop. `depth`: requests that wait for a worker."""
 
     def __init__(
         self, name: str, options: PoolOptions, start: Callable[[], Worker], metrics: Metrics
@@ -75,6 +78,7 @@ class Pool:
         self._idle: deque[Worker] = deque()
         self._all: set[Worker] = set()
         self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self.depth = 0
         self._missing = 0
         self._refill: asyncio.Task[None] | None = None
         self._closed = False
@@ -91,10 +95,6 @@ class Pool:
         for worker in list(self._all):
             await asyncio.to_thread(_end_quietly, worker)
         self._all.clear()
-
-    @property
-    def depth(self) -> int:
-        return sum(1 for waiter in self._waiting if not waiter.done())
 
     @property
     def is_full(self) -> bool:
@@ -114,13 +114,13 @@ class Pool:
         """The worker's answer, or {"timeout": True}, {"crashed": signal}, {"late": True} (its deadline, a
         time.monotonic value, passed in the queue), {"failed": sentence}. `cpu_s` replaces the pool's limit; urgent
         messages (canaries) go to the head of the queue."""
-        last = ""
+        last, data = "", frames.encode(message)
         for _ in range(_MAX_ATTEMPTS):
             worker = await self._acquire(deadline, urgent)
             if worker is None:
                 return {"late": True}
             try:
-                answer = await self._attended(worker, message, cpu_s or self.options.cpu_s)
+                answer = await self._attended(worker, data, cpu_s or self.options.cpu_s)
             except TimeoutError as error:
                 self._metrics.kills.add(self.name, str(error))
                 await self._replace(worker)
@@ -146,19 +146,19 @@ class Pool:
             last = str(answer["retry"])
         return {"failed": f"{last} {_MAX_ATTEMPTS} times in a row"}
 
-    async def _attended(
-        self, worker: Worker, message: Mapping[str, Any], limit_s: float | None
-    ) -> dict[str, Any]:
+    async def _attended(self, worker: Worker, data: bytes, limit_s: float | None) -> dict[str, Any]:
         """The exchange, ended with TimeoutError("cpu" or "wall") when a limit is reached."""
-        started, cpu_before = time.monotonic(), cpu_s_of(worker.pid) or 0.0
-        exchange = asyncio.ensure_future(_exchange(worker, message))
+        started = time.monotonic()
+        exchange = asyncio.ensure_future(_exchange(worker, data))
         try:
             while True:
                 left_s = started + self.options.wall_s - time.monotonic()
                 done, _ = await asyncio.wait([exchange], timeout=max(0.0, min(left_s, 0.25)))
                 if done:
-                    return exchange.result()
-                if limit_s is not None and (cpu_s_of(worker.pid) or 0.0) - cpu_before >= limit_s:
+                    answer = exchange.result()
+                    worker.spent_s = answer.get("spent_s", 0.0)
+                    return answer
+                if limit_s is not None and (cpu_s_of(worker.pid) or 0.0) - worker.spent_s >= limit_s:
                     raise TimeoutError("cpu")
                 if time.monotonic() - started >= self.options.wall_s:
                     raise TimeoutError("wall")
@@ -170,6 +170,8 @@ class Pool:
             return self._idle.popleft()
         waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         (self._waiting.appendleft if urgent else self._waiting.append)(waiter)
+        self.depth += 1
+        waiter.add_done_callback(self._has_waited)
         try:
             timeout = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             return await asyncio.wait_for(waiter, timeout)
@@ -179,6 +181,9 @@ class Pool:
             if waiter.done() and not waiter.cancelled():
                 self._release(waiter.result())
             raise
+
+    def _has_waited(self, _waiter: asyncio.Future[Worker]) -> None:
+        self.depth -= 1
 
     def _adopt(self, worker: Worker) -> None:
         worker.socket.setblocking(False)
@@ -230,9 +235,9 @@ def _end_quietly(worker: Worker) -> int:
         return 9
 
 
-async def _exchange(worker: Worker, message: Mapping[str, Any]) -> dict[str, Any]:
+async def _exchange(worker: Worker, data: bytes) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
-    await loop.sock_sendall(worker.socket, frames.encode(message))
+    await loop.sock_sendall(worker.socket, data)
     received = bytearray()
     while len(received) < frames.LENGTH.size:
         received += await _receive(loop, worker.socket)
@@ -241,7 +246,7 @@ async def _exchange(worker: Worker, message: Mapping[str, Any]) -> dict[str, Any
         raise ValueError("a worker's answer is too long")
     while len(received) < frames.LENGTH.size + size:
         received += await _receive(loop, worker.socket)
-    answer = frames.decode(bytes(received[frames.LENGTH.size :]))
+    answer = frames.decode(received[frames.LENGTH.size :])
     if not isinstance(answer, dict):
         raise ValueError("a worker's answer is not an object")
     return answer

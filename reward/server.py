@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 
+from reward import frames
 from reward.protocol import DOMAINS, MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status
 from reward.readiness import Readiness
 from reward.service import Service
@@ -129,7 +129,7 @@ class Front:
             request = request_of(body)
         except Invalid as error:
             return self.invalid(str(error), error.request_id)
-        key = (request.request_id, hash((request.domain, request.response, orjson.dumps(request.task))))
+        key = (request.request_id, hash((request.domain, request.response, json.dumps(request.task))))
         if key in self._recent:
             return self._recent[key]
         task = self._running.get(key)
@@ -159,7 +159,7 @@ class Front:
 
 
 def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(orjson.dumps(body), status, dict(headers or {}), "application/json")
+    return Response(json.dumps(body), status, dict(headers or {}), "application/json")
 
 
 def _one(result: ScoreResult) -> Response:
@@ -181,7 +181,7 @@ async def _json_body(request: Request) -> Any:
         if len(data) > _MAX_BODY_BYTES:
             raise Refused(f"the body is longer than {_MAX_BODY_BYTES} bytes")
     try:
-        return orjson.loads(data)
+        return frames.decode(data)
     except ValueError as error:
         raise Refused(f"the body is not JSON: {error}") from error
 

@@ -2,10 +2,10 @@
 
 It is forked by a zygote that has imported every grading library (`preload`), and answers messages on a socket:
 
-    {"domain", "response", "task"} -> {"grade": {"score", "verdict", "details"}, "retire": bool}
-                                    | {"invalid": sentence, "retire": bool}
+    {"domain", "response", "task"} -> {"grade": {"score", "verdict", "details"}, "retire": bool, "spent_s": seconds}
+                                    | {"invalid": sentence, "retire": bool, "spent_s": seconds}
 
-`retire` asks to be replaced: it has grown, or has served long enough.
+`retire` asks to be replaced: it has grown, or has served long enough. `spent_s` is the CPU time of its life so far.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ def main(ground: Ground, fds: list[int]) -> None:
         while request.get("spin"):  # the hanging canary: to be killed from outside
             pass
         answer = _answer(request)
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base_kib > _MAX_GROWTH_KIB
-        frames.write(fd, {**answer, "retire": grown or served >= _MAX_REQUESTS})
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        grown = usage.ru_maxrss - base_kib > _MAX_GROWTH_KIB
+        spent_s = usage.ru_utime + usage.ru_stime
+        frames.write(fd, {**answer, "retire": grown or served >= _MAX_REQUESTS, "spent_s": spent_s})
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -104,6 +104,7 @@ class Judge:
         with theirs:
             self._process = _isolated([sys.executable, "-S"], theirs, "judge", level.value)
         self.pid = self._process.pid
+        self.spent_s = 0.0  # it watches over CPU time itself
 
     def end(self) -> int:
         """Kills it; its zygote and everything below follow, because their sockets close. The signal that ended it."""

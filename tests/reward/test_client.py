@@ -269,7 +269,7 @@ def test_closing_resolves_what_is_open(fakes: Callable[..., Fake]) -> None:
 def test_importing_the_client_is_light() -> None:
     program = (
         "import sys, reward.client;"
-        "heavy = {'numpy', 'torch', 'sympy', 'fastapi', 'uvicorn', 'reasoning_gym', 'orjson'};"
+        "heavy = {'numpy', 'torch', 'sympy', 'fastapi', 'uvicorn', 'reasoning_gym'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -88,7 +88,22 @@ def test_invalid_requests_get_a_sentence_and_no_score(
     assert word in result["details"]["reason"].replace("409600", "400")
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"null", b'{"items": 5}', b"\xff"])
+def test_whole_numbers_of_any_size_and_odd_text_reach_the_grader_as_they_are(server: Server) -> None:
+    task = {"inputs": [[2**70]], "outputs": [2**70 + 1], "fn_name": "successor"}
+    for step, score in ((1, 1.0), (2, 0.0)):  # the two are the same float
+        response = program(f"def successor(n):\n    return n + {step}")
+        assert server.score(request("code", response, task, f"big-{step}"))["score"] == score
+    lone_surrogate = (
+        b'"request_id": "odd", "domain": "math", "response": "\\\\boxed{\\ud800}", "task": {"answer": "5"}'
+    )
+    code, _, answer = server.call("/v1/score", b"{" + lone_surrogate + b"}")
+    assert (code, json.loads(answer)["score"]) == (200, 0.0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"[]", b'"x"', b"null", b'{"items": 5}', b"\xff", b"NaN", b'{"items": [Infinity]}', b"[1e999]"],
+)
 def test_bodies_that_are_no_requests(body: bytes, server: Server) -> None:
     for path in ("/v1/score", "/v1/score_batch"):
         assert server.call(path, body)[0] == 400
