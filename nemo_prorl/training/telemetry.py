@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig
 from nemo_prorl.nemo_toolkit import nemo_loggers, wants_nemo
-from nemo_prorl.training.difficulty import DifficultyLog
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -134,6 +133,8 @@ class Telemetry:
 
     def __init__(self, config: ExpManagerConfig, *, num_steps: int, log: RunLog, state: RunState) -> None:
         """`state`: where the run begins or goes on. What was recorded of later steps is taken back."""
+        from nemo_prorl.training.difficulty import DifficultyLog  # heavy; many only read metrics here
+
         self._file = MetricsFile(Path(config.explicit_log_dir) / "metrics.jsonl")
         self._file.rewind(state.num_records, state.step)
         self._difficulty = DifficultyLog(Path(config.explicit_log_dir), step=state.step)
