@@ -1,0 +1,229 @@
+"""Kills at any point, any number of ranks, more samples later: the journal ends up with the same samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nemo_prorl.engines.interface import SamplingSettings
+from nemo_prorl.evaluation import journal, results
+from nemo_prorl.evaluation.catalogue import get
+from nemo_prorl.evaluation.journal import Known
+from nemo_prorl.evaluation.measure import Machinery, measure
+from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.types import Finish, Prompt, Rollout
+from tests.training.conftest import SINGLE, ScriptedGrader, ScriptedSampler, make_prompt
+from tests.training.thread_ranks import run_as_ranks
+
+SETTINGS = SamplingSettings(num_rollouts=99, temperature=0.6, top_p=0.95, max_response_tokens=32, seed=3)
+SCORES = [1.0, 0.0, 0.5, 1.0, 0.0, 0.0, 1.0, 0.25]
+
+
+class Killed(Exception):
+    """Of the sampler, in the middle of its work."""
+
+
+class NamedSampler(ScriptedSampler):
+    """What it samples is a function of the prompt's name, as in the real one; the text says which score it gets."""
+
+    def __init__(self, kill_after: int | None = None) -> None:
+        super().__init__()
+        self.kill_after, self.sampled = kill_after, list[str]()
+
+    def sample(
+        self, prompts: Sequence[Prompt], settings: SamplingSettings, on_finish: Any
+    ) -> list[list[Rollout]]:
+        assert settings.num_rollouts == 1
+        groups = []
+        for prompt in prompts:
+            if self.kill_after is not None and len(self.sampled) >= self.kill_after:
+                raise Killed
+            self.sampled.append(prompt.uid)
+            number = int(prompt.uid.rpartition("@")[2])
+            rollout = Rollout(
+                prompt=prompt,
+                sibling=0,
+                token_ids=np.arange(len(prompt.uid)),
+                sampler_logprobs=np.zeros(len(prompt.uid), dtype=np.float32),
+                text=str(number % len(SCORES)),
+                finish=Finish.length if number == 2 else Finish.stop,
+                policy_version=0,
+            )
+            groups.append([rollout])
+            on_finish(rollout)
+        return groups
+
+
+def prompts(count: int = 5) -> list[Prompt]:
+    return [make_prompt(f"p{index}", SCORES) for index in range(count)]
+
+
+def run(
+    folder: Path,
+    *,
+    num_samples: int = 4,
+    sampler: NamedSampler | None = None,
+    grader: Any = None,
+    ranks: Any = SINGLE,
+    key: str = "k",
+    chunk: int = 3,
+    max_failed_share: float = 0.0,
+) -> Known:
+    machinery = Machinery(
+        fleet=SamplerFleet(sampler or NamedSampler(), ranks, tensor_parallel=1),
+        grader=grader or ScriptedGrader(at_once=True),
+        ranks=ranks,
+        max_failed_share=max_failed_share,
+        chunk_samples=chunk,
+    )
+    return measure("math", prompts(), num_samples, SETTINGS, folder=folder, key=key, machinery=machinery)
+
+
+def summary(known: Known) -> Any:
+    return dataclasses.asdict(
+        results.summarise(
+            get("math"),
+            known,
+            {prompt.uid: "math" for prompt in prompts()},
+            num_samples=4,
+            num_too_long=0,
+            num_resamples=20,
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Known:
+    return run(tmp_path_factory.mktemp("whole"))
+
+
+def test_all_samples_of_all_prompts(whole: Known) -> None:
+    assert set(whole.samples) == {(f"p{index}", number) for index in range(5) for number in range(4)}
+    assert [whole.samples["p1", number].score for number in range(4)] == SCORES[:4]
+
+
+@pytest.mark.parametrize("kill_after", range(0, 20, 3))
+def test_a_kill_costs_only_what_was_under_way(tmp_path: Path, whole: Known, kill_after: int) -> None:
+    with pytest.raises(Killed):
+        run(tmp_path, sampler=NamedSampler(kill_after))
+    again = NamedSampler()
+    assert run(tmp_path, sampler=again).samples == whole.samples
+    assert len(again.sampled) == 20 - kill_after, "what was sampled is not sampled again"
+
+
+@pytest.mark.parametrize("num_bytes", [1, 40, 90, 150, 333, 700, 1500])
+def test_a_file_torn_anywhere_is_mended(tmp_path: Path, whole: Known, num_bytes: int) -> None:
+    run(tmp_path)
+    file = tmp_path / "math.rank0.jsonl"
+    file.write_bytes(file.read_bytes()[:-num_bytes])
+    assert run(tmp_path).samples == whole.samples
+    assert all(json.loads(line) for line in file.read_text().splitlines())
+
+
+def test_samples_without_a_verdict_are_graded_and_not_sampled_again(tmp_path: Path, whole: Known) -> None:
+    run(tmp_path)
+    file = tmp_path / "math.rank0.jsonl"
+    lines = [line for line in file.read_text().splitlines() if '"response"' in line]
+    file.write_text("\n".join(lines) + "\n")
+    sampler, grader = NamedSampler(), ScriptedGrader(at_once=True)
+    assert run(tmp_path, sampler=sampler, grader=grader).samples == whole.samples
+    assert (sampler.sampled, len(grader.requests)) == ([], 20)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_share_the_work_and_change_nothing(tmp_path: Path, whole: Known, world_size: int) -> None:
+    samplers = [NamedSampler() for _ in range(world_size)]
+    found = run_as_ranks(
+        lambda ranks: run(tmp_path, ranks=WithMain(ranks), sampler=samplers[ranks.layout.rank]),
+        world_size,
+        1,
+        1,
+    )
+    assert all(summary(known) == summary(whole) for known in found)
+    assert sorted(uid for sampler in samplers for uid in sampler.sampled) == sorted(
+        f"p{index}@{number}" for index in range(5) for number in range(4)
+    )
+    assert all(sampler.sampled for sampler in samplers)
+    alone = NamedSampler()
+    assert run(tmp_path, sampler=alone).samples == whole.samples, "one rank goes on where several stopped"
+    assert alone.sampled == []
+
+
+class WithMain:
+    """ThreadRanks with the broadcast."""
+
+    def __init__(self, ranks: Any) -> None:
+        self._ranks, self.layout = ranks, ranks.layout
+        self.gather, self.barrier = ranks.gather, ranks.barrier
+
+    def from_main(self, value: Any) -> Any:
+        return self._ranks.gather(value)[0]
+
+
+def test_more_samples_later_begin_with_those_that_are_there(tmp_path: Path) -> None:
+    before = run(tmp_path, num_samples=4)
+    sampler = NamedSampler()
+    after = run(tmp_path, num_samples=8, sampler=sampler)
+    assert len(sampler.sampled) == 20
+    assert {where: after.samples[where] for where in before.samples} == before.samples
+    assert run(tmp_path, num_samples=4).samples == before.samples
+
+
+def test_another_model_or_setting_begins_anew(tmp_path: Path) -> None:
+    run(tmp_path)
+    sampler = NamedSampler()
+    run(tmp_path, sampler=sampler, key="other")
+    assert len(sampler.sampled) == 20
+
+
+def test_the_key_is_of_the_files_and_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    key = journal.key_of(tmp_path, {"temperature": 0.6})
+    assert key == journal.key_of(tmp_path, {"temperature": 0.6})
+    assert key != journal.key_of(tmp_path, {"temperature": 0.7})
+    (tmp_path / "model.safetensors").write_bytes(b"weightz")
+    assert key != journal.key_of(tmp_path, {"temperature": 0.6})
+
+
+class FailsOn(ScriptedGrader):
+    """No verdict for one response."""
+
+    def submit(self, request: Any) -> Any:
+        scores = [None if index == 1 else score for index, score in enumerate(SCORES)]
+        task = {"scores": scores}
+        return super().submit(dataclasses.replace(request, task=task))
+
+
+def test_a_failing_service_is_no_score_and_is_asked_again(tmp_path: Path, whole: Known) -> None:
+    with pytest.raises(RewardServiceFailing, match="5 of 20"):
+        run(tmp_path, grader=FailsOn(at_once=True))
+    known = run(tmp_path, grader=FailsOn(at_once=True), max_failed_share=1.0)
+    assert summary(known)["num_missing"] == 5
+    assert run(tmp_path).samples == whole.samples
+
+
+def test_numbers_by_hand(whole: Known) -> None:
+    found = summary(whole)
+    assert found["score"]["value"] == pytest.approx(0.5)
+    assert found["reward"] == pytest.approx(2.5 / 4)
+    assert {k: one["value"] for k, one in found["pass_at_k"].items()} == pytest.approx(
+        {1: 0.5, 2: 5 / 6, 4: 1.0}
+    )
+    assert found["no_eos_share"] == 0.25
+    assert found["prompts"]["p0"] == {"source": "math", "num_samples": 4, "num_correct": 2, "reward": 0.625}
+
+
+def test_results_survive_the_file(tmp_path: Path, whole: Known) -> None:
+    result = results.summarise(
+        get("math"), whole, {"p0": "math/x", "p1": "math/y"}, num_samples=4, num_too_long=1, num_resamples=20
+    )
+    results.write(tmp_path / results.RESULTS, {"key": "k"}, [result])
+    header, read = results.read(tmp_path)
+    assert (header, read) == ({"key": "k"}, {"math": result})
