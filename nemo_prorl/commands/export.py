@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         checkpoint, options.out, dtype=options.dtype, shard_bytes=shard_bytes, card=model_card(checkpoint)
     )
     size = sum(file.stat().st_size for file in options.out.glob("*.safetensors"))
-    print(f"wrote {options.out} ({size / 1e9:.2f} GB of weights)")
+    print(f"wrote {options.out} ({size / 1e6:,.1f} MB of weights)")
     return 0
 
 
