@@ -101,12 +101,15 @@ def nemo_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]:
         **OFF,
     }
     try:
-        # NeMo keeps the stream that it finds for its messages. Standard output belongs to results.
+        # NeMo writes to the stream that it finds as its handlers are made, which an engine's imports may have caused
+        # long before. Standard output belongs to results.
         with redirect_stdout(sys.stderr):
             from lightning.pytorch import Trainer
             from lightning.pytorch.plugins.environments import LightningEnvironment
+            from nemo.utils import logging
             from nemo.utils.exp_manager import exp_manager
 
+            logging.reset_stream_handler()
             # Never fitted: the shelf that exp_manager puts loggers on. Its environment is named, because the one that
             # Lightning would find, Slurm's say, has demands on the number of devices.
             shelf = Trainer(

@@ -116,6 +116,20 @@ def test_a_slurm_job_of_many_tasks_makes_no_demands(tmp_path: Path, monkeypatch:
     assert Path(logger.log_dir) == tmp_path / "nemo"
 
 
+def test_nemo_is_silent_on_standard_output_even_if_it_was_imported_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from nemo.utils import logging
+
+    logging.reset_stream_handler()
+    nemo_loggers(ExpManagerConfig(explicit_log_dir=str(tmp_path)), first_step=0)
+    logging.info("said later")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Experiments will be logged" in printed.err
+    assert "said later" in printed.err
+
+
 def test_fields_that_only_nemo_has_are_passed_on(tmp_path: Path) -> None:
     (tmp_path / "recipe.txt").write_text("why")
     more = {
@@ -164,20 +178,28 @@ def test_the_same_numbers_reach_both_tensorboards(tmp_path: Path) -> None:
         assert scalars(tmp_path / folder, "loss") == [(3, 0.5)]
 
 
-@pytest.mark.slow
-def test_train_runs_beside_nemo_and_takes_the_very_same_steps(case: Case) -> None:
-    """Real engines. Bit for bit: NeMo may touch no random state, no thread count, no default."""
-    options = ["exp_manager.create_tensorboard_logger=true", "validation.max_prompts=1"]
-    printed = case.train("with", *options, "exp_manager.use_nemo=always")
-    case.train("without", *options, "exp_manager.use_nemo=never")
+RUN = ["trainer.num_steps=1", "validation.max_prompts=1", "exp_manager.create_tensorboard_logger=true"]
+
+
+@pytest.fixture(scope="module")
+def trained(case: Case) -> Path:
+    """The folder of a run on the real engines, with NeMo."""
+    printed = case.train("with", *RUN, "exp_manager.use_nemo=always")
     assert "NeMo" not in printed, "standard output belongs to results"
-    actual, expected = (steps(case.run_dir(name)) for name in ("with", "without"))
-    for one, other in zip(actual, expected, strict=True):
-        assert_close(one, other, 0.0)
-    rewards = [(step["step"], pytest.approx(step["reward/mean"])) for step in actual]
-    assert scalars(case.run_dir("with") / "nemo", "reward/mean") == rewards
-    assert sorted(path.name for path in (case.run_dir("with") / "checkpoints").iterdir()) == [
-        "step-00000001-main",
-        "step-00000002-main",
-    ]
-    assert not (case.run_dir("with") / "tensorboard").exists()
+    return case.run_dir("with")
+
+
+@pytest.mark.slow
+def test_train_runs_beside_nemo(trained: Path) -> None:
+    rewards = [(step["step"], pytest.approx(step["reward/mean"])) for step in steps(trained)]
+    assert scalars(trained / "nemo", "reward/mean") == rewards
+    assert [path.name for path in (trained / "checkpoints").iterdir()] == ["step-00000001-main"]
+    assert not (trained / "tensorboard").exists()
+
+
+@pytest.mark.slow
+def test_a_run_takes_the_very_same_steps_without_nemo(case: Case, trained: Path) -> None:
+    """Bit for bit: NeMo may touch no random state, no thread count, no default."""
+    case.train("without", *RUN, "exp_manager.use_nemo=never")
+    (actual,), (expected,) = steps(trained), steps(case.run_dir("without"))
+    assert_close(actual, expected, 0.0)
