@@ -70,7 +70,7 @@ def _sign_of_life(run_dir: Path) -> str:
         age_s = max(0.0, time.time() - float(beat["time"]))
         return f"Its last sign of life: {beat['phase']} after step {beat['step']}, {age_s:.0f} s ago."
     except (OSError, ValueError, KeyError, TypeError):
-        return "It shows no sign of life: a run that is started again is reset after its first step."
+        return "It shows no sign of life yet: starting or not running, it is reset after its next step."
 
 
 def _wait(run_dir: Path, stage: str) -> int:
