@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.slurm.cluster import GPUS_PER_NODE, ROOT, SIZE, Cluster
+from tests.test_cli import ARCHITECTURE
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +23,11 @@ ODD = "data.train={'a file.parquet': 1.0}"
 
 @dataclass(frozen=True)
 class Given:
-    """A job: arguments of the launcher, its name, options of sbatch and where it is called, variables of site.env."""
+    """A job: what its lives bring (see stub.py), arguments and name of the launcher, options of sbatch and where it is
+    called, variables of site.env."""
 
-    arguments: tuple[str, ...]
+    fate: str
+    arguments: tuple[str, ...] = ()
     launcher: str = "run1_8k"
     options: tuple[str, ...] = ()
     cwd: Path = ROOT
@@ -32,20 +35,20 @@ class Given:
 
 
 JOBS = {
-    "time limit": Given(("fate=waiting,done",), options=("--time=2", "--signal=USR1@60")),
-    "done": Given(("algorithm.kl_beta=0", ODD, "fate=done")),
+    "time limit": Given("waiting,done", options=("--time=2", "--signal=USR1@60")),
+    "done": Given("done", ("algorithm.kl_beta=0", ODD)),
     "no service": Given(
-        ("fate=done",), site={"REWARD_PYTHON": "/no/such", "REWARD_READY_S": "1", "MAX_RESTARTS": "0"}
+        "done", site={"REWARD_PYTHON": "/no/such", "REWARD_READY_S": "1", "MAX_RESTARTS": "0"}
     ),
-    "crash": Given(("fate=crash,done",)),
-    "restarts": Given(("fate=crash,crash_after_progress,crash,paused",)),
-    "stopped": Given(("fate=stopped",)),
-    "mistake": Given(("mistake=1", "fate=done")),
-    "orphan": Given(("fate=done",), launcher="run2_8k"),
-    "elsewhere": Given(("fate=done",), cwd=Path("/")),
-    "other stage": Given(("stage=run3", "fate=done")),
-    "usr1": Given(("fate=waiting,done",)),
-    "dead node": Given(("fate=waiting,done",)),
+    "crash": Given("crash,done"),
+    "restarts": Given("crash,crash_after_progress,crash,paused"),
+    "stopped": Given("stopped"),
+    "mistake": Given("mistake"),
+    "orphan": Given("done", launcher="run2_8k"),
+    "elsewhere": Given("done", cwd=Path("/")),
+    "other stage": Given("done", ("stage=run3",)),
+    "usr1": Given("waiting,done"),
+    "dead node": Given("waiting,done"),
 }
 
 
@@ -59,7 +62,7 @@ class Run:
     job: str = ""
 
     def submit(self, given: Given) -> None:
-        own = {"PYTHON": str(self.python), "REWARD_PYTHON": str(self.python), "MAX_RESTARTS": "1"}
+        own = {"FATE": given.fate, **stub_environment(self.python)}
         command = ["sbatch", "--parsable", f"--output={self.folder}/%x-%j.out", *SIZE, *given.options]
         command += [
             str(ROOT / "launchers" / f"{given.launcher}.sh"),
@@ -89,13 +92,23 @@ class Run:
         return json.loads((self.folder / "ranks" / f"0-{rank}.json").read_text())
 
 
+def stub_environment(python: Path) -> dict[str, str]:
+    return {"PYTHON": str(python), "REWARD_PYTHON": str(python), "MAX_RESTARTS": "1"}
+
+
 @pytest.fixture(scope="module")
-def runs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """All at once: most of a job's time is spent waiting for Slurm."""
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What takes the place of Python."""
     python = tmp_path_factory.mktemp("stub") / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {ROOT}/tests/slurm/stub.py "$@"\n')
     python.chmod(0o755)
-    made = {name: Run(cluster, tmp_path_factory.mktemp("run"), python) for name in JOBS}
+    return python
+
+
+@pytest.fixture(scope="module")
+def runs(cluster: Cluster, stub: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """All at once: most of a job's time is spent waiting for Slurm."""
+    made = {name: Run(cluster, tmp_path_factory.mktemp("run"), stub) for name in JOBS}
     for name, run in made.items():
         run.submit(JOBS[name])
     return made
@@ -119,7 +132,7 @@ def test_ranks_know_their_place_and_overrides_arrive_as_they_were_written(runs: 
         assert 3 * 3600 < float(environment["SLURM_JOB_END_TIME"]) - time.time() < 4 * 3600 + 60
     arguments = run.rank(0)["arguments"]
     assert arguments[0] == "stage=run1"
-    assert arguments[-3:] == ["algorithm.kl_beta=0", ODD, "fate=done"]
+    assert arguments[-2:] == ["algorithm.kl_beta=0", ODD]
 
 
 def test_a_reward_server_runs_on_every_node_with_a_secret_of_the_run(runs: dict[str, Run]) -> None:
@@ -175,10 +188,10 @@ def test_a_failed_stage_stays_down_until_it_is_submitted_again(runs: dict[str, R
     assert run.end() == "FAILED 1:0"
     assert "the controller stops" in run.log()
     assert run.lives() == 1
-    run.submit(Given(("fate=done",)))
+    run.submit(Given("done"))
     assert run.end() == "COMPLETED 0:0"
     assert not (run.folder / "stages" / "run1.failed").exists()
-    run.submit(Given(("fate=stopped",)))
+    run.submit(Given("stopped"))
     assert run.end() == "COMPLETED 0:0", "done is done"
 
 
@@ -223,3 +236,45 @@ def test_slurm_sends_usr1_before_the_time_limit_and_the_job_goes_on(runs: dict[s
     assert run.end() == "COMPLETED 0:0"
     assert "paused at step 1; the job goes back to the queue" in run.log()
     assert run.lives() == 2
+
+
+@pytest.mark.parametrize(
+    ("fate", "ends"), [("done", ["COMPLETED", "COMPLETED"]), ("stopped", ["FAILED", "CANCELLED"])]
+)
+def test_a_chain_advances_by_itself_and_stops_when_a_stage_fails(
+    cluster: Cluster, stub: Path, tmp_path: Path, fate: str, ends: list[str]
+) -> None:
+    """Submitted by `submit`, which afterwards finds nothing to do, or tries what failed again."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(ARCHITECTURE)
+    (tmp_path / "rows.parquet").write_bytes(b"")
+    run_dir = tmp_path / "run"
+    files = [
+        f"model.path={tmp_path}/model",
+        f"data.train={{{tmp_path}/rows.parquet: 1}}",
+        "data.validation=[]",
+        f"exp_manager.explicit_log_dir={run_dir}",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "nemo_prorl",
+        "submit",
+        "stage=run2",
+        f"--sbatch={' '.join(SIZE)}",
+        *files,
+    ]
+    said = cluster.run(*command, FATE=fate, **stub_environment(stub))
+    jobs = json.loads((run_dir / "slurm" / "jobs.json").read_text())
+    assert said.splitlines()[:2] == [f"run1     job {jobs['run1']}", f"run2     job {jobs['run2']}"]
+    states = [cluster.wait(job) for job in jobs.values()]
+    assert [state["JobState"] for state in states] == ends
+    assert (run_dir / "stages" / "run2.done").exists() == (fate == "done")
+    if fate == "done":
+        assert states[0]["EndTime"] <= states[1]["StartTime"]
+        assert "every stage is done" in cluster.run(*command, FATE=fate, **stub_environment(stub))
+    else:
+        assert len(list((run_dir / "slurm").glob("run2_8k-*.out"))) == 0, "its child never ran"
+        cluster.run(*command, FATE="done", **stub_environment(stub))
+        again = json.loads((run_dir / "slurm" / "jobs.json").read_text())
+        assert [cluster.wait(job)["JobState"] for job in again.values()] == ["COMPLETED", "COMPLETED"]
