@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import random
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
@@ -25,7 +26,9 @@ NUM_TRAIN, NUM_VALIDATION_A_TASK = 37_000, 100
 OUT_OF_DISTRIBUTION = ("acre", "boxnet", "game_of_life_halting")
 """Never trained on (ProRL, section on out-of-distribution tasks); as many of each as of a task's validation."""
 CHUNK, MAX_INDEX = 32, 20_000
-"""Entries a job makes; entries after which a task counts as exhausted."""
+"""Entries a job makes; and that are made of a task at most."""
+MIN_NEW = 0.05
+"""A task whose entries ask something new less often counts as exhausted: some have few questions and are slow."""
 
 
 def tasks() -> tuple[str, ...]:
@@ -48,14 +51,18 @@ def generate(options: DataBuildConfig) -> Iterator[Record]:
                 while count and (made := next(entries, None)) is not None:
                     index, entry = made
                     count -= entry is not None
-                    yield Record(values={"task": task, "entry": entry}, split=split, origin=f"{task}:{index}")
+                    values = {"task": task, "entry": entry, "reason": "entry_not_json"}
+                    yield Record(values=values, split=split, origin=f"{task}:{index}")
+                for _ in range(count):
+                    values = {"task": task, "entry": None, "reason": "too_few_questions"}
+                    yield Record(values=values, split=split, origin=task)
 
 
 def convert(record: Record) -> Problem:
     """Raises Dropped."""
     entry, task = record.values["entry"], record.values["task"]
     if entry is None:
-        raise Dropped("entry_not_json")
+        raise Dropped(record.values["reason"])
     answer = _answer(entry)
     return Problem(
         question=entry["question"],
@@ -89,9 +96,9 @@ def _different_entries(
     """(index, entry) of the first `count` different questions, fewer when the task has no more; between them (index,
     None) of those that JSON cannot hold."""
     seen: set[str] = set()
-    stop = 0
-    while len(seen) < count and stop < MAX_INDEX:
-        start, stop = stop, min(MAX_INDEX, stop + max(8, count - len(seen)))
+    stop, share_new = 0, 1.0
+    while len(seen) < count and stop < MAX_INDEX and share_new >= MIN_NEW:
+        before, start, stop = len(seen), stop, min(MAX_INDEX, stop + max(8, count - len(seen)))
         jobs = [(task, seed, first, min(first + CHUNK, stop)) for first in range(start, stop, CHUNK)]
         for made in pool.imap(_make, jobs):
             for index, text in made:
@@ -101,6 +108,7 @@ def _different_entries(
                 elif entry["question"] not in seen and len(seen) < count:
                     seen.add(entry["question"])
                     yield index, entry
+        share_new = (len(seen) - before) / (stop - start)
 
 
 def _make(job: tuple[str, int, int, int]) -> list[tuple[int, str]]:
@@ -127,12 +135,20 @@ def _make(job: tuple[str, int, int, int]) -> list[tuple[int, str]]:
     return made
 
 
-def _workers() -> Any:
-    """Processes that begin anew, each with the same hash seed."""
+@contextlib.contextmanager
+def _workers() -> Iterator[Any]:
+    """Processes that begin anew, each with the same hash seed. `codeio`'s programs write files where they run: in a
+    folder that goes with them, not in the user's."""
     before = os.environ.get("PYTHONHASHSEED")
     os.environ["PYTHONHASHSEED"] = "0"
     try:
-        return multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0)))
+        with (
+            tempfile.TemporaryDirectory(prefix="nemo_prorl_") as folder,
+            multiprocessing.get_context("spawn").Pool(
+                len(os.sched_getaffinity(0)), initializer=os.chdir, initargs=(folder,)
+            ) as pool,
+        ):
+            yield pool
     finally:
         if before is None:
             del os.environ["PYTHONHASHSEED"]
