@@ -92,5 +92,5 @@ def test_repeated_questions_are_passed_over_and_a_task_may_have_too_few() -> Non
     assert [(index, entry and entry["question"]) for index, entry in found] == [
         (0, "a"), (2, None), (3, "b"), (35, "c"),
     ]  # fmt: skip
-    few = list(source._different_entries(Pool(["a", "b"] * 11_000), "task", 3, 1))
+    few = list(source._different_entries(Pool(["a", "b"] * 50), "task", 30, 1))
     assert [index for index, _ in few] == [0, 1]

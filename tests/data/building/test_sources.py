@@ -110,7 +110,7 @@ WITHOUT_TURN = code_record("x", STDIN) | {"prompt": [{"role": "system", "content
         ("llama_nemotron_if", instruction_record("x", {}), "no_instructions"),
         ("llama_nemotron_if", instruction_record("x", {}) | {"args": None}, "no_instructions"),
         ("llama_nemotron_if", instruction_record("", {"punctuation:no_comma": {}}), "not_one_user_turn"),
-        ("reasoning_gym", {"task": "gsm_symbolic", "entry": None}, "entry_not_json"),
+        ("reasoning_gym", {"task": "t", "entry": None, "reason": "entry_not_json"}, "entry_not_json"),
     ],
 )
 def test_what_makes_no_row_says_why(name: str, values: Mapping[str, Any], reason: str) -> None:
