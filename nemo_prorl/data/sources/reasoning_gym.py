@@ -98,7 +98,8 @@ def _different_entries(
     seen: set[str] = set()
     stop, share_new = 0, 1.0
     while len(seen) < count and stop < MAX_INDEX and share_new >= MIN_NEW:
-        before, start, stop = len(seen), stop, min(MAX_INDEX, stop + max(8, count - len(seen)))
+        num_more = max(CHUNK, count - len(seen)) if seen else count
+        before, start, stop = len(seen), stop, min(MAX_INDEX, stop + num_more)
         jobs = [(task, seed, first, min(first + CHUNK, stop)) for first in range(start, stop, CHUNK)]
         for made in pool.imap(_make, jobs):
             for index, text in made:
