@@ -74,10 +74,7 @@ def train(config: RunConfig) -> int:
                 f"stage {stage} is already done in {run_dir}; remove {done_marker(run_dir, stage)} to train it further"
             )
         return 0
-    check_not_failed(run_dir, stage)
-    start = find_starting_point(config)
-    if start.is_resume:
-        check_same_run(config, run_dir)
+    start = starting_point(config)
     ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
     start = find_intact_start(config, start, ranks)
     log = RunLog(run_dir, speaks=ranks.layout.is_main)
@@ -93,6 +90,16 @@ def train(config: RunConfig) -> int:
             mark_failed(run_dir, stage, reason=str(error))
         raise
     return 0
+
+
+def starting_point(config: RunConfig) -> StartingPoint:
+    """Where `train` would begin, from what the run's folder says. Raises ConfigError when it may not."""
+    run_dir = Path(config.exp_manager.explicit_log_dir)
+    check_not_failed(run_dir, config.stage.name)
+    start = find_starting_point(config)
+    if start.is_resume:
+        check_same_run(config, run_dir)
+    return start
 
 
 def train_stage(

@@ -23,10 +23,11 @@ def main(arguments: Sequence[str]) -> int:
     config = composed(given.config_name, given.overrides)
     check_inputs(config, world_size_from_environment())
     check_model(config)
-    if given.check:
-        print(f"stage {config.stage.name} can start in {config.exp_manager.explicit_log_dir}")
-        return 0
     prepare()
     from nemo_prorl import run
 
+    if given.check:
+        run.starting_point(config)
+        print(f"stage {config.stage.name} can start in {config.exp_manager.explicit_log_dir}")
+        return 0
     return run_unless_stopped(lambda: run.train(config))
