@@ -106,18 +106,3 @@ def test_drawing_leaves_no_figure_open(tmp_path: Path) -> None:
     before = plt.get_fignums()
     draw_training(RECORDS, tmp_path / "training.png", title="a run")
     assert plt.get_fignums() == before
-
-
-def test_a_finished_demo_is_put_aside_and_an_interrupted_one_goes_on(tmp_path: Path) -> None:
-    out = tmp_path / "demo"
-    demo._make_room(out)
-    out.mkdir()
-    (out / "metrics.jsonl").write_text("interrupted")
-    demo._make_room(out)
-    assert (out / "metrics.jsonl").read_text() == "interrupted"
-    for number in (1, 2):
-        out.mkdir(exist_ok=True)
-        (out / "summary.json").write_text(f"run {number}")
-        demo._make_room(out)
-        assert not out.exists()
-        assert (tmp_path / f"demo.{number}" / "summary.json").read_text() == f"run {number}"
