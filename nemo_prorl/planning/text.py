@@ -150,7 +150,7 @@ def _explanation(model: Architecture | None) -> list[str]:
     return [
         f"tokens: of responses trained on, a response being {RESPONSE_SHARE:.0%} of the longest possible on average.",
         f"GPU h: on H100, at {TOKENS_PER_GPU_S:.0f} such tokens a GPU and second, with which the paper's eight",
-        f"runs take its {PAPER_GPU_HOURS:,} hours{size} (nemo_prorl/planning/estimate.py has the sources).",
+        f"runs take its {PAPER_GPU_HOURS:,} hours{size}; sources: nemo_prorl/planning/estimate.py.",
         "steps: at most. A stage ends earlier when its controller decides so.",
     ]
 
