@@ -12,7 +12,6 @@ import difflib
 import functools
 import importlib.util
 import math
-import os
 import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -41,6 +40,7 @@ from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.help import Option, conf_groups, conf_names, entries, options, sections, type_name, value_text
 from nemo_prorl.layout import check_layout, is_one_machine
 from nemo_prorl.nemo_toolkit import check_nemo
+from nemo_prorl.storage import replace_text
 
 S = TypeVar("S")
 SCHEMA = "run_config"
@@ -117,10 +117,7 @@ def write_resolved(config: RunConfig, path: Path) -> None:
         "# Every option of this run. `python -m nemo_prorl train --config-name THIS_FILE` takes it as it is.\n"
         + yaml.safe_dump({"defaults": [SCHEMA, "_self_"], **to_dict(config)}, sort_keys=False, width=110)
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+    replace_text(path, text)
 
 
 def check_inputs(config: RunConfig, world_size: int) -> None:

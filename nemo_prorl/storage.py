@@ -130,6 +130,14 @@ def write_text(file: Path, text: str) -> None:
     sync(file)
 
 
+def replace_text(file: Path, text: str) -> None:
+    """In one rename: a reader sees the old text or the new one. Makes the folder. Not forced to disk."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, file)
+
+
 def sync(path: Path) -> None:
     """Forces a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)

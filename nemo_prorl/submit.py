@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.storage import replace_text
 
 SHARED_SCRIPTS = ("slurm/common.sh", "slurm/reward.sh")
 """What every launcher uses."""
@@ -53,10 +54,7 @@ class Submissions:
     def note(self, stage: str, job_id: str) -> None:
         """Written at once: what is submitted is known even if the next stage's sbatch fails."""
         self._ids[stage] = job_id
-        self.folder.mkdir(parents=True, exist_ok=True)
-        aside = self._path.with_suffix(".writing")
-        aside.write_text(json.dumps(self._ids, indent=1) + "\n", encoding="utf-8")
-        os.replace(aside, self._path)
+        replace_text(self._path, json.dumps(self._ids, indent=1) + "\n")
 
     def living(self, stage: str) -> str:
         """Id of the stage's job if it waits or runs, else empty."""

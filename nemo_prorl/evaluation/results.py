@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,6 +15,7 @@ from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, pass_at_k
 from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation.benchmark import Benchmark, Metric
 from nemo_prorl.evaluation.journal import Known, Sample
+from nemo_prorl.storage import replace_text
 from nemo_prorl.training.evaluation import CORRECT
 from nemo_prorl.types import Finish
 
@@ -136,10 +136,7 @@ def pass_at_k_curve(prompts: Sequence[PromptResult], num_resamples: int) -> dict
 def write(path: Path, header: Mapping[str, Any], results: Sequence[BenchmarkResult]) -> None:
     """Whole or not at all. `header` is what stands before the benchmarks."""
     content = {**header, "benchmarks": {result.name: asdict(result) for result in results}}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(aside, path)
+    replace_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, BenchmarkResult]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from nemo_prorl.report.drawings import Drawing
 from nemo_prorl.report.page import page_html, section_drawings
 from nemo_prorl.report.panels import Section
 from nemo_prorl.report.runs import Run, read_run
+from nemo_prorl.storage import replace_text
 
 
 def write_report(folders: Sequence[Path], out: Path, *, with_pictures: bool = True) -> list[Path]:
@@ -20,10 +20,7 @@ def write_report(folders: Sequence[Path], out: Path, *, with_pictures: bool = Tr
     """
     runs = [read_run(folder, name) for folder, name in zip(folders, _names(folders), strict=True)]
     drawn = section_drawings(runs)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f".{out.name}.{os.getpid()}")
-    aside.write_text(page_html(runs, drawn), encoding="utf-8")
-    os.replace(aside, out)
+    replace_text(out, page_html(runs, drawn))
     return [out, *(_write_pictures(runs, drawn, out.with_suffix("")) if with_pictures else [])]
 
 

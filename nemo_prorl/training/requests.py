@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
+
+from nemo_prorl.storage import replace_text
 
 
 def reset_request(run_dir: Path) -> Path:
@@ -15,12 +16,8 @@ def reset_request(run_dir: Path) -> Path:
 
 def ask_for_reset(run_dir: Path) -> None:
     """Whole or not at all; asking twice is asking once."""
-    request = reset_request(run_dir)
-    request.parent.mkdir(exist_ok=True)
-    aside = request.with_name(f"reset.{os.getpid()}.writing")
     asked = datetime.now(UTC).isoformat(timespec="seconds")
-    aside.write_text(json.dumps({"asked": asked}) + "\n", encoding="utf-8")
-    os.replace(aside, request)
+    replace_text(reset_request(run_dir), json.dumps({"asked": asked}) + "\n")
 
 
 def is_reset_requested(run_dir: Path) -> bool:

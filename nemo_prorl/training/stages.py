@@ -4,7 +4,6 @@ ends: RUN/stages/NAME.done and NAME.failed say so, since launchers lose exit cod
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Policy
+from nemo_prorl.storage import replace_text
 from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints, is_intact, last_of_stage
 from nemo_prorl.types import RunState
 
@@ -71,10 +71,7 @@ def why_failed(run_dir: Path, stage: str) -> str:
 
 
 def _write(marker: Path, record: dict[str, str]) -> None:
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    aside = marker.with_suffix(".writing")
-    aside.write_text(json.dumps(record), encoding="utf-8")
-    os.replace(aside, marker)
+    replace_text(marker, json.dumps(record))
 
 
 def find_starting_point(config: RunConfig) -> StartingPoint:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig
 from nemo_prorl.nemo_toolkit import nemo_loggers, wants_nemo
+from nemo_prorl.storage import replace_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -63,9 +64,7 @@ class MetricsFile:
         if not self._path.exists():
             return
         kept = [record for record in read_metrics(self._path)[:num_records] if record["step"] <= step]
-        aside = self._path.with_suffix(".rewinding")
-        aside.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-        os.replace(aside, self._path)
+        replace_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nemo_prorl.storage import replace_text
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -59,10 +61,13 @@ class Watchdog:
         self._phase = phase
         self.beat()
         if self._rank == 0 and self._state is not None:
-            _write(
-                heartbeat(self._run_dir),
-                {"step": self._state.step, "stage": self._state.stage, "phase": phase, "time": time.time()},
-            )
+            record = {
+                "step": self._state.step,
+                "stage": self._state.stage,
+                "phase": phase,
+                "time": time.time(),
+            }
+            replace_text(heartbeat(self._run_dir), json.dumps(record))
 
     def beat(self) -> None:
         self._last = time.monotonic()
@@ -97,9 +102,3 @@ def heartbeat(run_dir: Path) -> Path:
 def stacks(run_dir: Path, rank: int) -> Path:
     """Where the threads of a rank stood when it was given up."""
     return run_dir / "stacks" / f"rank-{rank:05d}.txt"
-
-
-def _write(path: Path, record: dict[str, object]) -> None:
-    aside = path.with_suffix(".writing")
-    aside.write_text(json.dumps(record), encoding="utf-8")
-    os.replace(aside, path)
