@@ -8,12 +8,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RewardConfig
+from reward.client import RewardClient
 
 
 class RewardServiceNotStarted(RuntimeError):
@@ -80,6 +81,24 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextmanager
+def ready_client(config: RewardConfig, urls: Sequence[str]) -> Iterator[RewardClient]:
+    """Of the service at `urls`, or in reward.discovery_dir; closed at the end. Raises RewardServiceError when nothing
+    is ready in time."""
+    client = RewardClient(
+        urls=urls,
+        discovery_dir=Path(config.discovery_dir) if config.discovery_dir else None,
+        token_file=Path(config.token_file) if config.token_file else None,
+        request_timeout_s=config.request_timeout_s,
+        max_attempts=config.max_attempts,
+    )
+    try:
+        client.wait_until_ready(config.ready_timeout_s)
+        yield client
+    finally:
+        client.close()
 
 
 def _wait_for_url(process: subprocess.Popen[bytes], ready: Path, log: Path, timeout_s: float) -> str:

@@ -22,6 +22,7 @@ from nemo_prorl.reward_service import (
     RewardService,
     RewardServiceEnded,
     RewardServiceNotStarted,
+    ready_client,
     running_service,
 )
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
@@ -244,15 +245,7 @@ def reward_client(config: RewardConfig, ranks: Ranks, log_dir: Path) -> Iterator
             if ranks.layout.is_main:
                 service = stack.enter_context(running_service(config, log_dir))
             urls = [ranks.from_main(service.url if service else "")]
-        client = RewardClient(
-            urls=urls,
-            discovery_dir=Path(config.discovery_dir) if config.discovery_dir else None,
-            token_file=Path(config.token_file) if config.token_file else None,
-            request_timeout_s=config.request_timeout_s,
-            max_attempts=config.max_attempts,
-        )
-        stack.callback(client.close)
-        client.wait_until_ready(config.ready_timeout_s)
+        client = stack.enter_context(ready_client(config, urls))
         yield ServiceGrader(client, service)
 
 

@@ -120,24 +120,14 @@ def _check(names: Sequence[str], options: DataBuildConfig) -> None:
 @contextmanager
 def _grader(options: DataBuildConfig) -> Iterator[Submit]:
     """The reward service that the options name, or one of our own."""
-    from nemo_prorl.reward_service import reward_service
-    from reward.client import RewardClient
+    from nemo_prorl.reward_service import ready_client, reward_service
 
     config = options.reward
     with ExitStack() as stack:
         urls = list(config.urls)
         if not urls and not config.discovery_dir:
             urls = [stack.enter_context(reward_service(config, Path(options.out) / "logs"))]
-        client = RewardClient(
-            urls=urls,
-            discovery_dir=Path(config.discovery_dir) if config.discovery_dir else None,
-            token_file=Path(config.token_file) if config.token_file else None,
-            request_timeout_s=config.request_timeout_s,
-            max_attempts=config.max_attempts,
-        )
-        stack.callback(client.close)
-        client.wait_until_ready(config.ready_timeout_s)
-        yield client.submit
+        yield stack.enter_context(ready_client(config, urls)).submit
 
 
 def _summary(manifest: dict[str, Any], out: Path) -> Iterator[str]:
