@@ -28,18 +28,20 @@ from nemo_prorl.reward_service import (
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
 from nemo_prorl.training.deadline import Deadline, find_ends
 from nemo_prorl.training.grading import RewardServiceFailing
-from nemo_prorl.training.stages import (
-    Outcome,
-    StartingPoint,
+from nemo_prorl.training.markers import (
     done_marker,
     failed_marker,
-    find_intact_start,
-    find_starting_point,
     is_done,
     mark_done,
     mark_failed,
-    reset_policy,
     why_failed,
+)
+from nemo_prorl.training.stages import (
+    Outcome,
+    StartingPoint,
+    find_intact_start,
+    find_starting_point,
+    reset_policy,
 )
 from nemo_prorl.training.telemetry import RunLog, Telemetry
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController

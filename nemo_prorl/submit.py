@@ -18,6 +18,7 @@ from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.storage import replace_text
+from nemo_prorl.training.markers import is_done
 
 SHARED_SCRIPTS = ("slurm/common.sh", "slurm/reward.sh")
 """What every launcher uses."""
@@ -98,7 +99,7 @@ def plan_jobs(
     jobs: list[Job] = []
     for config in chain:
         stage = config.stage.name
-        if (Path(run_dir) / "stages" / f"{stage}.done").is_file():
+        if is_done(Path(run_dir), stage):
             continue
         launcher = find_launcher(stage, root)
         log = f"--output={run_dir}/slurm/%x-%j.out"

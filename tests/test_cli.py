@@ -86,6 +86,11 @@ def test_neither_help_nor_a_mistake_imports_anything_heavy(arguments: tuple[str,
     assert heavy == set()
 
 
+def test_a_request_to_a_live_run_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "resolved.yaml").write_text("stage: {name: run1}\n")
+    assert imported_by("reset", str(tmp_path)) == (0, set())
+
+
 def test_help_of_train_imports_nothing_heavy() -> None:
     code = (
         "import atexit, sys, runpy\n"

@@ -11,13 +11,13 @@ import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.commands import reset
+from nemo_prorl.training.markers import done_marker, mark_done, mark_failed
 from nemo_prorl.training.requests import (
     ask_for_reset,
     is_reset_requested,
     reset_request,
     take_reset_request,
 )
-from nemo_prorl.training.stages import done_marker, mark_done, mark_failed
 from nemo_prorl.training.watchdog import heartbeat
 
 

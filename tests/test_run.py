@@ -11,7 +11,7 @@ from nemo_prorl.config import AlgorithmConfig, ConfigError, DataConfig, ModelCon
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.run import check_not_failed, check_same_rows, check_same_run
-from nemo_prorl.training.stages import failed_marker, mark_failed
+from nemo_prorl.training.markers import failed_marker, mark_failed
 from nemo_prorl.types import RunState
 from tests.data.conftest import CharacterTokenizer, make_row
 

@@ -51,7 +51,7 @@ def _live_stage(run_dir: Path) -> str:
         stage = str(yaml.safe_load(resolved.read_text(encoding="utf-8"))["stage"]["name"])
     except (yaml.YAMLError, TypeError, KeyError):
         raise ConfigError(f"{resolved} is not the configuration of a run: write another RUN_DIR.") from None
-    from nemo_prorl.training.stages import is_done
+    from nemo_prorl.training.markers import is_done
 
     if is_done(run_dir, stage):
         raise ConfigError(
@@ -74,8 +74,8 @@ def _sign_of_life(run_dir: Path) -> str:
 
 
 def _wait(run_dir: Path, stage: str) -> int:
+    from nemo_prorl.training.markers import is_done, why_failed
     from nemo_prorl.training.requests import is_reset_requested, take_reset_request
-    from nemo_prorl.training.stages import is_done, why_failed
 
     while is_reset_requested(run_dir):
         if is_done(run_dir, stage) or why_failed(run_dir, stage):

@@ -1,9 +1,7 @@
-"""Where a stage begins: at its own newest checkpoint, at its parent's last, or at the Hugging Face model; and how it
-ends: RUN/stages/NAME.done and NAME.failed say so, since launchers lose exit codes."""
+"""Where a stage begins: at its own newest checkpoint, at its parent's last, or at the Hugging Face model."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,8 +9,8 @@ from pathlib import Path
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Policy
-from nemo_prorl.storage import replace_text
 from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints, is_intact, last_of_stage
+from nemo_prorl.training.markers import is_done, why_failed
 from nemo_prorl.types import RunState
 
 
@@ -35,43 +33,6 @@ class StartingPoint:
 
     checkpoint: Checkpoint | None
     is_resume: bool
-
-
-def done_marker(run_dir: Path, stage: str) -> Path:
-    """Exists when the stage is finished; it, not an exit code, says so."""
-    return run_dir / "stages" / f"{stage}.done"
-
-
-def is_done(run_dir: Path, stage: str) -> bool:
-    """A finished stage is never run again."""
-    return done_marker(run_dir, stage).is_file()
-
-
-def mark_done(run_dir: Path, stage: str, *, outcome: str, checkpoint: str) -> None:
-    """Written last, and whole or not at all."""
-    _write(done_marker(run_dir, stage), {"outcome": outcome, "checkpoint": checkpoint})
-
-
-def failed_marker(run_dir: Path, stage: str) -> Path:
-    """Exists when going on by itself is pointless; a user who starts the stage again removes it by that."""
-    return run_dir / "stages" / f"{stage}.failed"
-
-
-def mark_failed(run_dir: Path, stage: str, *, reason: str) -> None:
-    """Whole or not at all."""
-    _write(failed_marker(run_dir, stage), {"reason": reason})
-
-
-def why_failed(run_dir: Path, stage: str) -> str:
-    """Empty unless the stage failed."""
-    try:
-        return str(json.loads(failed_marker(run_dir, stage).read_text(encoding="utf-8"))["reason"])
-    except FileNotFoundError:
-        return ""
-
-
-def _write(marker: Path, record: dict[str, str]) -> None:
-    replace_text(marker, json.dumps(record))
 
 
 def find_starting_point(config: RunConfig) -> StartingPoint:

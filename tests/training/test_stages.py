@@ -1,4 +1,4 @@
-"""Where a stage begins, and when it is done."""
+"""Where a stage begins."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ import pytest
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, StageConfig
 from nemo_prorl.storage import write_manifest
-from nemo_prorl.training.stages import (
-    done_marker,
-    find_starting_point,
-    is_done,
-    mark_done,
-    mark_failed,
-    reset_policy,
-    why_failed,
-)
+from nemo_prorl.training.markers import mark_done, mark_failed
+from nemo_prorl.training.stages import find_starting_point, reset_policy
 from nemo_prorl.types import RunState
 from tests.training.conftest import ScriptedPolicy
 
@@ -114,30 +107,11 @@ def test_a_folder_that_does_not_fit_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_a_stage_is_done_when_it_says_so(tmp_path: Path) -> None:
-    assert not is_done(tmp_path, "a")
-    mark_done(tmp_path, "a", outcome="saturated", checkpoint="step-00000007-a")
-    assert is_done(tmp_path, "a")
-    assert not is_done(tmp_path, "b")
-    assert json.loads(done_marker(tmp_path, "a").read_text()) == {
-        "outcome": "saturated",
-        "checkpoint": "step-00000007-a",
-    }
-    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.done"]
-
-
 def test_a_child_of_a_failed_stage_is_refused_with_the_reason(tmp_path: Path) -> None:
     put_checkpoint(tmp_path, "a", 10)
     mark_failed(tmp_path, "a", reason="Update 7 has loss nan.")
     with pytest.raises(ConfigError, match=r"stage a, which failed in .*: Update 7 has loss nan\."):
         find_starting_point(config(tmp_path, "b", "a"))
-
-
-def test_a_failed_stage_says_why(tmp_path: Path) -> None:
-    assert why_failed(tmp_path, "a") == ""
-    mark_failed(tmp_path, "a", reason="Update 7 has loss nan.")
-    assert why_failed(tmp_path, "a") == "Update 7 has loss nan."
-    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.failed"]
 
 
 @pytest.mark.parametrize("optimizer", [True, False])
@@ -150,17 +124,3 @@ def test_a_reset_is_noted_in_the_state(optimizer: bool) -> None:
     assert state.policy_is_reference
     state.num_updates += 1
     assert not state.policy_is_reference
-
-
-def test_a_crash_while_marking_leaves_the_stage_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def crash(self: Path, text: str, **options: str) -> int:
-        with open(self, "w", encoding="utf-8") as file:
-            file.write(text[:5])
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(Path, "write_text", crash)
-    with pytest.raises(OSError, match="no space"):
-        mark_done(tmp_path, "a", outcome="steps", checkpoint="")
-    assert not is_done(tmp_path, "a")
