@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +119,13 @@ class Run:
             state=self.state,
         ).fit()
 
-    def resume(self) -> Run:
-        """A new process that goes on from the newest checkpoint; from the beginning where there is none."""
+    def resume(self, *, num_steps: int = 0) -> Run:
+        """A new process that goes on from the newest checkpoint; from the beginning where there is none. `num_steps` 0:
+        to the same end."""
         run = Run.__new__(Run)
         run.__dict__ |= self.__dict__ | {"events": [], "state": new_state()}
+        if num_steps:
+            run.config = replace(self.config, trainer=replace(self.config.trainer, num_steps=num_steps))
         run.sampler, run.policy = ScriptedSampler(events=run.events), ScriptedPolicy(events=run.events)
         run.policy.entropy = self.policy.entropy
         run.prompts = ListedPrompts(self.prompts.all)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.difficulty import DifficultyLog, read_difficulty, summary
 from tests.training.conftest import FAILED, make_group
 from tests.training.scripted_run import Run
@@ -75,10 +74,7 @@ def test_the_loop_keeps_every_prompt_and_a_resumed_run_keeps_the_same(tmp_path: 
     whole, first = Run(tmp_path / "whole", num_steps=4), Run(tmp_path / "parts", num_steps=2)
     whole.fit()
     first.fit()
-    (checkpoint,) = find_checkpoints(tmp_path / "parts")
-    second = Run(tmp_path / "parts", num_steps=4, state=checkpoint.state)
-    second.policy.load(checkpoint.policy)
-    second.prompts.num_taken = checkpoint.state.prompts["taken"]
+    second = first.resume(num_steps=4)
     second.fit()
     kept = read_difficulty(tmp_path / "whole")
     assert kept.equals(read_difficulty(tmp_path / "parts"))

@@ -121,10 +121,7 @@ def test_a_resumed_run_goes_on_where_it_stood(tmp_path: Path) -> None:
     whole, first = Run(tmp_path / "whole", num_steps=4), Run(tmp_path / "parts", num_steps=2)
     whole.fit()
     first.fit()
-    (checkpoint,) = find_checkpoints(tmp_path / "parts")
-    second = Run(tmp_path / "parts", num_steps=4, state=checkpoint.state)
-    second.policy.load(checkpoint.policy)
-    second.prompts.num_taken = checkpoint.state.prompts["taken"]
+    second = first.resume(num_steps=4)
     second.fit()
     assert second.events[:3] == ["wake", "load 4", "sample"], "no second validation of the same weights"
     assert second.policy.weight == whole.policy.weight
