@@ -410,9 +410,11 @@ class ValidationConfig:
     """Of evaluation (ProRL: 0.95)."""
     max_prompts: int = 0
     """Prompts taken from each file, from its beginning; 0: all."""
+    num_kept: int = 64
+    """Rollouts of each validation whose text is kept in RUN/samples/, spread over the prompts; 0: none."""
 
     def __post_init__(self) -> None:
-        _at_least("validation", self, 0, ["interval", "max_prompts"])
+        _at_least("validation", self, 0, ["interval", "max_prompts", "num_kept"])
         _at_least("validation", self, 1, ["num_rollouts"])
         _positive("validation", self, ["temperature"])
         _require(0 < self.top_p <= 1, "validation.top_p", self.top_p, "in (0, 1]")

@@ -139,9 +139,7 @@ def train_stage(
         )
         telemetry = None
         if ranks.layout.is_main:
-            telemetry = stack.enter_context(
-                Telemetry(config.exp_manager, num_steps=config.trainer.num_steps, log=log, state=state)
-            )
+            telemetry = stack.enter_context(Telemetry(config, log=log, state=state))
         log.note(f"stage {state.stage} {f'goes on after step {state.step}' if start.is_resume else 'begins'}")
         outcome = ProRLTrainer(
             config=config,

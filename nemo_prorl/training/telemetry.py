@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_prorl.config import ConfigError, ExpManagerConfig
+from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig
 from nemo_prorl.nemo_toolkit import nemo_loggers, wants_nemo
 from nemo_prorl.storage import replace_text
 
@@ -130,17 +130,21 @@ class Telemetry:
         ("s/step", "time/step_s", "{:.1f}"),
     )
 
-    def __init__(self, config: ExpManagerConfig, *, num_steps: int, log: RunLog, state: RunState) -> None:
+    def __init__(self, config: RunConfig, *, log: RunLog, state: RunState) -> None:
         """`state`: where the run begins or goes on. What was recorded of later steps is taken back."""
         from nemo_prorl.training.difficulty import DifficultyLog  # heavy; many only read metrics here
+        from nemo_prorl.training.samples import SampleLog
 
-        self._file = MetricsFile(Path(config.explicit_log_dir) / "metrics.jsonl")
+        exp_manager = config.exp_manager
+        run_dir = Path(exp_manager.explicit_log_dir)
+        self._file = MetricsFile(run_dir / "metrics.jsonl")
         self._file.rewind(state.num_records, state.step)
-        self._difficulty = DifficultyLog(Path(config.explicit_log_dir), step=state.step)
-        make_loggers = nemo_loggers if wants_nemo(config) else lightning_loggers
-        self._loggers = make_loggers(config, first_step=state.step + 1 if state.num_records else 0)
+        self._difficulty = DifficultyLog(run_dir, step=state.step)
+        self._samples = SampleLog(run_dir, num_kept=config.validation.num_kept, step=state.step)
+        make_loggers = nemo_loggers if wants_nemo(exp_manager) else lightning_loggers
+        self._loggers = make_loggers(exp_manager, first_step=state.step + 1 if state.num_records else 0)
         self._log = log
-        self._num_steps = num_steps
+        self._num_steps = config.trainer.num_steps
         self._num_shown = 0
         self._shown_s = 0.0
 
@@ -167,6 +171,10 @@ class Telemetry:
     def prompts(self, step: int, groups: Sequence[RolloutGroup]) -> None:
         """Every prompt that a step sampled, kept or not."""
         self._difficulty.write(step, groups)
+
+    def held_out(self, step: int, groups: Sequence[RolloutGroup]) -> None:
+        """Every prompt of a validation."""
+        self._samples.write(step, groups)
 
     def _show(self, record: Mapping[str, Any], stage_step: int) -> None:
         if self._num_shown % 20 == 0:

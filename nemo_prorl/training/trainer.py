@@ -327,6 +327,8 @@ class ProRLTrainer:
                 say=self.log.say,
                 on_progress=self.watchdog.beat,
             )
+        if self.telemetry is not None:
+            self.telemetry.held_out(self.state.step, groups)
         seconds = self.stopwatch.seconds["validation_s"]
         self.deadline.note("validation", seconds)
         summary = summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import ConfigError, ExpManagerConfig, UseNemo
+from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, UseNemo
 from nemo_prorl.nemo_toolkit import MORE, OFF, OURS, nemo_loggers
 from nemo_prorl.training.telemetry import RunLog, Telemetry, lightning_loggers, read_metrics
 from nemo_prorl.types import RunState
@@ -27,8 +27,11 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
 
 def telemetry(folder: Path, state: RunState | None = None, **options: Any) -> Telemetry:
     return Telemetry(
-        ExpManagerConfig(explicit_log_dir=str(folder), create_tensorboard_logger=True, **options),
-        num_steps=10,
+        RunConfig(
+            exp_manager=ExpManagerConfig(
+                explicit_log_dir=str(folder), create_tensorboard_logger=True, **options
+            )
+        ),
         log=RunLog(folder, speaks=True),
         state=state or RunState(stage="main"),
     )

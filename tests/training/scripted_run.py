@@ -93,9 +93,7 @@ class Run:
     def fit(self) -> str:
         """As `run.train_stage` would."""
         log = RunLog(self.folder, speaks=True)
-        telemetry = Telemetry(
-            self.config.exp_manager, num_steps=self.config.trainer.num_steps, log=log, state=self.state
-        )
+        telemetry = Telemetry(self.config, log=log, state=self.state)
         writer = CheckpointWriter(
             self.folder,
             model_dir=self.folder / "model",

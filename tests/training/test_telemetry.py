@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import ConfigError, ExpManagerConfig
+from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, TrainerConfig
 from nemo_prorl.training.telemetry import MetricsFile, RunLog, Telemetry, read_metrics
 from nemo_prorl.types import RunState
 
@@ -24,8 +24,10 @@ def telemetry(
     folder: Path, *, num_steps: int = 10, state: RunState | None = None, **options: Any
 ) -> Telemetry:
     return Telemetry(
-        ExpManagerConfig(explicit_log_dir=str(folder), **options),
-        num_steps=num_steps,
+        RunConfig(
+            exp_manager=ExpManagerConfig(explicit_log_dir=str(folder), **options),
+            trainer=TrainerConfig(num_steps=num_steps),
+        ),
         log=RunLog(folder, speaks=True),
         state=state or RunState(stage="main"),
     )
