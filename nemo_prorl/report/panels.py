@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from nemo_prorl.report.difficulty import BANDS, BEFORE, NOW
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES
 
 
@@ -209,6 +210,31 @@ SAMPLING = Section(
     ),
 )
 
+DIFFICULTY = Section(
+    name="difficulty",
+    title="Difficulty",
+    intro="Pass rates prompt by prompt, over everything that was sampled (data difficulty sums them up by domain).",
+    panels=(
+        Panel(
+            name="pass_rate_bands",
+            title="How often a prompt was solved",
+            unit="share of sampled prompts",
+            series=tuple(BANDS.items()),
+            reading="Learning moves prompts upwards through the bands. A band “no rollout” that stays as it is while "
+            "“every rollout” grows is data without a middle: the policy has learned what it can learn from it.",
+            kind=Kind.shares,
+        ),
+        Panel(
+            name="revisits",
+            title="Prompts that came again",
+            unit="mean pass rate",
+            series=((NOW, "at this visit"), (BEFORE, "the same prompts, one visit before")),
+            reading="The same prompts on both lines, so that the mix cannot flatter. Above the older line: progress; "
+            "below it: something is being forgotten.",
+        ),
+    ),
+)
+
 OPTIMISATION = Section(
     name="optimisation",
     title="Optimisation",
@@ -360,7 +386,7 @@ TIME = Section(
     ),
 )
 
-SECTIONS = (DYNAMICS, REWARD, SAMPLING, OPTIMISATION, MISMATCH, TIME)
+SECTIONS = (DYNAMICS, REWARD, SAMPLING, DIFFICULTY, OPTIMISATION, MISMATCH, TIME)
 
 
 def expand(panel: Panel, metrics: Iterable[str]) -> list[tuple[str, str]]:

@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.report.difficulty import difficulty_metrics
+from nemo_prorl.report.texts import Conversation, read_conversations
 from nemo_prorl.training.telemetry import read_metrics
 
 Record = Mapping[str, Any]
@@ -66,7 +68,7 @@ class Run:
     name: str
     folder: Path
     records: tuple[Record, ...]
-    """Lines of metrics.jsonl in order, with time/other_s added."""
+    """Lines of metrics.jsonl in order, with time/other_s and what the difficulty files say added."""
     num_unread_lines: int
     """Behind a line that is not whole. The last line of a live run may be one of them."""
     configs: Mapping[str, Mapping[str, Any]]
@@ -84,6 +86,8 @@ class Run:
     tables: tuple[Table, ...]
     unread_tables: tuple[str, ...]
     """Files of the evaluation folder that hold no table."""
+    conversations: tuple[Conversation, ...]
+    """Some of what the policy wrote at its validations."""
 
     @property
     def steps(self) -> list[Record]:
@@ -132,11 +136,12 @@ def read_run(folder: Path, name: str = "") -> Run:
         raise ConfigError(f"{metrics} has no whole line yet: wait for the run's first step.")
     stages = dict.fromkeys(record["stage"] for record in records)
     num_lines = sum(1 for line in metrics.read_text(encoding="utf-8").splitlines() if line.strip())
+    difficulty = difficulty_metrics(folder)
     tables, unread = _read_tables(folder / "evaluation")
     return Run(
         name=name or folder.resolve().name,
         folder=folder,
-        records=tuple(_with_other_time(record) for record in records),
+        records=tuple(_completed(record, difficulty) for record in records),
         num_unread_lines=num_lines - len(records),
         configs=dict(_read_configs(folder, list(stages))),
         outcomes={path.stem: _read_json(path).get("outcome", "") for path in folder.glob("stages/*.done")},
@@ -146,6 +151,7 @@ def read_run(folder: Path, name: str = "") -> Run:
         provenance=_read_provenance(folder),
         tables=tables,
         unread_tables=unread,
+        conversations=read_conversations(folder),
     )
 
 
@@ -163,11 +169,15 @@ def _metrics_of(run: Run) -> frozenset[str]:
     return frozenset(key for record in run.records for key in record)
 
 
-def _with_other_time(record: Record) -> Record:
-    if "time/step_s" not in record:
+def _completed(record: Record, difficulty: Mapping[int, Mapping[str, float]]) -> Record:
+    """A step's, with what is computed here; a validation has none of it."""
+    if "reward/mean" not in record:
         return record
-    known = sum(record.get(phase, 0.0) for phase in PHASES)
-    return {**record, OTHER: max(0.0, record["time/step_s"] - known)}
+    completed = {**record, **difficulty.get(record["step"], {})}
+    if "time/step_s" in record:
+        known = sum(record.get(phase, 0.0) for phase in PHASES)
+        completed[OTHER] = max(0.0, record["time/step_s"] - known)
+    return completed
 
 
 def _read_configs(folder: Path, stages: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
