@@ -133,6 +133,7 @@ def _run_view(run: Run) -> dict[str, Any]:
         "options": [(name, shown(value)) for name, value in options.items()],
         "provenance": _shown(flatten(run.provenance)),
         "numbers": _numbers(run),
+        "conversations": run.conversations,
     }
 
 

@@ -1,0 +1,79 @@
+"""What a policy wrote at the first, the middle and the last validation, for readers of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.training.samples import read_samples, sample_files
+
+PROMPTS_PER_DOMAIN = 3
+HEAD, TAIL = 2500, 1500
+"""Characters of a long response that are shown: it begins with an idea, and ends with the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One rollout."""
+
+    step: int
+    score: float
+    verdict: str
+    note: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A held-out prompt and what became of its response."""
+
+    domain: str
+    source: str
+    prompt: str
+    responses: tuple[Response, ...]
+
+
+def read_conversations(run_dir: Path) -> tuple[Conversation, ...]:
+    """The first prompts of each domain that all of the chosen validations have; empty for a run without samples."""
+    files = sample_files(run_dir)
+    chosen = sorted({0, len(files) // 2, len(files) - 1}) if files else []
+    by_step = [_first_of_each_prompt(files[index][0]) for index in chosen]
+    shared = [uid for uid in (by_step[0] if by_step else ()) if all(uid in records for records in by_step)]
+    taken: dict[str, list[str]] = {}
+    for uid in shared:
+        taken.setdefault(str(by_step[0][uid]["domain"]), []).append(uid)
+    return tuple(
+        Conversation(
+            domain=domain,
+            source=str(by_step[0][uid]["source"]),
+            prompt=_shortened(str(by_step[0][uid]["prompt"])),
+            responses=tuple(_response(records[uid]) for records in by_step),
+        )
+        for domain, uids in sorted(taken.items())
+        for uid in uids[:PROMPTS_PER_DOMAIN]
+    )
+
+
+def _first_of_each_prompt(path: Path) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for record in read_samples(path):
+        found.setdefault(str(record["uid"]), record)
+    return found
+
+
+def _response(record: Mapping[str, Any]) -> Response:
+    return Response(
+        step=int(record["step"]),
+        score=float(record["score"]),
+        verdict=str(record["verdict"]),
+        note=f"{record['num_tokens']:,} tokens{'' if record['finish'] == 'stop' else ', not ended'}",
+        text=_shortened(str(record["response"])),
+    )
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= HEAD + TAIL:
+        return text
+    return f"{text[:HEAD]}\n\n[… {len(text) - HEAD - TAIL:,} characters …]\n\n{text[-TAIL:]}"

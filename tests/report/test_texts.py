@@ -1,0 +1,67 @@
+"""Texts of the page: the same prompts at three validations, and nothing in them becomes part of the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.report.page import page_html, section_drawings
+from nemo_prorl.report.runs import read_run
+from nemo_prorl.report.texts import HEAD, TAIL, read_conversations
+from tests.report.made_up_runs import write_run
+
+
+def write_samples(run_dir: Path, step: int, *records: dict[str, Any]) -> None:
+    whole = {"domain": "math", "source": "sums", "prompt": "3 + 4?", "score": 0.5, "verdict": "graded"}
+    whole |= {"step": step, "finish": "stop", "num_tokens": 7, "response": "seven"}
+    path = run_dir / "samples" / f"step-{step:08d}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(whole | record) + "\n" for record in records))
+
+
+def test_a_prompt_is_followed_through_first_middle_and_last_validation(tmp_path: Path) -> None:
+    for step in (0, 20, 40, 60, 80):
+        write_samples(
+            tmp_path, step, {"uid": "a", "response": f"at {step}"}, {"uid": "a", "response": "a sibling"}
+        )
+    (conversation,) = read_conversations(tmp_path)
+    assert [(response.step, response.text) for response in conversation.responses] == [
+        (0, "at 0"),
+        (40, "at 40"),
+        (80, "at 80"),
+    ]
+
+
+def test_prompts_that_a_validation_lacks_are_left_out_and_each_domain_has_three(tmp_path: Path) -> None:
+    for step in (0, 20):
+        uids = [f"{domain}{number}" for domain in ("math", "code") for number in range(5)]
+        write_samples(
+            tmp_path, step, *({"uid": uid, "domain": uid[:4]} for uid in uids if uid != f"math{step}")
+        )
+    conversations = read_conversations(tmp_path)
+    assert [conversation.domain for conversation in conversations] == ["code"] * 3 + ["math"] * 3
+    assert all(len(conversation.responses) == 2 for conversation in conversations)
+
+
+def test_a_long_response_keeps_its_beginning_and_its_answer(tmp_path: Path) -> None:
+    write_samples(tmp_path, 0, {"uid": "a", "response": "b" * HEAD + "x" * 12_345 + "e" * TAIL})
+    text = read_conversations(tmp_path)[0].responses[0].text
+    assert text.startswith("b" * HEAD + "\n")
+    assert text.endswith("\n" + "e" * TAIL)
+    assert "12,345" in text
+
+
+def test_the_page_shows_texts_as_text(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    bare = read_run(tmp_path / "run")
+    assert 'id="texts"' not in page_html([bare], section_drawings([bare]))
+    write_samples(
+        tmp_path / "run", 0, {"uid": "a", "response": "<script>alert(1)</script>", "finish": "length"}
+    )
+    run = read_run(tmp_path / "run")
+    page = page_html([run], section_drawings([run]))
+    assert 'id="texts"' in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>alert(1)" not in page
+    assert "7 tokens, not ended" in page
