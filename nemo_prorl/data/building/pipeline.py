@@ -72,7 +72,8 @@ def build(
         place = {candidate.row.uid: index for index, candidate in enumerate(kept)}
         kept = _sift(source.refine(kept, options, submit), refused)
         kept.sort(key=lambda candidate: place[candidate.row.uid])
-    kept = _sift(progress(verify(kept, submit), "checking", len(kept)), refused)
+    graders: set[str] = set()
+    kept = _sift(progress(verify(kept, submit, graders), "checking", len(kept)), refused)
     for one in refused:
         ledger.drop(one.reason, one.candidate.origin, one.detail)
     splits = _splits(kept, source, options)
@@ -91,13 +92,14 @@ def build(
         "num_read": ledger.num_read,
         "num_rows": {split: len(rows) for split, rows in splits.items()},
         "num_proved_by_gold": sum(c.problem.gold is not None for c in kept),
+        "num_by_judge_only": sum(c.by_judge_only for c in kept),
         "num_chosen_from": len(kept),
         "dropped": dict(ledger.dropped.most_common()),
         "examples_of_dropped": dict(ledger.examples),
         "compared_with": compared,
         "overlap": {key: found[key] for key in ("num_rows", "num_matched_rows", "evaluation")},
         "options": _recorded(options),
-        "versions": _versions(),
+        "versions": _versions() | {"reward_service": ", ".join(sorted(graders))},
     }
     with _aside(Path(options.out) / source.name) as folder:
         hashes = {f"{split}.parquet": _write(folder, split, rows) for split, rows in splits.items()}

@@ -85,6 +85,8 @@ class Candidate:
     row: Row
     problem: Problem
     origin: str
+    by_judge_only: bool = False
+    """That its answer is right is what a model says; the rule scorer did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

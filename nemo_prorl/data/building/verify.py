@@ -17,8 +17,11 @@ class GradingFailed(RuntimeError):
     """The reward service did not grade; no row is dropped for that."""
 
 
-def verify(candidates: Iterable[Candidate], submit: Submit) -> Iterator[Candidate | Refused]:
-    """The candidates in their order, those that fail as Refused. Raises GradingFailed."""
+def verify(
+    candidates: Iterable[Candidate], submit: Submit, versions: set[str]
+) -> Iterator[Candidate | Refused]:
+    """The candidates in their order, those that fail as Refused; `versions` gets those of the graders. Raises
+    GradingFailed."""
     waiting: deque[Candidate] = deque()
 
     def requests() -> Iterator[ScoreRequest]:
@@ -27,6 +30,7 @@ def verify(candidates: Iterable[Candidate], submit: Submit) -> Iterator[Candidat
             yield _request(candidate)
 
     for result in graded(requests(), submit):
+        versions.add(result.version)
         yield _judged(waiting.popleft(), result)
 
 

@@ -188,7 +188,7 @@ def _decided(candidate: Candidate, one: bool | None, other: bool | None) -> Cand
     if one is None or one is not other:
         return _undecided(candidate, "undecided_judgement", f"{one}, {other}")
     if one:
-        return candidate
+        return replace(candidate, by_judge_only=True)
     return Refused(
         candidate=candidate,
         reason="disagrees",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ def test_rows_prove_themselves_or_are_dropped_with_the_reason(building: Building
     assert manifest["dropped"] == {"no_answer": 1, "task_invalid": 1}
     assert "5000" in manifest["examples_of_dropped"]["task_invalid"][0]["detail"]
     assert manifest["num_proved_by_gold"] == 2
+    assert manifest["num_by_judge_only"] == 0
+    assert re.fullmatch(r"\d+\.\d+\.\d+\+[0-9a-f]{12}", manifest["versions"]["reward_service"])
 
 
 def test_code_is_run_where_a_solution_is_known_and_its_tests_are_read_where_not(building: Building) -> None:

@@ -87,6 +87,7 @@ def test_what_agrees_stays_and_what_cannot_be_decided_stands_apart(
     }  # fmt: skip
     assert sorted(names(building, "undecided")) == ["garbled", "mumbles", "refused", "two minds"]
     assert manifest["num_rows"] == {"train": 3, "undecided": 4}
+    assert manifest["num_by_judge_only"] == 2
     assert manifest["options"]["model"] == "judge"
 
 
