@@ -148,3 +148,4 @@ def _report(out: Path, summary: dict[str, Any]) -> None:
         ("checkpoints", "what `train` resumes from"),
     ):
         print(f"  {out / name!s:<28} {what}")
+    print(f"\nHow it went, on a page:  python -m nemo_prorl report {shlex.quote(str(out))}")
