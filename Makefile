@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo check format bench-reward bench-controller
+.PHONY: help setup demo test test-nemo check format bench-reward bench-controller findings
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ bench-reward: setup  ## the reward service's correctness and speed, beside other
 
 bench-controller: setup  ## a run that its reference holds back, with and without the reset controller, three seeds each
 	@.venv/bin/python benchmarks/bench_controller.py $(BENCH_ARGS)
+
+findings: setup  ## the papers' ablations on the tiny policy, three seeds each (BENCH_ARGS="--only clip --seeds 1")
+	@.venv/bin/python benchmarks/findings.py $(BENCH_ARGS)
 
 format: setup  ## put the code into its form and mend what the linter can
 	.venv/bin/ruff check --fix .

@@ -12,18 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from nemo_prorl.config import RewardConfig  # noqa: E402
-from nemo_prorl.demo import BASE  # noqa: E402
-from nemo_prorl.reward_service import reward_service  # noqa: E402
-from nemo_prorl.training.telemetry import read_metrics  # noqa: E402
+from nemo_prorl.config import RewardConfig
+from nemo_prorl.reward_service import reward_service
+from runs import Panel, Records, build_tiny_policy, draw, train
 
 SETTING = (
     "algorithm.kl_beta=3",
@@ -40,7 +34,11 @@ CONTROLLER = (
 """Of both arms: patience and cool-down for a run of dozens of steps, and min_delta at two standard errors (at most
 0.0156, of 1,024 rollouts)."""
 ARMS = {"with": "controller.mode=automatic", "without": "controller.mode=manual"}
-COLOURS = {"with": "#b0413e", "without": "#3f6fa3"}
+COLOURS = ("#b0413e", "#3f6fa3")
+PANELS = (
+    Panel(metric="validation/reward", title="held-out reward"),
+    Panel(metric="objective/kl_to_reference", title="KL to the reference (nats a token)"),
+)
 
 
 def main() -> None:
@@ -53,29 +51,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/bench_controller"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    if not (BASE / "policy").is_dir():
-        subprocess.run([sys.executable, "-m", "nemo_prorl.demo.build", str(BASE)], check=True)
-    runs: dict[str, dict[int, list[dict[str, Any]]]] = {arm: {} for arm in ARMS}
+    build_tiny_policy()
+    runs: dict[str, dict[int, Records]] = {arm: {} for arm in ARMS}
     with reward_service(RewardConfig(), options.out) as url:
         for seed in options.seeds:
             for arm in ARMS:
-                folder = options.out / f"{arm}-{seed}"
-                train(folder, url, ARMS[arm], seed, options.steps)
-                runs[arm][seed] = read_metrics(folder / "metrics.jsonl")
+                overrides = [*SETTING, *CONTROLLER, ARMS[arm], f"seed={seed}"]
+                overrides.append(f"trainer.num_steps={options.steps}")
+                runs[arm][seed] = train(options.out / f"{arm}-{seed}", url, overrides)
     numbers = {arm: {seed: summary(records) for seed, records in of.items()} for arm, of in runs.items()}
     (options.out / "controller.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-    draw(runs, options.out / "controller.png")
+    drawn = {f"{arm} controller": list(of.values()) for arm, of in runs.items()}
+    title = "The tiny policy with KL weight 3; a dot is a reset by the controller"
+    draw(options.out / "controller.png", title, PANELS, drawn, COLOURS)
     report(numbers)
 
 
-def train(folder: Path, url: str, mode: str, seed: int, steps: int) -> None:
-    """One stage, in a process of its own; says so itself when it is done already."""
-    command = [sys.executable, "-m", "nemo_prorl", "train", "--config-name", "laptop", *SETTING, *CONTROLLER]
-    command += [mode, f"seed={seed}", f"trainer.num_steps={steps}", f"reward.urls=[{url}]"]
-    subprocess.run([*command, f"exp_manager.explicit_log_dir={folder}"], check=True)
-
-
-def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(records: Records) -> dict[str, Any]:
     """First, best and last validation, and every decision."""
     rewards = [record["validation/reward"] for record in records if "validation/reward" in record]
     decisions = [{"step": r["step"], **r["controller"]} for r in records if "controller" in r]
@@ -90,38 +82,6 @@ def report(numbers: dict[str, dict[int, dict[str, Any]]]) -> None:
             steps = ", ".join(str(decision["step"]) for decision in run["decisions"]) or "none"
             print(f"{arm:<9}{seed:>5}{run['first']:>8.3f}{run['best']:>8.3f}{run['last']:>8.3f}  {steps}")
         print(f"{arm:<9}{'mean':>5}{'':>16}{statistics.fmean(run['last'] for run in of.values()):>8.3f}")
-
-
-def draw(runs: dict[str, dict[int, list[dict[str, Any]]]], path: Path) -> None:
-    """Held-out reward and KL over steps, one line a run; a dot where a run was reset."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), constrained_layout=True)
-    panels = (
-        ("validation/reward", "held-out reward"),
-        ("objective/kl_to_reference", "KL to the reference (nats a token)"),
-    )
-    for axis, (key, title) in zip(axes, panels, strict=True):
-        for arm, of in runs.items():
-            for number, (seed, records) in enumerate(of.items()):
-                points = {record["step"]: record[key] for record in records if key in record}
-                style = {"color": COLOURS[arm], "linewidth": 1.5, "alpha": 1 - 0.2 * number}
-                axis.plot(points.keys(), points.values(), **style, label=f"{arm} controller, seed {seed}")
-                resets = [r["step"] for r in records if r.get("controller", {}).get("action") == "reset"]
-                marks = [points[step] for step in resets]
-                axis.plot(resets, marks, "o", color=COLOURS[arm], markersize=6)
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel("step")
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.set_ylim(bottom=0)
-    axes[0].legend(fontsize=8, frameon=False)
-    figure.suptitle("The tiny policy with KL weight 3; a dot is a reset by the controller", fontsize=11)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 if __name__ == "__main__":
