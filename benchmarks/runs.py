@@ -1,4 +1,4 @@
-"""What benchmarks on the tiny policy share: its training runs, each made once, and how their curves are drawn."""
+"""What benchmarks on small policies share: their training runs, each made once, and how their curves are drawn."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def build_tiny_policy() -> None:
         subprocess.run([sys.executable, "-m", "nemo_prorl.demo.build", str(BASE)], check=True)
 
 
-def train(folder: Path, url: str, overrides: Sequence[str]) -> Records:
-    """One stage of conf/laptop.yaml in a process of its own, unless the folder holds it already; its records.
+def train(folder: Path, url: str, overrides: Sequence[str], *, config_name: str = "laptop") -> Records:
+    """One stage of conf/CONFIG_NAME.yaml in a process of its own, unless the folder holds it already; its records.
 
     Ends with a sentence when the folder holds a run with other options.
     """
@@ -46,7 +46,7 @@ def train(folder: Path, url: str, overrides: Sequence[str]) -> Records:
         sys.exit(f"error: {folder} was trained with other options: write another --out, or remove it.")
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(recorded, wanted)
-    command = [sys.executable, "-m", "nemo_prorl", "train", "--config-name", "laptop", *overrides]
+    command = [sys.executable, "-m", "nemo_prorl", "train", "--config-name", config_name, *overrides]
     command += [f"reward.urls=[{url}]", f"exp_manager.explicit_log_dir={folder}"]
     subprocess.run(command, check=True)
     return with_rollouts(read_metrics(folder / "metrics.jsonl"))
