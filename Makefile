@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo check format bench-reward bench-controller findings
+.PHONY: help setup demo test test-nemo check format bench-reward bench-controller findings stories
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ bench-controller: setup  ## a run that its reference holds back, with and withou
 
 findings: setup  ## the papers' ablations on the tiny policy, three seeds each (BENCH_ARGS="--only clip --seeds 1")
 	@.venv/bin/python benchmarks/findings.py $(BENCH_ARGS)
+
+stories: setup  ## a pretrained story-teller with and without resets (MODEL=DIR with its Hugging Face files)
+	@.venv/bin/python benchmarks/bench_stories.py "$(MODEL)" $(BENCH_ARGS)
 
 format: setup  ## put the code into its form and mend what the linter can
 	.venv/bin/ruff check --fix .

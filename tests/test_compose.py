@@ -153,11 +153,11 @@ def test_a_mistake_in_a_stage_names_the_stage(tmp_path: Path) -> None:
 
 def test_a_missing_configuration_is_one_sentence(tmp_path: Path) -> None:
     assert "did you mean laptop?" in mistake(name="lapto")
-    assert "laptop, train" in mistake(name="zebra")
+    assert "laptop, stories, train" in mistake(name="zebra")
     assert "does not exist" in mistake(name=str(tmp_path / "nothing.yaml"))
 
 
-@pytest.mark.parametrize("name", ["train", "laptop"])
+@pytest.mark.parametrize("name", ["train", "laptop", "stories"])
 def test_the_resolved_configuration_can_be_fed_back(tmp_path: Path, name: str) -> None:
     path = tmp_path / "new" / "resolved.yaml"
     config = composed(

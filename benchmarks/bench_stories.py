@@ -1,0 +1,257 @@
+"""Prolonged RL of a small pretrained story-teller, with and without resets: four arms of conf/stories.yaml.
+
+    make stories MODEL=DIR [BENCH_ARGS="--arms controller --seeds 1 --out runs/stories"]
+
+DIR: folder of a Llama trained on TinyStories in Hugging Face format, such as karpathy/tinyllamas' stories260K. Runs
+that are finished are not run again. Writes stories.png, stories.json and samples.md into the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stories_prompts import write_prompts
+
+from nemo_prorl.config import RewardConfig
+from nemo_prorl.reward_service import reward_service
+from nemo_prorl.storage import replace_text
+from nemo_prorl.training.samples import read_samples, sample_files
+from runs import Records, points, reset_steps, train
+
+ARMS: Mapping[str, tuple[str, ...]] = {
+    "kl_small": ("algorithm.kl_beta=1e-4",),
+    "kl_large": (),
+    "interval": ("controller.mode=interval", "controller.interval=12"),
+    "controller": ("controller.mode=automatic",),
+}
+"""Name -> what differs from conf/stories.yaml, whose KL weight is 0.1."""
+TITLES = {
+    "kl_small": "KL weight 1e-4",
+    "kl_large": "KL weight 0.1",
+    "interval": "0.1, a reset every 12 steps",
+    "controller": "0.1, resets by the controller",
+}
+COLOURS = {"kl_small": "#8a8a8a", "kl_large": "#3f6fa3", "interval": "#d99a3d", "controller": "#b0413e"}
+PANELS = (
+    ("validation/reward", "held out: rules kept, of six"),
+    ("validation/pass_at_1", "held out: stories that keep all six"),
+    ("objective/kl_to_reference", "KL to the current reference, nats a token"),
+    ("base/kl", "KL to the pretrained model, nats a token"),
+    ("base/perplexity", "perplexity to the pretrained model"),
+    ("text/distinct_3", "share of different 3-grams in a story"),
+)
+NUM_SAMPLES = 2
+"""Of each held-out prompt and checkpoint, for what is measured of the exported model."""
+RESPONSE_TOKENS = 96
+
+
+def main() -> None:
+    """Seed by seed, all arms in turn, so that an interrupted benchmark still compares."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL")
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--out", type=Path, default=Path("runs/stories"))
+    options = parser.parse_args()
+    if not (options.model / "config.json").is_file():
+        sys.exit(
+            f"error: MODEL={options.model} holds no config.json: write the folder of a model in Hugging Face format."
+        )
+    write_prompts(Path("runs/stories/data"))  # where conf/stories.yaml looks for them
+    options.out.mkdir(parents=True, exist_ok=True)
+    runs: dict[str, dict[int, Records]] = {arm: {} for arm in options.arms}
+    with reward_service(RewardConfig(), options.out) as url:
+        for seed in options.seeds:
+            for arm in options.arms:
+                folder = options.out / f"{arm}-{seed}"
+                overrides = (f"model.path={options.model}", f"seed={seed}", *ARMS[arm])
+                records = train(folder, url, overrides, config_name="stories")
+                runs[arm][seed] = with_text_metrics(records, folder, options.model)
+    draw(runs, options.out / "stories.png")
+    numbers = {arm: {seed: summary(records) for seed, records in of.items()} for arm, of in runs.items()}
+    replace_text(options.out / "stories.json", json.dumps(numbers, indent=1) + "\n")
+    replace_text(options.out / "samples.md", samples(options.out, options.arms, options.seeds[0]))
+    report(numbers)
+
+
+def with_text_metrics(records: Records, folder: Path, model: Path) -> Records:
+    """The records, those of checkpoints with what `text_metrics` says of the exported policy. Kept in the folder."""
+    kept = folder / "text_metrics.json"
+    found = (
+        json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else measure_checkpoints(folder, model)
+    )
+    replace_text(kept, json.dumps(found, indent=1) + "\n")
+    return [{**record, **found.get(str(record["step"]), {})} for record in records]
+
+
+def measure_checkpoints(folder: Path, model: Path) -> dict[str, dict[str, float]]:
+    """By step, the pretrained model itself as step 0."""
+    import tempfile
+
+    from nemo_prorl import conversion
+    from nemo_prorl.training.checkpoint import find_checkpoints
+
+    found = {"0": text_metrics(model, model)}
+    for checkpoint in find_checkpoints(folder):
+        with tempfile.TemporaryDirectory() as aside:
+            exported = Path(aside) / "policy"
+            conversion.export_hf(checkpoint.path, exported)
+            found[str(checkpoint.state.step)] = text_metrics(exported, model)
+        print(f"{folder.name}: measured the policy of step {checkpoint.state.step}", file=sys.stderr)
+    return found
+
+
+def text_metrics(policy_dir: Path, base_dir: Path) -> dict[str, float]:
+    """What transformers says of a policy's stories, independently of trainer and sampler.
+
+    base/perplexity: exp of the mean negative log-probability under the pretrained model of stories sampled as in
+    validation (T = 0.6, top_p = 0.95). base/kl, text/entropy: exact over the vocabulary, mean over the tokens of
+    stories sampled at T = 1, in nats a token. text/distinct_3: different word 3-grams over all of a story, mean over
+    the stories of validation's sampling.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from nemo_prorl.data.rows import RowFile
+
+    tokenizer = AutoTokenizer.from_pretrained(base_dir, padding_side="left")
+    tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
+    policy, base = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        for folder in (policy_dir, base_dir)
+    )
+    prompts = [
+        row.messages[0]["content"] for row in RowFile(Path("runs/stories/data/openings.held_out.parquet"))
+    ]
+    encoded = tokenizer(prompts, return_tensors="pt", padding=True)
+
+    @torch.inference_mode()
+    def sampled(**settings: float) -> tuple[Any, Any, Any]:
+        """(token ids, log-probabilities of policy and base at each response position [B, R, V], mask [B, R])."""
+        torch.manual_seed(1)
+        ids = policy.generate(
+            **encoded, do_sample=True, top_k=0, max_new_tokens=RESPONSE_TOKENS, num_return_sequences=NUM_SAMPLES,
+            pad_token_id=tokenizer.pad_token_id, **settings,
+        )  # fmt: skip
+        start = encoded.input_ids.shape[1]
+        response = ids[:, start:]
+        ended = (response == tokenizer.eos_token_id).cumsum(1)
+        mask = (ended == 0) | ((ended == 1) & (response == tokenizer.eos_token_id))
+        attention = torch.cat([encoded.attention_mask.repeat_interleave(NUM_SAMPLES, 0), mask.long()], 1)
+        positions = (attention.cumsum(1) - 1).clamp(min=0)
+        logprobs = [
+            one(ids, attention_mask=attention, position_ids=positions)
+            .logits[:, start - 1 : -1]
+            .log_softmax(-1)
+            for one in (policy, base)
+        ]
+        return response, logprobs, mask
+
+    response, (_, of_base), mask = sampled(temperature=0.6, top_p=0.95)
+    chosen = of_base.gather(-1, response[..., None])[..., 0]
+    stories = [
+        tokenizer.decode(row[keep], skip_special_tokens=True)
+        for row, keep in zip(response, mask, strict=True)
+    ]
+    _, (own, of_base), own_mask = sampled(temperature=1.0, top_p=1.0)
+    return {
+        "base/perplexity": float(torch.exp(-chosen[mask].mean())),
+        "base/kl": float((own.exp() * (own - of_base)).sum(-1)[own_mask].mean()),
+        "text/entropy": float(-(own.exp() * own).sum(-1)[own_mask].mean()),
+        "text/distinct_3": statistics.fmean(distinct(story, 3) for story in stories),
+    }
+
+
+def distinct(text: str, n: int) -> float:
+    """Different n-grams of words over all n-grams (Li et al., arXiv 1510.03055); 1 for a text with fewer words."""
+    words = text.lower().split()
+    grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else 1.0
+
+
+def summary(records: Records) -> dict[str, Any]:
+    """First, best and last validation, what the last policy writes, and every reset."""
+    rewards = points(records, "validation/reward")
+    last = records[-1]
+    return {
+        "rewards": rewards,
+        "best": max(rewards.values()),
+        "last": {name: last.get(name) for name, _ in PANELS} | {"text/entropy": last.get("text/entropy")},
+        "resets": reset_steps(records),
+        "decisions": [
+            record["controller"] | {"step": record["step"]} for record in records if "controller" in record
+        ],
+        "kept_share": last.get("dynamic_sampling/informative_share"),
+    }
+
+
+def report(numbers: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> None:
+    """As a table."""
+    print(f"\n{'arm':<12}{'seed':>5}{'reward':>8}{'best':>7}{'all six':>9}{'KL':>7}{'KL base':>9}"
+          f"{'perplexity':>12}{'distinct-3':>12}{'entropy':>9}  resets after step")  # fmt: skip
+    for arm, of in numbers.items():
+        for seed, run in of.items():
+            reward, all_six, kl, kl_base, perplexity, distinct_3, entropy = run["last"].values()
+            print(f"{arm:<12}{seed:>5}{reward:>8.3f}{run['best']:>7.3f}{all_six:>9.3f}{kl:>7.3f}{kl_base:>9.3f}"
+                  f"{perplexity:>12.2f}{distinct_3:>12.3f}{entropy:>9.3f}  "
+                  f"{', '.join(map(str, run['resets'])) or 'none'}")  # fmt: skip
+
+
+def samples(out: Path, arms: Sequence[str], seed: int) -> str:
+    """The same three beginnings before, halfway and after, as Markdown."""
+    parts = []
+    for arm in arms:
+        files = sample_files(out / f"{arm}-{seed}")
+        parts.append(f"## {TITLES[arm]}, seed {seed}\n")
+        for path, step in (files[0], files[len(files) // 2], files[-1]):
+            parts.append(f"After step {step}:\n")
+            parts += [
+                f"- **{record['prompt']}** {record['response']} *({record['score']:.2f})*\n"
+                for record in read_samples(path)[:3]
+            ]
+    return "\n".join(parts)
+
+
+def draw(runs: Mapping[str, Mapping[int, Records]], path: Path) -> None:
+    """Six panels over steps: a thin line a run, the mean over seeds bold, a dot where a run was reset."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 3, figsize=(14, 7.5), constrained_layout=True)
+    for axis, (key, title) in zip(axes.flat, PANELS, strict=True):
+        for arm, of in runs.items():
+            lines = [points(records, key) for records in of.values()]
+            for line, records in zip(lines, of.values(), strict=True):
+                axis.plot(line.keys(), line.values(), color=COLOURS[arm], linewidth=0.8, alpha=0.45)
+                marks = [step for step in reset_steps(records) if step in line]
+                axis.plot(marks, [line[step] for step in marks], "o", color=COLOURS[arm], markersize=4)
+            steps = sorted(set.intersection(*(set(line) for line in lines)))
+            means = [statistics.fmean(line[step] for line in lines) for step in steps]
+            axis.plot(steps, means, color=COLOURS[arm], linewidth=2.2, label=TITLES[arm])
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("step")
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.set_ylim(bottom=0)
+    axes.flat[0].legend(fontsize=8, frameon=False, loc="lower right")
+    seeds = len(next(iter(runs.values())))
+    figure.suptitle(
+        f"A pretrained 260K-parameter story-teller learns six rules ({seeds} seeds; a dot is a hard reset)",
+        fontsize=12,
+    )
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()
