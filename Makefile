@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo check format bench-reward bench-controller findings stories
+.PHONY: help setup demo test test-nemo check format bench-reward bench-controller findings stories bench-micro
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ findings: setup  ## the papers' ablations on the tiny policy, three seeds each (
 
 stories: setup  ## a pretrained story-teller with and without resets (MODEL=DIR with its Hugging Face files)
 	@.venv/bin/python benchmarks/bench_stories.py "$(MODEL)" $(BENCH_ARGS)
+
+bench-micro: setup  ## the parts of a step by themselves, a reference beside each (BENCH_ARGS="--quick")
+	@.venv/bin/python benchmarks/bench_micro.py $(BENCH_ARGS)
 
 format: setup  ## put the code into its form and mend what the linter can
 	.venv/bin/ruff check --fix .

@@ -1,0 +1,439 @@
+"""What the parts of a step cost by themselves, a reference beside each.
+
+    .venv/bin/python benchmarks/bench_micro.py [--quick] [--only head batch selection engines reward] [--out FOLDER]
+
+* head: log-probability and entropy of N tokens over 151,936 entries, with and without the backward pass; beside plain
+  log_softmax, and beside the logits in one piece that are worked through in chunks, as the peers have it.
+* batch: 8,192 rollouts of up to 8,096 tokens into one batch, its micro-batches and what the model is fed; beside
+  torch's pad_sequence and a plain copy of as many bytes, rows in their order, and padded rows.
+* selection: dynamic sampling and advantages of 512 groups of 16; beside the same in whole arrays.
+* engines: refit of the sampler and checkpoints, per GiB; beside a copy of the weights, torch.save and torch.load.
+* reward: 1,000 rollouts through the reward service; beside its graders called in a loop, without isolation or limits.
+
+CPU seconds are of this process, on one thread, the least of --repeats; peak is what the process grew by. Each part runs
+in a process of its own. Prints a table and writes micro.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from measuring import Figure, measure, per_gib, print_table  # noqa: E402
+
+from nemo_prorl.engines import environment  # noqa: E402
+
+environment.prepare()  # before torch and vLLM are imported
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+VOCAB = 151_936
+GIB = 1 << 30
+
+
+def main() -> None:
+    """Every part in a process of its own, then the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes, once: a look")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--repeats", type=int, default=0, help="of each measurement (default 3; 1 with --quick)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/bench_micro"))
+    parser.add_argument("--child", choices=PARTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    scale = Scale(quick=options.quick, repeats=options.repeats or (1 if options.quick else 3))
+    if options.child:
+        torch.set_num_threads(1)
+        figures = [dataclasses.asdict(figure) for figure in PARTS[options.child](scale)]
+        options.out.write_text(json.dumps(figures), encoding="utf-8")
+        return
+    figures = [figure for part in options.only for figure in in_own_process(part, options)]
+    print_table(figures)
+    options.out.mkdir(parents=True, exist_ok=True)
+    content = {"quick": options.quick, "repeats": scale.repeats, "cores": os.cpu_count(), "figures": figures}
+    path = options.out / "micro.json"
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{path}")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured."""
+
+    quick: bool
+    repeats: int
+
+
+def in_own_process(part: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The figures of one part."""
+    print(f"{part} …", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "figures.json"
+        command = [sys.executable, __file__, "--child", part, "--out", str(out)]
+        command += ["--quick"] * options.quick + ["--repeats", str(options.repeats)]
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        figures: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
+        return figures
+
+
+# ------------------------------------------------------------------------------------- head
+HEAD_CHUNK = 1024
+"""model.logprob_chunk_tokens' default, of every chunked form."""
+
+
+def ours_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> Any:
+    """The logits of one chunk at a time, in both passes."""
+    from nemo_prorl.engines.megatron.vocab_parallel import logprob_and_entropy
+
+    return logprob_and_entropy(
+        hidden, weight, labels, vocab_size=VOCAB, temperature=1.2, chunk_tokens=HEAD_CHUNK
+    )
+
+
+def plain_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> Any:
+    """All logits, and all their log-probabilities."""
+    return _of_logits(hidden @ weight.t() / 1.2, labels)
+
+
+def peers_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> Any:
+    """The model yields all logits; their softmax is taken, and again for the gradient, chunk by chunk."""
+    from torch.utils.checkpoint import checkpoint
+
+    logits = (hidden @ weight.t()).div_(1.2)
+    parts = [
+        checkpoint(_of_logits, chunk, some, use_reentrant=False)
+        for chunk, some in zip(logits.split(HEAD_CHUNK), labels.split(HEAD_CHUNK), strict=True)
+    ]
+    return [torch.cat(values) for values in zip(*parts, strict=True)]
+
+
+def _of_logits(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    log_p = logits.log_softmax(-1)
+    return log_p.gather(1, labels[:, None])[:, 0], -(log_p.exp() * log_p).sum(-1)
+
+
+HEADS = {"ours": ours_head, "plain log_softmax": plain_head, "all logits, softmax in chunks": peers_head}
+
+
+def head(scale: Scale) -> Iterator[Figure]:
+    """Values of the forms are compared first: a fast wrong one is not worth a line."""
+    features, sizes = (64, (256,)) if scale.quick else (256, (1024, 2048))
+    torch.manual_seed(0)
+    weight = (0.05 * torch.randn(VOCAB, features)).requires_grad_()
+    hidden = torch.randn(sizes[-1], features).requires_grad_()
+    labels = torch.randint(0, VOCAB, (sizes[-1],))
+    values = [torch.stack(list(form(hidden[:64], weight, labels[:64]))).detach() for form in HEADS.values()]
+    for other in values[1:]:
+        torch.testing.assert_close(other, values[0], rtol=0, atol=1e-4)
+
+    def forward(form: Callable[..., Any], count: int) -> None:
+        with torch.no_grad():
+            form(hidden[:count], weight, labels[:count])
+
+    def backward(form: Callable[..., Any], count: int) -> Any:
+        logprobs, entropy = form(hidden[:count], weight, labels[:count])
+        return torch.autograd.grad(logprobs.sum() + 0.01 * entropy.sum(), (hidden, weight))
+
+    for count in sizes:
+        for name, passes in (("forward", forward), ("forward and backward", backward)):
+            for form, function in HEADS.items():
+                run = lambda passes=passes, function=function, count=count: passes(function, count)  # noqa: E731
+                yield measure("head", f"{count:,} tokens, {name}", form, run, scale.repeats)
+    if not scale.quick:
+        many = 8192
+        hidden, labels = torch.randn(many, features).requires_grad_(), torch.randint(0, VOCAB, (many,))
+        whole = f"logits in one piece: {many * VOCAB * 4 / 2**20:,.0f} MiB"
+        run = lambda: backward(ours_head, many)  # noqa: E731
+        yield measure("head", f"{many:,} tokens, forward and backward", "ours", run, 1, whole)
+
+
+# ------------------------------------------------------------------------------------- batch
+def training_rows(count: int) -> list[Any]:
+    """Lengths as reasoning models have them: a median of 3,000 tokens, and one in ten at the limit of 8,096."""
+    from nemo_prorl.data.batch import TrainingRow
+    from nemo_prorl.types import Finish, Prompt, Rollout
+
+    rng = np.random.default_rng(0)
+    prompt = Prompt(uid="p", domain="math", source="bench", text="", token_ids=tuple(range(128)), task={})
+    rows = []
+    for length in np.clip(rng.lognormal(8.0, 0.77, count), 16, 8096 - 128).astype(int):
+        values = rng.standard_normal(length, dtype=np.float32)
+        rollout = Rollout(
+            prompt=prompt, sibling=0, token_ids=rng.integers(0, VOCAB, length), sampler_logprobs=values,
+            text="", finish=Finish.stop, policy_version=0,
+        )  # fmt: skip
+        rows.append(
+            TrainingRow(rollout=rollout, advantage=0.5, old_logprobs=values, reference_logprobs=values)
+        )
+    return rows
+
+
+def by_pad_sequence(rows: list[Any]) -> list[torch.Tensor]:
+    """The same five arrays, each row made whole first: torch pads rows, it does not place them."""
+    from torch.nn.utils.rnn import pad_sequence
+
+    def padded(make: Callable[[Any], np.ndarray]) -> torch.Tensor:
+        return pad_sequence([torch.from_numpy(make(row)) for row in rows], batch_first=True)
+
+    def response(values: Callable[[Any], np.ndarray]) -> Callable[[Any], np.ndarray]:
+        return lambda row: np.concatenate(
+            [np.zeros(len(row.rollout.prompt.token_ids), np.float32), values(row)]
+        )
+
+    return [
+        padded(lambda row: np.concatenate([row.rollout.prompt.token_ids, row.rollout.token_ids])),
+        padded(response(lambda row: np.ones(len(row.rollout.token_ids), np.float32))).bool(),
+        padded(response(lambda row: row.rollout.sampler_logprobs)),
+        padded(response(lambda row: row.old_logprobs)),
+        padded(response(lambda row: row.reference_logprobs)),
+    ]
+
+
+def batch(scale: Scale) -> Iterator[Figure]:
+    """Building, planning, feeding."""
+    from nemo_prorl.data.batch import balance, train_batch
+    from nemo_prorl.engines.megatron.microbatch import packed_feed, padded_feed, plan_micro_batches
+
+    count = 256 if scale.quick else 8192
+    rows = training_rows(count)
+    built = train_batch(rows)
+    tokens, lengths = built.tokens, built.tokens.lengths_B
+    arrays = [tokens.token_ids_BT, tokens.response_mask_BT, built.sampler_logprobs_BT]
+    arrays += [built.old_logprobs_BT, built.reference_logprobs_BT]
+    size = f"{sum(array.nbytes for array in arrays) / GIB:.2f} GiB, {lengths.sum() / 1e6:.1f} M tokens"
+    work = f"build, {count:,} rollouts"
+    for form, build in (
+        ("ours", lambda: train_batch(rows)),
+        ("pad_sequence", lambda: by_pad_sequence(rows)),
+        ("copy of the arrays", lambda: [array.copy() for array in arrays]),
+    ):
+        yield measure("batch", work, form, build, scale.repeats, size)
+
+    def filled(plan: list[list[int]]) -> str:
+        padded = sum(int(lengths[part].max()) * len(part) for part in plan)
+        return f"{len(plan):,} passes, {lengths.sum() / padded:.1%} of what is computed are tokens"
+
+    budget = 32_768
+    work = f"plan micro-batches of {budget:,} tokens"
+    for form, order in (("ours", plan_micro_batches), ("rows in their order", plan_in_order)):
+        note = filled(order(lengths, budget))
+        yield measure("batch", work, form, lambda order=order: order(lengths, budget), scale.repeats, note)
+    yield measure(
+        "batch", "share over 32 replicas", "ours", lambda: balance(lengths.tolist(), 32), scale.repeats
+    )
+    plan, device = plan_micro_batches(lengths, budget), torch.device("cpu")
+    for form, feed in (("ours, packed", packed_feed), ("padded", padded_feed)):
+        run = lambda feed=feed: [feed(tokens.select(part), 1, device) for part in plan] and None  # noqa: E731
+        yield measure("batch", f"feeds of {count:,} rollouts", form, run, scale.repeats)
+
+
+def plan_in_order(lengths: np.ndarray, budget: int) -> list[list[int]]:
+    """As the rows come."""
+    plan: list[list[int]] = [[]]
+    for row in range(len(lengths)):
+        if plan[-1] and int(lengths[[*plan[-1], row]].max()) * (len(plan[-1]) + 1) > budget:
+            plan.append([])
+        plan[-1].append(row)
+    return plan
+
+
+# ------------------------------------------------------------------------------------- selection
+def selection(scale: Scale) -> Iterator[Figure]:
+    """512 groups of 16 rewards."""
+    from nemo_prorl.algorithm.advantage import STD_EPSILON, group_advantages
+    from nemo_prorl.algorithm.selection import classify, keep_first
+    from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout
+    from reward.protocol import ScoreResult, Status
+
+    rewards = (np.random.default_rng(0).random((512, 16)) < 0.3).astype(float)
+    prompt = Prompt(uid="p", domain="math", source="bench", text="", token_ids=(1,), task={})
+    none = np.zeros(0)
+    groups = [
+        RolloutGroup(
+            prompt=prompt,
+            members=tuple(
+                ScoredRollout(
+                    rollout=Rollout(prompt=prompt, sibling=sibling, token_ids=none.astype(int), text="",
+                                    sampler_logprobs=none, finish=Finish.stop, policy_version=0),
+                    verdict=ScoreResult(request_id="r", status=Status.graded, score=score, verdict=""),
+                    reward=float(score),
+                )
+                for sibling, score in enumerate(of_group)
+            ),
+        )
+        for of_group in rewards
+    ]  # fmt: skip
+
+    def ours() -> Any:
+        kept = keep_first([classify(group) for group in groups], 256)
+        return [group_advantages(groups[i].rewards, normalise_std=True) for i in kept.indices]
+
+    def whole_arrays() -> Any:
+        kept = rewards[rewards.max(1) != rewards.min(1)][:256]
+        return (kept - kept.mean(1, keepdims=True)) / (kept.std(1, ddof=1, keepdims=True) + STD_EPSILON)
+
+    np.testing.assert_allclose(np.stack(ours()), whole_arrays(), atol=1e-5)
+    for form, run in (("ours", ours), ("whole arrays", whole_arrays)):
+        yield measure("selection", "512 groups of 16, 256 kept", form, run, max(3, scale.repeats))
+
+
+# ------------------------------------------------------------------------------------- engines
+@contextmanager
+def engines(features: int) -> Iterator[tuple[Any, Any]]:
+    """A policy and a sampler of the same random Qwen2 with the vocabulary of Qwen2.5."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from nemo_prorl import distributed
+    from nemo_prorl.config import ModelConfig, Precision, RunConfig, SamplerConfig
+    from nemo_prorl.demo.tiny_policy import build_tokenizer
+    from nemo_prorl.engines.megatron.policy import MegatronPolicy
+    from nemo_prorl.engines.vllm_sampler import VllmSampler
+
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = build_tokenizer()
+        config = Qwen2Config(
+            vocab_size=VOCAB, hidden_size=features, intermediate_size=4 * features, num_hidden_layers=8,
+            num_attention_heads=features // 64, num_key_value_heads=features // 64, tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id,
+        )  # fmt: skip
+        Qwen2ForCausalLM(config).float().save_pretrained(folder)
+        run = RunConfig(
+            model=ModelConfig(path=folder, precision=Precision.fp32),
+            sampler=SamplerConfig(context_tokens=256, max_prompt_tokens=64, kv_cache_mib=32),
+        )
+        ranks = distributed.initialise(1, 1)
+        policy, sampler = MegatronPolicy(run, ranks), VllmSampler(run, ranks, tokenizer)
+        yield policy, sampler
+        sampler.close()
+
+
+def engine_parts(scale: Scale) -> Iterator[Figure]:
+    """Refit, then checkpoints; seconds are per GiB of what is moved, which the note tells."""
+    with engines(128 if scale.quick else 256) as (policy, sampler), tempfile.TemporaryDirectory() as scratch:
+        model = dict(policy.model.named_parameters())
+        weights_gib = sum(p.numel() * p.element_size() for p in model.values()) / GIB
+        note = f"{weights_gib:.2f} GiB in {len(model)} parameters"
+        for form, run in (
+            ("ours", lambda: sampler.load_weights(policy.named_weights(), 1)),
+            ("copy of the weights", lambda: [p.detach().clone() for p in model.values()]),
+        ):
+            yield per_gib(measure("engines", "refit, per GiB", form, run, scale.repeats, note), weights_gib)
+        folder, pending = Path(scratch) / "ours", None
+
+        def begin() -> None:
+            nonlocal pending
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            pending = policy.begin_save(folder)
+
+        def save() -> None:
+            begin()
+            pending.write()  # type: ignore[union-attr]
+            pending.finish()  # type: ignore[union-attr]
+
+        def save_plainly() -> None:
+            with (Path(scratch) / "plain.pt").open("wb") as file:
+                torch.save(
+                    {f"{part}.{name}": p.detach() for part in range(4) for name, p in model.items()}, file
+                )
+                os.fsync(file.fileno())
+
+        save()
+        gib = sum(file.stat().st_size for file in folder.rglob("*")) / GIB
+        note = f"{gib:.2f} GiB: weights, two moments, reference"
+        for work, form, run in (
+            ("checkpoint, the loop stands still", "ours", begin),
+            ("checkpoint, until it is on disk", "ours", save),
+            ("checkpoint, until it is on disk", "torch.save and fsync", save_plainly),
+            ("checkpoint, load", "ours", lambda: policy.load(folder)),
+            ("checkpoint, load", "torch.load", lambda: torch.load(Path(scratch) / "plain.pt")),
+        ):
+            size = gib if form == "ours" else 4 * weights_gib
+            if work.endswith("load"):
+                save()  # `begin` has emptied the folder
+            yield per_gib(measure("engines", f"{work}, per GiB", form, run, scale.repeats, note), size)
+
+
+# ------------------------------------------------------------------------------------- reward
+IN_A_LOOP = """
+import json, sys, time
+from reward.graders import grade
+requests = json.load(sys.stdin)
+grade(*requests[0])
+cpu, start = time.process_time(), time.perf_counter()
+for request in requests:
+    grade(*request)
+print(json.dumps([time.process_time() - cpu, time.perf_counter() - start]))
+"""
+
+
+def reward(scale: Scale) -> Iterator[Figure]:
+    """1,000 rollouts of a domain, as the loop submits them. CPU seconds of ours are those of the trainer's process."""
+    from nemo_prorl.config import RewardConfig
+    from nemo_prorl.reward_service import ready_client, reward_service
+    from reward.protocol import ScoreRequest, Status
+
+    cases = (ROOT / "tests/reward/data/math_cases.jsonl").read_text(encoding="utf-8").splitlines()
+    math = [("math", c["response"], {"answer": c["gold"]}) for c in map(json.loads, cases)]
+    no_comma = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    text = "<think>so</think>" + "A sentence of seven words it is. " * 100
+    count = 100 if scale.quick else 1000
+    config = RewardConfig(ready_timeout_s=600.0)
+    with tempfile.TemporaryDirectory() as folder, reward_service(config, Path(folder)) as url:
+        for domain, all_cases in (("math", math), ("instruction", [("instruction", text, no_comma)])):
+            asked = list(itertools.islice(itertools.cycle(all_cases), count))
+            numbers = itertools.count()
+
+            def ours(asked: list[Any] = asked, numbers: Iterator[int] = numbers) -> None:
+                futures = [
+                    client.submit(
+                        ScoreRequest(
+                            request_id=f"{next(numbers)}", domain=domain, response=response, task=task
+                        )
+                    )
+                    for domain, response, task in asked
+                ]
+                assert all(future.result().status is Status.graded for future in futures)
+
+            with ready_client(config, [url]) as client:
+                yield measure("reward", f"{count:,} rollouts, {domain}", "ours", ours, scale.repeats)
+            command = [config.python, "-c", IN_A_LOOP]
+            done = subprocess.run(
+                command, input=json.dumps(asked), capture_output=True, text=True, check=True, cwd=ROOT
+            )
+            cpu_s, wall_s = json.loads(done.stdout)
+            yield Figure(
+                part="reward", work=f"{count:,} rollouts, {domain}", form="graders in a loop", cpu_s=cpu_s,
+                wall_s=wall_s, peak_mib=0.0, note="CPU: the trainer's process above, the graders' here",
+            )  # fmt: skip
+
+
+PARTS: dict[str, Callable[[Scale], Iterator[Figure]]] = {
+    "head": head,
+    "batch": batch,
+    "selection": selection,
+    "engines": engine_parts,
+    "reward": reward,
+}
+
+if __name__ == "__main__":
+    main()
