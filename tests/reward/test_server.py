@@ -181,8 +181,10 @@ def test_hostile_submissions_mixed_with_honest_ones(server: Server) -> None:
     cores = os.cpu_count() or 2
     with ThreadPoolExecutor(2) as honest_threads, ThreadPoolExecutor(2 * cores) as attackers:
         running = [honest_threads.submit(honest, number) for number in range(2)]
-        list(attackers.map(attack, hostile))
-        stop.set()
+        try:
+            list(attackers.map(attack, hostile))
+        finally:
+            stop.set()
         assert all(future.result() > 0 for future in running)
     assert wrong == []
     assert "s3cr3t-token" not in server.log.read_text()
