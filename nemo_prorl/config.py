@@ -148,6 +148,8 @@ class ModelConfig:
     """Activation recomputation: none, selective (attention core) or full (every layer)."""
     logprob_chunk_tokens: int = 1024
     """Tokens whose logits exist at one time; bounds the memory of log-probability and entropy."""
+    fused_logprobs: bool = True
+    """Log-probability and entropy by Triton kernels where there are CUDA and Triton; false: plain PyTorch, slower."""
     vocab_divisible_by: int = 1
     """The embedding is padded to a multiple of this times tensor_parallel; padded entries get no probability."""
 

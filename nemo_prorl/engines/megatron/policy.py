@@ -31,7 +31,7 @@ from nemo_prorl.engines.megatron.microbatch import (
     padded_feed,
     plan_micro_batches,
 )
-from nemo_prorl.engines.megatron.vocab_parallel import logprob_and_entropy
+from nemo_prorl.engines.megatron.vocab_parallel import can_fuse, logprob_and_entropy
 from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch, UpdateReport
 
 LossOfPass = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -61,6 +61,7 @@ class MegatronPolicy:
         optimizer_state.allocate(self.optimizer)
         self._device = torch.device(torch.cuda.current_device())
         self._packs = config.trainer.packing and use_transformer_engine(config, torch.cuda.is_available())
+        self._fuses = config.model.fused_logprobs and can_fuse(self._device)
         self._reference: dict[str, torch.Tensor] = {}
         self._reference_hash = ""
         """Of these; empty: not computed yet."""
@@ -202,6 +203,7 @@ class MegatronPolicy:
             temperature=self.config.sampler.temperature,
             chunk_tokens=self.config.model.logprob_chunk_tokens,
             group=parallel_state.get_tensor_model_parallel_group(),
+            fused=self._fuses,
         )
         return feed.scatter(logprobs), feed.scatter(entropy)
 

@@ -10,11 +10,14 @@ Shapes: N tokens, H hidden size, V vocabulary entries of this rank's shard.
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from nemo_prorl.engines.megatron import softmax_plain
 
 
 def logprob_and_entropy(
@@ -26,6 +29,7 @@ def logprob_and_entropy(
     temperature: float,
     chunk_tokens: int,
     group: Any = None,
+    fused: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(log-probability of the label [N], entropy in nats [N]) of softmax(hidden @ weight.T / temperature), in fp32.
 
@@ -33,6 +37,7 @@ def logprob_and_entropy(
     `hidden_NH` and `labels_N` are the same on all of them, and so are the results and the gradient of `hidden_NH`.
     Rows at or beyond `vocab_size`, counted over all shards, are padding: they get no probability and no gradient.
     Both results can be differentiated; the entropy's gradient costs nothing where it is not used.
+    `fused`: by the Triton kernels of softmax_triton.py, where `can_fuse`.
     """
     rank, size = (dist.get_rank(group), dist.get_world_size(group)) if group is not None else (0, 1)
     start = rank * weight_VH.shape[0]
@@ -42,9 +47,15 @@ def logprob_and_entropy(
         group=group if size > 1 else None,
         temperature=temperature,
         chunk_tokens=chunk_tokens,
+        kernels=_kernels(fused),
     )
     logprobs, entropy = _ChunkedHead.apply(hidden_NH, weight_VH, labels_N, shard)
     return logprobs, entropy
+
+
+def can_fuse(device: torch.device) -> bool:
+    """Whether this machine can run softmax_triton.py on such a tensor."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +68,8 @@ class _Shard:
     group: Any
     temperature: float
     chunk_tokens: int
+    kernels: Any
+    """softmax_plain or softmax_triton."""
 
     def chunks(self, num_tokens: int) -> list[slice]:
         return [
@@ -64,15 +77,13 @@ class _Shard:
         ]
 
     def logits(self, hidden: torch.Tensor, weight_VH: torch.Tensor) -> torch.Tensor:
-        """[chunk, num_valid] at temperature, at least fp32."""
-        logits = _product(hidden, weight_VH[: self.num_valid].t())
-        return logits.div_(self.temperature) if self.temperature != 1.0 else logits
+        """[chunk, num_valid], at least fp32."""
+        return _product(hidden, weight_VH[: self.num_valid].t())
 
-    def locate(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(column of each label, [chunk, 1], 0 where another rank holds it; whether this rank holds it, [chunk])."""
-        local = labels - self.start
-        mine = (local >= 0) & (local < self.num_valid)
-        return torch.where(mine, local, 0).unsqueeze(1), mine
+    def columns(self, labels: torch.Tensor) -> torch.Tensor:
+        """[chunk]: where each label is among this shard's entries; outside of them if another rank holds it, which a
+        label of this shard's padding would be taken for, too."""
+        return labels - self.start
 
 
 class _ChunkedHead(torch.autograd.Function):
@@ -84,20 +95,11 @@ class _ChunkedHead(torch.autograd.Function):
         logprobs, entropy, log_normaliser = hidden.new_empty(3, hidden.shape[0], dtype=dtype).unbind()
         for part in shard.chunks(hidden.shape[0]):
             logits = shard.logits(hidden[part], weight)
-            peak = logits.amax(dim=1) if shard.num_valid else logits.new_full(logits.shape[:1], -torch.inf)
-            if shard.group is not None:
-                dist.all_reduce(peak, op=dist.ReduceOp.MAX, group=shard.group)
-            logits.sub_(peak.unsqueeze(1))
-            column, mine = shard.locate(labels[part])
-            of_label = logits.gather(1, column).squeeze(1) if shard.num_valid else torch.zeros_like(peak)
-            of_label = torch.where(mine, of_label, 0.0)
-            exponentials = logits.exp()
-            sums = torch.stack([exponentials.sum(1), of_label, exponentials.mul_(logits).sum(1)])
-            if shard.group is not None:
-                dist.all_reduce(sums, group=shard.group)
-            log_sum = sums[0].log()
-            logprobs[part] = sums[1] - log_sum
-            entropy[part] = log_sum - sums[2] / sums[0]
+            of_shard = shard.kernels.statistics(logits, shard.columns(labels[part]), shard.temperature)
+            peak, total, weighted, of_label = _merge(of_shard, shard.group)
+            log_sum = total.log()
+            logprobs[part] = of_label - peak - log_sum
+            entropy[part] = log_sum - weighted / total
             log_normaliser[part] = log_sum + peak
         ctx.save_for_backward(hidden, weight, labels, log_normaliser, entropy)
         ctx.shard = shard
@@ -108,7 +110,6 @@ class _ChunkedHead(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad_logprobs: torch.Tensor | None, grad_entropy: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
-        """d logp / d z_j = [j is the label] - p_j;  d H / d z_j = -p_j (log p_j + H);  z = logits at temperature."""
         hidden, weight, labels, log_normaliser, entropy = ctx.saved_tensors
         shard: _Shard = ctx.shard
         if grad_logprobs is None:
@@ -116,23 +117,43 @@ class _ChunkedHead(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=entropy.dtype)
         for part in shard.chunks(hidden.shape[0]):
-            log_p = shard.logits(hidden[part], weight).sub_(log_normaliser[part].unsqueeze(1))
-            of_logprob = grad_logprobs[part].unsqueeze(1) / shard.temperature
-            if grad_entropy is None:
-                grad_logits = log_p.exp_().mul_(-of_logprob)
-            else:
-                of_entropy = grad_entropy[part].unsqueeze(1) / shard.temperature
-                inner = (log_p + entropy[part].unsqueeze(1)).mul_(of_entropy).add_(of_logprob)
-                grad_logits = log_p.exp_().mul_(inner).neg_()
-            column, mine = shard.locate(labels[part])
-            if shard.num_valid:
-                grad_logits.scatter_add_(1, column, of_logprob * mine.unsqueeze(1))
-            grad_logits = grad_logits.to(hidden.dtype)
+            grad_logits = shard.kernels.gradient(
+                shard.logits(hidden[part], weight),
+                shard.columns(labels[part]),
+                shard.temperature,
+                log_normaliser[part],
+                entropy[part],
+                grad_logprobs[part],
+                None if grad_entropy is None else grad_entropy[part],
+                hidden.dtype,
+            )
             torch.mm(grad_logits, weight[: shard.num_valid], out=grad_hidden[part])
             grad_weight[: shard.num_valid].add_(_product(grad_logits.t(), hidden[part]))
         if shard.group is not None:
             dist.all_reduce(grad_hidden, group=shard.group)
         return grad_hidden, grad_weight.to(weight.dtype), None, None
+
+
+def _kernels(fused: bool) -> Any:
+    if fused:
+        from nemo_prorl.engines.megatron import softmax_triton
+
+        return softmax_triton
+    return softmax_plain
+
+
+def _merge(of_shard_4N: torch.Tensor, group: Any) -> tuple[torch.Tensor, ...]:
+    """`statistics` of the whole vocabulary from those of this rank's shard: sums are moved to the common peak."""
+    if group is None:
+        return of_shard_4N.unbind()
+    own_peak, total, weighted, of_label = of_shard_4N.unbind()
+    peak = own_peak.clone()
+    dist.all_reduce(peak, op=dist.ReduceOp.MAX, group=group)
+    drop = torch.where(own_peak == -torch.inf, 0.0, own_peak - peak)
+    shrink = drop.exp()
+    sums = torch.stack([total * shrink, (weighted + drop * total) * shrink, of_label])
+    dist.all_reduce(sums, group=group)
+    return peak, *sums.unbind()
 
 
 def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -87,9 +87,8 @@ def loss_function(
     current_BT: torch.Tensor, entropy_BT: torch.Tensor, batch: TrainBatch, totals: Totals
 ) -> torch.Tensor:
     """Uses everything that a real one may: advantages, distance to the reference, entropy, both totals."""
-    advantages_B = torch.from_numpy(batch.advantages_B)
-    reference_BT = torch.from_numpy(batch.reference_logprobs_BT)
-    mask_BT = torch.from_numpy(batch.tokens.response_mask_BT)
+    given = (batch.advantages_B, batch.reference_logprobs_BT, batch.tokens.response_mask_BT)
+    advantages_B, reference_BT, mask_BT = (torch.from_numpy(array).to(current_BT.device) for array in given)
     per_token = (
         -advantages_B[:, None] * current_BT + 0.1 * (current_BT - reference_BT) ** 2 - 0.3 * entropy_BT
     )
