@@ -3,7 +3,7 @@
     make stories MODEL=DIR [BENCH_ARGS="--arms controller --seeds 1 --out runs/stories"]
 
 DIR: folder of a Llama trained on TinyStories in Hugging Face format, such as karpathy/tinyllamas' stories260K. Runs
-that are finished are not run again. Writes stories.png, stories.json and samples.md into the folder.
+that are finished are not run again. Writes stories.png, stories_text.png, stories.json and samples.md into the folder.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,24 @@ TITLES = {
     "controller": "0.1, resets by the controller",
 }
 COLOURS = {"kl_small": "#8a8a8a", "kl_large": "#3f6fa3", "interval": "#d99a3d", "controller": "#b0413e"}
-PANELS = (
-    ("validation/reward", "held out: rules kept, of six"),
+LEARNING = (
+    ("validation/reward", "held out: share of the six rules kept"),
     ("validation/pass_at_1", "held out: stories that keep all six"),
     ("objective/kl_to_reference", "KL to the current reference, nats a token"),
+)
+TEXT = (
     ("base/kl", "KL to the pretrained model, nats a token"),
     ("base/perplexity", "perplexity to the pretrained model"),
-    ("text/distinct_3", "share of different 3-grams in a story"),
+    ("text/distinct_3", "different 3-grams of a story, share"),
 )
-NUM_SAMPLES = 2
+"""Metric -> title of its panel."""
+NUM_SAMPLES = 1
 """Of each held-out prompt and checkpoint, for what is measured of the exported model."""
-RESPONSE_TOKENS = 96
+TEMPERATURE, RESPONSE_TOKENS = 1.2, 96
+"""Of conf/stories.yaml."""
+PROMPTS = Path("runs/stories/data")
+"""Where conf/stories.yaml looks for them."""
+HELD_OUT = PROMPTS / "openings.held_out.parquet"
 
 
 def main() -> None:
@@ -65,7 +73,7 @@ def main() -> None:
         sys.exit(
             f"error: MODEL={options.model} holds no config.json: write the folder of a model in Hugging Face format."
         )
-    write_prompts(Path("runs/stories/data"))  # where conf/stories.yaml looks for them
+    write_prompts(PROMPTS)
     options.out.mkdir(parents=True, exist_ok=True)
     runs: dict[str, dict[int, Records]] = {arm: {} for arm in options.arms}
     with reward_service(RewardConfig(), options.out) as url:
@@ -75,7 +83,8 @@ def main() -> None:
                 overrides = (f"model.path={options.model}", f"seed={seed}", *ARMS[arm])
                 records = train(folder, url, overrides, config_name="stories")
                 runs[arm][seed] = with_text_metrics(records, folder, options.model)
-    draw(runs, options.out / "stories.png")
+    draw(runs, LEARNING, options.out / "stories.png")
+    draw(runs, TEXT, options.out / "stories_text.png")
     numbers = {arm: {seed: summary(records) for seed, records in of.items()} for arm, of in runs.items()}
     replace_text(options.out / "stories.json", json.dumps(numbers, indent=1) + "\n")
     replace_text(options.out / "samples.md", samples(options.out, options.arms, options.seeds[0]))
@@ -109,65 +118,77 @@ def measure_checkpoints(folder: Path, model: Path) -> dict[str, dict[str, float]
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stories:
+    """Sampled at the training temperature; B stories of T tokens, prompts included."""
+
+    ids_BT: Any
+    mask_BT: Any
+    """True for the tokens of the response, its end-of-sequence token included."""
+    attention_BT: Any
+
+
 def text_metrics(policy_dir: Path, base_dir: Path) -> dict[str, float]:
     """What transformers says of a policy's stories, independently of trainer and sampler.
 
-    base/perplexity: exp of the mean negative log-probability under the pretrained model of stories sampled as in
-    validation (T = 0.6, top_p = 0.95). base/kl, text/entropy: exact over the vocabulary, mean over the tokens of
-    stories sampled at T = 1, in nats a token. text/distinct_3: different word 3-grams over all of a story, mean over
-    the stories of validation's sampling.
+    All are means over the tokens of stories that the policy tells at T = 1.2, as in training. base/perplexity: exp of
+    the mean negative log-probability under the pretrained model at T = 1. base/kl, text/entropy: exact over the
+    vocabulary at T = 1.2, nats a token. text/distinct_3: mean over the stories.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from nemo_prorl.data.rows import RowFile
-
     tokenizer = AutoTokenizer.from_pretrained(base_dir, padding_side="left")
-    tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
     policy, base = (
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         for folder in (policy_dir, base_dir)
     )
-    prompts = [
-        row.messages[0]["content"] for row in RowFile(Path("runs/stories/data/openings.held_out.parquet"))
-    ]
-    encoded = tokenizer(prompts, return_tensors="pt", padding=True)
+    with torch.inference_mode():
+        stories = tell(policy, tokenizer)
+        own, of_base = (logits_before_each_token(model, stories) for model in (policy, base))
+        mask = stories.mask_BT[:, 1:]
+        chosen = of_base.log_softmax(-1).gather(-1, stories.ids_BT[:, 1:, None])[..., 0]
+        own, of_base = ((logits / TEMPERATURE).log_softmax(-1) for logits in (own, of_base))
+        return {
+            "base/perplexity": float(torch.exp(-chosen[mask].mean())),
+            "base/kl": float((own.exp() * (own - of_base)).sum(-1)[mask].mean()),
+            "text/entropy": float(-(own.exp() * own).sum(-1)[mask].mean()),
+            "text/distinct_3": statistics.fmean(
+                distinct(tokenizer.decode(ids[keep], skip_special_tokens=True), 3)
+                for ids, keep in zip(stories.ids_BT, stories.mask_BT, strict=True)
+            ),
+        }
 
-    @torch.inference_mode()
-    def sampled(**settings: float) -> tuple[Any, Any, Any]:
-        """(token ids, log-probabilities of policy and base at each response position [B, R, V], mask [B, R])."""
-        torch.manual_seed(1)
-        ids = policy.generate(
-            **encoded, do_sample=True, top_k=0, max_new_tokens=RESPONSE_TOKENS, num_return_sequences=NUM_SAMPLES,
-            pad_token_id=tokenizer.pad_token_id, **settings,
-        )  # fmt: skip
-        start = encoded.input_ids.shape[1]
-        response = ids[:, start:]
-        ended = (response == tokenizer.eos_token_id).cumsum(1)
-        mask = (ended == 0) | ((ended == 1) & (response == tokenizer.eos_token_id))
-        attention = torch.cat([encoded.attention_mask.repeat_interleave(NUM_SAMPLES, 0), mask.long()], 1)
-        positions = (attention.cumsum(1) - 1).clamp(min=0)
-        logprobs = [
-            one(ids, attention_mask=attention, position_ids=positions)
-            .logits[:, start - 1 : -1]
-            .log_softmax(-1)
-            for one in (policy, base)
-        ]
-        return response, logprobs, mask
 
-    response, (_, of_base), mask = sampled(temperature=0.6, top_p=0.95)
-    chosen = of_base.gather(-1, response[..., None])[..., 0]
-    stories = [
-        tokenizer.decode(row[keep], skip_special_tokens=True)
-        for row, keep in zip(response, mask, strict=True)
-    ]
-    _, (own, of_base), own_mask = sampled(temperature=1.0, top_p=1.0)
-    return {
-        "base/perplexity": float(torch.exp(-chosen[mask].mean())),
-        "base/kl": float((own.exp() * (own - of_base)).sum(-1)[own_mask].mean()),
-        "text/entropy": float(-(own.exp() * own).sum(-1)[own_mask].mean()),
-        "text/distinct_3": statistics.fmean(distinct(story, 3) for story in stories),
-    }
+def tell(policy: Any, tokenizer: Any) -> Stories:
+    """Of every held-out beginning, as the trainer renders it."""
+    import torch
+
+    from nemo_prorl.data.mix import render
+    from nemo_prorl.data.rows import RowFile
+
+    prompts = [list(render(row, tokenizer).token_ids) for row in RowFile(HELD_OUT)]
+    padded = tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
+    torch.manual_seed(1)
+    ids = policy.generate(
+        **padded, do_sample=True, temperature=TEMPERATURE, top_k=0, top_p=1.0, max_new_tokens=RESPONSE_TOKENS,
+        num_return_sequences=NUM_SAMPLES, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    response = ids[:, padded.input_ids.shape[1] :]
+    ends = (response == tokenizer.eos_token_id).long()
+    is_story = ends.cumsum(1) - ends == 0
+    prompt = padded.attention_mask.repeat_interleave(NUM_SAMPLES, 0)
+    return Stories(
+        ids_BT=ids,
+        mask_BT=torch.cat([torch.zeros_like(prompt).bool(), is_story], 1),
+        attention_BT=torch.cat([prompt, is_story.long()], 1),
+    )
+
+
+def logits_before_each_token(model: Any, stories: Stories) -> Any:
+    """[B, T - 1, V]: position t holds what token t + 1 was drawn from."""
+    positions = (stories.attention_BT.cumsum(1) - 1).clamp(min=0)
+    return model(stories.ids_BT, attention_mask=stories.attention_BT, position_ids=positions).logits[:, :-1]
 
 
 def distinct(text: str, n: int) -> float:
@@ -184,7 +205,8 @@ def summary(records: Records) -> dict[str, Any]:
     return {
         "rewards": rewards,
         "best": max(rewards.values()),
-        "last": {name: last.get(name) for name, _ in PANELS} | {"text/entropy": last.get("text/entropy")},
+        "last": {name: last.get(name) for name, _ in (*LEARNING, *TEXT)}
+        | {"text/entropy": last.get("text/entropy")},
         "resets": reset_steps(records),
         "decisions": [
             record["controller"] | {"step": record["step"]} for record in records if "controller" in record
@@ -220,34 +242,35 @@ def samples(out: Path, arms: Sequence[str], seed: int) -> str:
     return "\n".join(parts)
 
 
-def draw(runs: Mapping[str, Mapping[int, Records]], path: Path) -> None:
-    """Six panels over steps: a thin line a run, the mean over seeds bold, a dot where a run was reset."""
+def draw(runs: Mapping[str, Mapping[int, Records]], panels: Sequence[tuple[str, str]], path: Path) -> None:
+    """Panels over steps: a thin line a run, the mean over seeds bold, a dot where a run was reset."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 3, figsize=(14, 7.5), constrained_layout=True)
-    for axis, (key, title) in zip(axes.flat, PANELS, strict=True):
+    figure, axes = plt.subplots(1, len(panels), figsize=(14, 4.2), constrained_layout=True)
+    for axis, (key, title) in zip(axes, panels, strict=True):
         for arm, of in runs.items():
-            lines = [points(records, key) for records in of.values()]
-            for line, records in zip(lines, of.values(), strict=True):
+            lines = {seed: points(records, key) for seed, records in of.items()}
+            for seed, line in lines.items():
                 axis.plot(line.keys(), line.values(), color=COLOURS[arm], linewidth=0.8, alpha=0.45)
-                marks = [step for step in reset_steps(records) if step in line]
+                marks = [step for step in reset_steps(of[seed]) if step in line]
                 axis.plot(marks, [line[step] for step in marks], "o", color=COLOURS[arm], markersize=4)
-            steps = sorted(set.intersection(*(set(line) for line in lines)))
-            means = [statistics.fmean(line[step] for line in lines) for step in steps]
+            steps = sorted(set.intersection(*map(set, lines.values())))
+            means = [statistics.fmean(line[step] for line in lines.values()) for step in steps]
             axis.plot(steps, means, color=COLOURS[arm], linewidth=2.2, label=TITLES[arm])
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("step")
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
         axis.set_ylim(bottom=0)
-    axes.flat[0].legend(fontsize=8, frameon=False, loc="lower right")
-    seeds = len(next(iter(runs.values())))
+    axes[0].legend(fontsize=8, frameon=False)
+    num_seeds = len(next(iter(runs.values())))
     figure.suptitle(
-        f"A pretrained 260K-parameter story-teller learns six rules ({seeds} seeds; a dot is a hard reset)",
-        fontsize=12,
+        f"A pretrained 260K-parameter story-teller learns six rules: {num_seeds} seeds an arm, bold their mean, a dot is a "
+        "hard reset",
+        fontsize=11,
     )
     figure.savefig(path, dpi=110)
     plt.close(figure)
