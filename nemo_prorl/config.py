@@ -178,7 +178,7 @@ class TrainerConfig:
     micro_batch_tokens: int = 32768
     """Padded tokens in one forward pass of training or log-probabilities; longer single rollouts pass alone."""
     packing: bool = True
-    """Packs sequences without padding (thd layout) where the attention supports it: Transformer Engine on CUDA."""
+    """Packs sequences without padding (thd layout) where attention supports it: Transformer Engine on CUDA, in bf16."""
     learning_rate: float = 2e-6
     """AdamW's, constant (ProRL: 2e-6)."""
     warmup_updates: int = 0

@@ -60,7 +60,10 @@ class MegatronPolicy:
         self._trained, self.optimizer = build.build_training(self.model, config, ranks.layout)
         optimizer_state.allocate(self.optimizer)
         self._device = torch.device(torch.cuda.current_device())
-        self._packs = config.trainer.packing and use_transformer_engine(config, torch.cuda.is_available())
+        # In fp32 Transformer Engine has no attention for packed sequences, and raises (issue 2285 there).
+        sixteen_bits = config.model.precision is Precision.bf16
+        engine = use_transformer_engine(config, torch.cuda.is_available())
+        self._packs = config.trainer.packing and engine and sixteen_bits
         self._fuses = config.model.fused_logprobs and can_fuse(self._device)
         self._reference: dict[str, torch.Tensor] = {}
         self._reference_hash = ""
