@@ -19,19 +19,23 @@ from typing import Any  # noqa: E402
 import pytest  # noqa: E402
 
 FAMILIES = ("qwen2", "qwen3", "llama")
+# A process that has looked for a GPU cannot be forked.
+PROCESSES: Any = mp.get_context("spawn" if environment.has_cuda() else "forkserver")
+"""Of their own for tests. Without a GPU they begin with the engines imported: one server does it for all of them."""
+if not environment.has_cuda():
+    PROCESSES.set_forkserver_preload(["tests.engines.imported"])
 
 
 def run_ranks(
     function: Callable[..., Any], world_size: int, *, timeout_s: float = 240.0, **kwargs: Any
 ) -> list[Any]:
-    """Runs `function(**kwargs)` in `world_size` fresh processes, as torchrun would start them; returns what each rank
-    returned. The function must be importable by name, the values picklable. The first failure ends all and is raised
-    with the rank's traceback."""
-    context = mp.get_context("spawn")
+    """Runs `function(**kwargs)` in `world_size` processes of their own, with the variables that torchrun sets; returns
+    what each rank returned. The function must be importable by name, the values picklable. The first failure ends all
+    and is raised with the rank's traceback."""
     port = _free_port()
     processes, results = [], []
     for rank in range(world_size):
-        receiver, sender = context.Pipe(duplex=False)
+        receiver, sender = PROCESSES.Pipe(duplex=False)
         environ = {
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
@@ -39,7 +43,7 @@ def run_ranks(
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
-        process = context.Process(target=_rank_main, args=(sender, environ, function, kwargs), daemon=True)
+        process = PROCESSES.Process(target=_rank_main, args=(sender, environ, function, kwargs), daemon=True)
         process.start()
         sender.close()
         processes.append(process)

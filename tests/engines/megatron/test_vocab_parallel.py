@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import re
 from pathlib import Path
 from typing import Any
 
@@ -134,31 +133,28 @@ def test_two_shards_equal_one() -> None:
         assert not whole[11:].any()
 
 
-PEAK_SCRIPT = """
-import re, sys
-from pathlib import Path
-import torch
-from nemo_prorl.engines.megatron.vocab_parallel import logprob_and_entropy
-num_tokens, chunk_tokens = int(sys.argv[1]), int(sys.argv[2])
-hidden = torch.randn(num_tokens, 16, requires_grad=True)
-weight = torch.randn(8192, 16, requires_grad=True)
-labels = torch.zeros(num_tokens, dtype=torch.int64)
-def peak_kib():  # ru_maxrss would start at that of the parent
-    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
-before = peak_kib()
-logprobs, entropy = logprob_and_entropy(
-    hidden, weight, labels, vocab_size=8192, temperature=1.2, chunk_tokens=chunk_tokens
-)
-(logprobs.sum() + entropy.sum()).backward()
-print(peak_kib() - before)
-"""
-
-
 def peak_mib(num_tokens: int, chunk_tokens: int) -> float:
-    """Growth of the process's peak memory by one forward and backward pass."""
-    command = [sys.executable, "-c", PEAK_SCRIPT, str(num_tokens), str(chunk_tokens)]
-    root = Path(__file__).resolve().parents[3]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout) / 1024
+    """Growth of a process's peak memory by one forward and backward pass."""
+    return run_ranks(peak_worker, 1, num_tokens=num_tokens, chunk_tokens=chunk_tokens)[0]
+
+
+def peak_worker(num_tokens: int, chunk_tokens: int) -> float:
+    hidden = torch.randn(num_tokens, 16, requires_grad=True)
+    weight = torch.randn(8192, 16, requires_grad=True)
+    labels = torch.zeros(num_tokens, dtype=torch.int64)
+    before = peak_kib()
+    logprobs, entropy = logprob_and_entropy(
+        hidden, weight, labels, vocab_size=8192, temperature=1.2, chunk_tokens=chunk_tokens
+    )
+    (logprobs.sum() + entropy.sum()).backward()
+    return (peak_kib() - before) / 1024
+
+
+def peak_kib() -> int:
+    """ru_maxrss would start at that of the parent."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1])
 
 
 @pytest.mark.slow

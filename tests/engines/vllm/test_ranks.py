@@ -2,60 +2,60 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
-PROGRAM = Path(__file__).with_name("rank_program.py")
-PROJECT = PROGRAM.parents[3]
+from nemo_prorl import distributed
+from nemo_prorl.config import ModelConfig, Precision, RunConfig, SamplerConfig
+from nemo_prorl.engines.interface import SamplingSettings
+from nemo_prorl.engines.vllm_sampler import VllmSampler
+from nemo_prorl.types import Prompt
+from tests.engines.conftest import run_ranks
 
 
-def launch(tmp_path, models_dir, tensor_parallel, prompts):
-    """Runs the program on two ranks, as torchrun would; returns what each rank got."""
-    (tmp_path / "prompts.json").write_text(json.dumps(prompts))
-    result = tmp_path / "result.json"
-    arguments = [
-        models_dir / "base",
-        models_dir / "other",
-        tensor_parallel,
-        tmp_path / "prompts.json",
-        result,
+def sample_as_rank(models_dir: Path, tensor_parallel: int, texts: list[list[str]]) -> dict[str, Any]:
+    """Samples this rank's texts with one checkpoint, takes the weights of another, samples again, closes, and shows
+    that the job's process group is alive."""
+    ranks = distributed.initialise(1, 1)
+    rank = ranks.layout.rank
+    config = RunConfig(
+        model=ModelConfig(path=str(models_dir / "base"), precision=Precision.fp32),
+        sampler=SamplerConfig(
+            context_tokens=512, max_prompt_tokens=256, kv_cache_mib=64, tensor_parallel=tensor_parallel
+        ),
+    )
+    tokenizer = AutoTokenizer.from_pretrained(models_dir / "base")
+    sampler = VllmSampler(config, ranks, tokenizer)
+    settings = SamplingSettings(num_rollouts=4, temperature=1.2, top_p=1.0, max_response_tokens=24, seed=7)
+    prompts = [
+        Prompt(uid=text, domain="", source="", text=text, token_ids=tuple(tokenizer.encode(text)), task={})
+        for text in texts[rank]
     ]
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), *map(str, arguments)],
-            env=os.environ | job | {"RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONPATH": str(PROJECT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        for process in processes:
-            output, _ = process.communicate(timeout=300)
-            assert process.returncode == 0, output
-    finally:
-        for process in processes:
-            process.kill()
-    return json.loads(result.read_text())
+
+    def sample() -> dict[str, list[Any]]:
+        groups = sampler.sample(prompts, settings, lambda rollout: None)
+        return {g[0].prompt.uid: [(r.token_ids.tolist(), r.sampler_logprobs) for r in g] for g in groups}
+
+    before = sample()
+    sampler.load_weights(load_file(models_dir / "other" / "model.safetensors").items(), 1)
+    after = sample()
+    sampler.close()
+    total = torch.tensor([rank + 1.0])
+    dist.all_reduce(total)
+    engine = (sampler.engine, sampler.num_engines)
+    return {"before": before, "after": after, "engine": engine, "sum_after_close": total.item()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tensor_parallel", [1, 2])
-def test_two_ranks_sample_what_one_does(
-    sampler, weights_of, make_prompt, draw, models_dir, tmp_path, tensor_parallel
-):
+def test_two_ranks_sample_what_one_does(sampler, weights_of, make_prompt, draw, models_dir, tensor_parallel):
     texts = ["3+4=?", "other", "x" * 70]
     # Engines of their own get different and different amounts of work; a shared one the same.
     prompts = [texts, texts[1:2]] if tensor_parallel == 1 else [texts, texts]
@@ -64,8 +64,9 @@ def test_two_ranks_sample_what_one_does(
         sampler.load_weights(weights_of(name).items(), 0)
         expected[moment] = dict(zip(texts, draw(sampler, [make_prompt(text) for text in texts]), strict=True))
 
-    for rank, got in enumerate(launch(tmp_path, models_dir, tensor_parallel, prompts)):
-        assert got["engine"] == [rank if tensor_parallel == 1 else 0, 2 // tensor_parallel]
+    job = {"models_dir": models_dir, "tensor_parallel": tensor_parallel, "texts": prompts}
+    for rank, got in enumerate(run_ranks(sample_as_rank, 2, **job)):
+        assert got["engine"] == (rank if tensor_parallel == 1 else 0, 2 // tensor_parallel)
         assert got["sum_after_close"] == 3.0, "the process group must outlive the engine"
         for moment in ("before", "after"):
             assert list(got[moment]) == prompts[rank]
@@ -74,6 +75,4 @@ def test_two_ranks_sample_what_one_does(
                     assert rollout.token_ids.tolist() == token_ids
                     # Two ranks add up each layer in another order than one does.
                     tolerance = 0 if tensor_parallel == 1 else 1e-4
-                    np.testing.assert_allclose(
-                        rollout.sampler_logprobs, np.float32(logprobs), rtol=0, atol=tolerance
-                    )
+                    np.testing.assert_allclose(rollout.sampler_logprobs, logprobs, rtol=0, atol=tolerance)
