@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 
+if TYPE_CHECKING:
+    from nemo_prorl.planning.chain import Chain
+    from nemo_prorl.planning.fit import Cluster
+
 DESCRIPTION = """\
 stage=NAME  that stage of conf/stage/ alone, at the end of the chain that leads to it
             (default: the whole recipe, run1 to run8)
-KEY=VALUE   any option of `train --help`; it holds for every stage, as it would on the command line of each"""
+KEY=VALUE   any option of `train --help`; it holds for every stage, as it would on the command line of each
+
+--memory, --time and --tail estimate on paper, with formulas and sources in nemo_prorl/planning/ and docs/scale.md."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,6 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("plan", __doc__, DESCRIPTION)
     parser.add_argument("--nodes", type=int, default=4, help="of the cluster (default: 4, ProRL's)")
     parser.add_argument("--gpus-per-node", type=int, default=8, help="GPUs of a node (default: 8, ProRL's)")
+    _add_estimates(parser)
     given = parse_overrides(parser, arguments)
     stages = [text.partition("=")[2] for text in given.overrides if text.startswith("stage=")]
     chain = chains.load_chain(
@@ -32,8 +42,68 @@ def main(arguments: Sequence[str]) -> int:
         conf_dir=CONF_DIR,
     )
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
+    if given.memory or given.time or given.tail:
+        show(_estimates(given, chain[-1:] if stages else chain, cluster))
+        return 0
     model = model_of(chain[0])
     check_chain(chain, cluster, model)
     lines = (stage_text if stages else chain_text)(chain, cluster, model)
     show([*lines, *remaining_text(missing_files(chain), model)])
     return 0
+
+
+def _add_estimates(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--memory", action="store_true", help="estimate what a GPU holds, phase by phase")
+    parser.add_argument(
+        "--time", action="store_true", help="estimate the seconds of a step; name the layouts that fit"
+    )
+    parser.add_argument(
+        "--tail", action="store_true", help="simulate how the longest responses hold up the others"
+    )
+    parser.add_argument(
+        "--gpu", default="h100", help="of the cluster: h100, h200 or a100 (default: h100, ProRL's)"
+    )
+    parser.add_argument(
+        "--model",
+        default="",
+        metavar="NAME",
+        help="a known shape or a folder (default: model.path, or ProRL's)",
+    )
+    parser.add_argument(
+        "--response-share", type=float, default=None, help="mean over longest response (default: 0.5)"
+    )
+    parser.add_argument(
+        "--informative-share", type=float, default=None, help="of prompts sampled (default: 0.6)"
+    )
+    parser.add_argument("--figure", type=Path, metavar="PNG", help="draw --tail")
+
+
+def _estimates(given: argparse.Namespace, chain: Chain, cluster: Cluster) -> list[str]:
+    """What --memory, --time and --tail show. Raises ConfigError for a stage that does not fit."""
+    from nemo_prorl.planning import scale_text as text
+    from nemo_prorl.planning.fit import model_of
+    from nemo_prorl.planning.hardware import gpu_of
+    from nemo_prorl.planning.layouts import fitting_layouts, plan_of
+    from nemo_prorl.planning.shapes import PAPER_MODEL, shape_of
+    from nemo_prorl.planning.step_time import tail_of
+    from nemo_prorl.planning.workload import Workload
+
+    gpu = gpu_of(given.gpu)
+    model = shape_of(given.model) if given.model else model_of(chain[0]) or shape_of(PAPER_MODEL)
+    shares = {"response_share": given.response_share, "informative_share": given.informative_share}
+    workload = Workload(**{name: share for name, share in shares.items() if share is not None})
+    plans = [plan_of(model, config, cluster, gpu, workload) for config in chain]
+    lines = [f"{model.num_parameters / 1e9:.2f} B parameters on {cluster}, {gpu.name.upper()}"]
+    if given.memory:
+        lines += ["", *text.memory_text(plans, gpu)]
+    if given.time:
+        lines += ["", *text.time_text(plans, cluster)]
+        if len(plans) == 1:
+            lines += text.layouts_text(fitting_layouts(model, chain[0], cluster, gpu, workload))
+    if given.tail:
+        results = [
+            (plan.config.stage.name, tail_of(model, plan.config, cluster, gpu, workload, plan.memory))
+            for plan in plans
+        ]
+        lines += ["", *text.tail_text(results)]
+    return lines

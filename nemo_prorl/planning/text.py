@@ -45,11 +45,11 @@ def stage_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> li
         lines += [f"{config.stage.name}: {_beginning(config)}", "", "Other than the default"]
     else:
         name = parent.stage.name
-        lines += [f"Inherited from {name}", *_table(_inheritance(config), "ll")]
+        lines += [f"Inherited from {name}", *table(_inheritance(config), "ll")]
         lines += ["", f"Other than in {name}", *_changes(parent, config)]
         lines += ["", f"As in {name}, and other than the default"]
         own -= {item.key for item in differences(parent, config)}
-    lines += _table([(key, value) for key, value in flattened(config).items() if key in own], "ll")
+    lines += table([(key, value) for key, value in flattened(config).items() if key in own], "ll")
     return [*lines, "", *_explanation(model)]
 
 
@@ -80,7 +80,7 @@ def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architectur
         days = cost.gpu_hours / cluster.num_gpus / 24
         numbers = (
             f"{cost.num_steps:,}",
-            _large(cost.response_tokens),
+            large(cost.response_tokens),
             f"{cost.gpu_hours:,.0f}",
             f"{days:.1f}",
         )
@@ -94,7 +94,7 @@ def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architectur
     if len(chain) > 1:
         total = reduce(add, (estimate(config, model) for config in chain))
         rows.append(row("total" if shown == chain else "so far", "", "", total, ""))
-    return _table(rows, "lrrrrrrl")
+    return table(rows, "lrrrrrrl")
 
 
 def _ending(config: RunConfig) -> str:
@@ -142,11 +142,11 @@ def _inheritance(config: RunConfig) -> list[tuple[str, str]]:
 
 def _changes(parent: RunConfig, config: RunConfig) -> list[str]:
     rows = [(item.key, item.old, "->", item.new) for item in differences(parent, config)]
-    return _table(rows, "lrll") or ["  nothing else"]
+    return table(rows, "lrll") or ["  nothing else"]
 
 
 def _explanation(model: Architecture | None) -> list[str]:
-    size = "" if model is None else f", scaled to {_large(model.num_parameters)} parameters"
+    size = "" if model is None else f", scaled to {large(model.num_parameters)} parameters"
     return [
         f"tokens: of responses trained on, a response being {RESPONSE_SHARE:.0%} of the longest possible on average.",
         f"GPU h: on H100, at {TOKENS_PER_GPU_S:.0f} such tokens a GPU and second, with which the paper's eight",
@@ -155,7 +155,7 @@ def _explanation(model: Architecture | None) -> list[str]:
     ]
 
 
-def _large(number: float) -> str:
+def large(number: float) -> str:
     """Three digits and a unit. Example: 2.90 B"""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
@@ -163,7 +163,7 @@ def _large(number: float) -> str:
     return f"{number:.0f}"
 
 
-def _table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
+def table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
     """Columns as wide as their widest cell, two blanks between them, indented; `alignment` has l or r a column.
 
     The last column is folded at blanks where the terminal ends, and goes below where a word of it has no room.

@@ -1,0 +1,145 @@
+"""Which layouts of a model fit on a cluster, how fast each would be, and a way out for one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from nemo_prorl.config import ConfigError, Recompute, RunConfig
+from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.planning.differences import differences
+from nemo_prorl.planning.fit import Cluster, check_chain
+from nemo_prorl.planning.hardware import GIB, Gpu
+from nemo_prorl.planning.memory import Memory, estimate_memory
+from nemo_prorl.planning.step_time import StepTime, estimate_step
+from nemo_prorl.planning.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A configuration that fits, and what it would do."""
+
+    config: RunConfig
+    memory: Memory
+    time: StepTime
+
+
+def plan_of(
+    model: Architecture,
+    config: RunConfig,
+    cluster: Cluster,
+    gpu: Gpu,
+    workload: Workload,
+) -> Plan:
+    """Raises ConfigError, one sentence that names the stage and a way out, unless the configuration fits."""
+    try:
+        check_chain((config,), cluster, model)
+        memory = estimate_memory(model, config, cluster, gpu, workload)
+    except ConfigError as error:
+        text = str(error)
+        named = text.startswith("stage ")
+        raise ConfigError(text if named else f"stage {config.stage.name}: {text}") from None
+    phase = memory.fullest_phase
+    if memory.total(phase) > gpu.memory_gib * GIB:
+        parts = sorted(memory.phases[phase].items(), key=lambda part: -part[1])[:2]
+        largest = " and ".join(f"{name} {size / GIB:.1f}" for name, size in parts)
+        raise ConfigError(
+            f"stage {config.stage.name}: {phase} would need {memory.total(phase) / GIB:.1f} GiB of a GPU that has "
+            f"{gpu.memory_gib:g}, of which {largest}: {_way_out(model, config, cluster, gpu, workload)}"
+        )
+    time = estimate_step(model, config, cluster, gpu, workload, memory)
+    return Plan(config=config, memory=memory, time=time)
+
+
+def fits(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload) -> bool:
+    """Without the time, which takes longer."""
+    try:
+        check_chain((config,), cluster, model)
+        memory = estimate_memory(model, config, cluster, gpu, workload)
+    except ConfigError:
+        return False
+    return memory.total(memory.fullest_phase) <= gpu.memory_gib * GIB
+
+
+def fitting_layouts(
+    model: Architecture,
+    config: RunConfig,
+    cluster: Cluster,
+    gpu: Gpu,
+    workload: Workload,
+) -> list[Plan]:
+    """Every layout that fits, fastest first; the simpler one of two that are equally fast. For each only the cheapest
+    recomputation that fits, since more of it is never faster."""
+    plans = []
+    for layout in _layouts(config, cluster):
+        for recompute in Recompute:
+            candidate = replace(layout, model=replace(layout.model, recompute=recompute))
+            if fits(model, candidate, cluster, gpu, workload):
+                plans.append(plan_of(model, candidate, cluster, gpu, workload))
+                break
+    return sorted(plans, key=lambda plan: (plan.time.seconds, _num_ranks(plan.config)))
+
+
+def overrides(config: RunConfig) -> str:
+    """The layout as a user writes it."""
+    trainer = config.trainer
+    parts = [
+        f"trainer.tensor_parallel={trainer.tensor_parallel}",
+        f"trainer.pipeline_parallel={trainer.pipeline_parallel}",
+        f"trainer.sequence_parallel={str(trainer.sequence_parallel).lower()}",
+        f"sampler.tensor_parallel={config.sampler.tensor_parallel}",
+        f"model.recompute={config.model.recompute.name}",
+    ]
+    return " ".join(parts)
+
+
+def _layouts(config: RunConfig, cluster: Cluster) -> Iterator[RunConfig]:
+    """Powers of two up to a node for tensor, to sixteen for pipeline parallelism; activations as small as they get."""
+    within = [2**power for power in range(10) if 2**power <= cluster.gpus_per_node]
+    for tensor, pipeline, sampler in product(within, (1, 2, 4, 8, 16), within):
+        yield replace(
+            config,
+            trainer=replace(
+                config.trainer,
+                tensor_parallel=tensor,
+                pipeline_parallel=pipeline,
+                sequence_parallel=tensor > 1,
+            ),
+            sampler=replace(config.sampler, tensor_parallel=sampler),
+        )
+
+
+def _way_out(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload) -> str:
+    """The smallest change that fits, smallest by what it costs."""
+    for change in _changes(config):
+        if fits(model, change, cluster, gpu, workload):
+            written = [f"{one.key}={one.new}" for one in differences(config, change)]
+            return f"write {' '.join(written)}."
+    smaller = replace(config, sampler=replace(config.sampler, release_memory=True))
+    for layout in sorted(_layouts(smaller, cluster), key=_num_ranks):
+        whole = replace(layout, model=replace(layout.model, recompute=Recompute.full))
+        if fits(model, whole, cluster, gpu, workload):
+            return f"write sampler.release_memory=true {overrides(whole)}."
+    return "no layout of this model fits on this cluster: write more --nodes, or another --gpu."
+
+
+def _changes(config: RunConfig) -> Iterator[RunConfig]:
+    """Sleep costs a copy of the sampler's weights, shorter passes cost launches, recomputation a third of an update."""
+    released = replace(config.sampler, release_memory=True)
+    tokens = {config.trainer.micro_batch_tokens}
+    while max(min(tokens) // 2, config.sampler.context_tokens) < min(tokens):
+        tokens.add(min(tokens) // 2)
+    for recompute in (config.model.recompute, Recompute.full):
+        for sampler in (config.sampler, released):
+            for micro_batch in sorted(tokens, reverse=True):
+                yield replace(
+                    config,
+                    sampler=sampler,
+                    trainer=replace(config.trainer, micro_batch_tokens=micro_batch),
+                    model=replace(config.model, recompute=recompute),
+                )
+
+
+def _num_ranks(config: RunConfig) -> int:
+    return config.trainer.tensor_parallel * config.trainer.pipeline_parallel * config.sampler.tensor_parallel

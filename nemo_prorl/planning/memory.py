@@ -1,0 +1,255 @@
+"""What a GPU holds in each phase of a step, as this trainer holds it. Bytes; every function one formula.
+
+Policy and sampler share each GPU. While one works, what the other does not need is elsewhere: gradients are freed and
+optimizer states move to the host after the last update of a step; the reference lives on the host and visits the GPU
+for its pass; vLLM keeps its share of the GPU, or all but a remainder of it sleeps during updates
+(sampler.release_memory).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from nemo_prorl.config import ConfigError, LayerSpec, Precision, Recompute, RunConfig
+from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.planning.fit import Cluster
+from nemo_prorl.planning.hardware import GIB, Gpu
+from nemo_prorl.planning.workload import Workload
+
+CONTEXT_BYTES = 2 * GIB
+"""CUDA's context, NCCL's buffers and cuBLAS's workspaces (our choice)."""
+FRAGMENTATION = 1.05
+"""Memory that torch reserves over what is in use (our choice)."""
+CUDA_GRAPH_BYTES = 1 * GIB
+"""vLLM's captured graphs (our choice; vLLM prints the true figure when it starts)."""
+PREFILL_TOKENS = 16384
+"""vLLM's max_num_batched_tokens for an offline engine on GPUs of 70 GiB and more (vllm/engine/arg_utils.py, 0.32)."""
+SAMPLER_BYTES_A_LOGIT = 24
+"""In vLLM's sampler, of which a run at its fullest is profiled at the start: fp32 logits, sorted ones and their int64
+indices, probabilities and log-probabilities (vllm/v1/sample/ops/topk_topp_sampler.py, 0.32)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Of the GPU that holds most, by phase and part, in bytes. What vLLM takes is one part, `vllm_parts` its inside."""
+
+    phases: Mapping[str, Mapping[str, float]]
+    vllm_parts: Mapping[str, float]
+    host: Mapping[str, float]
+    """In host memory, for each GPU."""
+    num_places: int
+    """Sequences that one engine decodes at one time."""
+    fullest_stage: int
+
+    def total(self, phase: str) -> float:
+        """As torch reserves it, with everything that is not in the parts."""
+        vllm = self.phases[phase].get("vLLM", 0.0)  # of its own making: it reserves what it was given
+        return CONTEXT_BYTES + vllm + FRAGMENTATION * (sum(self.phases[phase].values()) - vllm)
+
+    @property
+    def fullest_phase(self) -> str:
+        return max(self.phases, key=self.total)
+
+
+def estimate_memory(
+    model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload
+) -> Memory:
+    """Raises ConfigError when vLLM's share of the GPU has no room for its weights and a single sequence."""
+    stages = range(config.trainer.pipeline_parallel)
+    vllm = _vllm_parts(model, config, gpu, workload)
+    per_stage = [_phases(model, config, cluster, stage, sum(vllm.values())) for stage in stages]
+    whole = [
+        Memory(
+            phases=phases,
+            vllm_parts=vllm,
+            host=_host(model, config, cluster, stage),
+            num_places=num_places(model, config, vllm["KV cache"], workload),
+            fullest_stage=stage,
+        )
+        for stage, phases in enumerate(per_stage)
+    ]
+    return max(whole, key=lambda memory: memory.total(memory.fullest_phase))
+
+
+def parameters_on_rank(model: Architecture, config: RunConfig, stage: int) -> int:
+    """Parameters of one rank of a pipeline stage. Column- and row-parallel layers and the vocabulary are split over the
+    tensor-parallel ranks, norms are not (Shoeybi et al., arXiv 1909.08053, section 3); a tied embedding is there twice
+    when the stages at both ends differ."""
+    tensor, pipeline = config.trainer.tensor_parallel, config.trainer.pipeline_parallel
+    hidden = model.hidden_size
+    queries, key_values = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    split = hidden * (2 * queries + 2 * key_values) + (queries + 2 * key_values) * model.qkv_bias
+    split += 3 * hidden * model.ffn_size
+    layer = split // tensor + 2 * hidden + 2 * model.head_dim * model.qk_norm
+    vocabulary = model.padded_vocab(tensor, config.model.vocab_divisible_by) // tensor * hidden
+    first, last = stage == 0, stage == pipeline - 1
+    num_embeddings = first + last if not model.tied or pipeline > 1 else 1
+    return model.layers_per_stage(pipeline)[stage] * layer + num_embeddings * vocabulary + last * hidden
+
+
+def element_bytes(config: RunConfig) -> int:
+    """Of a weight or an activation."""
+    return 2 if config.model.precision is Precision.bf16 else 4
+
+
+def gradient_bytes(num_parameters: int) -> int:
+    """fp32 (grad_reduce_in_fp32), whole on each rank: the distributed optimizer shards states, not gradients
+    (Rajbhandari et al., arXiv 1910.02054, section 5.1: its stage 1)."""
+    return 4 * num_parameters
+
+
+def optimizer_bytes(num_parameters: int, config: RunConfig, data_parallel: int) -> float:
+    """Adam's two fp32 moments, and an fp32 copy of 16-bit weights; over the replicas when sharded (arXiv 1910.02054,
+    section 3.1 and 5.1: K = 12)."""
+    each = 12 if config.model.precision is Precision.bf16 else 8
+    return each * num_parameters / (data_parallel if config.trainer.distributed_optimizer else 1)
+
+
+def layer_activation_bytes(model: Architecture, config: RunConfig) -> float:
+    """That one layer keeps of one token for its backward pass. The method is Korthikanti et al.'s (arXiv 2205.05198,
+    section 4), counted anew for this layer: no dropout, SwiGLU, grouped queries, an attention that keeps no scores.
+
+    4 h: both norms' inputs and both blocks' inputs. 2 q: queries and context. 2 k: keys and values, which the local
+    spec repeats to q. 5 f: the up-projection's two halves, SiLU, the shifted half, their product. 4 d: cosine and sine
+    of the rotation, for queries and keys (once a position; a pass may hold one row). And fp32: the softmax's normaliser
+    of each head, the scale of each norm. Held against the tensors that torch saves in tests/planning/test_memory.py.
+    """
+    tensor = config.trainer.tensor_parallel
+    recompute, each = config.model.recompute, element_bytes(config)
+    if recompute is Recompute.full:
+        return each * model.hidden_size / _sequence_split(config)
+    queries, key_values = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    repeated = config.model.layer_spec is LayerSpec.local and recompute is Recompute.none
+    inside = 2 * queries + 2 * (queries if repeated else key_values) + 5 * model.ffn_size
+    around = 4 * model.hidden_size / _sequence_split(config)
+    fp32 = (model.num_heads / tensor if recompute is Recompute.none else 0) + 2 / _sequence_split(config)
+    return each * (around + inside / tensor + 4 * model.head_dim) + 4 * fp32
+
+
+def layer_working_bytes(model: Architecture, config: RunConfig) -> float:
+    """Of one token, beyond what is kept, while a layer runs: the feed-forward block's widest moment, both halves of the
+    up-projection and what is made of them."""
+    tensor = config.trainer.tensor_parallel
+    return element_bytes(config) * (4 * model.ffn_size / tensor + 2 * model.hidden_size)
+
+
+def head_bytes(model: Architecture, config: RunConfig, num_tokens: int, *, backward: bool) -> float:
+    """Of log-probability and entropy over this rank's share of the vocabulary, as engines/megatron/vocab_parallel.py
+    computes them. Forward: logits and exponentials of a chunk, fp32. Backward: the chunk's gradient in fp32 and in
+    16 bits; the gradient of the output weights, fp32, twice (sum and summand); and the response tokens' hidden states
+    and their gradient."""
+    each = element_bytes(config)
+    tensor = config.trainer.tensor_parallel
+    vocabulary = model.padded_vocab(tensor, config.model.vocab_divisible_by) / tensor
+    chunk = min(config.model.logprob_chunk_tokens, num_tokens) * vocabulary
+    hidden = num_tokens * model.hidden_size * each
+    if not backward:
+        return chunk * 8 + hidden
+    return chunk * (4 + (each if each < 4 else 0)) + vocabulary * model.hidden_size * 8 + 2 * hidden
+
+
+def kv_bytes_a_token(model: Architecture, config: RunConfig) -> float:
+    """Keys and values of every layer on one GPU of an engine (Kwon et al., arXiv 2309.06180, section 3). An engine of
+    more GPUs than key-value heads holds copies of them."""
+    heads = max(1.0, model.num_kv_heads / config.sampler.tensor_parallel)
+    return 2 * model.num_layers * heads * model.head_dim * element_bytes(config)
+
+
+def num_places(model: Architecture, config: RunConfig, kv_cache_bytes: float, workload: Workload) -> int:
+    """Sequences of mean length that the KV cache holds, at most sampler.max_sequences."""
+    num_tokens = kv_cache_bytes / kv_bytes_a_token(model, config)
+    return min(config.sampler.max_sequences, int(num_tokens / workload.rollout_tokens(config)))
+
+
+def tokens_of_pass(config: RunConfig) -> int:
+    """In the largest forward pass: the budget, or one rollout that is longer."""
+    return max(config.trainer.micro_batch_tokens, config.sampler.context_tokens)
+
+
+def data_parallel(config: RunConfig, cluster: Cluster) -> int:
+    """Replicas of the policy."""
+    return cluster.num_gpus // (config.trainer.tensor_parallel * config.trainer.pipeline_parallel)
+
+
+def _sequence_split(config: RunConfig) -> int:
+    """Ranks that the activations between the tensor-parallel regions are split over (arXiv 2205.05198, section 4.2)."""
+    return config.trainer.tensor_parallel if config.trainer.sequence_parallel else 1
+
+
+def _phases(
+    model: Architecture, config: RunConfig, cluster: Cluster, stage: int, vllm_bytes: float
+) -> dict[str, dict[str, float]]:
+    trainer, each = config.trainer, element_bytes(config)
+    num_parameters = parameters_on_rank(model, config, stage)
+    replicas, num_tokens = data_parallel(config, cluster), tokens_of_pass(config)
+    weights = {"weights": float(each * num_parameters)}
+    vllm = {"vLLM": vllm_bytes}
+    last = stage == trainer.pipeline_parallel - 1
+    num_layers = model.layers_per_stage(trainer.pipeline_parallel)[stage]
+    # 1F1B: a stage holds as many micro-batches as there are stages from it to the end (arXiv 2104.04473, section 2.2).
+    in_flight = trainer.pipeline_parallel - stage
+    kept = num_tokens * num_layers * layer_activation_bytes(model, config) * in_flight
+    working = num_tokens * layer_working_bytes(model, config)
+    if config.model.recompute is Recompute.full:  # one layer at a time is whole again
+        kept += num_tokens * layer_activation_bytes(model, _without_recompute(config))
+    asleep = {"vLLM": float(CUDA_GRAPH_BYTES)} if config.sampler.release_memory else vllm
+    forward_head = head_bytes(model, config, num_tokens, backward=False) * last
+    backward_head = head_bytes(model, config, num_tokens, backward=True) * last
+    return {
+        "sampling": {**weights, **vllm},
+        "log-probabilities": {
+            **weights,
+            "reference": weights["weights"],
+            "activations": working,
+            "logits": forward_head,
+            **vllm,
+        },
+        "updates": {
+            **weights,
+            "gradients": float(gradient_bytes(num_parameters)),
+            "optimizer": optimizer_bytes(num_parameters, config, replicas),
+            "activations": kept + working,
+            "logits": backward_head,
+            **asleep,
+        },
+    }
+
+
+def _host(model: Architecture, config: RunConfig, cluster: Cluster, stage: int) -> dict[str, float]:
+    """While the sampler works, which is when there is most."""
+    num_parameters = parameters_on_rank(model, config, stage)
+    return {
+        "reference": float(element_bytes(config) * num_parameters),
+        "optimizer": optimizer_bytes(num_parameters, config, data_parallel(config, cluster)),
+    }
+
+
+def _vllm_parts(model: Architecture, config: RunConfig, gpu: Gpu, workload: Workload) -> dict[str, float]:
+    """Inside of sampler.memory_fraction: the cache gets what the rest leaves, measured by vLLM in a run at its fullest
+    (vllm/v1/worker/gpu_worker.py, determine_available_memory)."""
+    sampler, each = config.sampler, element_bytes(config)
+    given = sampler.memory_fraction * gpu.memory_gib * GIB
+    weights = each * model.num_parameters / sampler.tensor_parallel
+    hidden = PREFILL_TOKENS * each * (3 * model.ffn_size / sampler.tensor_parallel + 4 * model.hidden_size)
+    logits = sampler.max_sequences * model.vocab_size * SAMPLER_BYTES_A_LOGIT
+    graphs = 0 if sampler.enforce_eager else CUDA_GRAPH_BYTES
+    cache = given - weights - max(hidden, logits) - graphs
+    if num_places(model, config, cache, workload) < 1 or cache < sampler.context_tokens * kv_bytes_a_token(
+        model, config
+    ):
+        raise ConfigError(
+            f"sampler.memory_fraction={sampler.memory_fraction:g} of a GPU, {given / GIB:.1f} GiB, has no room for the "
+            f"sampler's weights ({weights / GIB:.1f} GiB), working memory ({max(hidden, logits) / GIB:.1f} GiB) and "
+            "the cache of one response: write a larger one, or sampler.tensor_parallel=2 or more."
+        )
+    return {
+        "weights": weights,
+        "working memory": max(hidden, logits),
+        "CUDA graphs": float(graphs),
+        "KV cache": cache,
+    }
+
+
+def _without_recompute(config: RunConfig) -> RunConfig:
+    return replace(config, model=replace(config.model, recompute=Recompute.none))

@@ -1,0 +1,141 @@
+"""Memory, time and tail of a plan as people read them, in a terminal of 100 columns. Every function returns lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+
+from nemo_prorl.planning.estimate import PAPER_GPU_HOURS
+from nemo_prorl.planning.fit import Cluster
+from nemo_prorl.planning.hardware import GIB, Gpu
+from nemo_prorl.planning.layouts import Plan, overrides
+from nemo_prorl.planning.tail import Sampling, Scheduling
+from nemo_prorl.planning.text import WIDTH, table
+
+MEMORY_PARTS = ("weights", "reference", "gradients", "optimizer", "activations", "logits", "vLLM")
+TIME_COLUMNS = (
+    ("sampling", ("sampling",)),
+    ("passes", ("old log-probabilities", "reference log-probabilities")),
+    ("grading", ("grading, exposed",)),
+    ("updates", ("updates",)),
+    ("rest", ("gradient exchange", "optimizer", "refit")),
+)
+"""Column of the stages' table -> parts of a step."""
+MAX_LAYOUTS = 8
+
+
+def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
+    """Every phase of every stage that differs from the one before."""
+    rows: list[tuple[str, ...]] = [("stage", "phase", *MEMORY_PARTS, "total")]
+    before = None
+    for plan in plans:
+        if plan.memory == before:
+            continue
+        before = plan.memory
+        for phase, parts in plan.memory.phases.items():
+            sizes = [f"{parts[part] / GIB:.1f}" if part in parts else "-" for part in MEMORY_PARTS]
+            rows.append((plan.config.stage.name, phase, *sizes, f"{plan.memory.total(phase) / GIB:.1f}"))
+    last = plans[-1].memory
+    vllm = ", ".join(f"{name} {size / GIB:.1f}" for name, size in last.vllm_parts.items())
+    host = ", ".join(f"{name} {size / GIB:.1f}" for name, size in last.host.items())
+    return [
+        f"GiB of the fullest GPU, of {gpu.memory_gib:g}",
+        *table(rows, "ll" + "r" * (len(MEMORY_PARTS) + 1)),
+        "",
+        f"vLLM holds {vllm}: {last.num_places} responses of mean length at one time.",
+        f"In host memory for each GPU: {host}. A stage without a row is as the one before it.",
+    ]
+
+
+def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
+    """A row a stage, the sum beside the paper's, and where the seconds of the last stage go."""
+    head = [name for name, _ in TIME_COLUMNS]
+    rows: list[tuple[str, ...]] = [("stage", *head, "step", "steps", "GPU h", "bottleneck")]
+    hours = 0.0
+    for plan in plans:
+        time, steps = plan.time, plan.config.trainer.num_steps
+        of_stage = steps * time.seconds * cluster.num_gpus / 3600
+        hours += of_stage
+        columns = [f"{sum(time.parts[part] for part in parts):.1f}" for _, parts in TIME_COLUMNS]
+        rows.append(
+            (
+                plan.config.stage.name,
+                *columns,
+                f"{time.seconds:.1f}",
+                f"{steps:,}",
+                f"{of_stage:,.0f}",
+                time.bottleneck,
+            )
+        )
+    lines = ["Seconds of a step", *table(rows, "l" + "r" * (len(head) + 3) + "l"), ""]
+    if len(plans) > 1:
+        lines += [
+            f"In all {hours:,.0f} GPU hours of steps. The paper's chain took {PAPER_GPU_HOURS:,} of everything, which",
+            "includes what is not estimated here: validation, checkpoints, restarts (docs/scale.md).",
+        ]
+        return lines
+    (plan,) = plans
+    tail = plan.time.sampling
+    return [
+        *lines,
+        *table([(name, f"{seconds:.1f} s") for name, seconds in plan.time.parts.items()], "lr"),
+        "",
+        f"Of sampling, engines wait {tail.waiting_share:.0%} for the last one, and are less than half full "
+        f"{tail.half_empty_share:.0%}.",
+        f"Of updates, pipeline stages wait {plan.time.bubble_share:.0%}.",
+    ]
+
+
+def layouts_text(plans: Sequence[Plan]) -> list[str]:
+    """The fastest of those that fit."""
+    if not plans:
+        return ["", "No layout fits."]
+    rows = [("step", "GiB", "tensor", "pipeline", "sampler", "recompute")]
+    for plan in plans[:MAX_LAYOUTS]:
+        trainer = plan.config.trainer
+        rows.append(
+            (
+                f"{plan.time.seconds:.1f} s",
+                f"{plan.memory.total(plan.memory.fullest_phase) / GIB:.1f}",
+                str(trainer.tensor_parallel),
+                str(trainer.pipeline_parallel),
+                str(plan.config.sampler.tensor_parallel),
+                plan.config.model.recompute.name,
+            )
+        )
+    return [
+        "",
+        f"Layouts that fit: {len(plans)}, fastest first (sampler: its tensor parallelism)",
+        *table(rows, "rrrrrl"),
+        *wrap(f"The fastest: {overrides(plans[0].config)}", WIDTH, subsequent_indent="    "),
+    ]
+
+
+def tail_text(results: Sequence[tuple[str, dict[Scheduling, Sampling]]]) -> list[str]:
+    """Ways to share rollouts out, for each named case."""
+    rows: list[tuple[str, ...]] = [
+        ("stage", "rollouts by", "sampling", "to prompts", "waiting", "half empty")
+    ]
+    before = None
+    for name, samplings in results:
+        if samplings == before:
+            continue
+        before = samplings
+        first = samplings[Scheduling.prompts].seconds
+        for scheduling, sampling in samplings.items():
+            rows.append(
+                (
+                    name,
+                    scheduling.value,
+                    f"{sampling.seconds:.1f} s",
+                    f"{sampling.seconds / first:.2f}",
+                    f"{sampling.waiting_share:.0%}",
+                    f"{sampling.half_empty_share:.0%}",
+                )
+            )
+    return [
+        "How rollouts are shared out, and what the longest ones cost",
+        *table(rows, "llrrrr"),
+        "",
+        "A stage without a row is as the one before it. This trainer shares out by rollouts.",
+    ]

@@ -1,0 +1,333 @@
+"""How long a step takes, part by part. Seconds; every function one formula.
+
+A step samples its prompts, grades them beside the log-probability passes, updates, and refits the sampler. What happens
+between steps (validation, checkpoints, restarts) is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+
+from nemo_prorl.config import Recompute, RunConfig
+from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.planning.fit import Cluster
+from nemo_prorl.planning.hardware import (
+    ARITHMETIC_SHARE,
+    BANDWIDTH_SHARE,
+    DECODE_ARITHMETIC_SHARE,
+    LINK_SHARE,
+    PREFILL_SHARE,
+    Gpu,
+)
+from nemo_prorl.planning.lengths import Lengths
+from nemo_prorl.planning.memory import (
+    Memory,
+    data_parallel,
+    element_bytes,
+    kv_bytes_a_token,
+    optimizer_bytes,
+    parameters_on_rank,
+)
+from nemo_prorl.planning.tail import DecodeCost, Sampling, Scheduling, simulate
+from nemo_prorl.planning.workload import Workload, prompt_tokens
+
+DECODE_STEP_S = 2e-3
+"""Scheduling and launching one step of vLLM in process, with CUDA graphs (our choice)."""
+EAGER_LAYER_S = 60e-6
+"""More for each layer without CUDA graphs: a dozen launches of 5 us (our choice)."""
+SEEDED_SEQUENCE_S = 6e-6
+"""Every rollout has a generator of its own, from which vLLM draws with one launch each (topk_topp_sampler.py,
+random_sample; the time of a launch is our choice)."""
+ALL_REDUCE_S = 15e-6
+"""Latency of one small all-reduce over NVLink (our choice)."""
+PAGEABLE_BYTES_S = 6e9
+"""To and from host memory that is not pinned (our choice)."""
+TENSOR_S = 0.5e-3
+"""Gathering, checking and placing one tensor of a refit, beside its bytes (our choice)."""
+REFERENCE_VISITS = 2
+"""How often the reference is fetched in a step: for the groups that are graded when sampling ends, and for the rest."""
+GRADING_TAIL_S = 5.0
+"""From the last rollout to its verdict: ProRL's limit for the tests of a program (2507.12507, appendix)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Of one step in the middle of a stage, when the policy has left its reference."""
+
+    parts: Mapping[str, float]
+    """Name -> seconds, in the order of the step."""
+    sampling: Sampling
+    bubble_share: float
+    """Of the updates, in which pipeline stages wait for each other."""
+    num_sampled: int
+    """Rollouts sampled; the informative ones among them are trained on."""
+    response_tokens: float
+    """Trained on."""
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.parts.values())
+
+    @property
+    def bottleneck(self) -> str:
+        return max(self.parts, key=lambda part: self.parts[part])
+
+
+def estimate_step(
+    model: Architecture,
+    config: RunConfig,
+    cluster: Cluster,
+    gpu: Gpu,
+    workload: Workload,
+    memory: Memory,
+    *,
+    scheduling: Scheduling = Scheduling.rollouts,
+) -> StepTime:
+    """`memory` decides how many sequences an engine decodes at a time."""
+    trainer, num_rollouts = config.trainer, config.sampler.num_rollouts
+    rollouts = Rollouts.of(workload, config)
+    sampling = sampling_of(model, config, cluster, gpu, workload, memory, scheduling)
+    prepared = workload.prepared_prompts(config) * num_rollouts
+    each_pass = forward_s(model, config, cluster, gpu, rollouts, prepared)
+    reference = REFERENCE_VISITS * _weight_bytes(model, config) / (gpu.pcie_bytes_s * LINK_SHARE)
+    trained = trainer.prompts_per_step * num_rollouts
+    parts = {
+        "sampling": sampling.seconds,
+        "old log-probabilities": each_pass,
+        "reference log-probabilities": each_pass + reference,
+        "grading, exposed": max(0.0, GRADING_TAIL_S - 2 * each_pass),
+        "updates": update_s(model, config, cluster, gpu, rollouts, trained),
+        "gradient exchange": trainer.updates_per_step * gradient_sync_s(model, config, cluster, gpu),
+        "optimizer": optimizer_s(model, config, cluster, gpu),
+        "refit": refit_s(model, config, cluster, gpu),
+    }
+    bubble = _bubble(trainer.pipeline_parallel, _micro_batches_of_update(config, cluster, rollouts))
+    return StepTime(
+        parts=parts,
+        sampling=sampling,
+        bubble_share=bubble / (1 + bubble),
+        num_sampled=workload.sampled_prompts(config) * num_rollouts,
+        response_tokens=trained * rollouts.response_tokens,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollouts:
+    """The average rollout, as far as passes of the trainer are concerned."""
+
+    tokens: float
+    """Of prompt and response."""
+    response_tokens: float
+    attended_tokens: float
+    """To which a token attends: half of E[T^2] / E[T] for a causal mask."""
+
+    @classmethod
+    def of(cls, workload: Workload, config: RunConfig) -> Rollouts:
+        lengths, prompt = workload.lengths(config), prompt_tokens(config)
+        tokens = prompt + lengths.mean
+        square = prompt**2 + 2 * prompt * lengths.mean + lengths.mean_square
+        return cls(tokens=tokens, response_tokens=lengths.mean, attended_tokens=square / tokens / 2)
+
+
+def sampling_of(
+    model: Architecture,
+    config: RunConfig,
+    cluster: Cluster,
+    gpu: Gpu,
+    workload: Workload,
+    memory: Memory,
+    scheduling: Scheduling,
+    *,
+    seed: int = 0,
+) -> Sampling:
+    """The step's rollouts, simulated."""
+    return _sampled(
+        workload.sampled_prompts(config),
+        config.sampler.num_rollouts,
+        workload.lengths(config),
+        prompt_tokens(config),
+        cluster.num_gpus // config.sampler.tensor_parallel,
+        memory.num_places,
+        decode_cost(model, config, gpu),
+        scheduling,
+        seed,
+    )
+
+
+def tail_of(
+    model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload, memory: Memory
+) -> dict[Scheduling, Sampling]:
+    """Every way to share the rollouts out."""
+    return {
+        scheduling: sampling_of(model, config, cluster, gpu, workload, memory, scheduling)
+        for scheduling in Scheduling
+    }
+
+
+def decode_cost(model: Architecture, config: RunConfig, gpu: Gpu) -> DecodeCost:
+    """One decoding step reads the weights once and every context's keys and values (Pope et al., arXiv 2211.05102,
+    section 2.1), and multiplies: 2 operations a parameter and sequence. Reading and multiplying are added up, which is
+    an upper bound of what overlaps. Tensor parallelism adds two all-reduces a layer (arXiv 1909.08053, section 3)."""
+    tensor = config.sampler.tensor_parallel
+    read = model.num_parameters - (0 if model.tied else model.vocab_size * model.hidden_size)
+    weights = element_bytes(config) * read / tensor
+    fixed = DECODE_STEP_S + (2 * model.num_layers * ALL_REDUCE_S if tensor > 1 else 0.0)
+    fixed += EAGER_LAYER_S * model.num_layers if config.sampler.enforce_eager else 0.0
+    multiply = 2 * read / tensor / (gpu.flops * DECODE_ARITHMETIC_SHARE)
+    return DecodeCost(
+        prefill_s=prompt_tokens(config) * 2 * read / tensor / (gpu.flops * PREFILL_SHARE),
+        step_s=fixed + weights / (gpu.memory_bytes_s * BANDWIDTH_SHARE),
+        sequence_s=SEEDED_SEQUENCE_S + multiply,
+        context_token_s=kv_bytes_a_token(model, config) / (gpu.memory_bytes_s * BANDWIDTH_SHARE),
+    )
+
+
+def forward_flops(model: Architecture, rollouts: Rollouts) -> float:
+    """Of one rollout: 2 operations a parameter and token; attention 4 q a token and attended token in every layer
+    (Kaplan et al., arXiv 2001.08361, table 1); the output layer for response tokens only."""
+    matrices, attention, head = _flops_parts(model, rollouts)
+    return matrices + attention + head
+
+
+def update_flops(model: Architecture, rollouts: Rollouts, recompute: Recompute) -> float:
+    """Of one rollout. Backward costs twice the forward pass (arXiv 2001.08361, section 2.1), attention's 2.5 times
+    (FlashAttention-2, arXiv 2307.08691, section 3.1); the output layer's logits are computed again
+    (engines/megatron/vocab_parallel.py), as are layers under full recomputation, attention under selective."""
+    matrices, attention, head = _flops_parts(model, rollouts)
+    full, any_at_all = recompute is Recompute.full, recompute is not Recompute.none
+    return (3 + full) * matrices + (3.5 + any_at_all) * attention + 4 * head
+
+
+def forward_s(
+    model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, rollouts: Rollouts, num_rollouts: int
+) -> float:
+    """One log-probability pass over so many rollouts, group by group (training/collector.py)."""
+    compute = num_rollouts * forward_flops(model, rollouts) / _flops(cluster, gpu)
+    in_group = ceil(config.sampler.num_rollouts * rollouts.tokens / config.trainer.micro_batch_tokens)
+    bubble = _bubble(config.trainer.pipeline_parallel, in_group)
+    reduces = 2 * _tensor_parallel_s(model, config, cluster, gpu, num_rollouts * rollouts.tokens)
+    return compute * (1 + bubble) + reduces
+
+
+def update_s(
+    model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, rollouts: Rollouts, num_rollouts: int
+) -> float:
+    """Forward and backward passes of all updates of a step."""
+    recompute = config.model.recompute
+    compute = num_rollouts * update_flops(model, rollouts, recompute) / _flops(cluster, gpu)
+    bubble = _bubble(config.trainer.pipeline_parallel, _micro_batches_of_update(config, cluster, rollouts))
+    num_reduces = 6 if recompute is Recompute.full else 4
+    reduces = _tensor_parallel_s(model, config, cluster, gpu, num_rollouts * rollouts.tokens)
+    return compute * (1 + bubble) + num_reduces * reduces
+
+
+def gradient_sync_s(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu) -> float:
+    """Of one update, after its last backward pass. A ring moves (d - 1) / d of the bytes once for a reduce-scatter or
+    an all-gather, twice for an all-reduce (Patarasuk and Yuan, 2009). Sharded: fp32 gradients are scattered, 16-bit
+    weights gathered; else gradients are all-reduced."""
+    replicas, num_parameters = data_parallel(config, cluster), parameters_on_rank(model, config, 0)
+    sharded = config.trainer.distributed_optimizer
+    moved = (4 + element_bytes(config) if sharded else 2 * 4) * num_parameters * (replicas - 1) / replicas
+    return moved / (_link(cluster, gpu, cluster.num_gpus) * LINK_SHARE)
+
+
+def optimizer_s(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu) -> float:
+    """AdamW reads gradient, weight and moments and writes weight and moments, at each update; between steps its states
+    go to the host and back."""
+    num_parameters, replicas = parameters_on_rank(model, config, 0), data_parallel(config, cluster)
+    states = optimizer_bytes(num_parameters, config, replicas)
+    mine = num_parameters / (replicas if config.trainer.distributed_optimizer else 1)
+    step = (2 * states + 4 * mine) / (gpu.memory_bytes_s * BANDWIDTH_SHARE)
+    return config.trainer.updates_per_step * step + 2 * states / PAGEABLE_BYTES_S
+
+
+def refit_s(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu) -> float:
+    """Every rank gets every tensor whole from its replica, checks it and writes its share into the engine; an engine
+    that has slept takes its weights back first."""
+    ranks = config.trainer.tensor_parallel * config.trainer.pipeline_parallel
+    whole = element_bytes(config) * model.num_parameters
+    gather = whole * (ranks - 1) / ranks / (_link(cluster, gpu, ranks) * LINK_SHARE)
+    place = 3 * whole / (gpu.memory_bytes_s * BANDWIDTH_SHARE)
+    sleep = 2 * whole / config.sampler.tensor_parallel / (gpu.pcie_bytes_s * LINK_SHARE)
+    num_tensors = model.num_layers * (9 + 3 * model.qkv_bias + 2 * model.qk_norm) + 3
+    return gather + place + num_tensors * TENSOR_S + (sleep if config.sampler.release_memory else 0.0)
+
+
+def _bubble(pipeline_parallel: int, num_micro_batches: int) -> float:
+    """Waiting over working: (p - 1) / m (Narayanan et al., arXiv 2104.04473, section 2.2.1)."""
+    return (pipeline_parallel - 1) / num_micro_batches
+
+
+def _micro_batches_of_update(config: RunConfig, cluster: Cluster, rollouts: Rollouts) -> int:
+    """Of each replica."""
+    trainer = config.trainer
+    num_rollouts = trainer.prompts_per_step / trainer.updates_per_step * config.sampler.num_rollouts
+    of_replica = num_rollouts * rollouts.tokens / data_parallel(config, cluster)
+    return ceil(of_replica / trainer.micro_batch_tokens)
+
+
+def _flops_parts(model: Architecture, rollouts: Rollouts) -> tuple[float, float, float]:
+    """Operations of one rollout's forward pass: (matrices of the layers, attention, output layer)."""
+    queries = model.num_heads * model.head_dim
+    return (
+        2 * _matrix_parameters(model) * rollouts.tokens,
+        4 * model.num_layers * queries * rollouts.attended_tokens * rollouts.tokens,
+        2 * model.vocab_size * model.hidden_size * rollouts.response_tokens,
+    )
+
+
+def _tensor_parallel_s(
+    model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, num_tokens: float
+) -> float:
+    """One all-reduce of the hidden states in every layer, two of which a forward pass has, and two a backward pass
+    (arXiv 1909.08053, section 3); sequence parallelism splits each in two halves of the same sum."""
+    tensor = config.trainer.tensor_parallel
+    of_replica = num_tokens / data_parallel(config, cluster)
+    layers = model.num_layers / config.trainer.pipeline_parallel
+    moved = 2 * (tensor - 1) / tensor * of_replica * model.hidden_size * element_bytes(config) * layers
+    return moved / (gpu.nvlink_bytes_s * LINK_SHARE)
+
+
+def _matrix_parameters(model: Architecture) -> int:
+    """Of all layers, without embedding and output layer."""
+    return model.num_parameters - model.vocab_size * model.hidden_size * (1 if model.tied else 2)
+
+
+def _weight_bytes(model: Architecture, config: RunConfig) -> float:
+    return element_bytes(config) * parameters_on_rank(model, config, 0)
+
+
+def _flops(cluster: Cluster, gpu: Gpu) -> float:
+    """That all GPUs together reach."""
+    return cluster.num_gpus * gpu.flops * ARITHMETIC_SHARE
+
+
+def _link(cluster: Cluster, gpu: Gpu, num_ranks: int) -> float:
+    """Between so many ranks that lie side by side."""
+    return gpu.nvlink_bytes_s if num_ranks <= cluster.gpus_per_node else gpu.network_bytes_s
+
+
+@lru_cache(maxsize=256)
+def _sampled(
+    num_prompts: int,
+    num_rollouts: int,
+    lengths: Lengths,
+    prompt_tokens: int,
+    num_engines: int,
+    num_places: int,
+    cost: DecodeCost,
+    scheduling: Scheduling,
+    seed: int,
+) -> Sampling:
+    """Layouts of the trainer share the sampler's simulation."""
+    return simulate(
+        lengths.draw(num_prompts, num_rollouts, seed),
+        prompt_tokens=prompt_tokens,
+        num_engines=num_engines,
+        num_places=num_places,
+        cost=cost,
+        scheduling=scheduling,
+    )

@@ -1,0 +1,168 @@
+"""What a GPU holds: by hand, against published sizes, and what must hold whatever the numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nemo_prorl.config import (
+    ConfigError,
+    LayerSpec,
+    ModelConfig,
+    Precision,
+    Recompute,
+    RunConfig,
+    SamplerConfig,
+    TrainerConfig,
+)
+from nemo_prorl.planning.fit import Cluster
+from nemo_prorl.planning.hardware import GIB, GPUS
+from nemo_prorl.planning.memory import (
+    estimate_memory,
+    gradient_bytes,
+    head_bytes,
+    kv_bytes_a_token,
+    layer_activation_bytes,
+    optimizer_bytes,
+    parameters_on_rank,
+)
+from nemo_prorl.planning.shapes import shape_of
+from nemo_prorl.planning.workload import Workload
+
+PAPER, H100, WORKLOAD = Cluster(num_nodes=4, gpus_per_node=8), GPUS["h100"], Workload()
+SMALL = shape_of("r1-distill-qwen-1.5b")
+
+
+def config(
+    *, model: dict[str, object] | None = None, sampler: dict[str, object] | None = None, **trainer: object
+) -> RunConfig:
+    return RunConfig(
+        model=ModelConfig(**(model or {})),  # type: ignore[arg-type]
+        trainer=TrainerConfig(**trainer),  # type: ignore[arg-type]
+        sampler=SamplerConfig(**(sampler or {})),  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "num_parameters"),
+    [
+        ("r1-distill-qwen-1.5b", 1_777_088_000),
+        ("qwen2.5-1.5b", 1_543_714_304),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("qwen2.5-14b", 14_770_033_664),
+        ("qwen2.5-32b", 32_763_876_352),
+        ("qwen3-4b", 4_022_468_096),
+        ("qwen3-8b", 8_190_735_360),
+        ("llama3-70b", 70_553_706_496),
+    ],
+)
+def test_shapes_have_the_sizes_that_the_hub_shows(name: str, num_parameters: int) -> None:
+    assert shape_of(name).num_parameters == num_parameters
+    assert parameters_on_rank(shape_of(name), config(), 0) == num_parameters
+
+
+def test_a_model_that_is_neither_known_nor_there() -> None:
+    with pytest.raises(ConfigError, match="--model=gpt5 is neither a folder"):
+        shape_of("gpt5")
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-7b", "qwen3-4b"])
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (1, 4), (4, 2)])
+def test_ranks_hold_the_whole_model_and_nothing_else_but_norms_and_tied_embeddings(
+    name: str, tensor: int, pipeline: int
+) -> None:
+    model = shape_of(name)
+    split = config(tensor_parallel=tensor, pipeline_parallel=pipeline)
+    held = tensor * sum(parameters_on_rank(model, split, stage) for stage in range(pipeline))
+    norms = (
+        model.num_layers * (2 * model.hidden_size + 2 * model.head_dim * model.qk_norm) + model.hidden_size
+    )
+    second_embedding = model.vocab_size * model.hidden_size if model.tied and pipeline > 1 else 0
+    assert held - (tensor - 1) * norms - second_embedding == model.num_parameters
+
+
+def test_training_states_of_a_parameter() -> None:
+    """16 bytes in mixed precision (arXiv 1910.02054, section 3.1) and 2 more for gradients in fp32."""
+    bf16, fp32 = config(), config(model={"precision": Precision.fp32})
+    assert gradient_bytes(10) == 40
+    assert optimizer_bytes(10, bf16, 1) == 120
+    assert optimizer_bytes(10, fp32, 1) == 80
+    assert optimizer_bytes(10, bf16, 4) == 30
+    assert optimizer_bytes(10, config(distributed_optimizer=False), 4) == 120
+
+
+def test_kv_cache_by_hand() -> None:
+    """28 layers x 2 heads x 128 x (key and value) x 2 bytes; copies where heads are fewer than GPUs."""
+    assert kv_bytes_a_token(SMALL, config()) == 28_672
+    assert kv_bytes_a_token(SMALL, config(sampler={"tensor_parallel": 2})) == 14_336
+    assert kv_bytes_a_token(SMALL, config(sampler={"tensor_parallel": 4})) == 14_336
+
+
+def test_logits_exist_for_a_chunk_only() -> None:
+    """8k tokens of the whole vocabulary would be 5 GB in fp32 (152k entries)."""
+    forward = head_bytes(SMALL, config(), 8192, backward=False)
+    assert forward == 1024 * 151936 * 8 + 8192 * 1536 * 2
+    assert head_bytes(SMALL, config(tensor_parallel=2), 8192, backward=False) < 0.55 * forward
+
+
+def test_recomputation_and_parallelism_only_ever_save_activations() -> None:
+    def kept(recompute: Recompute, **trainer: object) -> float:
+        return layer_activation_bytes(SMALL, config(model={"recompute": recompute}, **trainer))
+
+    assert kept(Recompute.full) == 2 * SMALL.hidden_size
+    assert kept(Recompute.full) < kept(Recompute.selective) < kept(Recompute.none)
+    split = kept(Recompute.none, tensor_parallel=2)
+    assert kept(Recompute.none, tensor_parallel=2, sequence_parallel=True) < split < kept(Recompute.none)
+    local = config(model={"layer_spec": LayerSpec.local})
+    assert layer_activation_bytes(SMALL, local) > kept(Recompute.none)
+
+
+def test_sleep_frees_the_updates_and_nothing_else() -> None:
+    awake = estimate_memory(SMALL, config(), PAPER, H100, WORKLOAD)
+    asleep = estimate_memory(SMALL, config(sampler={"release_memory": True}), PAPER, H100, WORKLOAD)
+    assert awake.total("sampling") == asleep.total("sampling")
+    assert awake.total("log-probabilities") == asleep.total("log-probabilities")
+    assert awake.total("updates") - asleep.total("updates") > 0.4 * 79 * GIB
+
+
+def test_vllm_takes_what_it_was_given_and_its_cache_what_the_rest_leaves() -> None:
+    memory = estimate_memory(SMALL, config(), PAPER, H100, WORKLOAD)
+    assert sum(memory.vllm_parts.values()) == pytest.approx(0.5 * 79.1 * GIB)
+    assert memory.phases["sampling"]["vLLM"] == pytest.approx(0.5 * 79.1 * GIB)
+    more = estimate_memory(SMALL, config(sampler={"memory_fraction": 0.7}), PAPER, H100, WORKLOAD)
+    assert more.num_places > memory.num_places
+
+
+def test_the_first_pipeline_stage_is_the_fullest_of_a_deep_model() -> None:
+    """It holds as many micro-batches as there are stages."""
+    deep = config(
+        tensor_parallel=8,
+        pipeline_parallel=4,
+        sequence_parallel=True,
+        micro_batch_tokens=8192,
+        sampler={"tensor_parallel": 8},
+    )
+    memory = estimate_memory(
+        shape_of("llama3-70b"), deep, Cluster(num_nodes=32, gpus_per_node=8), H100, WORKLOAD
+    )
+    assert memory.fullest_stage == 0
+    assert memory.fullest_phase == "updates"
+
+
+def test_a_sampler_without_room_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no room for the sampler's weights"):
+        estimate_memory(shape_of("qwen2.5-32b"), config(), PAPER, H100, WORKLOAD)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -1.0])
+def test_shares_out_of_range_are_refused(share: float) -> None:
+    with pytest.raises(ConfigError, match="--response-share"):
+        Workload(response_share=share)
+
+
+def test_each_phase_holds_what_it_works_with() -> None:
+    memory = estimate_memory(SMALL, replace(config()), PAPER, H100, WORKLOAD)
+    assert "reference" not in memory.phases["updates"]
+    assert "gradients" not in memory.phases["sampling"]
+    assert memory.phases["log-probabilities"]["reference"] == memory.host["reference"] == 2 * 1_777_088_000
