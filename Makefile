@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo check format bench-reward bench-controller findings stories bench-micro
+.PHONY: help setup demo test test-nemo check format bench-reward bench-controller findings stories bench-micro gpu-check
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,12 @@ stories: setup  ## a pretrained story-teller with and without resets (MODEL=DIR 
 
 bench-micro: setup  ## the parts of a step by themselves, a reference beside each (BENCH_ARGS="--quick")
 	@.venv/bin/python benchmarks/bench_micro.py $(BENCH_ARGS)
+
+gpu-check:  ## the engines on this machine's GPU, or what of them runs on CPU (PYTHON=python3, BENCH_ARGS="--only kernel")
+	@$(PYTHON) -m benchmarks.gpu_check $(BENCH_ARGS)
+
+# A machine with a GPU may have its own torch and megatron-core and no .venv: nothing is set up for it.
+PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 
 format: setup  ## put the code into its form and mend what the linter can
 	.venv/bin/ruff check --fix .

@@ -1,0 +1,160 @@
+"""Checks the engines on this machine's GPU, or, without one, what of them runs on CPU. docs/gpu.md explains each line.
+
+    python -m benchmarks.gpu_check [--only kernel policy layouts speed sampling] [--out FILE.json]
+
+Needs torch and megatron-core; installs nothing. Exit code 1 if a figure is beyond its limit or a part failed.
+"""
+
+from __future__ import annotations
+
+from nemo_prorl.engines import environment
+
+environment.prepare()  # before torch and vLLM are imported
+
+import argparse  # noqa: E402
+import datetime  # noqa: E402
+import gc  # noqa: E402
+import importlib  # noqa: E402
+import json  # noqa: E402
+import sys  # noqa: E402
+import tempfile  # noqa: E402
+import traceback  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+from dataclasses import asdict, dataclass  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from benchmarks.gpu_check import machine as machines  # noqa: E402
+from benchmarks.gpu_check.rows import Row, line  # noqa: E402
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A module of this package with `run(machine, workdir)`, which yields rows."""
+
+    name: str
+    shows: str
+    needs: tuple[str, ...]
+
+    def run(self, machine: machines.Machine, workdir: Path) -> Iterator[Row]:
+        """Imports what it needs only now."""
+        module = importlib.import_module(f"benchmarks.gpu_check.{self.name}")
+        rows: Iterator[Row] = module.run(machine, workdir)
+        return rows
+
+
+PARTS = (
+    Part(
+        name="kernel",
+        shows="log-probability and entropy over 151,936 entries: plain and fused against float64, time, memory",
+        needs=(),
+    ),
+    Part(
+        name="policy",
+        shows="one rank against float64: layers, padded and packed, fp32, bf16, FP8; offloading",
+        needs=("megatron.core",),
+    ),
+    Part(
+        name="layouts",
+        shows="two ranks against float64: tensor, sequence, pipeline, data parallel",
+        needs=("megatron.core",),
+    ),
+    Part(
+        name="speed",
+        shows="updates of 1.5B's shape: seconds, share of the peak, memory; refit",
+        needs=("megatron.core",),
+    ),
+    Part(
+        name="sampling",
+        shows="vLLM's log-probabilities against the trainer's, before and after a refit",
+        needs=("megatron.core", "vllm", "transformers"),
+    ),
+)
+
+
+def main() -> int:
+    """Parts one after the other; what one of them raises ends that part only."""
+    options = _parser().parse_args()
+    machine = machines.look()
+    print("\n".join(machine.lines()), flush=True)
+    chosen = [part for part in PARTS if not options.only or part.name in options.only]
+    reasons = {part.name: _reason(machine, part) for part in chosen}
+    for part in chosen:
+        state = f"not run: {reasons[part.name]}" if reasons[part.name] else part.shows
+        print(f"{part.name:<10}{state}")
+    for left_out in _left_out(machine):
+        print(f"          {left_out}")
+    print(flush=True)
+    rows: list[Row] = []
+    failures: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as workdir:
+        for part in chosen:
+            if reasons[part.name]:
+                continue
+            try:
+                for row in part.run(machine, Path(workdir)):
+                    rows.append(row)
+                    print(line(row), flush=True)
+            except Exception as error:
+                failures[part.name] = f"{type(error).__name__}: {error}"
+                traceback.print_exc()
+                print(f"{part.name:<9}FAILED with {type(error).__name__}", flush=True)
+            gc.collect()
+    if options.out:
+        _write(options.out, machine, reasons, rows, failures)
+    beyond = [row for row in rows if row.passed is False]
+    num_checks = sum(row.passed is not None for row in rows)
+    print(f"\n{num_checks - len(beyond)} of {num_checks} checks passed, {len(failures)} part(s) failed")
+    return 1 if beyond or failures else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_check",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write everything there, as JSON")
+    return parser
+
+
+def _reason(machine: machines.Machine, part: Part) -> str:
+    if part.name == "layouts" and machine.num_gpus == 1:
+        return "two ranks on NCCL want two GPUs"
+    return machine.lacks(*part.needs)
+
+
+def _left_out(machine: machines.Machine) -> list[str]:
+    """Of the parts that do run."""
+    lines = []
+    if why := machine.lacks("gpu", "triton"):
+        lines.append(f"without the fused kernels: {why}")
+    if why := machine.lacks("gpu", "te"):
+        lines.append(f"without Transformer Engine, packed sequences and FP8: {why}")
+    elif machine.capability < (8, 9):
+        lines.append("without FP8: needs compute capability 8.9, block scaling 9.0")
+    if not machine.num_gpus:
+        lines.append("with small shapes, and no figure of speed worth reading: no CUDA device")
+    elif machine.data_sheet is None:
+        lines.append(
+            "without shares of the peak: no data sheet of this GPU in nemo_prorl/planning/hardware.py"
+        )
+    return lines
+
+
+def _write(
+    path: Path, machine: machines.Machine, reasons: dict[str, str], rows: list[Row], failures: dict[str, str]
+) -> None:
+    content = {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": asdict(machine),
+        "not_run": {name: why for name, why in reasons.items() if why},
+        "failures": failures,
+        "rows": [asdict(row) | {"passed": row.passed} for row in rows],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

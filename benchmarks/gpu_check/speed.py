@@ -1,0 +1,143 @@
+"""How fast a policy of 1.5B's shape trains on one GPU, in bf16 and in each FP8 recipe, and how fast its weights stream
+to the sampler. On CPU the same with a tiny policy, to see that it runs."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.gpu_check.machine import Machine
+from benchmarks.gpu_check.policies import TINY, build, folder_of
+from benchmarks.gpu_check.policy import VARIANTS, Variant, configured, left_out
+from benchmarks.gpu_check.rows import Row
+from nemo_prorl import distributed
+from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.engines.megatron.policy import MegatronPolicy
+from nemo_prorl.planning.shapes import shape_of
+from nemo_prorl.types import TokenBatch, TrainBatch
+from tests.engines.megatron.helpers import loss_function, train_batch
+
+PART = "speed"
+
+
+def run(machine: Machine, workdir: Path) -> Iterator[Row]:
+    """Rows of the part."""
+    ranks = distributed.initialise(1, 1)
+    on_gpu = machine.num_gpus > 0
+    architecture = shape_of("r1-distill-qwen-1.5b") if on_gpu else TINY
+    folder = folder_of(architecture, workdir / "speed")
+    # Lengths of a real step: a few short ones, a long tail. 131,072 tokens an update, no longer than 8,192.
+    lengths = np.array([8192, 8192, *[6144] * 6, *[4096] * 12, *[2048] * 14] if on_gpu else [96, 64, 64, 32])
+    batch = _batch(lengths)
+    first = True
+    for variant in _variants(machine, folder):
+        config = configured(folder, variant)
+        config.model.logprob_chunk_tokens = 1024
+        config.trainer.micro_batch_tokens = 16384 if on_gpu else 512
+        config.sampler = replace(config.sampler, context_tokens=8192)
+        policy = build(config, ranks)
+        yield from _passes(variant.name, policy, batch, architecture, machine)
+        if first:
+            yield from _refit(policy)
+        first = False
+        del policy
+        gc.collect()
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+
+def flops(architecture: Architecture, lengths: np.ndarray) -> float:
+    """Floating-point operations of one forward pass over sequences of these lengths, without what is computed twice:
+    two a weight of a matrix and token, and four a query-key pair and channel of the causal attention. A training step
+    is three times that. Source: Narayanan et al. 2021 (arXiv 2104.04473), section 5.1, with the causal half of the
+    attention left out as PaLM's appendix B (arXiv 2204.02311) does not."""
+    a = architecture
+    lookup = a.vocab_size * a.hidden_size * (0 if a.tied else 1)
+    matrices = a.num_parameters - lookup
+    pairs = float((lengths.astype(np.float64) ** 2).sum()) / 2
+    return 2.0 * matrices * float(lengths.sum()) + 4.0 * pairs * a.num_heads * a.head_dim * a.num_layers
+
+
+def _variants(machine: Machine, folder: Path) -> list[Variant]:
+    """bf16 by the best layers that are there, then FP8."""
+    possible = [
+        v for v in VARIANTS if not left_out(machine, v, configured(folder, v)) and "fp32" not in v.name
+    ]
+    packed = [variant for variant in possible if variant.packed]
+    return packed or possible[:1]
+
+
+def _batch(lengths: np.ndarray) -> TrainBatch:
+    positions = np.arange(lengths.max())
+    inside = positions < lengths[:, None]
+    rng = np.random.default_rng(0)
+    tokens = TokenBatch(
+        token_ids_BT=np.where(inside, rng.integers(0, TINY.vocab_size, inside.shape), 0),
+        response_mask_BT=inside & (positions >= 16),
+        lengths_B=lengths.astype(np.int64),
+    )
+    return train_batch(tokens)
+
+
+def _passes(
+    name: str, policy: MegatronPolicy, batch: TrainBatch, architecture: Architecture, machine: Machine
+) -> Iterator[Row]:
+    forward = flops(architecture, batch.tokens.lengths_B)
+    num_tokens = int(batch.tokens.lengths_B.sum())
+    work: dict[str, tuple[float, Callable[[], Any]]] = {
+        "log-probabilities": (forward, lambda: policy.logprobs(batch.tokens)),
+        "update": (3 * forward, lambda: policy.update(batch, loss_function)),
+    }
+    for what, (operations, once) in work.items():
+        if machine.num_gpus:
+            torch.cuda.reset_peak_memory_stats()
+        seconds = _seconds(once)
+        note = f"{num_tokens / seconds:,.0f} tokens/s"
+        if sheet := machine.data_sheet:
+            note += f", {operations / seconds / sheet.flops:.1%} of the bf16 peak"
+        if machine.num_gpus:
+            note += f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB"
+        yield Row(part=PART, what=f"{name}: {what}", value=seconds, unit="s", note=note)
+
+
+def _refit(policy: MegatronPolicy) -> Iterator[Row]:
+    """The trainer's side: every full tensor under its Hugging Face name, its memory its own."""
+    size = sum(tensor.numel() * tensor.element_size() for _, tensor in policy.named_weights())
+
+    def stream() -> None:
+        for _ in policy.named_weights():
+            pass
+
+    seconds = _seconds(stream)
+    yield Row(
+        part=PART,
+        what="refit, the trainer's side",
+        value=seconds,
+        unit="s",
+        note=f"{size / 2**30:.2f} GiB, {size / seconds / 1e9:.1f} GB/s",
+    )
+
+
+def _seconds(once: Callable[[], Any], repeats: int = 3) -> float:
+    """The least of so many, after one that warms up."""
+    once()
+    taken = []
+    for _ in range(repeats):
+        _wait()
+        start = time.perf_counter()
+        once()
+        _wait()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
