@@ -27,7 +27,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -139,17 +139,30 @@ def bubblewrap() -> list[str]:
     for path in ("/lib", "/lib64", "/bin"):
         command += ["--symlink", f"usr{path}", path]
     command += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--chdir", "/tmp"]
-    python = f"{prefix}/bin/python{sysconfig.get_python_version()}"
-    return [*command, "--", python, "-I", "-S", "-B", "-c"]
+    return [*command, "--", *plain_python()]
+
+
+def plain_python() -> list[str]:
+    """The command before the source: an interpreter of its own, and no sandbox at all."""
+    prefix = str(Path(sys.base_prefix).resolve())
+    return [f"{prefix}/bin/python{sysconfig.get_python_version()}", "-I", "-S", "-B", "-c"]
+
+
+def a_process_a_test(python: Sequence[str], program: str, inputs: Sequence[str]) -> tuple[list[str], float]:
+    """What a program prints for each input, and the seconds that it took. `python`: a command that ends in -c."""
+    started = time.perf_counter()
+    outputs = [
+        subprocess.run([*python, program], input=text, capture_output=True, text=True, timeout=60).stdout
+        for text in inputs
+    ]
+    return outputs, time.perf_counter() - started
 
 
 def plain_bubblewrap(_: int) -> float:
     """Seconds for one submission: five sandboxes."""
-    started, command = time.perf_counter(), [*bubblewrap(), PROGRAM]
-    for text, expected in zip(INPUTS, OUTPUTS, strict=True):
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
-        assert done.stdout == expected, done
-    return time.perf_counter() - started
+    outputs, seconds = a_process_a_test(bubblewrap(), PROGRAM, INPUTS)
+    assert outputs == OUTPUTS, outputs
+    return seconds
 
 
 def bubblewrap_that_forks(_: int) -> float:
@@ -163,12 +176,13 @@ def bubblewrap_that_forks(_: int) -> float:
 
 
 def in_threads(name: str, run: Callable[[int], float], seconds: float, workers: int) -> None:
-    """Runs it in so many threads for so long; prints a line."""
+    """Runs it in so many threads for so long, with 0, 1, 2, ...; prints a line."""
     latencies: list[float] = []
+    numbers = itertools.count()
     begun = time.perf_counter()
     with ThreadPoolExecutor(workers) as threads:
         while time.perf_counter() - begun < seconds:
-            latencies += threads.map(run, range(4 * workers))
+            latencies += threads.map(run, itertools.islice(numbers, 4 * workers))
     report(name, latencies, time.perf_counter() - begun)
 
 
@@ -204,29 +218,37 @@ def fresh_pools(method: str, seconds: float, workers: int) -> tuple[list[float],
 
 
 # ------------------------------------------------------------------------------------- correctness
-def correctness() -> None:
-    """False negatives and false positives by kind of case."""
+def math_verify_alone(response: str, gold: str) -> bool:
+    """As its README says, on the whole text after the reasoning."""
     from math_verify import parse, verify
 
+    from reward.extract import visible_text
+
+    return bool(verify(parse(f"\\boxed{{{gold}}}"), parse(visible_text(response))))
+
+
+def deepscaler_alone(response: str, gold: str) -> bool:
+    """Our port of its rules, on the last box."""
     from reward.extract import last_box, visible_text
-    from reward.graders import deepscaler, grade
+    from reward.graders import deepscaler
 
-    def ours(case: dict[str, Any]) -> bool:
-        return grade("math", case["response"], {"answer": case["gold"]}).score == 1
+    box = last_box(visible_text(response))
+    return box is not None and deepscaler.equal(box, gold) is not None
 
-    def math_verify_alone(case: dict[str, Any]) -> bool:
-        return bool(verify(parse(f"\\boxed{{{case['gold']}}}"), parse(visible_text(case["response"]))))
 
-    def deepscaler_alone(case: dict[str, Any]) -> bool:
-        box = last_box(visible_text(case["response"]))
-        return box is not None and deepscaler.equal(box, case["gold"]) is not None
+def correctness() -> None:
+    """False negatives and false positives by kind of case."""
+    from reward.graders import grade
+
+    def ours(response: str, gold: str) -> bool:
+        return grade("math", response, {"answer": gold}).score == 1
 
     print(f"\ncorrectness      {'cases':>16} {'this service':>18} {'math-verify':>18} {'DeepScaleR':>18}")
     for kind in ("peer", "policy", "stem_peer", "hedge"):
         chosen = [case for case in cases() if case["kind"] == kind]
         cells = []
         for scorer in (ours, math_verify_alone, deepscaler_alone):
-            found = [(scorer(case), case["expected"] == 1) for case in chosen]
+            found = [(scorer(case["response"], case["gold"]), case["expected"] == 1) for case in chosen]
             missed = sum(not got and want for got, want in found)
             cells.append(f"FN {missed:>2}  FP {sum(got and not want for got, want in found):>2}")
         print(f"  {kind:<14} {len(chosen):>16} " + " ".join(f"{cell:>18}" for cell in cells), flush=True)

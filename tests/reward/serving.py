@@ -70,7 +70,7 @@ class Server:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         message = urllib.request.Request(self.url + path, data=data, headers=headers)
         try:
-            with urllib.request.urlopen(message, timeout=180) as reply:
+            with urllib.request.urlopen(message, timeout=500) as reply:
                 return reply.status, dict(reply.headers), reply.read()
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers), error.read()
@@ -89,6 +89,16 @@ class Server:
             found += below
             todo += below
         return found
+
+    def footprint(self) -> tuple[int, int, int]:
+        """(processes, descriptors of the front, KiB of all)."""
+        pids = [self.process.pid, *self.descendants()]
+        kib = 0
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+                kib += int(rollup.partition("Pss:")[2].split()[0])
+        return len(pids), len(os.listdir(f"/proc/{self.process.pid}/fd")), kib
 
     def kill(self) -> None:
         """As the kernel's out-of-memory killer would."""

@@ -300,9 +300,9 @@ def test_soak_leaves_processes_descriptors_and_memory_flat() -> None:
     server = Server("--workers", "2")
     try:
         soak(server, 1_000)  # caches fill, lazy imports happen
-        before = footprint(server)
+        before = server.footprint()
         soak(server, 9_000)
-        after = footprint(server)
+        after = server.footprint()
     finally:
         server.stop()
     assert abs(after[0] - before[0]) <= 2, "processes"
@@ -316,16 +316,3 @@ def soak(server: Server, count: int) -> None:
         chosen = [(HONEST if n % 20 == 0 else cheap)[n % (9 if n % 20 == 0 else 6)] for n in range(200)]
         items = [{**body, "request_id": f"{count}-{start}-{n}"} for n, (body, _) in enumerate(chosen)]
         assert [result["score"] for result in server.batch(items)] == [score for _, score in chosen]
-
-
-def footprint(server: Server) -> tuple[int, int, int]:
-    """(processes, descriptors of the front, KiB of all)."""
-    pids = [server.process.pid, *server.descendants()]
-    kib = 0
-    for pid in pids:
-        try:
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        kib += int(rollup.partition("Pss:")[2].split()[0])
-    return len(pids), len(os.listdir(f"/proc/{server.process.pid}/fd")), kib

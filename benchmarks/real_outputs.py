@@ -1,0 +1,234 @@
+"""Outputs that others recorded and graded, as requests with the verdict they must get. Shared by real_graders.py, which
+prints tables, and tests/real/test_graders.py, which holds thresholds. Standard library and the reward client only.
+
+The folder (not part of this repository) holds:
+
+    ifeval_outputs.jsonl        responses with the official IFEval evaluator's verdicts, strict and loose
+    math_outputs.jsonl          outputs of Qwen models on five sets, with gold and 0 or 1
+    code_reference.jsonl        solutions with tests, and altered ones with the number of tests that they pass
+    deepscaler/math.json, deepscaler/aime.json    golds
+    eval/HumanEval.jsonl.gz     functions with their canonical solutions
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from reward.client import RewardClient
+from reward.protocol import ScoreRequest, ScoreResult, Status
+
+FILES = (
+    "ifeval_outputs.jsonl",
+    "math_outputs.jsonl",
+    "code_reference.jsonl",
+    "deepscaler/math.json",
+    "deepscaler/aime.json",
+    "eval/HumanEval.jsonl.gz",
+)
+NUM_PAIRS = 2_000
+SEED = 0
+REASONS = {
+    "ifeval_loose/ifeval_1122": "the rule counts `#`; the official evaluator counts a random letter instead",
+}
+"""Why a known row deviates, by part and id; rows that are not here have not been looked at."""
+
+
+class MissingData(Exception):
+    """The folder is not there or lacks a file, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One request, and what it must get: a score, or for instructions a verdict on each.
+
+    Example: Case(part="stem", name="gpqa_7", request=ScoreRequest(...), expected=1.0)
+    """
+
+    part: str
+    name: str
+    request: ScoreRequest
+    expected: float | tuple[bool, ...]
+
+    @property
+    def reason(self) -> str:
+        """Why a deviation of this case is known, or an empty string."""
+        return REASONS.get(f"{self.part}/{self.name}", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came back for a case, and after how many seconds."""
+
+    case: Case
+    result: ScoreResult
+    seconds: float
+
+    @property
+    def got(self) -> float | tuple[bool, ...] | None:
+        """In the form of what was expected; None if it was not graded."""
+        if self.result.status is not Status.graded:
+            return None
+        if isinstance(self.case.expected, tuple):
+            return tuple(self.result.details["followed"])
+        return self.result.score
+
+    @property
+    def agrees(self) -> bool:
+        if isinstance(self.case.expected, tuple) or self.got is None or isinstance(self.got, tuple):
+            return self.got == self.case.expected
+        return abs(self.got - self.case.expected) < 1e-9
+
+
+# ------------------------------------------------------------------------------------- the files
+def check_folder(folder: Path) -> None:
+    """Raises MissingData."""
+    if not folder.is_dir():
+        raise MissingData(f"there is no folder {folder}: name the one with the recorded outputs")
+    if missing := [name for name in FILES if not (folder / name).is_file()]:
+        raise MissingData(f"{folder} lacks {', '.join(missing)}")
+
+
+def all_cases(folder: Path) -> list[Case]:
+    """Every case of every part, shuffled with a fixed seed, so that the domains are mixed. Raises MissingData."""
+    check_folder(folder)
+    makers = (instruction_cases, math_cases, gold_cases, pair_cases, code_cases, human_eval_cases)
+    cases = [case for make in makers for case in make(folder)]
+    random.Random(SEED).shuffle(cases)
+    return cases
+
+
+def instruction_cases(folder: Path) -> Iterator[Case]:
+    """Parts ifeval_strict and ifeval_loose: each response once in each mode."""
+    for row in _rows(folder / "ifeval_outputs.jsonl"):
+        for mode in ("strict", "loose"):
+            task = {"instruction_id_list": row["instruction_id_list"], "kwargs": row["kwargs"], "mode": mode}
+            yield _case(
+                f"ifeval_{mode}", row["id"], "instruction", row["response"], task, tuple(map(bool, row[mode]))
+            )
+
+
+def math_cases(folder: Path) -> Iterator[Case]:
+    """Parts math and stem."""
+    for row in _rows(folder / "math_outputs.jsonl"):
+        task = {"answer": row["gold"]}
+        yield _case(row["domain"], row["id"], row["domain"], row["response"], task, float(row["expected"]))
+
+
+def golds(folder: Path) -> list[tuple[str, str]]:
+    """(id, answer) of every training row but those without an answer (two, which the data builder drops)."""
+    rows = {name: json.loads((folder / f"deepscaler/{name}.json").read_text()) for name in ("math", "aime")}
+    return [
+        (f"{name}_{number}", str(row["answer"]))
+        for name, part in rows.items()
+        for number, row in enumerate(part)
+        if str(row["answer"]).strip()
+    ]
+
+
+def gold_cases(folder: Path) -> Iterator[Case]:
+    """Part golds: each answer, boxed, is right for itself."""
+    for name, gold in golds(folder):
+        yield _case("golds", name, "math", f"\\boxed{{{gold}}}", {"answer": gold}, 1.0)
+
+
+def pair_cases(folder: Path) -> Iterator[Case]:
+    """Part pairs: random answers that are written differently are wrong for each other. Those that are equal in value
+    are called equal, and rightly so: they are to be looked at."""
+    draw, answers = random.Random(SEED), golds(folder)
+    number = 0
+    while number < NUM_PAIRS:
+        (_, answer), (_, gold) = draw.sample(answers, 2)
+        if answer.split() != gold.split():
+            yield _case("pairs", f"pair_{number}", "math", f"\\boxed{{{answer}}}", {"answer": gold}, 0.0)
+            number += 1
+
+
+def code_cases(folder: Path) -> Iterator[Case]:
+    """Parts references and altered."""
+    for row in _rows(folder / "code_reference.jsonl"):
+        task = {key: row[key] for key in ("inputs", "outputs", "fn_name") if key in row}
+        yield _case("references", row["id"], "code", _fenced(row["solution"]), task, 1.0)
+        if wrong := row.get("wrong"):
+            fraction = wrong["passed"] / len(row["inputs"])
+            yield _case("altered", row["id"], "code", _fenced(wrong["source"]), task, fraction)
+
+
+def human_eval_cases(folder: Path) -> Iterator[Case]:
+    """Part humaneval: canonical solutions against their test programs."""
+    with gzip.open(folder / "eval/HumanEval.jsonl.gz", "rt") as stream:
+        rows = [json.loads(line) for line in stream]
+    for row in rows:
+        preamble = row["prompt"] + "    pass\n"
+        task = {"test_program": row["test"], "entry_point": row["entry_point"], "preamble": preamble}
+        response = _fenced(row["prompt"] + row["canonical_solution"])
+        yield _case("humaneval", row["task_id"], "code", response, task, 1.0)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _case(
+    part: str, name: str, domain: str, response: str, task: dict[str, Any], expected: float | tuple[bool, ...]
+) -> Case:
+    request = ScoreRequest(request_id=f"{part}/{name}", domain=domain, response=response, task=task)
+    return Case(part=part, name=name, request=request, expected=expected)
+
+
+def _fenced(source: str) -> str:
+    return f"```python\n{source}\n```"
+
+
+# ------------------------------------------------------------------------------------- through the service
+def grade_all(
+    client: RewardClient,
+    cases: Sequence[Case],
+    in_flight: int,
+    on_done: Callable[[], None] = lambda: None,
+) -> list[Outcome]:
+    """Sends the cases in their order, so many at a time; outcomes in the same order."""
+    room, outcomes = threading.Semaphore(in_flight), [None] * len(cases)
+    everything = threading.Semaphore(0)
+
+    def send(index: int, case: Case) -> None:
+        started = time.perf_counter()
+
+        def finish(future: Any) -> None:
+            seconds = time.perf_counter() - started
+            outcomes[index] = Outcome(case=case, result=future.result(), seconds=seconds)  # type: ignore[call-overload]
+            on_done()
+            room.release()
+            everything.release()
+
+        client.submit(case.request).add_done_callback(finish)
+
+    for index, case in enumerate(cases):
+        room.acquire()
+        send(index, case)
+    for _ in cases:
+        everything.acquire()
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def plain_value(text: str) -> Fraction | str:
+    """A number as it is read without any library (whole, decimal, fraction, percent or degrees aside), or else the text
+    without spaces and braces: an opinion on two golds that is independent of the graders."""
+    plain = re.sub(
+        r"\\(?:text|mathrm|mbox)\s*\{[^{}]*\}|\\[!,;: %$]|\\left|\\right|\^\{?\\circ\}?|[$%]", "", text
+    )
+    plain = re.sub(r"\\[dt]?frac\s*\{?(-?\d+)\}?\s*\{?(\d+)\}?", r"\1/\2", plain)
+    plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))|\s", "", plain)
+    try:
+        return Fraction(plain)
+    except (ValueError, ZeroDivisionError):
+        return plain.replace("{", "").replace("}", "")
