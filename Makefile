@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo check format bench-reward bench-controller findings stories bench-micro gpu-check
+.PHONY: help setup demo test test-nemo check format bench-reward real bench-controller findings stories bench-micro gpu-check
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ check: setup  ## lint, format, types, layers, and the shell scripts
 
 bench-reward: setup  ## the reward service's correctness and speed, beside other verifiers (BENCH_ARGS="--seconds 10")
 	@.venv-reward/bin/python benchmarks/bench_reward.py $(BENCH_ARGS)
+
+real: setup  ## the reward service on outputs that others recorded and graded (DATA=DIR, BENCH_ARGS="--limit 500")
+	@.venv-reward/bin/python benchmarks/real_graders.py "$(DATA)" $(BENCH_ARGS)
 
 bench-controller: setup  ## a run that its reference holds back, with and without the reset controller, three seeds each
 	@.venv/bin/python benchmarks/bench_controller.py $(BENCH_ARGS)
