@@ -41,6 +41,8 @@ _INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d*\.\d+", re.ASCII)
 _OR = re.compile(r"\bor\b|\\lor\b|\\vee\b")
 _OPTION = re.compile(r"\s*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?\s*([A-Za-z])\s*\)?\s*\.?\s*\}?\s*")
+_LAST_LETTER = re.compile(r"(?P<before>.*[\d}\s])(?P<letter>[a-z])\s*", re.DOTALL)
+_FUNCTION_LAST = re.compile(r"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?:\^\{?-?\d+\}?)?\s*$")
 _MAX_GOLD = 5_000
 _TYPICAL = r"""
 42; -7; 3.14; 1,234; 50\%; \$5; 5\text{ cm}; 120^\circ; 1.2\times 10^{-3}; 10!; \frac{1}{2}; -\frac{3}{4}
@@ -93,7 +95,7 @@ def accepted_by(answer: str, gold: str, joined: list[str] | None = None) -> str 
         return rule
     candidates = [answer] if joined is None or len(joined) < 2 else [answer, ", ".join(joined)]
     for candidate in candidates:
-        parsed = _parsed(f"\\boxed{{{candidate}}}") if is_cheap(candidate) else []
+        parsed = _parsed(candidate) if is_cheap(candidate) else []
         if parsed and verify(list(_parsed_gold(gold)), parsed, timeout_seconds=None):
             return "math_verify"
     return None
@@ -124,7 +126,7 @@ def hedge(answer: str, gold: str) -> str | None:
             return "decimal"
     if re.search(r"\d\s*,\s+\d", answer) and re.fullmatch(r"\d{1,3}(,\d{3})+|\d+", gold):
         return "list"
-    if answer.startswith("\\{") and gold.startswith(("(", "[")):
+    if answer.startswith("\\{") and "\\cup" not in answer and gold.startswith(("(", "[")):
         return "set"
     return None
 
@@ -169,7 +171,7 @@ def _unboxed(gold: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _parsed_gold(gold: str) -> tuple[Any, ...]:
-    return tuple(_parsed(f"\\boxed{{{gold}}}"))
+    return tuple(_parsed(gold))
 
 
 def warm_up() -> None:
@@ -179,5 +181,23 @@ def warm_up() -> None:
             accepted_by(form.strip() + " + z", form.strip())
 
 
-def _parsed(boxed: str) -> list[Any]:
+def _parsed(answer: str) -> list[Any]:
+    """What math-verify reads in a box with this content."""
+    text = re.sub(r"\\exp\s*\{", "e^{", answer)  # it reads \exp(x) and e^{x}, not \exp{x}
+    boxed = f"\\boxed{{{_with_last_variable(text)}}}"
     return list(parse(boxed, list(_EXTRACTION), parsing_timeout=None))
+
+
+def _with_last_variable(answer: str) -> str:
+    """math-verify drops a last `t`, `m`, `h` and the like as a unit, also where it is a variable: `v_0 t` would equal
+    `v_0`. Behind a function or an expression with variables of one letter it gets braces, and stays."""
+    match = _LAST_LETTER.fullmatch(answer)
+    if match is None:
+        return answer
+    before = re.sub(
+        r"\d[eE][-+]?\d|\\(?:text|mathrm|mbox)\s*\{[^{}]*\}", "", match["before"].rpartition("=")[2]
+    )
+    without_commands = re.sub(r"\\[A-Za-z]+", " ", before)
+    if _FUNCTION_LAST.search(before) or re.search(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])", without_commands):
+        return f"{match['before']}{{{match['letter']}}}"
+    return answer

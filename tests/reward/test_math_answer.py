@@ -72,10 +72,32 @@ def test_guards_refuse_hedges_and_can_be_switched_off(gold: str, answer: str, re
         ("\\frac{1}{2}", "\\frac{1}{2} = 0.5"),
         ("2,3", "2 \\text{ or } 3"),
         ("y=2x", "y = 2x"),
+        ("[1,2] \\cup \\{0\\}", "\\{0\\} \\cup [1,2]"),
     ],
 )
 def test_guards_leave_honest_answers_alone(gold: str, answer: str) -> None:
     assert score(gold, answer) == 1
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "right"),
+    [
+        ("v_0 t", "v_0", 0),
+        ("v_0 t", "t v_0", 1),
+        ("\\frac{mg}{k} t", "\\frac{mg}{k}", 0),
+        ("2\\pi r h", "2\\pi r", 0),
+        ("\\cos m", "\\cos t", 0),
+        ("\\exp{-t}\\cos{t}", "e^{-t}\\cos t", 1),
+        ("\\sin^2{t}", "\\sin^2 t", 1),
+        ("5", "5 m", 1),
+        ("5", "x = 5 m", 1),
+        ("1.2e5", "1.2e5 m", 1),
+        ("12", "12 \\text{ sq } m", 1),
+        ("\\frac52", "\\frac{5}{2} s", 1),
+    ],
+)
+def test_a_last_letter_is_a_unit_behind_a_number_only(gold: str, answer: str, right: int) -> None:
+    assert score(gold, answer) == right
 
 
 @pytest.mark.parametrize(
