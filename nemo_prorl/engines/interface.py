@@ -44,9 +44,14 @@ class Sampler(Protocol):
         ...
 
     def sample(
-        self, prompts: Sequence[Prompt], settings: SamplingSettings, on_finish: Callable[[Rollout], None]
+        self,
+        prompts: Sequence[Prompt],
+        settings: SamplingSettings,
+        on_finish: Callable[[Rollout], None],
+        siblings: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Rollout]]:
-        """One list of `num_rollouts` rollouts a prompt, siblings in order; `on_finish` sees each as soon as it ends."""
+        """One list of rollouts a prompt, siblings in order; `on_finish` sees each as soon as it ends. `siblings` says
+        which of its `num_rollouts` rollouts each prompt gets here; None: all of them."""
         ...
 
     def wake(self) -> None: ...

@@ -97,9 +97,13 @@ class VllmSampler:
             self._llm.init_weight_transfer_engine({"init_info": {}})
 
     def sample(
-        self, prompts: Sequence[Prompt], settings: SamplingSettings, on_finish: Callable[[Rollout], None]
+        self,
+        prompts: Sequence[Prompt],
+        settings: SamplingSettings,
+        on_finish: Callable[[Rollout], None],
+        siblings: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Rollout]]:
-        """`num_rollouts` rollouts of each prompt, in the order of `prompts` and siblings.
+        """`num_rollouts` rollouts of each prompt, or those of its `siblings`, in the order of `prompts` and siblings.
 
         `on_finish` gets each rollout from within the call, as soon as it ends. Every rollout has a random stream of
         its own, made from (settings.seed, prompt.uid, sibling): order, batch and engine do not matter in fp32.
@@ -118,7 +122,8 @@ class VllmSampler:
             )
         for prompt in prompts:
             self._check(prompt)
-        groups: list[list[Rollout | None]] = [[None] * settings.num_rollouts for _ in prompts]
+        wanted = siblings or [range(settings.num_rollouts)] * len(prompts)
+        groups: list[dict[int, Rollout]] = [{} for _ in prompts]
         waiting: set[str] = set()
         engine = self._llm.llm_engine
         # What earlier calls have left there would make this one depend on them; a resumed run has had none.
@@ -126,8 +131,8 @@ class VllmSampler:
         # vLLM draws from torch's generator at each step, even for requests that have a seed of their own.
         with self._one_thread(), torch.random.fork_rng(devices=[]):
             try:
-                for index, prompt in enumerate(prompts):
-                    for sibling in range(settings.num_rollouts):
+                for index, (prompt, mine) in enumerate(zip(prompts, wanted, strict=True)):
+                    for sibling in mine:
                         waiting.add(f"{index}/{sibling}")
                         engine.add_request(
                             f"{index}/{sibling}",
@@ -144,7 +149,7 @@ class VllmSampler:
                         on_finish(rollout)
             finally:
                 engine.abort_request(list(waiting))
-        return groups  # type: ignore[return-value]  # every place is filled: nothing is waiting
+        return [[group[sibling] for sibling in mine] for group, mine in zip(groups, wanted, strict=True)]
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Replaces all weights in place by the complete set of Hugging-Face-named tensors, any float dtype, on CPU or

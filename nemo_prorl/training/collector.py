@@ -124,12 +124,11 @@ class Collector:
         return Informativeness.informative if static else kind
 
     def _round_size(self, missing: int, state: RunState) -> int:
-        """Prompts to sample for `missing` groups at the yield seen so far; a whole share for every engine."""
-        dynamic, num_engines = self._config.dynamic_sampling, self._fleet.num_engines
+        """Prompts to sample for `missing` groups at the yield seen so far, on however many engines."""
+        dynamic = self._config.dynamic_sampling
         if not dynamic.enabled:
             return missing
-        wanted = min(missing * dynamic.oversample / max(state.sampling_yield, 0.05), 4 * missing)
-        return math.ceil(wanted / num_engines) * num_engines
+        return math.ceil(min(missing * dynamic.oversample / max(state.sampling_yield, 0.05), 4 * missing))
 
     def _round(
         self,

@@ -1,4 +1,9 @@
-"""All sampling engines of the job as one: shares prompts out, brings every rollout to every rank."""
+"""All sampling engines of the job as one: deals rollouts out, brings every one of them to every rank.
+
+Rollouts are dealt one by one, not prompt by prompt: siblings are of similar length, and a hard prompt whose rollouts
+are all on one engine keeps the others waiting (docs/scale.md has the figures). Who samples what depends on the prompts'
+order alone, so it is the same in every run; what comes out does not depend on who samples it.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +39,11 @@ class SamplerFleet:
         on_finish: Callable[[int, Rollout], None],
     ) -> list[list[Rollout]]:
         """The rollouts of every prompt, in the prompts' order, on every rank. `on_finish` as in `sample_share`."""
-        parts = self._ranks.gather(self.sample_share(prompts, settings, on_finish))
-        everything = {index: group for part in parts for index, group in part.items()}
-        return [everything[index] for index in range(len(prompts))]
+        groups: list[dict[int, Rollout]] = [{} for _ in prompts]
+        for part in self._ranks.gather(self.sample_share(prompts, settings, on_finish)):
+            for index, rollouts in part.items():
+                groups[index] |= {rollout.sibling: rollout for rollout in rollouts}
+        return [[group[sibling] for sibling in range(settings.num_rollouts)] for group in groups]
 
     def sample_share(
         self,
@@ -44,17 +51,30 @@ class SamplerFleet:
         settings: SamplingSettings,
         on_finish: Callable[[int, Rollout], None],
     ) -> dict[int, list[Rollout]]:
-        """The rollouts of this engine's share, by index of the prompt; on the ranks that do not speak for it, none.
+        """This engine's share of the rollouts, by index of the prompt; on the ranks that do not speak for it, none.
 
         `on_finish(index of the prompt, rollout)` is called on one rank only, the moment the rollout ends.
         """
-        mine = range(self._engine, len(prompts), self.num_engines)
-        index_of = {prompts[index].uid: index for index in mine}
+        siblings = dealt(self._engine, self.num_engines, len(prompts), settings.num_rollouts)
+        index_of = {prompts[index].uid: index for index in siblings}
 
         def report(rollout: Rollout) -> None:
             self._on_progress()
             if self._shard == 0:
                 on_finish(index_of[rollout.prompt.uid], rollout)
 
-        sampled = self._sampler.sample([prompts[index] for index in mine], settings, report)
-        return dict(zip(mine, sampled, strict=True)) if self._shard == 0 else {}
+        mine = [prompts[index] for index in siblings]
+        sampled = self._sampler.sample(mine, settings, report, list(siblings.values()))
+        return dict(zip(siblings, sampled, strict=True)) if self._shard == 0 else {}
+
+
+def dealt(engine: int, num_engines: int, num_prompts: int, num_rollouts: int) -> dict[int, range]:
+    """Siblings that an engine samples, by index of the prompt, when rollouts are dealt like cards.
+
+    Example: dealt(1, 3, 3, 2) -> {0: [1], 2: [0]} as ranges: the second and the fifth of six rollouts
+    """
+    shares = {
+        index: range((engine - index * num_rollouts) % num_engines, num_rollouts, num_engines)
+        for index in range(num_prompts)
+    }
+    return {index: siblings for index, siblings in shares.items() if siblings}

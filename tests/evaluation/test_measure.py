@@ -38,7 +38,7 @@ class NamedSampler(ScriptedSampler):
         self.kill_after, self.sampled = kill_after, list[str]()
 
     def sample(
-        self, prompts: Sequence[Prompt], settings: SamplingSettings, on_finish: Any
+        self, prompts: Sequence[Prompt], settings: SamplingSettings, on_finish: Any, siblings: Any = None
     ) -> list[list[Rollout]]:
         assert settings.num_rollouts == 1
         groups = []

@@ -50,7 +50,7 @@ from nemo_prorl.types import (
     UpdateReport,
 )
 from reward.protocol import ScoreRequest, ScoreResult, Status
-from tests.training.tiny import Case, served_case
+from tests.training.tiny import Case, make_case
 
 NUM_ROLLOUTS = 4
 RIGHT, WRONG, MIXED = [1.0] * NUM_ROLLOUTS, [0.0] * NUM_ROLLOUTS, [1.0, 0.0, 0.0, 1.0]
@@ -152,6 +152,9 @@ class ScriptedSampler:
     events: list[str] = field(default_factory=list)
     settings: list[SamplingSettings] = field(default_factory=list)
     num_sampled: list[int] = field(default_factory=list)
+    """Prompts of each call."""
+    num_rollouts: list[int] = field(default_factory=list)
+    """Rollouts of each call."""
     version: int = 0
     weight: float = 0.0
 
@@ -160,18 +163,21 @@ class ScriptedSampler:
         self.events.append(f"load {version}")
 
     def sample(
-        self, prompts: Sequence[Prompt], settings: SamplingSettings, on_finish: Callable[[Rollout], None]
+        self,
+        prompts: Sequence[Prompt],
+        settings: SamplingSettings,
+        on_finish: Callable[[Rollout], None],
+        siblings: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Rollout]]:
+        wanted = siblings or [range(settings.num_rollouts)] * len(prompts)
         self.events.append("sample")
         self.settings.append(settings)
         self.num_sampled.append(len(prompts))
         groups = [
-            [
-                make_rollout(prompt, sibling, weight=self.weight, version=self.version)
-                for sibling in range(settings.num_rollouts)
-            ]
-            for prompt in prompts
+            [make_rollout(prompt, sibling, weight=self.weight, version=self.version) for sibling in mine]
+            for prompt, mine in zip(prompts, wanted, strict=True)
         ]
+        self.num_rollouts.append(sum(len(group) for group in groups))
         for rollout in self.finishing_order([rollout for group in groups for rollout in group]):
             on_finish(rollout)
         self.after_sampling()
@@ -415,9 +421,8 @@ def contents(collection: Collection) -> list[Any]:
 
 
 @pytest.fixture(scope="session")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
-    with served_case(tmp_path_factory.mktemp("case")) as case:
-        yield case
+def case(tmp_path_factory: pytest.TempPathFactory, service: str) -> Case:
+    return make_case(tmp_path_factory.mktemp("case"), service)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""All engines as one: every prompt is sampled once, by one engine, and every rank gets every rollout."""
+"""All engines as one: every rollout is sampled once, by one engine, and every rank gets every rollout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl.engines.interface import SamplingSettings
-from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.fleet import SamplerFleet, dealt
 from tests.training.conftest import NUM_ROLLOUTS, ScriptedSampler, make_prompts
 from tests.training.thread_ranks import run_as_ranks
 
@@ -19,7 +19,7 @@ SETTINGS = SamplingSettings(
 
 @pytest.mark.parametrize(("world_size", "tensor_parallel"), [(1, 1), (2, 1), (2, 2), (4, 2), (6, 3), (4, 1)])
 @pytest.mark.parametrize("num_prompts", [1, 3, 8])
-def test_prompts_are_shared_out_and_results_brought_together(
+def test_rollouts_are_dealt_out_and_results_brought_together(
     world_size: int, tensor_parallel: int, num_prompts: int
 ) -> None:
     prompts = make_prompts(*[[1.0]] * num_prompts)
@@ -34,7 +34,7 @@ def test_prompts_are_shared_out_and_results_brought_together(
             SETTINGS,
             lambda index, rollout: reported.append((index, rollout.prompt.uid, rollout.sibling)),
         )
-        return sampler.num_sampled, [[(r.prompt.uid, r.sibling) for r in group] for group in groups]
+        return sampler.num_rollouts, [[(r.prompt.uid, r.sibling) for r in group] for group in groups]
 
     results = run_as_ranks(sample, world_size, 1, 1)
     expected = [[(prompt.uid, sibling) for sibling in range(NUM_ROLLOUTS)] for prompt in prompts]
@@ -44,10 +44,23 @@ def test_prompts_are_shared_out_and_results_brought_together(
         members = shares[engine * tensor_parallel : (engine + 1) * tensor_parallel]
         assert all(member == members[0] for member in members), "the ranks of an engine sample together"
     leaders = [share for (share,) in shares[::tensor_parallel]]
-    assert sum(leaders) == num_prompts
+    assert sum(leaders) == num_prompts * NUM_ROLLOUTS
     assert max(leaders) - min(leaders) <= 1
     assert Counter(reported) == Counter(
         (index, prompt.uid, sibling)
         for index, prompt in enumerate(prompts)
         for sibling in range(NUM_ROLLOUTS)
     )
+
+
+@pytest.mark.parametrize(("num_engines", "num_rollouts"), [(1, 4), (3, 2), (4, 16), (32, 16), (5, 7)])
+def test_every_rollout_is_dealt_once_and_siblings_are_spread(num_engines: int, num_rollouts: int) -> None:
+    hands = [dealt(engine, num_engines, 9, num_rollouts) for engine in range(num_engines)]
+    rollouts = [(i, s) for hand in hands for i, siblings in hand.items() for s in siblings]
+    assert sorted(rollouts) == [(i, s) for i in range(9) for s in range(num_rollouts)]
+    most = -(-num_rollouts // num_engines)
+    assert max(len(siblings) for hand in hands for siblings in hand.values()) == most
+
+
+def test_the_example_of_the_docstring() -> None:
+    assert {i: list(s) for i, s in dealt(1, 3, 3, 2).items()} == {0: [1], 2: [0]}
