@@ -42,6 +42,7 @@ class Watchdog:
         if self._rank == 0:
             heartbeat(self._run_dir).unlink(missing_ok=True)  # of an earlier process
         if self._timeout_s:
+            self._arm()
             self._thread.start()
         return self
 
@@ -74,11 +75,14 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._closed.wait(min(5.0, self._timeout_s / 4)):
-            # Native code that holds the interpreter for ever stops this thread as well. Then this timer runs out.
-            faulthandler.dump_traceback_later(self._timeout_s, exit=True)
+            self._arm()
             idle_s = time.monotonic() - self._last
             if idle_s > self._timeout_s:
                 self._end(idle_s)
+
+    def _arm(self) -> None:
+        """Native code that holds the interpreter stops the watching thread as well. Then this timer runs out."""
+        faulthandler.dump_traceback_later(self._timeout_s, exit=True)
 
     def _end(self, idle_s: float) -> None:
         where = stacks(self._run_dir, self._rank)

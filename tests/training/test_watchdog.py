@@ -53,23 +53,26 @@ watchdog.LAST_WORDS_S = 0.1
 def wait_for_a_message_that_never_comes():
     {how}
 
-with watchdog.Watchdog(Path(sys.argv[1]), rank=3, timeout_s=2) as watching:
+with watchdog.Watchdog(Path(sys.argv[1]), rank=3, timeout_s=6) as watching:
     watching.enter("updates")
-    for _ in range(6):  # slower than the limit in all, but it moves
-        time.sleep(0.4)
+    for _ in range({num_beats}):
+        time.sleep(1.0)
         watching.beat()
     print("moved", flush=True)
     wait_for_a_message_that_never_comes()
 """
 
 
-def run_until_it_ends(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", HANGS.format(how=how), str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def run_until_it_ends(folder: Path, how: str, num_beats: int = 0) -> subprocess.CompletedProcess[str]:
+    """A process that hangs after it has moved for some seconds; its limit is long enough for a busy machine."""
+    command = [sys.executable, "-c", HANGS.format(how=how, num_beats=num_beats), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_rank_that_hangs_says_where_and_ends(tmp_path: Path) -> None:
-    done = run_until_it_ends(tmp_path, "threading.Lock().acquire() and threading.Event().wait()")
+    """After more seconds than its limit, in all of which it moved."""
+    never = "threading.Lock().acquire() and threading.Event().wait()"
+    done = run_until_it_ends(tmp_path, never, num_beats=7)
     assert (done.returncode, done.stdout) == (1, "moved\n")
     text = stacks(tmp_path, 3).read_text()
     assert text.startswith("rank 3 made no progress for ")
@@ -82,7 +85,7 @@ def test_a_rank_that_hangs_says_where_and_ends(tmp_path: Path) -> None:
 
 def test_so_does_one_whose_interpreter_is_held(tmp_path: Path) -> None:
     """Native code that never lets go of the interpreter: no Python thread runs any more."""
-    done = run_until_it_ends(tmp_path, "import ctypes; ctypes.PyDLL(None).sleep(30)")
+    done = run_until_it_ends(tmp_path, "import ctypes; ctypes.PyDLL(None).sleep(200)")
     assert (done.returncode, done.stdout) == (1, "moved\n")
     assert "in wait_for_a_message_that_never_comes" in done.stderr
 
