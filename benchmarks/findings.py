@@ -1,6 +1,6 @@
 """The papers' ablations on the demo's tiny policy: six comparisons of one change each, a few seeds each.
 
-    .venv/bin/python benchmarks/findings.py [--only clip temperature] [--seeds 1 2 3] [--steps 24] [--out runs/findings]
+    .venv/bin/python benchmarks/findings.py [--only clip temperature] [--seeds 1 2 3] [--steps 16] [--out runs/findings]
 
 Every arm is conf/laptop.yaml with SETTING and the arm's own options; the baseline is shared, and a run that is finished
 is not run again. Each comparison becomes NAME.png, NAME.md and NAME.json in the folder; docs/findings.md reads them.
@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,9 +24,10 @@ from nemo_prorl.storage import replace_text
 from runs import ROLLOUTS, Panel, Records, build_tiny_policy, draw, points, reset_steps, train
 
 SETTING = (
-    "trainer.prompts_per_step=16",
-    "validation.interval=6",
-    "validation.max_prompts=32",
+    "trainer.prompts_per_step=8",
+    "trainer.learning_rate=3e-4",  # at 1e-4 no update comes near a clip bound, and there is nothing to compare
+    "validation.interval=4",
+    "validation.max_prompts=16",
     "exp_manager.create_checkpoint_callback=false",
 )
 GRPO = (
@@ -41,10 +43,15 @@ ARMS: Mapping[str, Sequence[str]] = {
     "temperature_06": ("sampler.temperature=0.6",),
     "grpo_no_kl": (*GRPO, "algorithm.kl_beta=0"),
     "grpo": GRPO,
-    "adaptive_entropy": (*GRPO, "algorithm.kl_beta=0", "algorithm.entropy_bonus=adaptive"),
-    "reset": ("controller.mode=interval", "controller.interval=13"),
+    "adaptive_entropy": (
+        *GRPO,
+        "algorithm.kl_beta=0",
+        "algorithm.entropy_bonus=adaptive",
+        "algorithm.entropy_target=0.3",
+    ),
+    "reset": ("controller.mode=interval", "controller.interval=9"),
 }
-"""Name of the arm's runs -> what it changes. The reset comes after step 13, so that no second one is due at the end."""
+"""Name of the arm's runs -> what it changes. The reset comes after step 9, so that no second one is due at step 16."""
 COLOURS = ("#3f6fa3", "#b0413e", "#4f8a57", "#8a6d3b")
 
 HELD_OUT = Panel(metric="validation/reward", title="held-out reward")
@@ -107,7 +114,7 @@ COMPARISONS = {
     ),
     "reset": Comparison(
         title="A hard reset in mid-run against none",
-        arms={"no reset": "baseline", "reset after step 13": "reset"},
+        arms={"no reset": "baseline", "reset after step 9": "reset"},
         panels=(HELD_OUT, KL, ENTROPY),
     ),
 }
@@ -131,19 +138,22 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=COMPARISONS, default=list(COMPARISONS), metavar="NAME")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--out", type=Path, default=Path("runs/findings"))
+    parser.add_argument("--reward-url", metavar="URL", help="of a running service (default: one of our own)")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     build_tiny_policy()
     wanted = list(dict.fromkeys(arm for name in options.only for arm in COMPARISONS[name].arms.values()))
     runs: dict[str, list[Records]] = {arm: [] for arm in wanted}
-    with reward_service(RewardConfig(), options.out) as url:
+    service = (
+        nullcontext(options.reward_url) if options.reward_url else reward_service(RewardConfig(), options.out)
+    )
+    with service as url:
         for seed in options.seeds:
             for arm in wanted:
                 print(f"\n{arm}, seed {seed}", flush=True)
-                overrides = [*SETTING, *ARMS[arm], f"seed={seed}", f"trainer.num_steps={options.steps}"]
-                runs[arm].append(train(options.out / f"{arm}-{seed}", url, overrides))
+                runs[arm].append(run(options.out, url, arm, seed, options.steps))
     for name in options.only:
         comparison = COMPARISONS[name]
         compared = {label: runs[arm] for label, arm in comparison.arms.items()}
@@ -153,6 +163,12 @@ def main() -> None:
         text = f"{comparison.title}; seeds {', '.join(map(str, options.seeds))}\n\n{table(numbers)}"
         replace_text(options.out / f"{name}.md", text)
         print(f"\n{text}", flush=True)
+
+
+def run(out: Path, url: str, arm: str, seed: int, num_steps: int) -> Records:
+    """Of one arm, from its folder where it is finished."""
+    overrides = [*SETTING, *ARMS[arm], f"seed={seed}", f"trainer.num_steps={num_steps}"]
+    return train(out / f"{arm}-{seed}", url, overrides)
 
 
 def summaries(runs: Mapping[str, Sequence[Records]]) -> dict[str, list[dict[str, float]]]:

@@ -39,7 +39,7 @@ def build_tiny_policy() -> None:
 def train(folder: Path, url: str, overrides: Sequence[str], *, config_name: str = "laptop") -> Records:
     """One stage of conf/CONFIG_NAME.yaml in a process of its own, unless the folder holds it already; its records.
 
-    Ends with a sentence when the folder holds a run with other options.
+    Ends with a sentence when the folder holds a run with other options, or the run was paused.
     """
     wanted, recorded = json.dumps(list(overrides)), folder / "overrides.json"
     if recorded.is_file() and recorded.read_text(encoding="utf-8") != wanted:
@@ -49,6 +49,8 @@ def train(folder: Path, url: str, overrides: Sequence[str], *, config_name: str 
     command = [sys.executable, "-m", "nemo_prorl", "train", "--config-name", config_name, *overrides]
     command += [f"reward.urls=[{url}]", f"exp_manager.explicit_log_dir={folder}"]
     subprocess.run(command, check=True)
+    if not any(folder.glob("stages/*.done")):
+        sys.exit(f"error: {folder} was paused before its end: the same command goes on.")
     return with_rollouts(read_metrics(folder / "metrics.jsonl"))
 
 
