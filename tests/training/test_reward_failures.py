@@ -259,7 +259,7 @@ def test_garbage_is_tried_again_and_then_stops_the_run(start: Start, name: str) 
 
 @pytest.mark.parametrize("name", GARBAGE)
 def test_a_service_that_recovers_costs_nothing(start: Start, name: str) -> None:
-    run = Run(start(first(2, GARBAGE[name])), patience_s=10.0)
+    run = Run(start(first(2, GARBAGE[name])), patience_s=60.0)
     assert_complete(run.step())
     assert run.client.statistics.num_retries > 0
     assert run.client.statistics.num_missing == 0
@@ -267,7 +267,7 @@ def test_a_service_that_recovers_costs_nothing(start: Start, name: str) -> None:
 
 @pytest.mark.parametrize("busy", [http(429, "busy"), overloaded], ids=["http 429", "overloaded"])
 def test_a_busy_service_is_waited_for(start: Start, busy: Behaviour) -> None:
-    run = Run(start(first(3, busy)), patience_s=10.0)
+    run = Run(start(first(3, busy)), patience_s=60.0)
     assert_complete(run.step())
     assert run.client.statistics.num_retries >= 3
 
@@ -290,7 +290,7 @@ def test_what_a_dead_service_left_ungraded_is_dropped_and_counted(start: Start) 
 
 def test_another_server_takes_over_from_a_dead_one(start: Start) -> None:
     dying, healthy = start(first(1, honest, then=dies)), start(honest)
-    run = Run(dying, healthy, patience_s=10.0)
+    run = Run(dying, healthy, patience_s=60.0)
     assert_complete(run.step())
     assert healthy.num_batches > 0
 
