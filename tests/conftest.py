@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ if importlib.util.find_spec("torch"):  # the trainer's environment; the service'
     from nemo_prorl.engines import environment
 
     environment.prepare()
+
+ROOT = Path(__file__).resolve().parents[1]
+REWARD_PYTHON = os.environ.get("PRORL_REWARD_PYTHON", str(ROOT / ".venv-reward/bin/python"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,3 +31,13 @@ def real_data(request: pytest.FixtureRequest) -> Path:
     if not folder:
         pytest.skip("needs real data: give its folder with --real-data DIR or PRORL_REAL_DATA")
     return Path(folder).resolve(strict=True)
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of the real reward service: one for all of the trainer's tests that only ask it questions."""
+    from nemo_prorl.config import RewardConfig
+    from nemo_prorl.reward_service import reward_service
+
+    with reward_service(RewardConfig(python=REWARD_PYTHON), tmp_path_factory.mktemp("service")) as url:
+        yield url

@@ -5,11 +5,9 @@ The service itself is the real one in one test, and a few lines of Python in the
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,9 +22,7 @@ from nemo_prorl.reward_service import (
 )
 from reward.client import RewardClient
 from reward.protocol import ScoreRequest
-
-ROOT = Path(__file__).resolve().parents[1]
-REWARD_PYTHON = os.environ.get("PRORL_REWARD_PYTHON", str(ROOT / ".venv-reward/bin/python"))
+from tests.conftest import REWARD_PYTHON
 
 WRITES_READY = """
 import json, os, sys, time
@@ -41,12 +37,14 @@ MakePython = Callable[[str], RewardConfig]
 
 @pytest.fixture
 def python_that(tmp_path: Path) -> MakePython:
-    """An "interpreter" that runs the given program whatever it is asked to."""
+    """An "interpreter" that runs the given program whatever it is asked to, and writes its pid beside it."""
 
-    def make(program: str, ready_timeout_s: float = 30.0) -> RewardConfig:
+    def make(program: str, ready_timeout_s: float = 120.0) -> RewardConfig:
         (tmp_path / "program.py").write_text(program)
         script = tmp_path / "python"
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{tmp_path}/program.py" "$@"\n')
+        script.write_text(
+            f'#!/bin/sh\necho $$ >"{tmp_path}/pid"\nexec "{sys.executable}" "{tmp_path}/program.py" "$@"\n'
+        )
         script.chmod(0o755)
         return RewardConfig(python=str(script), ready_timeout_s=ready_timeout_s)
 
@@ -103,14 +101,10 @@ def test_a_service_that_ends_at_once_says_its_last_words(tmp_path: Path, python_
 
 
 def test_a_service_that_never_gets_ready_is_stopped(tmp_path: Path, python_that: MakePython) -> None:
-    pid_file = tmp_path / "pid"
-    config = python_that(
-        f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)",
-        ready_timeout_s=3.0,
-    )
+    config = python_that("import time; time.sleep(600)", ready_timeout_s=3.0)
     with pytest.raises(RewardServiceNotStarted, match="not ready in 3 s"), reward_service(config, tmp_path):
         pass
-    assert is_gone(int(pid_file.read_text()))
+    assert is_gone(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
@@ -118,8 +112,7 @@ def test_the_service_is_stopped_whatever_happens(
     tmp_path: Path, python_that: MakePython, monkeypatch: pytest.MonkeyPatch, stubborn: bool
 ) -> None:
     """Also one that does not listen to SIGTERM."""
-    pid_file = tmp_path / "pid"
-    program = WRITES_READY + f"open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"
+    program = WRITES_READY
     if stubborn:
         program = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + program
         wait = subprocess.Popen.wait
@@ -131,13 +124,11 @@ def test_the_service_is_stopped_whatever_happens(
     def fail_in_it() -> None:
         with reward_service(config, tmp_path) as url:
             assert url == "http://127.0.0.1:1"
-            while not pid_file.exists():
-                time.sleep(0.01)
             raise KeyError("the run failed")
 
     with pytest.raises(KeyError):
         fail_in_it()
-    assert is_gone(int(pid_file.read_text()))
+    assert is_gone(int((tmp_path / "pid").read_text()))
 
 
 def test_what_the_trainer_preloads_stays_out_of_the_service(
