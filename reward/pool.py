@@ -26,6 +26,7 @@ log = logging.getLogger("reward")
 
 _CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})  # ILL, ABRT, BUS, FPE, SEGV: what a response does to a parser
 _MAX_ATTEMPTS = 3
+_WATCH_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,25 +76,28 @@ class Pool:
     ) -> None:
         self.name, self.options = name, options
         self._start, self._metrics = start, metrics
-        self._idle: deque[Worker] = deque()
-        self._all: set[Worker] = set()
-        self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._idle: deque[_Link] = deque()
+        self._all: set[_Link] = set()
+        self._waiting: deque[_Waiter] = deque()
         self.depth = 0
         self._missing = 0
         self._refill: asyncio.Task[None] | None = None
+        self._watchdog: asyncio.Task[None] | None = None
         self._closed = False
 
     async def open(self) -> None:
         """Starts every worker. Raises ZygoteError or OSError if none can be had."""
         for _ in range(self.options.workers):
-            self._adopt(await asyncio.to_thread(self._start))
+            self._release(await self._started())
+        self._watchdog = asyncio.get_running_loop().create_task(self._watch())
 
     async def close(self) -> None:
         self._closed = True
-        if self._refill is not None:
-            self._refill.cancel()
-        for worker in list(self._all):
-            await asyncio.to_thread(_end_quietly, worker)
+        for task in (self._refill, self._watchdog):
+            if task is not None:
+                task.cancel()
+        for link in list(self._all):
+            await link.end()
         self._all.clear()
 
     @property
@@ -102,7 +106,7 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        return [worker.pid for worker in self._all]
+        return [link.worker.pid for link in self._all]
 
     async def run(
         self,
@@ -116,99 +120,90 @@ class Pool:
         messages (canaries) go to the head of the queue."""
         last, data = "", frames.encode(message)
         for _ in range(_MAX_ATTEMPTS):
-            worker = await self._acquire(deadline, urgent)
-            if worker is None:
+            link = await self._acquire(deadline, urgent)
+            if link is None:
                 return {"late": True}
             try:
-                answer = await self._attended(worker, data, cpu_s or self.options.cpu_s)
+                answer = await link.ask(data, cpu_s or self.options.cpu_s)
             except TimeoutError as error:
                 self._metrics.kills.add(self.name, str(error))
-                await self._replace(worker)
+                await self._replace(link)
                 if str(error) == "cpu":
                     return {"timeout": True}
                 return {"failed": f"no answer within {self.options.wall_s:g} s: the machine is too loaded"}
             except asyncio.CancelledError:
-                self._replace_soon(worker)
+                self._replace_soon(link)
                 raise
             except (OSError, EOFError, ValueError) as error:
-                signal_number = await self._replace(worker)
+                signal_number = await self._replace(link)
                 self._metrics.kills.add(self.name, f"signal_{signal_number}")
                 if signal_number in _CRASH_SIGNALS:
                     return {"crashed": signal_number}
                 last = f"the worker died ({type(error).__name__}, signal {signal_number})"
                 continue
             if answer.get("retire"):
-                self._replace_soon(worker)
+                self._replace_soon(link)
             else:
-                self._release(worker)
+                self._release(link)
             if "retry" not in answer:
                 return answer
             last = str(answer["retry"])
         return {"failed": f"{last} {_MAX_ATTEMPTS} times in a row"}
 
-    async def _attended(self, worker: Worker, data: bytes, limit_s: float | None) -> dict[str, Any]:
-        """The exchange, ended with TimeoutError("cpu" or "wall") when a limit is reached."""
-        started = time.monotonic()
-        exchange = asyncio.ensure_future(_exchange(worker, data))
-        try:
-            while True:
-                left_s = started + self.options.wall_s - time.monotonic()
-                done, _ = await asyncio.wait([exchange], timeout=max(0.0, min(left_s, 0.25)))
-                if done:
-                    answer = exchange.result()
-                    worker.spent_s = answer.get("spent_s", 0.0)
-                    return answer
-                if limit_s is not None and (cpu_s_of(worker.pid) or 0.0) - worker.spent_s >= limit_s:
-                    raise TimeoutError("cpu")
-                if time.monotonic() - started >= self.options.wall_s:
-                    raise TimeoutError("wall")
-        finally:
-            exchange.cancel()
-
-    async def _acquire(self, deadline: float | None, urgent: bool) -> Worker | None:
+    async def _acquire(self, deadline: float | None, urgent: bool) -> _Link | None:
         if self._idle:
             return self._idle.popleft()
-        waiter: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        if deadline is not None and deadline <= time.monotonic():
+            return None
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), deadline)
         (self._waiting.appendleft if urgent else self._waiting.append)(waiter)
         self.depth += 1
-        waiter.add_done_callback(self._has_waited)
         try:
-            timeout = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            return await asyncio.wait_for(waiter, timeout)
-        except TimeoutError:
-            return None
+            return await waiter.link
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._release(waiter.result())
+            if waiter.link.done() and not waiter.link.cancelled() and (link := waiter.link.result()):
+                self._release(link)
             raise
+        finally:
+            self.depth -= 1
 
-    def _has_waited(self, _waiter: asyncio.Future[Worker]) -> None:
-        self.depth -= 1
-
-    def _adopt(self, worker: Worker) -> None:
-        worker.socket.setblocking(False)
-        self._all.add(worker)
-        self._release(worker)
-
-    def _release(self, worker: Worker) -> None:
+    def _release(self, link: _Link) -> None:
         while self._waiting:
             waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(worker)
+            if not waiter.link.done():
+                waiter.link.set_result(link)
                 return
-        self._idle.append(worker)
+        self._idle.append(link)
 
-    async def _replace(self, worker: Worker) -> int:
+    async def _watch(self) -> None:
+        """Ends the turns of workers that have computed or taken too long, and the wait of requests that are late."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            now = time.monotonic()
+            for link in self._all:
+                link.check(now, self.options.wall_s)
+            for waiter in self._waiting:
+                if waiter.deadline is not None and waiter.deadline <= now and not waiter.link.done():
+                    waiter.link.set_result(None)
+
+    async def _started(self) -> _Link:
+        """A new worker. Raises ZygoteError or OSError."""
+        link = _Link(await asyncio.to_thread(self._start))
+        await link.open()
+        self._all.add(link)
+        return link
+
+    async def _replace(self, link: _Link) -> int:
         """Ends a worker and has another started; the signal that had ended it."""
-        self._all.discard(worker)
+        self._all.discard(link)
         self._missing += 1
-        signal_number = await asyncio.to_thread(_end_quietly, worker)
+        signal_number = await link.end()
         if not self._closed and (self._refill is None or self._refill.done()):
             self._refill = asyncio.get_running_loop().create_task(self._fill())
         return signal_number
 
-    def _replace_soon(self, worker: Worker) -> None:
-        task = asyncio.get_running_loop().create_task(self._replace(worker))
+    def _replace_soon(self, link: _Link) -> None:
+        task = asyncio.get_running_loop().create_task(self._replace(link))
         _BACKGROUND.add(task)
         task.add_done_callback(_BACKGROUND.discard)
 
@@ -216,7 +211,7 @@ class Pool:
         delay_s = 0.1
         while self._missing and not self._closed:
             try:
-                self._adopt(await asyncio.to_thread(self._start))
+                self._release(await self._started())
                 self._missing -= 1
                 delay_s = 0.1
             except (ZygoteError, OSError) as error:
@@ -228,32 +223,88 @@ class Pool:
 _BACKGROUND: set[asyncio.Task[int]] = set()
 
 
-def _end_quietly(worker: Worker) -> int:
-    try:
-        return worker.end()
-    except (ZygoteError, OSError):  # its zygote is gone, and took the worker along
-        return 9
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
+    """A request without a worker: gets one, or None when it is too late."""
+
+    link: asyncio.Future[_Link | None]
+    deadline: float | None
 
 
-async def _exchange(worker: Worker, data: bytes) -> dict[str, Any]:
-    loop = asyncio.get_running_loop()
-    await loop.sock_sendall(worker.socket, data)
-    received = bytearray()
-    while len(received) < frames.LENGTH.size:
-        received += await _receive(loop, worker.socket)
-    size = frames.LENGTH.unpack_from(received)[0]
-    if size > frames.MAX_BYTES:
-        raise ValueError("a worker's answer is too long")
-    while len(received) < frames.LENGTH.size + size:
-        received += await _receive(loop, worker.socket)
-    answer = frames.decode(received[frames.LENGTH.size :])
-    if not isinstance(answer, dict):
-        raise ValueError("a worker's answer is not an object")
-    return answer
+class _Link(asyncio.Protocol):
+    """The connection to one worker: one message at a time, and one answer or the reason why there is none."""
 
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._answer: asyncio.Future[dict[str, Any]] | None = None
+        self._begun, self._limit_s = 0.0, float("inf")
 
-async def _receive(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
-    data = await loop.sock_recv(connection, 1 << 18)
-    if not data:
-        raise EOFError("the worker closed its socket")
-    return data
+    async def open(self) -> None:
+        """Raises OSError."""
+        self.worker.socket.setblocking(False)
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_unix_connection(lambda: self, sock=self.worker.socket)
+
+    async def end(self) -> int:
+        """Ends the worker; the signal that had ended it (9 if it was still alive, or its zygote is gone as well)."""
+        if self._transport is not None:
+            self._transport.abort()
+        try:
+            return await asyncio.to_thread(self.worker.end)
+        except (ZygoteError, OSError):
+            return 9
+
+    async def ask(self, data: bytes, limit_s: float | None) -> dict[str, Any]:
+        """Raises TimeoutError("cpu" or "wall") when a limit is reached, EOFError or OSError if the worker dies,
+        ValueError if its answer makes no sense."""
+        assert self._transport is not None
+        if self._transport.is_closing():  # it died while it was idle
+            raise EOFError
+        self._answer = asyncio.get_running_loop().create_future()
+        self._begun, self._limit_s = time.monotonic(), float("inf") if limit_s is None else limit_s
+        self._transport.write(data)
+        try:
+            answer = await self._answer
+        finally:
+            self._answer = None
+        self.worker.spent_s = answer.get("spent_s", 0.0)
+        return answer
+
+    def check(self, now: float, wall_s: float) -> None:
+        """Ends the turn if the worker has had too much of CPU or wall time for it."""
+        if self._answer is None:
+            return
+        if self._limit_s < float("inf"):
+            computed_s = (cpu_s_of(self.worker.pid) or 0.0) - self.worker.spent_s
+            if computed_s >= self._limit_s:
+                self._fail(TimeoutError("cpu"))
+        if now - self._begun >= wall_s:
+            self._fail(TimeoutError("wall"))
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if len(self._received) < frames.LENGTH.size:
+            return
+        size = frames.LENGTH.unpack_from(self._received)[0]
+        if size > frames.MAX_BYTES:
+            self._fail(ValueError("a worker's answer is too long"))
+        elif len(self._received) >= frames.LENGTH.size + size:
+            body, self._received = self._received[frames.LENGTH.size :], bytearray()
+            try:
+                answer = frames.decode(body)
+            except ValueError as error:
+                self._fail(error)
+                return
+            if not isinstance(answer, dict):
+                self._fail(ValueError("a worker's answer is not an object"))
+            elif self._answer is not None and not self._answer.done():
+                self._answer.set_result(answer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(error if isinstance(error, OSError) else EOFError("the worker closed its socket"))
+
+    def _fail(self, error: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
