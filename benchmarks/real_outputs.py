@@ -221,14 +221,14 @@ def grade_all(
 
 
 def plain_value(text: str) -> Fraction | str:
-    """A number as it is read without any library (whole, decimal, fraction, percent or degrees aside), or else the text
-    without spaces and braces: an opinion on two golds that is independent of the graders."""
+    """A number as it is read without any library (whole, decimal, fraction or ratio; percent and degrees aside), or else
+    the text without spaces and braces: an opinion on two golds that is independent of the graders."""
     plain = re.sub(
         r"\\(?:text|mathrm|mbox)\s*\{[^{}]*\}|\\[!,;: %$]|\\left|\\right|\^\{?\\circ\}?|[$%]", "", text
     )
     plain = re.sub(r"\\[dt]?frac\s*\{?(-?\d+)\}?\s*\{?(\d+)\}?", r"\1/\2", plain)
     plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))|\s", "", plain)
     try:
-        return Fraction(plain)
+        return Fraction(plain.replace(":", "/"))
     except (ValueError, ZeroDivisionError):
         return plain.replace("{", "").replace("}", "")

@@ -234,6 +234,51 @@ def run_filter(
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 
 
+def test_a_programs_clock_counts_what_it_computes_and_sleeps(sandbox: Sandbox) -> None:
+    """Not what it waits for, such as a processor (here: a lock): a search with a time limit is the same at any load."""
+    source = """
+import threading, time
+begun, n = time.time(), int(input())
+while time.time() - begun < 0.1: pass
+assert time.process_time() >= 0.1
+time.sleep(0.1)
+assert 0.2 <= time.time() - begun < 0.35 and time.time_ns() // 10**9 - time.time() < 1
+locked = threading.Lock()
+locked.acquire()
+locked.acquire(timeout=0.5)
+assert time.perf_counter() < 0.5 and time.monotonic() < 0.5
+print(2 * n)
+"""
+    execution = sandbox.run(source, double_tests("stdin"))
+    assert judged(execution, double_tests("stdin")).score == 1
+
+
+def test_what_solutions_of_the_data_lean_on_is_there(sandbox: Sandbox) -> None:
+    """Imports of the judges that the data was made for, and their depth of recursion."""
+    source = """
+from typing import TypedDict
+class Solution:
+    @cache
+    def depth(self, n: int) -> int:
+        return n and 1 + self.depth(n - 1)
+    def double(self, n: Optional[int]) -> List[int]:
+        def sink(k):
+            return 0 if k == 0 else 1 + sink(k - 1)
+        assert sink(20_000) == 20_000 and self.depth(2_000) == 2_000
+        assert inf > 0 and gcd(4, 6) == math.gcd(4, 6) == 2 and pow(3, 4, 5) == 1 and isqrt(10) == 3
+        assert type(Counter("aab")) is Counter and deque([1]).pop() == 1
+        assert defaultdict(list)[0] == [] and heapq.nlargest(1, [1, 2]) == [2] and nsmallest(1, [2, 1]) == [1]
+        heappush(queue := [], 1)
+        assert bisect.bisect([1], 0) == bisect_left([1], 0) == 0 and list(pairwise([1, 2])) == [(1, 2)]
+        assert list(accumulate([1, 2], add)) == [1, 3] and reduce(or_, [1, 2]) == 3 and ascii_lowercase[0] == "a"
+        assert SortedList([2, 1])[0] == 1 and datetime.date(2024, 1, 1).day == 1 and randint(1, 1) == 1
+        assert max(map(itemgetter(0), [(1,)])) == 1 and cmp_to_key and comb(4, 2) == 6 and zip_longest
+        return 2 * n
+"""
+    tests = double_tests("fn")
+    assert judged(sandbox.run(source, tests), tests).score == 1
+
+
 def test_compiling_counts_as_computing(sandbox: Sandbox) -> None:
     """An f-string of 390 KB takes CPython a minute to compile."""
     tests = double_tests("stdin")
