@@ -279,7 +279,7 @@ def run_script(script: str, *arguments: object) -> subprocess.CompletedProcess[s
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         cwd=Path(__file__).resolve().parents[3],
         env={name: value for name, value in os.environ.items() if name not in job},
     )
