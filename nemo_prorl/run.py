@@ -124,6 +124,7 @@ def train_stage(
     with ExitStack() as stack:
         grader = stack.enter_context(reward_client(config.reward, ranks, run_dir))
         policy, state = build_policy(config, ranks, start)
+        policy.finish_training()  # what only updates need is off the GPU before the sampler takes its share
         if state.prompts:
             if start.is_resume:
                 check_same_rows(prompts, state)

@@ -42,6 +42,9 @@ def main(arguments: Sequence[str]) -> int:
         conf_dir=CONF_DIR,
     )
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
+    if given.scale:
+        show(_scale())
+        return 0
     if given.memory or given.time or given.tail:
         show(_estimates(given, chain[-1:] if stages else chain, cluster))
         return 0
@@ -59,6 +62,9 @@ def _add_estimates(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tail", action="store_true", help="simulate how the longest responses hold up the others"
+    )
+    parser.add_argument(
+        "--scale", action="store_true", help="print the tables of docs/scale.md, whatever the stage"
     )
     parser.add_argument(
         "--gpu", default="h100", help="of the cluster: h100, h200 or a100 (default: h100, ProRL's)"
@@ -106,4 +112,16 @@ def _estimates(given: argparse.Namespace, chain: Chain, cluster: Cluster) -> lis
             for plan in plans
         ]
         lines += ["", *text.tail_text(results)]
+        if given.figure:
+            from nemo_prorl.planning.tail_figure import draw_tail
+
+            draw_tail(text.without_repeats(results), given.figure)
+            lines += [f"Drawn: {given.figure}"]
     return lines
+
+
+def _scale() -> list[str]:
+    from nemo_prorl.planning.scale import comparisons, scale_plans
+    from nemo_prorl.planning.scale_text import comparisons_text, scale_text
+
+    return [*scale_text(scale_plans()), "", *comparisons_text(comparisons())]

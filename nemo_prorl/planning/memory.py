@@ -198,7 +198,7 @@ def _phases(
     backward_head = head_bytes(model, config, num_tokens, backward=True) * last
     return {
         "sampling": {**weights, **vllm},
-        "log-probabilities": {
+        "passes": {
             **weights,
             "reference": weights["weights"],
             "activations": working,

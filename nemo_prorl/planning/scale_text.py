@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 from nemo_prorl.planning.estimate import PAPER_GPU_HOURS
 from nemo_prorl.planning.fit import Cluster
 from nemo_prorl.planning.hardware import GIB, Gpu
 from nemo_prorl.planning.layouts import Plan, overrides
+from nemo_prorl.planning.scale import Comparison
 from nemo_prorl.planning.tail import Sampling, Scheduling
 from nemo_prorl.planning.text import WIDTH, table
 
@@ -42,7 +43,8 @@ def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
         f"GiB of the fullest GPU, of {gpu.memory_gib:g}",
         *table(rows, "ll" + "r" * (len(MEMORY_PARTS) + 1)),
         "",
-        f"vLLM holds {vllm}: {last.num_places} responses of mean length at one time.",
+        f"Of this vLLM has {vllm}.",
+        f"An engine decodes {last.num_places} responses of mean length at one time.",
         f"In host memory for each GPU: {host}. A stage without a row is as the one before it.",
     ]
 
@@ -111,16 +113,19 @@ def layouts_text(plans: Sequence[Plan]) -> list[str]:
     ]
 
 
+def without_repeats(
+    results: Sequence[tuple[str, dict[Scheduling, Sampling]]],
+) -> list[tuple[str, dict[Scheduling, Sampling]]]:
+    """Stages whose sampling differs from that of the stage before."""
+    return [result for index, result in enumerate(results) if not index or result[1] != results[index - 1][1]]
+
+
 def tail_text(results: Sequence[tuple[str, dict[Scheduling, Sampling]]]) -> list[str]:
     """Ways to share rollouts out, for each named case."""
     rows: list[tuple[str, ...]] = [
         ("stage", "rollouts by", "sampling", "to prompts", "waiting", "half empty")
     ]
-    before = None
-    for name, samplings in results:
-        if samplings == before:
-            continue
-        before = samplings
+    for name, samplings in without_repeats(results):
         first = samplings[Scheduling.prompts].seconds
         for scheduling, sampling in samplings.items():
             rows.append(
@@ -139,3 +144,36 @@ def tail_text(results: Sequence[tuple[str, dict[Scheduling, Sampling]]]) -> list
         "",
         "A stage without a row is as the one before it. This trainer shares out by rollouts.",
     ]
+
+
+def scale_text(rows: Iterable[tuple[str, Cluster, int, Plan | None]]) -> list[str]:
+    """Markdown: a row a model and cluster."""
+    lines = [
+        "| model | H100 | context | layout: TP x PP, sampler TP, recompute | GiB | step, s | sampling | tokens/s/GPU |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, cluster, context, plan in rows:
+        head = f"| {name} | {cluster.num_gpus:,} | {context:,} |"
+        if plan is None:
+            lines.append(f"{head} none fits | | | | |")
+            continue
+        trainer, time = plan.config.trainer, plan.time
+        layout = (
+            f"{trainer.tensor_parallel} x {trainer.pipeline_parallel}, {plan.config.sampler.tensor_parallel}"
+        )
+        lines.append(
+            f"{head} {layout}, {plan.config.model.recompute.name} "
+            f"| {plan.memory.total(plan.memory.fullest_phase) / GIB:.0f} | {time.seconds:.0f} "
+            f"| {time.parts['sampling'] / time.seconds:.0%} "
+            f"| {time.response_tokens / time.seconds / cluster.num_gpus:,.0f} |"
+        )
+    return lines
+
+
+def comparisons_text(rows: Iterable[Comparison]) -> list[str]:
+    """Markdown: estimate over published."""
+    lines = ["| published | | estimate | ratio |", "|---|---|---|---|"]
+    for row in rows:
+        estimate = f"{row.estimate:,.0f}" if row.estimate > 1000 else f"{row.estimate:.3g}"
+        lines.append(f"| {row.what} | {row.published} | {estimate} | {row.estimate / row.number:.2f} |")
+    return lines

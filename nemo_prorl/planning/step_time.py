@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
+from statistics import fmean
 
 from nemo_prorl.config import Recompute, RunConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
@@ -47,6 +48,8 @@ PAGEABLE_BYTES_S = 6e9
 """To and from host memory that is not pinned (our choice)."""
 TENSOR_S = 0.5e-3
 """Gathering, checking and placing one tensor of a refit, beside its bytes (our choice)."""
+NUM_DRAWS = 3
+"""Of lengths, over which the tail is averaged."""
 REFERENCE_VISITS = 2
 """How often the reference is fetched in a step: for the groups that are graded when sampling ends, and for the rest."""
 GRADING_TAIL_S = 5.0
@@ -160,11 +163,20 @@ def sampling_of(
 def tail_of(
     model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload, memory: Memory
 ) -> dict[Scheduling, Sampling]:
-    """Every way to share the rollouts out."""
-    return {
-        scheduling: sampling_of(model, config, cluster, gpu, workload, memory, scheduling)
-        for scheduling in Scheduling
-    }
+    """Every way to share the rollouts out; means over NUM_DRAWS draws of lengths."""
+
+    def mean(scheduling: Scheduling) -> Sampling:
+        draws = [
+            sampling_of(model, config, cluster, gpu, workload, memory, scheduling, seed=seed)
+            for seed in range(NUM_DRAWS)
+        ]
+        return Sampling(
+            seconds=fmean(draw.seconds for draw in draws),
+            waiting_share=fmean(draw.waiting_share for draw in draws),
+            half_empty_share=fmean(draw.half_empty_share for draw in draws),
+        )
+
+    return {scheduling: mean(scheduling) for scheduling in Scheduling}
 
 
 def decode_cost(model: Architecture, config: RunConfig, gpu: Gpu) -> DecodeCost:

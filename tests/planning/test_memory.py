@@ -122,7 +122,7 @@ def test_sleep_frees_the_updates_and_nothing_else() -> None:
     awake = estimate_memory(SMALL, config(), PAPER, H100, WORKLOAD)
     asleep = estimate_memory(SMALL, config(sampler={"release_memory": True}), PAPER, H100, WORKLOAD)
     assert awake.total("sampling") == asleep.total("sampling")
-    assert awake.total("log-probabilities") == asleep.total("log-probabilities")
+    assert awake.total("passes") == asleep.total("passes")
     assert awake.total("updates") - asleep.total("updates") > 0.4 * 79 * GIB
 
 
@@ -165,4 +165,4 @@ def test_each_phase_holds_what_it_works_with() -> None:
     memory = estimate_memory(SMALL, replace(config()), PAPER, H100, WORKLOAD)
     assert "reference" not in memory.phases["updates"]
     assert "gradients" not in memory.phases["sampling"]
-    assert memory.phases["log-probabilities"]["reference"] == memory.host["reference"] == 2 * 1_777_088_000
+    assert memory.phases["passes"]["reference"] == memory.host["reference"] == 2 * 1_777_088_000
