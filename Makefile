@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo check format bench-reward real bench-controller findings stories bench-micro gpu-check
+.PHONY: help setup demo test test-nemo test-kernels check format bench-reward real bench-controller findings stories bench-micro gpu-check
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,13 @@ test: setup  ## run all tests (PYTEST_ARGS="-m 'not slow'" or a path passes argu
 test-nemo: setup  ## with NeMo's exp_manager, in .venv-nemo: its packages on top of the trainer's
 	@scripts/setup.sh nemo
 	@.venv-nemo/bin/python -m pytest tests/nemo $(PYTEST_ARGS)
+
+test-kernels: setup  ## the CUDA kernels, by Triton's interpreter and compiler, which it puts into .venv-triton
+	@test -d .venv-triton/triton-$(TRITON).dist-info || .venv/bin/python -m pip install -qq --disable-pip-version-check \
+		--no-deps --upgrade --target .venv-triton -r requirements/triton.txt
+	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest tests/gpu/test_kernel.py $(PYTEST_ARGS)
+
+TRITON = $(shell sed -n 's/^triton==//p' requirements/triton.txt)
 
 check: setup  ## lint, format, types, layers, and the shell scripts
 	.venv/bin/ruff check .

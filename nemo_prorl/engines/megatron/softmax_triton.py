@@ -69,7 +69,8 @@ def gradient(
     return result
 
 
-@triton.jit
+# Else it would be compiled anew for a last chunk with an odd number of tokens.
+@triton.jit(do_not_specialize=["num_rows"])
 def _statistics(
     logits: tl.tensor,
     columns: tl.tensor,
