@@ -157,3 +157,59 @@ def test_missing_files_come_with_what_makes_them(tmp_path: Path) -> None:
 
 def test_a_model_and_data_that_nobody_named_are_still_to_do() -> None:
     assert [item.path for item in missing_files((RunConfig(),))] == ["model.path", "data.train"]
+
+
+def test_memory_and_time_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a model it is the paper's; the recipe as it is fits the paper's cluster."""
+    said = plan(capsys, "--memory", "--time")
+    assert said.startswith("1.78 B parameters on 4 x 8 GPUs, H100\n")
+    rows = [line.split() for line in said.splitlines() if line.startswith("  run")]
+    phases = [row[1] for row in rows if row[1] in ("sampling", "passes", "updates")]
+    assert phases[:3] == ["sampling", "passes", "updates"]
+    times = {row[0]: row[-1] for row in rows if len(row) == 10 and row[1] not in phases}
+    assert times == {f"run{i}": "sampling" for i in range(1, 9)}
+    assert "16,000 of everything" in said
+    assert max(map(len, said.splitlines())) <= 100
+
+
+def test_one_stage_comes_with_the_layouts_that_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "stage=run8", "--time", "--model", "qwen2.5-7b", "trainer.tensor_parallel=4")
+    assert "Layouts that fit: " in said
+    fastest = said.split("The fastest: ")[1].split()
+    again = plan(capsys, "stage=run8", "--time", "--model", "qwen2.5-7b", *fastest)
+    assert said.split("Layouts that fit")[1] == again.split("Layouts that fit")[1]
+    assert max(map(len, said.splitlines())) <= 100
+
+
+def test_the_tail_is_shown_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["stage=run1", "trainer.prompts_per_step=32", f"--figure={tmp_path / 'tail.png'}"]
+    said = plan(capsys, "--tail", *few)
+    assert [word in said for word in ("prompts", "rollouts", "queue", "ahead")] == [True] * 4
+    assert (tmp_path / "tail.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_tables_of_the_documentation_are_what_the_command_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    documented = (ROOT / "docs" / "scale.md").read_text()
+    for line in plan(capsys, "--scale").splitlines():
+        assert line in documented
+
+
+@pytest.mark.parametrize(
+    ("arguments", "must_say"),
+    [
+        (["--memory", "trainer.micro_batch_tokens=65536"], "write trainer.micro_batch_tokens=16384"),
+        (["--memory", "--model", "gpt5"], "neither a folder with a config.json nor a known shape"),
+        (["--time", "--gpu", "tpu"], "--gpu=tpu is not known"),
+        (["--time", "--informative-share", "2"], "--informative-share=2"),
+        (["--time", "--model", "llama3-70b", "--nodes", "1"], "stage run1: "),
+    ],
+)
+def test_an_estimate_that_cannot_be_is_one_sentence_and_exit_code_2(
+    arguments: list[str], must_say: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", *arguments]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert must_say in said.err

@@ -45,7 +45,8 @@ def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
         "",
         f"Of this vLLM has {vllm}.",
         f"An engine decodes {last.num_places} responses of mean length at one time.",
-        f"In host memory for each GPU: {host}. A stage without a row is as the one before it.",
+        f"In host memory for each GPU: {host}.",
+        *(["A stage without a row is as the one before it."] if len(plans) > 1 else []),
     ]
 
 
