@@ -16,7 +16,9 @@ from nemo_prorl.engines.megatron import softmax_plain
 from nemo_prorl.engines.megatron.vocab_parallel import can_fuse, logprob_and_entropy
 
 PART = "kernel"
-VOCAB = 151_936
+VOCAB, NUM_TOKENS = 151_936, 4096
+HEAD_TOKENS, HIDDEN_SIZE = 8192, 1536
+COPIED_BYTES = 2**30
 TEMPERATURE = 1.2
 LIMIT = 2e-5
 """Nats, and a share of the largest gradient: ten steps of fp32 between 16 and 32, where the greatest logits are."""
@@ -28,6 +30,8 @@ def run(machine: Machine, _workdir: Path) -> Iterator[Row]:
     yield from _correctness(forms, machine.torch_device)
     if machine.num_gpus:
         yield from _bandwidth(forms, machine)
+        if "fused" in forms:
+            yield from _tuning(forms["fused"], machine)
         yield from _head(forms, machine.torch_device)
 
 
@@ -79,13 +83,13 @@ def _errors(kernels: Any, logits: torch.Tensor, labels: torch.Tensor) -> torch.T
 
 def _bandwidth(forms: dict[str, Any], machine: Machine) -> Iterator[Row]:
     """Each pass must read the logits once (4 bytes an entry), the backward pass write a bf16 gradient (2 bytes)."""
-    device, num_tokens = machine.torch_device, 4096
-    source = torch.empty(2**30, dtype=torch.uint8, device=device)
+    device = machine.torch_device
+    source = torch.empty(COPIED_BYTES, dtype=torch.uint8, device=device)
     copied = 2 * source.numel() / _seconds(lambda: source.clone())
     yield Row(part=PART, what="copy, bytes read and written", value=copied / 1e12, unit="TB/s")
-    drawn = 3 * torch.randn(num_tokens, VOCAB, generator=_generator(device), device=device)
-    labels = torch.zeros(num_tokens, dtype=torch.int64, device=device)
-    some = torch.ones(num_tokens, device=device)
+    drawn = 3 * torch.randn(NUM_TOKENS, VOCAB, generator=_generator(device), device=device)
+    labels = torch.zeros(NUM_TOKENS, dtype=torch.int64, device=device)
+    some = torch.ones(NUM_TOKENS, device=device)
     spent: dict[tuple[str, str], float] = {}
     for name, kernels in forms.items():
         logits = drawn.clone()  # the plain form uses them up
@@ -105,7 +109,11 @@ def _bandwidth(forms: dict[str, Any], machine: Machine) -> Iterator[Row]:
             note = f"{rate / copied:.0%} of the copy's rate"
             note += f", {rate / sheet.memory_bytes_s:.0%} of the data sheet's" if sheet else ""
             yield Row(
-                part=PART, what=f"{name}: {which}, 4096 tokens", value=1e3 * seconds, unit="ms", note=note
+                part=PART,
+                what=f"{name}: {which}, {NUM_TOKENS} tokens",
+                value=1e3 * seconds,
+                unit="ms",
+                note=note,
             )
     for which in ("forward", "backward"):
         if ("fused", which) in spent:
@@ -113,11 +121,36 @@ def _bandwidth(forms: dict[str, Any], machine: Machine) -> Iterator[Row]:
             yield Row(part=PART, what=f"fused: {which}, times as fast as plain", value=ratio, unit="x")
 
 
+def _tuning(kernels: Any, machine: Machine) -> Iterator[Row]:
+    """Whether the sizes in softmax_triton.py are the right ones for this GPU."""
+    device = machine.torch_device
+    logits = 3 * torch.randn(NUM_TOKENS, VOCAB, generator=_generator(device), device=device)
+    labels = torch.zeros(NUM_TOKENS, dtype=torch.int64, device=device)
+    some = torch.ones(NUM_TOKENS, device=device)
+    written = kernels.FORWARD_BLOCK, kernels.BACKWARD_BLOCK, kernels.NUM_WARPS
+    for block, num_warps in ((1024, 4), (2048, 4), (2048, 8), (4096, 8), (8192, 8), (8192, 16), (16384, 16)):
+        kernels.FORWARD_BLOCK = kernels.BACKWARD_BLOCK = block
+        kernels.NUM_WARPS = num_warps
+        forward = _seconds(lambda: kernels.statistics(logits, labels, 1.0))
+        backward = _seconds(
+            lambda: kernels.gradient(logits, labels, 1.0, some, some, some, some, torch.bfloat16)
+        )
+        yield Row(
+            part=PART,
+            what=f"fused: forward, blocks of {block}, {num_warps} warps",
+            value=1e3 * forward,
+            unit="ms",
+            note=f"backward {1e3 * backward:.2f} ms"
+            + (" (as built)" if (block, num_warps) == written[1:] else ""),
+        )
+    kernels.FORWARD_BLOCK, kernels.BACKWARD_BLOCK, kernels.NUM_WARPS = written
+
+
 def _head(forms: dict[str, Any], device: torch.device) -> Iterator[Row]:
     """The whole of it with the matrix products, as a 1.5B policy runs it."""
-    hidden = torch.randn(8192, 1536, device=device, dtype=torch.bfloat16, requires_grad=True)
-    weight = (0.03 * torch.randn(VOCAB, 1536, device=device)).bfloat16().requires_grad_()
-    labels = torch.zeros(8192, dtype=torch.int64, device=device)
+    hidden = torch.randn(HEAD_TOKENS, HIDDEN_SIZE, device=device, dtype=torch.bfloat16, requires_grad=True)
+    weight = (0.03 * torch.randn(VOCAB, HIDDEN_SIZE, device=device)).bfloat16().requires_grad_()
+    labels = torch.zeros(HEAD_TOKENS, dtype=torch.int64, device=device)
     for name in forms:
 
         def once(fused: bool = name == "fused") -> None:
@@ -126,7 +159,7 @@ def _head(forms: dict[str, Any], device: torch.device) -> Iterator[Row]:
             )
             torch.autograd.grad(logprobs.sum() + entropy.sum(), (hidden, weight))
 
-        what = f"{name}: head of 1.5B, 8192 tokens, both passes"
+        what = f"{name}: head of 1.5B, {HEAD_TOKENS} tokens, both passes"
         seconds = _seconds(once)
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()

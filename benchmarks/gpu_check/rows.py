@@ -27,5 +27,5 @@ def line(row: Row) -> str:
     """For a terminal of 120 columns."""
     verdict = {None: "", True: "ok", False: "FAILED"}[row.passed]
     limit = "" if row.limit is None else f"<= {row.limit:.3g}"
-    text = f"{row.part:<9}{row.what:<46}{row.value:>12.4g} {row.unit:<11}{limit:<11}{verdict:<7}{row.note}"
+    text = f"{row.part:<9}{row.what:<48}{row.value:>12.4g} {row.unit:<11}{limit:<11}{verdict:<7}{row.note}"
     return text.rstrip()

@@ -45,7 +45,7 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
         )
         for text in ("1+1=", "Once upon a time", "the quick brown fox", "(a+b)^2 =")
     ]
-    for version, when in enumerate(("before any update", "after an update and a refit")):
+    for version, when in enumerate(("at first", "after a refit")):
         settings = SamplingSettings(
             num_rollouts=8, temperature=1.2, top_p=1.0, max_response_tokens=64, seed=version
         )
@@ -54,7 +54,9 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
         of_trainer = policy.logprobs(batch)[batch.response_mask_BT]
         of_sampler = np.concatenate([rollout.sampler_logprobs for rollout in rollouts])
         apart = float(np.abs(of_trainer - of_sampler).max())
-        yield Row(part=PART, what=f"sampler - trainer {when}, largest", value=apart, unit="nats", limit=LIMIT)
+        yield Row(
+            part=PART, what=f"sampler - trainer, largest, {when}", value=apart, unit="nats", limit=LIMIT
+        )
         policy.update(train_batch(batch), loss_function)
         start = time.perf_counter()
         sampler.load_weights(policy.named_weights(), version + 1)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from benchmarks.gpu_check import __main__ as check
+from benchmarks.gpu_check import kernel, policies, policy, speed
 from benchmarks.gpu_check import machine as machines
-from benchmarks.gpu_check import policies, policy, speed
 from benchmarks.gpu_check.rows import Row, line
 from nemo_prorl.config import LayerSpec
 from nemo_prorl.planning.hardware import GPUS
@@ -172,6 +172,34 @@ def test_errors_are_seen() -> None:
     )
     assert policy.compare(right, right, batch) == (0.0, 0.0, 0.0)
     assert policy.compare(wrong, right, batch) == pytest.approx((0.5, 0.25, 1.0))
+
+
+def test_what_only_a_gpu_runs_of_the_kernel_part_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In small, on CPU, the plain form in place of the fused one: a slip there should not wait for the first GPU."""
+    sizes = {"VOCAB": 257, "NUM_TOKENS": 8, "HEAD_TOKENS": 8, "HIDDEN_SIZE": 16, "COPIED_BYTES": 64}
+    for name, value in sizes.items():
+        monkeypatch.setattr(kernel, name, value)
+    for name in ("synchronize", "reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda: 2**20)
+    monkeypatch.setattr(machines.Machine, "torch_device", torch.device("cpu"))
+    plain = kernel.softmax_plain
+    stand_in = SimpleNamespace(
+        statistics=plain.statistics,
+        gradient=plain.gradient,
+        FORWARD_BLOCK=4096,
+        BACKWARD_BLOCK=4096,
+        NUM_WARPS=8,
+    )
+    forms = {"plain": plain, "fused": stand_in}
+    rows = [*kernel._bandwidth(forms, machine()), *kernel._tuning(stand_in, machine())]
+    rows += kernel._head({"plain": plain}, torch.device("cpu"))
+    assert all(row.value > 0 for row in rows)
+    assert sum("as built" in row.note for row in rows) == 1
+    assert (stand_in.FORWARD_BLOCK, stand_in.BACKWARD_BLOCK, stand_in.NUM_WARPS) == (4096, 4096, 8)
+    assert {row.what for row in rows if row.unit == "x"} == {
+        f"fused: {which}, times as fast as plain" for which in ("forward", "backward")
+    }
+    assert "of the data sheet's" in next(row.note for row in rows if row.what.startswith("fused: forward, 8"))
 
 
 MISSING = [
