@@ -22,7 +22,7 @@ def encode(message: Any) -> bytes:
 def decode(body: bytes | bytearray) -> Any:
     """Whole numbers of any size stay what they are, and so does odd text. Raises ValueError, also on NaN and
     infinity, which no other side could read."""
-    return json.loads(body, parse_constant=_refuse, parse_float=_finite)
+    return _DECODER.decode(body.decode("utf-8", "surrogatepass"))
 
 
 def write(fd: int, message: Any) -> None:
@@ -45,6 +45,10 @@ def _refuse(constant: str) -> float:
 def _finite(text: str) -> float:
     number = float(text)
     return number if math.isfinite(number) else _refuse(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""Made once: json.loads makes one for each message."""
 
 
 def _exactly(fd: int, size: int) -> bytes | None:

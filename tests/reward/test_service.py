@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,23 @@ def test_a_flood_is_refused_at_once_and_what_was_taken_is_graded() -> None:
         assert "timeout" in await hang
 
     with_service(None, use, queue=8)
+
+
+def test_a_deadline_passes_while_all_workers_are_busy() -> None:
+    async def use(service: Service) -> None:
+        pool = service.pool("math")
+        assert pool is not None
+        hang = asyncio.ensure_future(pool.run({"spin": True}, cpu_s=0.3))
+        await asyncio.sleep(0.05)
+        late, patient = await asyncio.gather(
+            service.score(replace(ask(), deadline_ms=1)), service.score(replace(ask(), deadline_ms=300_000))
+        )
+        assert (late.status, late.verdict) == (Status.overloaded, "deadline_passed")
+        assert patient.score == 1
+        assert "timeout" in await hang
+        assert pool.depth == 0
+
+    with_service(None, use)
 
 
 def test_a_worker_that_dies_is_replaced_and_its_request_tried_again() -> None:
