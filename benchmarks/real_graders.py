@@ -239,7 +239,7 @@ def main() -> int:
     cases = all_cases(folder)[: options.limit]
     print(f"{len(cases)} cases, mixed, {2 * workers} in flight, {workers} workers", flush=True)
     with _service(workers) as server, RewardClient(urls=[server.url]) as client:
-        client.wait_until_ready(120)
+        client.wait_until_ready(300)
         progress = Progress(len(cases), sys.stderr)
         third = len(cases) // 3  # by then caches are filled and workers have been replaced
         begun = time.perf_counter()

@@ -39,6 +39,10 @@ NUM_PAIRS = 2_000
 SEED = 0
 REASONS = {
     "ifeval_loose/ifeval_1122": "the rule counts `#`; the official evaluator counts a random letter instead",
+    "math/rc_minerva_math_108": "the label is wrong: it is the same number in another notation",
+    "math/rc_minerva_math_150": "the label is wrong: it is the same number in another notation",
+    "math/rc_minerva_math_173": "neither verifier sees that sinh is made of exponentials",
+    "altered/lc_train_438": "walks through a set of strings: 0 tests under 23 of 24 hash seeds, 1 under the other",
 }
 """Why a known row deviates, by part and id; rows that are not here have not been looked at."""
 
@@ -221,8 +225,8 @@ def grade_all(
 
 
 def plain_value(text: str) -> Fraction | str:
-    """A number as it is read without any library (whole, decimal, fraction or ratio; percent and degrees aside), or else
-    the text without spaces and braces: an opinion on two golds that is independent of the graders."""
+    """A number as it is read without any library (whole, decimal, fraction or ratio; percent and degrees aside), or
+    else the text without spaces and braces: an opinion on two golds that is independent of the graders."""
     plain = re.sub(
         r"\\(?:text|mathrm|mbox)\s*\{[^{}]*\}|\\[!,;: %$]|\\left|\\right|\^\{?\\circ\}?|[$%]", "", text
     )

@@ -32,7 +32,7 @@ def graded(real_data: Path) -> Graded:
     server = Server()
     try:
         with RewardClient(urls=[server.url]) as client:
-            client.wait_until_ready(120)
+            client.wait_until_ready(300)
             outcomes = grade_all(client, cases[:third], in_flight)
             before = server.footprint()
             outcomes += grade_all(client, cases[third:], in_flight)
