@@ -25,6 +25,8 @@ from nemo_prorl.types import TokenBatch, TrainBatch
 from tests.engines.megatron.helpers import loss_function, train_batch
 
 PART = "speed"
+LENGTHS = [8192] * 2 + [6144] * 6 + [4096] * 12 + [2048] * 14
+"""131,072 tokens an update, a few rollouts as long as they may be: a real step's spread."""
 
 
 def run(machine: Machine, workdir: Path) -> Iterator[Row]:
@@ -33,9 +35,7 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
     on_gpu = machine.num_gpus > 0
     architecture = shape_of("r1-distill-qwen-1.5b") if on_gpu else TINY
     folder = folder_of(architecture, workdir / "speed")
-    # Lengths of a real step: a few short ones, a long tail. 131,072 tokens an update, no longer than 8,192.
-    lengths = np.array([8192, 8192, *[6144] * 6, *[4096] * 12, *[2048] * 14] if on_gpu else [96, 64, 64, 32])
-    batch = _batch(lengths)
+    batch = _batch(np.array(LENGTHS if on_gpu else [96, 64, 64, 32]))
     first = True
     for variant in _variants(machine, folder):
         config = configured(folder, variant)

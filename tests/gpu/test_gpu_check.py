@@ -202,6 +202,23 @@ def test_what_only_a_gpu_runs_of_the_kernel_part_runs(monkeypatch: pytest.Monkey
     assert "of the data sheet's" in next(row.note for row in rows if row.what.startswith("fused: forward, 8"))
 
 
+@pytest.mark.slow
+def test_what_only_a_gpu_runs_of_the_speed_part_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Likewise: a tiny policy in place of the 1.5B."""
+    monkeypatch.setattr(speed, "shape_of", lambda name: policies.TINY)
+    monkeypatch.setattr(speed, "LENGTHS", [24, 17])
+    for name in ("synchronize", "reset_peak_memory_stats", "max_memory_allocated", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: 2**30)
+    rows = list(speed.run(machine(), tmp_path))
+    assert [row.what for row in rows] == [
+        "local bf16: log-probabilities",
+        "local bf16: update",
+        "refit, the trainer's side",
+    ]
+    assert all(row.value > 0 for row in rows)
+    assert rows[1].note.endswith("of the bf16 peak, 1.0 GiB")
+
+
 MISSING = [
     "vllm",
     "hydra",
