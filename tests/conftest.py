@@ -39,5 +39,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from nemo_prorl.config import RewardConfig
     from nemo_prorl.reward_service import reward_service
 
-    with reward_service(RewardConfig(python=REWARD_PYTHON), tmp_path_factory.mktemp("service")) as url:
+    config = RewardConfig(python=REWARD_PYTHON, ready_timeout_s=500.0)  # a busy machine takes its time
+    with reward_service(config, tmp_path_factory.mktemp("service")) as url:
         yield url

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,15 @@ from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, UseNemo
 from nemo_prorl.nemo_toolkit import MORE, OFF, OURS, nemo_loggers
 from nemo_prorl.training.telemetry import RunLog, Telemetry, lightning_loggers, read_metrics
 from nemo_prorl.types import RunState
-from tests.training.tiny import Case, assert_close, served_case, steps
+from tests.training.tiny import Case, assert_close, make_case, steps
 
 if importlib.util.find_spec("nemo") is None:
     pytest.skip("`make test-nemo` runs these, with NeMo installed", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
-    with served_case(tmp_path_factory.mktemp("nemo")) as made:
-        yield made
+def case(tmp_path_factory: pytest.TempPathFactory, service: str) -> Case:
+    return make_case(tmp_path_factory.mktemp("nemo"), service)
 
 
 def telemetry(folder: Path, state: RunState | None = None, **options: Any) -> Telemetry:

@@ -16,7 +16,7 @@ import pytest
 
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.telemetry import read_metrics
-from tests.training.tiny import ROOT, Case, assert_close, run, saved_tensors, steps, timeless
+from tests.training.tiny import ROOT, Case, assert_close, run_forked, saved_tensors, steps, timeless
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def continued(case: Case, alone: Path) -> Path:
     """A stage that continues the run: one step of one update, after a reset."""
     folder = case.run_dir("continued")
     shutil.copytree(alone, folder)
-    case.train("continued", *CONTINUED)
+    case.train_forked("continued", *CONTINUED)
     return folder
 
 
@@ -102,7 +102,7 @@ def test_a_run_goes_on_in_another_layout(case: Case, alone: Path, tmp_path: Path
     shutil.rmtree(folder / "checkpoints" / "step-00000002-main")
     (folder / "stages" / "main.done").unlink()
     layout = ["trainer.tensor_parallel=2", "trainer.pipeline_parallel=2"]
-    case.train("other_layout", *layout, num_ranks=4)
+    case.train_forked("other_layout", *layout, num_ranks=4)
     before, after = steps(folder)
     assert before == steps(alone)[0]
     expected = steps(alone)[1]
@@ -141,7 +141,7 @@ def test_a_stage_leaves_its_parents_work_as_it_was(alone: Path, continued: Path)
 
 def test_a_finished_stage_is_not_run_again(case: Case, continued: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in continued.rglob("*")}
-    assert "already done" in case.train("continued", *CONTINUED)
+    assert "already done" in case.train_forked("continued", *CONTINUED)
     assert {path: path.stat().st_mtime_ns for path in continued.rglob("*")} == before
 
 
@@ -154,7 +154,7 @@ def test_the_export_is_the_policy_that_was_trained(case: Case, continued: Path) 
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     last = find_checkpoints(continued)[-1].path
-    run("-m", "nemo_prorl", "export", str(last), str(case.folder / "hf"))
+    run_forked(["export", str(last), str(case.folder / "hf")])
     exported = AutoModelForCausalLM.from_pretrained(case.folder / "hf", dtype=torch.float32)
     before = AutoModelForCausalLM.from_pretrained(case.folder / "policy", dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(case.folder / "hf")

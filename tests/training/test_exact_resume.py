@@ -10,9 +10,9 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from dataclasses import asdict, dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -84,26 +84,27 @@ class Runs:
     killed: Path
     died: list[str]
     """Where each process was when it died."""
-    pause: tuple[int, bool]
+    pause: tuple[int | None, bool]
     """Of a process that was asked to pause in its first step: exit code, and whether the stage counted as finished."""
 
 
 @pytest.fixture(scope="module")
 def runs(case: Case) -> Runs:
-    case.train("whole", *OVERRIDES)
+    case.train_forked("whole", *OVERRIDES)
     pause = paused(case)
     died = [end for kill in kills(NUM_KILLS, SEED) if (end := killed(case, kill))]
-    case.train("killed", *OVERRIDES)
+    case.train_forked("killed", *OVERRIDES)
     print("\n".join(died))
     return Runs(case.run_dir("whole"), case.run_dir("killed"), died, pause)
 
 
-def paused(case: Case) -> tuple[int, bool]:
+def paused(case: Case) -> tuple[int | None, bool]:
     process = case.start("killed", *OVERRIDES)
-    while process.poll() is None and not read_heartbeat(case.run_dir("killed")):
+    while process.is_alive() and not read_heartbeat(case.run_dir("killed")):
         time.sleep(0.01)
-    process.send_signal(signal.SIGUSR1)
-    return process.wait(timeout=TIMEOUT_S), (case.run_dir("killed") / "stages" / "main.done").exists()
+    os.kill(process.pid, signal.SIGUSR1)
+    process.join(TIMEOUT_S)
+    return process.exitcode, (case.run_dir("killed") / "stages" / "main.done").exists()
 
 
 def killed(case: Case, kill: Kill) -> str:
@@ -114,13 +115,14 @@ def killed(case: Case, kill: Kill) -> str:
         wait_for(process, case.run_dir("killed"), kill)
     finally:
         process.kill()
-    assert process.wait(timeout=60) in (0, -9), (case.folder / "killed.txt").read_text()[-3000:]
-    return "" if process.returncode == 0 else f"{kill}: {read_heartbeat(case.run_dir('killed'))}"
+    process.join(60)
+    assert process.exitcode in (0, -9), (case.folder / "killed.txt").read_text()[-3000:]
+    return "" if process.exitcode == 0 else f"{kill}: {read_heartbeat(case.run_dir('killed'))}"
 
 
-def wait_for(process: subprocess.Popen[bytes], run_dir: Path, kill: Kill) -> None:
+def wait_for(process: BaseProcess, run_dir: Path, kill: Kill) -> None:
     """Until it is time to kill the process, or it has ended."""
-    while process.poll() is None:
+    while process.is_alive():
         beat = read_heartbeat(run_dir)
         if beat and (not kill.phase or (beat["step"] >= kill.step and beat["phase"] == kill.phase)):
             time.sleep(kill.delay_s)

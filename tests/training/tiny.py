@@ -6,9 +6,10 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,12 @@ import torch
 import yaml
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from nemo_prorl.config import RewardConfig
+from nemo_prorl.__main__ import main
 from nemo_prorl.data.rows import Row, write_rows
-from nemo_prorl.reward_service import reward_service
 from nemo_prorl.training.telemetry import read_metrics
-from tests.engines.conftest import build_hf_model
+from tests.conftest import REWARD_PYTHON, ROOT
+from tests.engines.conftest import PROCESSES, build_hf_model, run_ranks
 
-ROOT = Path(__file__).resolve().parents[2]
-REWARD_PYTHON = os.environ.get("PRORL_REWARD_PYTHON", str(ROOT / ".venv-reward/bin/python"))
 TIMEOUT_S = 400
 LETTERS = "aehinorstu"
 
@@ -39,25 +38,25 @@ class Case:
         return self.folder / name
 
     def train(self, name: str, *overrides: str, num_ranks: int = 1, own_service: bool = False) -> str:
-        """What the run printed on standard output."""
-        return run(*self.command(name, *overrides, num_ranks=num_ranks, own_service=own_service))
+        """By the command that a user gives; what the run printed on standard output."""
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
+        command = ["-m", "nemo_prorl", *self.command(name, *overrides, own_service=own_service)]
+        return run(*(launcher if num_ranks > 1 else []), *command)
 
-    def start(self, name: str, *overrides: str) -> subprocess.Popen[bytes]:
+    def train_forked(self, name: str, *overrides: str, num_ranks: int = 1) -> str:
+        """The same sooner: in processes that begin with the engines imported."""
+        return run_forked(self.command(name, *overrides), num_ranks=num_ranks)
+
+    def start(self, name: str, *overrides: str) -> BaseProcess:
         """A run that the test watches, signals and kills; what it prints is in the case's folder."""
-        with (self.folder / f"{name}.txt").open("ab") as output:
-            command = [sys.executable, *self.command(name, *overrides)]
-            return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        return start_forked(self.command(name, *overrides), self.folder / f"{name}.txt")
 
-    def command(self, name: str, *overrides: str, num_ranks: int = 1, own_service: bool = False) -> list[str]:
-        """Arguments of Python."""
+    def command(self, name: str, *overrides: str, own_service: bool = False) -> list[str]:
+        """Arguments of `python -m nemo_prorl`."""
         options = [f"exp_manager.explicit_log_dir={self.run_dir(name)}", *overrides]
         if not own_service:
             options.append(f"reward.urls=[{self.url}]")
-        command = ["-m", "nemo_prorl", "train", "--config-name", str(self.folder / "tiny.yaml"), *options]
-        if num_ranks > 1:
-            launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-            command = [*launcher, *command]
-        return command
+        return ["train", "--config-name", str(self.folder / "tiny.yaml"), *options]
 
 
 def run(*arguments: str) -> str:
@@ -66,6 +65,32 @@ def run(*arguments: str) -> str:
     )
     assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     return done.stdout
+
+
+def run_forked(arguments: list[str], num_ranks: int = 1) -> str:
+    """`python -m nemo_prorl ARGUMENTS` in processes that begin with the engines imported; what the first
+    one printed."""
+    return run_ranks(_printed_by, num_ranks, timeout_s=TIMEOUT_S, arguments=arguments)[0]
+
+
+def _printed_by(arguments: list[str]) -> str:
+    with redirect_stdout(StringIO()) as output:
+        assert main(arguments) == 0
+    return output.getvalue()
+
+
+def start_forked(arguments: list[str], output: Path) -> BaseProcess:
+    """The same in one process, for a test that watches, signals and kills it. Prints to the end of a file."""
+    process = PROCESSES.Process(target=_print_to, args=(output, arguments))
+    process.start()
+    return process
+
+
+def _print_to(output: Path, arguments: list[str]) -> None:
+    with output.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.exit(main(arguments))
 
 
 def rows(split: str, count: int) -> list[Row]:
@@ -93,6 +118,12 @@ def rows(split: str, count: int) -> list[Row]:
             )
         )
     return made
+
+
+def make_case(folder: Path, url: str) -> Case:
+    """`url`: of the service that its runs ask."""
+    write_case(folder)
+    return Case(folder, url)
 
 
 def write_case(folder: Path) -> None:
@@ -134,17 +165,10 @@ def write_case(folder: Path) -> None:
         "sampler": {"context_tokens": 64, "max_prompt_tokens": 24, "num_rollouts": 8, "kv_cache_mib": 32},
         "dynamic_sampling": {"oversample": 1.0},
         "validation": {"interval": 0, "num_rollouts": 4},
-        "reward": {"python": REWARD_PYTHON, "max_failed_share": 0.0},
+        "reward": {"python": REWARD_PYTHON, "ready_timeout_s": 500.0, "max_failed_share": 0.0},
         "exp_manager": {"checkpoint_callback_params": {"every_n_train_steps": 1, "save_last_k": 2}},
     }
     (folder / "tiny.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-
-
-@contextmanager
-def served_case(folder: Path) -> Iterator[Case]:
-    write_case(folder)
-    with reward_service(RewardConfig(python=REWARD_PYTHON), folder) as url:
-        yield Case(folder, url)
 
 
 def steps(run_dir: Path, stage: str = "main") -> list[dict[str, Any]]:

@@ -1,32 +1,21 @@
-"""The real reward service, once a session, and small sources in the schemas of the real ones."""
+"""A client of the real reward service, once a session, and small sources in the schemas of the real ones."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from nemo_prorl.config import DataBuildConfig, RewardConfig
+from nemo_prorl.config import DataBuildConfig
 from nemo_prorl.data.building.pipeline import build
 from nemo_prorl.data.building.source import Submit, get
 from nemo_prorl.data.rows import Row, RowFile
-from nemo_prorl.reward_service import reward_service
 from reward.client import RewardClient
 
-ROOT = Path(__file__).resolve().parents[3]
-REWARD_PYTHON = os.environ.get("PRORL_REWARD_PYTHON", str(ROOT / ".venv-reward/bin/python"))
 T = TypeVar("T")
-
-
-@pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of the real reward service."""
-    with reward_service(RewardConfig(python=REWARD_PYTHON), tmp_path_factory.mktemp("service")) as url:
-        yield url
 
 
 @pytest.fixture(scope="session")
