@@ -128,7 +128,7 @@ class _ChunkedHead(torch.autograd.Function):
                 hidden.dtype,
             )
             torch.mm(grad_logits, weight[: shard.num_valid], out=grad_hidden[part])
-            grad_weight[: shard.num_valid].add_(_product(grad_logits.t(), hidden[part]))
+            _add_product(grad_weight[: shard.num_valid], grad_logits.t(), hidden[part])
         if shard.group is not None:
             dist.all_reduce(grad_hidden, group=shard.group)
         return grad_hidden, grad_weight.to(weight.dtype), None, None
@@ -163,3 +163,11 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if left.is_cuda:
         return torch.mm(left, right, out_dtype=torch.float32)
     return left.float() @ right.float()
+
+
+def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """total += left @ right, in the precision of `total`; on CUDA, 16 bits need a second tensor of its size."""
+    if left.is_cuda and left.dtype != total.dtype:
+        total.add_(_product(left, right))
+    else:
+        total.addmm_(left.to(total.dtype), right.to(total.dtype))
