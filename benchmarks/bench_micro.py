@@ -10,8 +10,8 @@
 * engines: refit of the sampler and checkpoints, per GiB; beside a copy of the weights, torch.save and torch.load.
 * reward: 1,000 rollouts through the reward service; beside its graders called in a loop, without isolation or limits.
 
-CPU seconds are of this process, on one thread, the least of --repeats; peak is what the process grew by. Each part runs
-in a process of its own. Prints a table and writes micro.json.
+CPU seconds are of this process, on one thread, the least of --repeats (reward: once, the service's included); peak is
+what the process grew by. Each part runs in a process of its own. Prints a table and writes micro.json.
 """
 
 from __future__ import annotations
@@ -96,32 +96,28 @@ def in_own_process(part: str, options: argparse.Namespace) -> list[dict[str, Any
 
 
 # ------------------------------------------------------------------------------------- head
-HEAD_CHUNK = 1024
-"""model.logprob_chunk_tokens' default, of every chunked form."""
-
-
-def ours_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> Any:
+def ours_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, chunk_tokens: int) -> Any:
     """The logits of one chunk at a time, in both passes."""
     from nemo_prorl.engines.megatron.vocab_parallel import logprob_and_entropy
 
     return logprob_and_entropy(
-        hidden, weight, labels, vocab_size=VOCAB, temperature=1.2, chunk_tokens=HEAD_CHUNK
+        hidden, weight, labels, vocab_size=VOCAB, temperature=1.2, chunk_tokens=chunk_tokens
     )
 
 
-def plain_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> Any:
+def plain_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, chunk_tokens: int) -> Any:
     """All logits, and all their log-probabilities."""
     return _of_logits(hidden @ weight.t() / 1.2, labels)
 
 
-def peers_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> Any:
+def peers_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, chunk_tokens: int) -> Any:
     """The model yields all logits; their softmax is taken, and again for the gradient, chunk by chunk."""
     from torch.utils.checkpoint import checkpoint
 
     logits = (hidden @ weight.t()).div_(1.2)
     parts = [
         checkpoint(_of_logits, chunk, some, use_reentrant=False)
-        for chunk, some in zip(logits.split(HEAD_CHUNK), labels.split(HEAD_CHUNK), strict=True)
+        for chunk, some in zip(logits.split(chunk_tokens), labels.split(chunk_tokens), strict=True)
     ]
     return [torch.cat(values) for values in zip(*parts, strict=True)]
 
@@ -136,30 +132,34 @@ HEADS = {"ours": ours_head, "plain log_softmax": plain_head, "all logits, softma
 
 def head(scale: Scale) -> Iterator[Figure]:
     """Values of the forms are compared first: a fast wrong one is not worth a line."""
-    features, sizes = (64, (256,)) if scale.quick else (256, (1024, 2048))
+    features, sizes, chunk = (64, (1024,), 256) if scale.quick else (256, (2048, 4096), 1024)
     torch.manual_seed(0)
     weight = (0.05 * torch.randn(VOCAB, features)).requires_grad_()
     hidden = torch.randn(sizes[-1], features).requires_grad_()
     labels = torch.randint(0, VOCAB, (sizes[-1],))
-    values = [torch.stack(list(form(hidden[:64], weight, labels[:64]))).detach() for form in HEADS.values()]
+    values = [
+        torch.stack(list(form(hidden[:64], weight, labels[:64], 24))).detach() for form in HEADS.values()
+    ]
     for other in values[1:]:
         torch.testing.assert_close(other, values[0], rtol=0, atol=1e-4)
 
+    chunks = f"{features} features, chunks of {chunk:,} tokens"
+
     def forward(form: Callable[..., Any], count: int) -> None:
         with torch.no_grad():
-            form(hidden[:count], weight, labels[:count])
+            form(hidden[:count], weight, labels[:count], chunk)
 
     def backward(form: Callable[..., Any], count: int) -> Any:
-        logprobs, entropy = form(hidden[:count], weight, labels[:count])
+        logprobs, entropy = form(hidden[:count], weight, labels[:count], chunk)
         return torch.autograd.grad(logprobs.sum() + 0.01 * entropy.sum(), (hidden, weight))
 
     for count in sizes:
         for name, passes in (("forward", forward), ("forward and backward", backward)):
             for form, function in HEADS.items():
                 run = lambda passes=passes, function=function, count=count: passes(function, count)  # noqa: E731
-                yield measure("head", f"{count:,} tokens, {name}", form, run, scale.repeats)
+                yield measure("head", f"{count:,} tokens, {name}", form, run, scale.repeats, chunks)
     if not scale.quick:
-        many = 8192
+        many = 16_384
         hidden, labels = torch.randn(many, features).requires_grad_(), torch.randint(0, VOCAB, (many,))
         whole = f"logits in one piece: {many * VOCAB * 4 / 2**20:,.0f} MiB"
         run = lambda: backward(ours_head, many)  # noqa: E731
@@ -387,9 +387,9 @@ print(json.dumps([time.process_time() - cpu, time.perf_counter() - start]))
 
 
 def reward(scale: Scale) -> Iterator[Figure]:
-    """1,000 rollouts of a domain, as the loop submits them. CPU seconds of ours are those of the trainer's process."""
+    """1,000 rollouts of a domain, as the loop submits them; the service's processes count, too."""
     from nemo_prorl.config import RewardConfig
-    from nemo_prorl.reward_service import ready_client, reward_service
+    from nemo_prorl.reward_service import ready_client, running_service
     from reward.protocol import ScoreRequest, Status
 
     cases = (ROOT / "tests/reward/data/math_cases.jsonl").read_text(encoding="utf-8").splitlines()
@@ -397,34 +397,43 @@ def reward(scale: Scale) -> Iterator[Figure]:
     no_comma = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     text = "<think>so</think>" + "A sentence of seven words it is. " * 100
     count = 100 if scale.quick else 1000
-    config = RewardConfig(ready_timeout_s=600.0)
-    with tempfile.TemporaryDirectory() as folder, reward_service(config, Path(folder)) as url:
+    config, numbers = RewardConfig(ready_timeout_s=600.0), itertools.count()
+
+    def submit_all(client: Any, asked: list[Any]) -> None:
+        futures = [
+            client.submit(
+                ScoreRequest(request_id=f"{next(numbers)}", domain=domain, response=response, task=task)
+            )
+            for domain, response, task in asked
+        ]
+        assert all(future.result().status is Status.graded for future in futures)
+
+    with tempfile.TemporaryDirectory() as folder, running_service(config, Path(folder)) as service:
         for domain, all_cases in (("math", math), ("instruction", [("instruction", text, no_comma)])):
             asked = list(itertools.islice(itertools.cycle(all_cases), count))
-            numbers = itertools.count()
-
-            def ours(asked: list[Any] = asked, numbers: Iterator[int] = numbers) -> None:
-                futures = [
-                    client.submit(
-                        ScoreRequest(
-                            request_id=f"{next(numbers)}", domain=domain, response=response, task=task
-                        )
-                    )
-                    for domain, response, task in asked
-                ]
-                assert all(future.result().status is Status.graded for future in futures)
-
-            with ready_client(config, [url]) as client:
-                yield measure("reward", f"{count:,} rollouts, {domain}", "ours", ours, scale.repeats)
+            work = f"{count:,} rollouts, {domain}"
+            with ready_client(config, [service.url]) as client:
+                before = cpu_of_family(service.process.pid)
+                ours = measure("reward", work, "ours", lambda c=client, a=asked: submit_all(c, a), 1)  # type: ignore[misc]
+                graders_s = cpu_of_family(service.process.pid) - before
+            note = f"{ours.cpu_s:.3f} s of it in the trainer's process"
+            yield dataclasses.replace(ours, cpu_s=ours.cpu_s + graders_s, note=note)
             command = [config.python, "-c", IN_A_LOOP]
             done = subprocess.run(
                 command, input=json.dumps(asked), capture_output=True, text=True, check=True, cwd=ROOT
             )
             cpu_s, wall_s = json.loads(done.stdout)
             yield Figure(
-                part="reward", work=f"{count:,} rollouts, {domain}", form="graders in a loop", cpu_s=cpu_s,
-                wall_s=wall_s, peak_mib=0.0, note="CPU: the trainer's process above, the graders' here",
-            )  # fmt: skip
+                part="reward", work=work, form="graders in a loop", cpu_s=cpu_s, wall_s=wall_s, peak_mib=0.0
+            )
+
+
+def cpu_of_family(pid: int) -> float:
+    """CPU seconds of a process and all that it has started, ended ones included."""
+    import psutil
+
+    root = psutil.Process(pid)
+    return sum(sum(process.cpu_times()[:4]) for process in [root, *root.children(recursive=True)])
 
 
 PARTS: dict[str, Callable[[Scale], Iterator[Figure]]] = {
