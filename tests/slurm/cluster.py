@@ -34,7 +34,7 @@ class Cluster:
         command = [str(SCRIPT), "up", str(self.folder), str(NUM_NODES), str(GPUS_PER_NODE)]
         # Not captured: the daemons would keep the pipe open for ever.
         with (self.folder / "up.log").open("w") as log:
-            done = subprocess.run(command, stdout=log, stderr=log, check=False, timeout=120)
+            done = subprocess.run(command, stdout=log, stderr=log, check=False, timeout=300)
         assert done.returncode == 0, (self.folder / "up.log").read_text()
 
     def down(self) -> None:
@@ -49,7 +49,7 @@ class Cluster:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout.strip()
@@ -59,7 +59,7 @@ class Cluster:
         words = self.run("scontrol", "show", "job", "--oneliner", job).split(" ")
         return dict(word.partition("=")[::2] for word in words if "=" in word)
 
-    def wait(self, job: str, *, until: set[str] = ENDED, timeout_s: float = 180.0) -> dict[str, str]:
+    def wait(self, job: str, *, until: set[str] = ENDED, timeout_s: float = 400.0) -> dict[str, str]:
         """Returns when the job's state is one of these.
 
         A requeued job waits for two minutes; here two seconds do. In the same second Slurm would take the new life's

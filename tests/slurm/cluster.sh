@@ -56,7 +56,10 @@ ReturnToService=2
 JobRequeue=1
 KillWait=2
 MinJobAge=3600
-SlurmdTimeout=30
+# A busy machine is no dead node.
+SlurmdTimeout=300
+MessageTimeout=60
+BatchStartTimeout=60
 NodeName=DEFAULT CPUs=16 Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=24000 Gres=gpu:$2
 EOT
     for ((node = 1; node <= $1; node++)); do
@@ -92,7 +95,7 @@ up() { # NODES GPUS
         mkdir -p "$FOLDER/spool.node$node"
         slurmd -N "node$node" -d "$(readlink -f "$(command -v slurmstepd)")"
     done
-    for _ in {1..150}; do
+    for _ in {1..500}; do
         is_up "$1" && return
         sleep 0.2
     done

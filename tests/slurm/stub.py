@@ -27,6 +27,8 @@ def train(arguments: list[str]) -> int:
     given = dict(text.partition("=")[::2] for text in arguments if "=" in text)
     if "--check" in arguments:
         return 2 if os.environ["FATE"] == "mistake" else 0
+    came: list[int] = []  # from before the test may see this rank
+    signal.signal(signal.SIGUSR1, lambda number, _frame: came.append(number))
     run_dir, stage, rank = (
         Path(given["exp_manager.explicit_log_dir"]),
         given["stage"],
@@ -40,9 +42,9 @@ def train(arguments: list[str]) -> int:
     fate = fates[min(life, len(fates) - 1)]
     assert fate in FATES, fate
     if rank:
-        return _follow(fate)
+        return _follow(fate, came)
     if fate in ("waiting", "paused"):
-        _until_usr1(seconds=0.5 if fate == "paused" else 600)
+        _until(came, seconds=0.5 if fate == "paused" else 600)
     if fate in ("done", "waiting", "crash_after_progress"):
         (run_dir / "checkpoints" / f"step-{life + 1:08d}-{stage}").mkdir(parents=True)
     if fate == "done":
@@ -52,16 +54,15 @@ def train(arguments: list[str]) -> int:
     return int(fate in ("crash", "crash_after_progress", "stopped"))
 
 
-def _follow(fate: str) -> int:
+def _follow(fate: str, came: list[int]) -> int:
     """Ranks other than the first, which hang when it crashes, as they would in a collective."""
     if fate == "waiting" or "crash" in fate:
-        _until_usr1(seconds=600)
+        _until(came, seconds=600)
     return 0
 
 
-def _until_usr1(seconds: float) -> None:
-    came: list[int] = []
-    signal.signal(signal.SIGUSR1, lambda number, _frame: came.append(number))
+def _until(came: list[int], seconds: float) -> None:
+    """The signal has come, or the time is over."""
     deadline = time.monotonic() + seconds
     while not came and time.monotonic() < deadline:
         time.sleep(0.05)

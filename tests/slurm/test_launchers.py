@@ -76,7 +76,7 @@ class Run:
         return f"{state['JobState']} {state['ExitCode']}"
 
     def wait_for_ranks(self) -> None:
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 180
         while len(list(self.folder.glob("ranks/0-*.json"))) < WORLD_SIZE:
             assert time.monotonic() < limit, self.log()
             time.sleep(0.1)
@@ -159,7 +159,6 @@ def test_usr1_pauses_every_rank_and_the_job_goes_on_after_it(runs: dict[str, Run
     """It reaches the reward service, too, which lives on."""
     run = runs["usr1"]
     run.wait_for_ranks()
-    time.sleep(1)
     run.cluster.run("scancel", "--signal=USR1", run.job)
     assert run.end() == "COMPLETED 0:0"
     assert "paused at step 1; the job goes back to the queue" in run.log()
@@ -230,14 +229,6 @@ def test_a_launcher_trains_no_other_stage(runs: dict[str, Run]) -> None:
     assert "a launcher trains its own stage" in runs["other stage"].log()
 
 
-def test_slurm_sends_usr1_before_the_time_limit_and_the_job_goes_on(runs: dict[str, Run]) -> None:
-    """Slurm's clock for it is coarse: it comes up to a minute early."""
-    run = runs["time limit"]
-    assert run.end() == "COMPLETED 0:0"
-    assert "paused at step 1; the job goes back to the queue" in run.log()
-    assert run.lives() == 2
-
-
 @pytest.mark.parametrize(
     ("fate", "ends"), [("done", ["COMPLETED", "COMPLETED"]), ("stopped", ["FAILED", "CANCELLED"])]
 )
@@ -278,3 +269,11 @@ def test_a_chain_advances_by_itself_and_stops_when_a_stage_fails(
         cluster.run(*command, FATE="done", **stub_environment(stub))
         again = json.loads((run_dir / "slurm" / "jobs.json").read_text())
         assert [cluster.wait(job)["JobState"] for job in again.values()] == ["COMPLETED", "COMPLETED"]
+
+
+def test_slurm_sends_usr1_before_the_time_limit_and_the_job_goes_on(runs: dict[str, Run]) -> None:
+    """Slurm's clock for it is coarse: it comes up to a minute early. Last, since the other tests run meanwhile."""
+    run = runs["time limit"]
+    assert run.end() == "COMPLETED 0:0"
+    assert "paused at step 1; the job goes back to the queue" in run.log()
+    assert run.lives() == 2
