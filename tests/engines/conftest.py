@@ -21,13 +21,14 @@ import pytest  # noqa: E402
 FAMILIES = ("qwen2", "qwen3", "llama")
 # A process that has looked for a GPU cannot be forked.
 PROCESSES: Any = mp.get_context("spawn" if environment.has_cuda() else "forkserver")
-"""Of their own for tests. Without a GPU they begin with the engines imported: one server does it for all of them."""
+"""Makes processes for tests. Without a GPU, a server that has imported the engines once forks them: that is ten seconds
+each."""
 if not environment.has_cuda():
     PROCESSES.set_forkserver_preload(["tests.engines.imported"])
 
 
 def run_ranks(
-    function: Callable[..., Any], world_size: int, *, timeout_s: float = 240.0, **kwargs: Any
+    function: Callable[..., Any], world_size: int, *, timeout_s: float = 500.0, **kwargs: Any
 ) -> list[Any]:
     """Runs `function(**kwargs)` in `world_size` processes of their own, with the variables that torchrun sets; returns
     what each rank returned. The function must be importable by name, the values picklable. The first failure ends all

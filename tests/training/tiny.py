@@ -23,7 +23,7 @@ from nemo_prorl.training.telemetry import read_metrics
 from tests.conftest import REWARD_PYTHON, ROOT
 from tests.engines.conftest import PROCESSES, build_hf_model, run_ranks
 
-TIMEOUT_S = 400
+TIMEOUT_S = 540
 LETTERS = "aehinorstu"
 
 
@@ -68,8 +68,8 @@ def run(*arguments: str) -> str:
 
 
 def run_forked(arguments: list[str], num_ranks: int = 1) -> str:
-    """`python -m nemo_prorl ARGUMENTS` in processes that begin with the engines imported; what the first
-    one printed."""
+    """`python -m nemo_prorl ARGUMENTS` in processes that begin with the engines imported; what the first one
+    printed."""
     return run_ranks(_printed_by, num_ranks, timeout_s=TIMEOUT_S, arguments=arguments)[0]
 
 
