@@ -20,11 +20,16 @@ def cpu_s(pid: int) -> float | None:
 
 class SleepMeter:
     """Sums up how long the children of one process have slept. To be sampled often: what a child slept after the
-    last sample before its end is not counted."""
+    last sample before its end is not counted.
+
+    A child may have to wait for its parent, which feeds it, reads what it writes and takes note of its end. So the time
+    that the parent computes or waits for a processor is not the child's sleep, and neither is that after its end."""
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
         self._slept_s: dict[tuple[int, str], float] = {}
+        self._parent_busy_s: dict[tuple[int, str], float] = {}
+        """Of the parent, when a child was first seen."""
 
     def sample(self) -> float | None:
         """Seconds slept by all children so far; None where the kernel does not tell."""
@@ -33,13 +38,16 @@ class SleepMeter:
                 children = [int(word) for word in stream.read().split()]
         except FileNotFoundError:
             return None if os.path.exists(f"/proc/{self._parent}") else self._total()
+        parent_busy_s = _busiest_thread_s(self._parent) or 0.0
         for child in children:
             fields = _stat(child)
             busy_s = _busiest_thread_s(child)
-            if fields is None or busy_s is None:
-                continue  # it has just ended
+            if fields is None or busy_s is None or fields[0] == "Z":
+                continue  # it has ended
+            key = (child, fields[19])
+            busy_s += parent_busy_s - self._parent_busy_s.setdefault(key, parent_busy_s)
             age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / _TICKS_PER_S
-            self._slept_s[child, fields[19]] = max(0.0, age_s - busy_s)
+            self._slept_s[key] = max(0.0, age_s - busy_s)
         return self._total()
 
     def _total(self) -> float:
