@@ -129,10 +129,11 @@ def draw() -> Callable[..., list[list[Rollout]]]:
         sampler: VllmSampler,
         prompts: Sequence[Prompt],
         on_finish: Callable[[Rollout], None] = lambda rollout: None,
+        siblings: Sequence[Sequence[int]] | None = None,
         **changes: Any,
     ) -> list[list[Rollout]]:
         settings = {"num_rollouts": 4, "temperature": 1.2, "top_p": 1.0, "max_response_tokens": 24, "seed": 7}
-        return sampler.sample(prompts, SamplingSettings(**(settings | changes)), on_finish)
+        return sampler.sample(prompts, SamplingSettings(**(settings | changes)), on_finish, siblings)
 
     return call
 
