@@ -108,23 +108,21 @@ def deviation(outcome: Outcome) -> str:
 
 def instructions(outcomes: Sequence[Outcome]) -> None:
     """Agreement by rule, strict and loose."""
-    agree: dict[str, Counter[str]] = {"ifeval_strict": Counter(), "ifeval_loose": Counter()}
-    count: Counter[str] = Counter()
+    modes = ("ifeval_strict", "ifeval_loose")
+    count: dict[str, Counter[str]] = {mode: Counter() for mode in modes}
+    agree: dict[str, Counter[str]] = {mode: Counter() for mode in modes}
     for outcome in outcomes:
-        if outcome.case.part not in agree or not isinstance(outcome.got, tuple):
-            continue
-        assert isinstance(outcome.case.expected, tuple)
-        for rule, want, got in zip(
-            outcome.case.request.task["instruction_id_list"], outcome.case.expected, outcome.got, strict=True
-        ):
-            count[rule] += outcome.case.part == "ifeval_strict"
-            agree[outcome.case.part][rule] += want is got
-    print(f"\n{'instruction':<44} {'cases':>6} {'strict':>7} {'loose':>6}")
-    for rule in sorted(count):
-        strict, loose = (agree[part][rule] for part in ("ifeval_strict", "ifeval_loose"))
-        print(f"{rule:<44} {count[rule]:>6} {strict:>7} {loose:>6}")
-    totals = [sum(agree[part].values()) for part in ("ifeval_strict", "ifeval_loose")]
-    print(f"{'all':<44} {count.total():>6} {totals[0]:>7} {totals[1]:>6}")
+        case = outcome.case
+        if isinstance(case.expected, tuple) and isinstance(outcome.got, tuple):
+            rules = case.request.task["instruction_id_list"]
+            count[case.part].update(rules)
+            agree[case.part].update(
+                rule for rule, want, got in zip(rules, case.expected, outcome.got, strict=True) if want is got
+            )
+    print(f"\n{'instruction':<44} {'strict':>12} {'loose':>12}")
+    for rule in sorted(count["ifeval_strict"] | count["ifeval_loose"]):
+        print(f"{rule:<44}", *(f"{agree[mode][rule]:>5} of {count[mode][rule]:<3}" for mode in modes))
+    print(f"{'all':<44}", *(f"{agree[mode].total():>5} of {count[mode].total():<3}" for mode in modes))
 
 
 def alone(outcomes: Sequence[Outcome], workers: int) -> None:
