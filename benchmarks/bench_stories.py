@@ -199,19 +199,19 @@ def distinct(text: str, n: int) -> float:
 
 
 def summary(records: Records) -> dict[str, Any]:
-    """First, best and last validation, what the last policy writes, and every reset."""
+    """Every validation, what was last known of each panel, and every reset. A run that ends because it finds nothing to
+    train on has no step at its end."""
     rewards = points(records, "validation/reward")
-    last = records[-1]
+    metrics = [name for name, _ in (*LEARNING, *TEXT)] + ["text/entropy"]
     return {
         "rewards": rewards,
         "best": max(rewards.values()),
-        "last": {name: last.get(name) for name, _ in (*LEARNING, *TEXT)}
-        | {"text/entropy": last.get("text/entropy")},
+        "last": {name: list(points(records, name).values())[-1] for name in metrics},
+        "last_step": records[-1]["step"],
         "resets": reset_steps(records),
         "decisions": [
             record["controller"] | {"step": record["step"]} for record in records if "controller" in record
         ],
-        "kept_share": last.get("dynamic_sampling/informative_share"),
     }
 
 
@@ -268,8 +268,8 @@ def draw(runs: Mapping[str, Mapping[int, Records]], panels: Sequence[tuple[str, 
     axes[0].legend(fontsize=8, frameon=False)
     num_seeds = len(next(iter(runs.values())))
     figure.suptitle(
-        f"A pretrained 260K-parameter story-teller learns six rules: {num_seeds} seeds an arm, bold their mean, a dot is a "
-        "hard reset",
+        f"A pretrained 260K-parameter story-teller learns six rules: {num_seeds} seeds an arm, "
+        "bold their mean, a dot is a hard reset",
         fontsize=11,
     )
     figure.savefig(path, dpi=110)
