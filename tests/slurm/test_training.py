@@ -1,7 +1,9 @@
-"""Training on a real Slurm with the real engines: the tiny policy on two nodes, by the commands that users give.
+"""Training on a real Slurm with the real engines: the tiny policy on two nodes of one GPU, by the commands that users
+give.
 
 Two runs of the same steps. One comes from `submit` and is told to pause in the middle; the other is a plain sbatch that
-nobody disturbs. (Chains are tried in test_launchers.py, stages on the real engines in tests/training.)
+nobody disturbs, at the same time. (Chains and nodes of several GPUs are tried in test_launchers.py, stages and other
+layouts on the real engines in tests/training.)
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ import pytest
 import yaml
 
 from nemo_prorl.training.telemetry import read_metrics
-from tests.slurm.cluster import SIZE, Cluster
-from tests.training.tiny import REWARD_PYTHON, assert_close, steps, write_case
+from tests.conftest import REWARD_PYTHON
+from tests.slurm.cluster import Cluster
+from tests.training.tiny import assert_close, steps, write_case
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # three starts of the engines, on a busy machine
 
 NUM_STEPS = 3
+SIZE = ("--nodes=2", "--gpus-per-node=1")
 OVERRIDES = (
-    "trainer.tensor_parallel=2",
     "trainer.pipeline_parallel=2",
     f"trainer.num_steps={NUM_STEPS}",
     "validation.max_prompts=1",
@@ -51,10 +54,7 @@ def trained(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Train
 
     command = ["sbatch", "--parsable", f"--output={folder}/%x-%j.out", *SIZE, "launchers/run1_8k.sh"]
     place = f"exp_manager.explicit_log_dir={undisturbed}"
-    job = cluster.run(*command, *arguments, place, SITE_ENV=str(site))
-    assert cluster.wait(job, timeout_s=600)["JobState"] == "COMPLETED", (
-        folder / f"run1_8k-{job}.out"
-    ).read_text()
+    plain = cluster.run(*command, *arguments, place, SITE_ENV=str(site))
 
     place = f"exp_manager.explicit_log_dir={disturbed}"
     submit = [sys.executable, "-m", "nemo_prorl", "submit", "stage=run1", f"--sbatch={' '.join(SIZE)}"]
@@ -64,6 +64,9 @@ def trained(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Train
     cluster.run("scancel", "--signal=USR1", job)
     state = cluster.wait(job, timeout_s=900)
     log = Path(state["StdOut"]).read_text()
+    assert cluster.wait(plain, timeout_s=900)["JobState"] == "COMPLETED", (
+        folder / f"run1_8k-{plain}.out"
+    ).read_text()
     assert (state["JobState"], state["Restarts"]) == ("COMPLETED", "1"), log
     return Trained(undisturbed, disturbed, log)
 
@@ -89,7 +92,7 @@ def test_two_nodes_train_with_the_reward_servers_that_they_found(trained: Traine
         "the trainer started a service of its own"
     )
     resolved = yaml.safe_load((trained.undisturbed / "resolved.yaml").read_text())
-    assert resolved["trainer"]["tensor_parallel"] == resolved["trainer"]["pipeline_parallel"] == 2
+    assert resolved["trainer"]["pipeline_parallel"] == 2
     assert resolved["stage"]["name"] == "run1"
 
 
