@@ -9,6 +9,7 @@ that are finished are not run again. Writes stories.png, stories_text.png, stori
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import sys
@@ -128,6 +129,7 @@ class Stories:
     attention_BT: Any
 
 
+@functools.cache
 def text_metrics(policy_dir: Path, base_dir: Path) -> dict[str, float]:
     """What transformers says of a policy's stories, independently of trainer and sampler.
 
@@ -138,6 +140,7 @@ def text_metrics(policy_dir: Path, base_dir: Path) -> dict[str, float]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    torch.set_num_threads(1)  # its products are so small that a second thread costs more than it gives
     tokenizer = AutoTokenizer.from_pretrained(base_dir, padding_side="left")
     policy, base = (
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
