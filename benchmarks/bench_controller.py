@@ -15,9 +15,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from training_runs import Panel, Records, build_tiny_policy, draw, train
+
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_service import reward_service
-from runs import Panel, Records, build_tiny_policy, draw, train
 
 SETTING = (
     "algorithm.kl_beta=3",

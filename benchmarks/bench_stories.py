@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from stories_prompts import write_prompts
+from training_runs import Records, points, reset_steps, train
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_service import reward_service
 from nemo_prorl.storage import replace_text
 from nemo_prorl.training.samples import read_samples, sample_files
-from runs import Records, points, reset_steps, train
 
 ARMS: Mapping[str, tuple[str, ...]] = {
     "kl_small": ("algorithm.kl_beta=1e-4",),

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from training_runs import ROLLOUTS, Panel, Records, build_tiny_policy, draw, points, reset_steps, train
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_service import reward_service
 from nemo_prorl.storage import replace_text
-from runs import ROLLOUTS, Panel, Records, build_tiny_policy, draw, points, reset_steps, train
 
 SETTING = (
     "trainer.prompts_per_step=8",

@@ -27,7 +27,7 @@ def findings() -> Iterator[ModuleType]:
 
 def records(findings: ModuleType, rewards: list[float], num_rollouts: float) -> Any:
     """A validation every two steps; `num_rollouts` a step, half of them of each domain."""
-    from runs import with_rollouts
+    from training_runs import with_rollouts
 
     found: list[dict[str, Any]] = []
     for step in range(2 * len(rewards) - 1):

@@ -16,7 +16,7 @@ import pytest
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.building.load import files, locate, read, rows_of, split_of
 from nemo_prorl.data.building.source import get
-from tests.data.building.conftest import ROOT
+from tests.conftest import ROOT
 
 RECORDS = [{"problem": f"{i}+{i}?", "answer": str(2 * i), "difficulty": 1.5} for i in range(5)]
 LINES = "".join(json.dumps(record) + "\n" for record in RECORDS)
