@@ -51,6 +51,7 @@ TEXT = (
     ("text/distinct_3", "different 3-grams of a story, share"),
 )
 """Metric -> title of its panel."""
+LOGARITHMIC = ("objective/kl_to_reference", "base/perplexity")
 NUM_SAMPLES = 1
 """Of each held-out prompt and checkpoint, for what is measured of the exported model."""
 TEMPERATURE, RESPONSE_TOKENS = 1.2, 96
@@ -267,7 +268,10 @@ def draw(runs: Mapping[str, Mapping[int, Records]], panels: Sequence[tuple[str, 
         axis.set_xlabel("step")
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.set_ylim(bottom=0)
+        if key in LOGARITHMIC:
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=0)
     axes[0].legend(fontsize=8, frameon=False)
     num_seeds = len(next(iter(runs.values())))
     figure.suptitle(
