@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ import vllm.v1.engine.core as engine_core
 from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 from vllm import LLM, SamplingParams
 from vllm.config import WeightTransferConfig
+from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
 from vllm.inputs import tokens_input
 from vllm.outputs import RequestOutput
 from vllm.platforms import current_platform
@@ -75,7 +78,8 @@ class VllmSampler:
         self._stop_ids = _stop_ids(config.model.path, hf_config, tokenizer)
         self._silent_ids = {*self._stop_ids, self._tokenizer.pad_token_id}
         weight_transfer.register()
-        with _host_process_undisturbed(), self._one_thread():
+        job = ranks.from_main(uuid.uuid4().hex)
+        with _host_process_undisturbed(), self._one_thread(), _shared_memory_of(job):
             self._llm = LLM(
                 model=config.model.path,
                 dtype="float32" if config.model.precision is Precision.fp32 else "bfloat16",
@@ -348,3 +352,20 @@ def _host_process_undisturbed() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _shared_memory_of(job: str) -> Iterator[None]:
+    """On CPU the ranks of an engine share a piece of memory, which vLLM names by the engine's address. That is the same
+    for every job under an external launcher: two jobs of one machine would meet in it, and what a killed job leaves
+    behind keeps every later one from starting. Here it has a name of its own while the ranks find it, and then none."""
+    name = _CPUSHMDistributed.make_group_name
+    _CPUSHMDistributed.make_group_name = staticmethod(
+        lambda communicator: f"nemo_prorl-{job}{name(communicator).lstrip('/')}"
+    )
+    try:
+        yield
+    finally:
+        _CPUSHMDistributed.make_group_name = staticmethod(name)
+        for file in Path("/dev/shm").glob(f"nemo_prorl-{job}*"):
+            file.unlink(missing_ok=True)
