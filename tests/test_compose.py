@@ -29,7 +29,11 @@ def assert_one_sentence(message: str) -> None:
 
 def test_without_what_is_written_it_is_the_dataclass() -> None:
     written = ["model.path=''", "data.train={}", "data.validation=[]", "controller.mode=manual"]
-    written += ["trainer.micro_batch_tokens=32768", "sampler.release_memory=false", "sampler.memory_fraction=0.5"]
+    written += [
+        "trainer.micro_batch_tokens=32768",
+        "sampler.release_memory=false",
+        "sampler.memory_fraction=0.5",
+    ]
     assert composed(*written) == RunConfig()
 
 
