@@ -1,0 +1,115 @@
+"""Files of others as they are: the training source with its two schemas, the evaluation sets with their six."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl import __main__ as cli
+from nemo_prorl.data.building.source import BOX_SUFFIX
+from nemo_prorl.data.rows import RowFile
+from nemo_prorl.evaluation import catalogue
+from nemo_prorl.evaluation.prompts import load
+
+pytestmark = pytest.mark.slow
+
+EVALUATION = {
+    "aime2024": "aime24.jsonl",
+    "amc": "amc23.jsonl",
+    "minerva": "minerva_math.jsonl",
+    "olympiadbench": "olympiadbench.jsonl",
+    "codecontests": "code_contests_60.json",
+    "codeforces": "codeforces_60.json",
+    "humaneval": "HumanEval.jsonl.gz",
+    "ifeval": "ifeval_outputs.jsonl",
+}
+"""Benchmark -> the file that it must find by itself."""
+SUFFIXES = {
+    "math": BOX_SUFFIX,
+    "code": "```",
+    "instruction": "",
+}
+"""Domain -> what its prompts have to hold; instructions stand alone."""
+
+
+@pytest.fixture(scope="module")
+def benchmarks_dir(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All evaluation files in one folder, as a user would lay them."""
+    folder = tmp_path_factory.mktemp("benchmarks")
+    for path in (*(real_data / "eval").iterdir(), real_data / "ifeval_outputs.jsonl"):
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+def num_records(path: Path) -> int:
+    if path.suffix == ".json":
+        return len(json.loads(path.read_text()))
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return sum(bool(line.strip()) for line in content.splitlines())
+
+
+@pytest.mark.parametrize("name", EVALUATION)
+def test_an_evaluation_set_is_read_as_it_is(name: str, benchmarks_dir: Path) -> None:
+    """Every record becomes a problem, but for the few that ask the same."""
+    (loaded,), missing = load([catalogue.get(name)], benchmarks_dir)
+    assert not missing
+    found = num_records(benchmarks_dir / EVALUATION[name])
+    assert 0.98 * found <= len(loaded.rows) <= found
+    suffix = SUFFIXES[loaded.benchmark.domain]
+    assert all(suffix in row.messages[0]["content"] for row in loaded.rows)
+    assert all(row.task for row in loaded.rows)
+
+
+def test_evaluation_runs_end_to_end_on_the_pretrained_model(
+    benchmarks_dir: Path, real_data: Path, service: str, tmp_path: Path
+) -> None:
+    """Two problems of each; the scores of a teller of stories are what they are, and mostly 0."""
+    code = cli.main(
+        [
+            "evaluate", f"model={real_data / 'stories260K'}", "--config-name", "laptop",
+            f"evaluation.benchmarks=[{','.join(EVALUATION)}]", f"evaluation.data_dir={benchmarks_dir}",
+            "validation.max_prompts=2", "validation.num_rollouts=2", f"reward.urls=[{service}]",
+            "sampler.context_tokens=512", "sampler.max_prompt_tokens=448", f"evaluation.out={tmp_path / 'out'}",
+        ]
+    )  # fmt: skip
+    assert code == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    measured = json.dumps(results)
+    assert "aime2024" in measured
+    assert "ifeval" in measured
+    table = (tmp_path / "out" / "results.md").read_text()
+    assert "AIME24" in table
+
+
+def test_the_training_source_is_built_from_both_of_its_schemas(
+    real_data: Path, service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = real_data / "deepscaler", tmp_path / "data"
+    found = sum(num_records(path) for path in source.glob("*.json"))
+    against = [f"against={path}" for path in sorted((real_data / "eval").glob("*.jsonl"))]
+    code = cli.main(
+        [
+            "data",
+            "build",
+            "deepscaler",
+            f"source={source}",
+            f"out={out}",
+            f"reward.urls=[{service}]",
+            *against,
+        ]
+    )
+    assert code == 0
+    assert "deepscaler: " in capsys.readouterr().out
+    manifest = json.loads((out / "deepscaler" / "manifest.json").read_text())
+    kept = len(RowFile(out / "deepscaler" / "train.parquet"))
+    assert manifest["num_read"] == found
+    assert kept + sum(manifest["dropped"].values()) == found
+    assert manifest["num_proved_by_gold"] == kept
+    # Some MATH problems are AIME problems, and a few evaluation problems are among them.
+    assert set(manifest["dropped"]) <= {
+        "duplicate", "duplicate_with_other_answer", "evaluation_overlap", "no_answer",
+    }  # fmt: skip
+    assert kept > 0.93 * found
