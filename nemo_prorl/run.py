@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from nemo_prorl.reward_service import (
     ready_client,
     running_service,
 )
+from nemo_prorl.storage import LOCK_FILE, sole_user
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
 from nemo_prorl.training.deadline import Deadline, find_ends
 from nemo_prorl.training.grading import RewardServiceFailing
@@ -77,6 +78,28 @@ def train(config: RunConfig) -> int:
                 f"stage {stage} is already done in {run_dir}; remove {done_marker(run_dir, stage)} to train it further"
             )
         return 0
+    with alone_in(run_dir) if rank_from_environment() == 0 else nullcontext():
+        train_alone(config)
+    return 0
+
+
+@contextmanager
+def alone_in(run_dir: Path) -> Iterator[None]:
+    """Two processes that train in one folder would each take the other's steps for its own."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(sole_user(run_dir))
+        except BlockingIOError:
+            raise ConfigError(
+                f"another process is training in {run_dir}: wait for it, or write another exp_manager.explicit_log_dir "
+                f"(if its machine has crashed, remove {run_dir / LOCK_FILE})."
+            ) from None
+        yield
+
+
+def train_alone(config: RunConfig) -> None:
+    """`train`, when nobody else is in the folder and the stage is not done."""
+    run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage.name
     start = starting_point(config)
     ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
     start = find_intact_start(config, start, ranks)
@@ -92,7 +115,6 @@ def train(config: RunConfig) -> int:
         if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
             mark_failed(run_dir, stage, reason=str(error))
         raise
-    return 0
 
 
 def starting_point(config: RunConfig) -> StartingPoint:

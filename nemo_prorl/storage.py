@@ -6,6 +6,7 @@ compared whenever a folder is looked at, contents when it is about to be used. S
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +24,24 @@ ASIDE = ".writing-"
 MODEL_FILES = {".json", ".txt", ".model", ".jinja"}
 OWN_FILES = {MANIFEST_FILE, "policy.json", "metadata.json", "state.json"}
 """Ours and Megatron's, beside the model's where a checkpoint was imported."""
+
+
+LOCK_FILE = "lock"
+
+
+@contextmanager
+def sole_user(folder: Path) -> Iterator[None]:
+    """Keeps every other process that asks for it out of the folder, until the block or the process ends, however it
+    ends. A file system without locks keeps nobody out. Raises BlockingIOError when another process is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK_FILE).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # such as Lustre mounted without flock
+        yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

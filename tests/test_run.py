@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from nemo_prorl.compose import write_resolved
-from nemo_prorl.config import AlgorithmConfig, ConfigError, DataConfig, ModelConfig, RunConfig
+from nemo_prorl.config import (
+    AlgorithmConfig,
+    ConfigError,
+    DataConfig,
+    ExpManagerConfig,
+    ModelConfig,
+    RunConfig,
+)
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.rows import write_rows
-from nemo_prorl.run import check_not_failed, check_same_rows, check_same_run
+from nemo_prorl.run import alone_in, check_not_failed, check_same_rows, check_same_run, train
 from nemo_prorl.training.markers import failed_marker, mark_failed
 from nemo_prorl.types import RunState
 from tests.data.conftest import CharacterTokenizer, make_row
@@ -77,3 +87,37 @@ def test_a_failed_stage_is_started_again_by_users_not_by_launchers(
 
 def test_a_stage_that_has_not_failed_is_nobodys_business(tmp_path: Path) -> None:
     check_not_failed(tmp_path, "main")
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from nemo_prorl.storage import sole_user
+with sole_user(Path(sys.argv[1])):
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_kept_out_and_the_first_ones_death_lets_it_in(tmp_path: Path) -> None:
+    config = RunConfig(exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path)))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], **pipes) as first:  # type: ignore[call-overload]
+        assert first.stdout.readline() == b"there\n"
+        with pytest.raises(ConfigError, match=f"another process is training in {tmp_path}"):
+            train(config)
+        assert not failed_marker(tmp_path, "main").exists(), "the first one's stage has not failed"
+        first.kill()
+    with alone_in(tmp_path):
+        pass
+
+
+def test_a_file_system_without_locks_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError("Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with alone_in(tmp_path):
+        pass
