@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from stories_prompts import write_prompts
-from training_runs import Records, points, reset_steps, train
+from training_runs import Records, charts, points, reset_steps, train
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_service import reward_service
@@ -96,10 +96,9 @@ def main() -> None:
 def with_text_metrics(records: Records, folder: Path, model: Path) -> Records:
     """The records, those of checkpoints with what `text_metrics` says of the exported policy. Kept in the folder."""
     kept = folder / "text_metrics.json"
-    found = (
-        json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else measure_checkpoints(folder, model)
-    )
-    replace_text(kept, json.dumps(found, indent=1) + "\n")
+    if not kept.is_file():
+        replace_text(kept, json.dumps(measure_checkpoints(folder, model), indent=1) + "\n")
+    found = json.loads(kept.read_text(encoding="utf-8"))
     return [{**record, **found.get(str(record["step"]), {})} for record in records]
 
 
@@ -248,39 +247,24 @@ def samples(out: Path, arms: Sequence[str], seed: int) -> str:
 
 def draw(runs: Mapping[str, Mapping[int, Records]], panels: Sequence[tuple[str, str]], path: Path) -> None:
     """Panels over steps: a thin line a run, the mean over seeds bold, a dot where a run was reset."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(panels), figsize=(14, 4.2), constrained_layout=True)
-    for axis, (key, title) in zip(axes, panels, strict=True):
-        for arm, of in runs.items():
-            lines = {seed: points(records, key) for seed, records in of.items()}
-            for seed, line in lines.items():
-                axis.plot(line.keys(), line.values(), color=COLOURS[arm], linewidth=0.8, alpha=0.45)
-                marks = [step for step in reset_steps(of[seed]) if step in line]
-                axis.plot(marks, [line[step] for step in marks], "o", color=COLOURS[arm], markersize=4)
-            steps = sorted(set.intersection(*map(set, lines.values())))
-            means = [statistics.fmean(line[step] for line in lines.values()) for step in steps]
-            axis.plot(steps, means, color=COLOURS[arm], linewidth=2.2, label=TITLES[arm])
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel("step")
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-        if key in LOGARITHMIC:
-            axis.set_yscale("log")
-        else:
-            axis.set_ylim(bottom=0)
-    axes[0].legend(fontsize=8, frameon=False)
     num_seeds = len(next(iter(runs.values())))
-    figure.suptitle(
+    title = (
         f"A pretrained 260K-parameter story-teller learns six rules: {num_seeds} seeds an arm, "
-        "bold their mean, a dot is a hard reset",
-        fontsize=11,
+        "bold their mean, a dot is a hard reset"
     )
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    with charts(path, title, [(of_panel, "step") for _, of_panel in panels]) as axes:
+        for axis, (key, _) in zip(axes, panels, strict=True):
+            for arm, of in runs.items():
+                lines = {seed: points(records, key) for seed, records in of.items()}
+                for seed, line in lines.items():
+                    axis.plot(line.keys(), line.values(), color=COLOURS[arm], linewidth=0.8, alpha=0.45)
+                    marks = [step for step in reset_steps(of[seed]) if step in line]
+                    axis.plot(marks, [line[step] for step in marks], "o", color=COLOURS[arm], markersize=4)
+                steps = sorted(set.intersection(*map(set, lines.values())))
+                means = [statistics.fmean(line[step] for line in lines.values()) for step in steps]
+                axis.plot(steps, means, color=COLOURS[arm], linewidth=2.2, label=TITLES[arm])
+            if key in LOGARITHMIC:
+                axis.set_yscale("log")
 
 
 if __name__ == "__main__":

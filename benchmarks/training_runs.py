@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,27 +84,36 @@ def draw(
     colours: Sequence[str],
 ) -> None:
     """The panels beside each other: a line a run, a colour an arm, and a dot where a run was reset."""
+    with charts(path, title, [(panel.title, panel.over_title) for panel in panels]) as axes:
+        for axis, panel in zip(axes, panels, strict=True):
+            for (arm, runs), colour in zip(arms.items(), colours, strict=False):
+                for number, records in enumerate(runs):
+                    found = points(records, panel.metric, panel.over)
+                    look = {"color": colour, "linewidth": 1.5, "alpha": 1 - 0.25 * number}
+                    axis.plot(found.keys(), found.values(), **look, label=arm if number == 0 else None)
+                    resets = reset_steps(records)
+                    marks = points([r for r in records if r["step"] in resets], panel.metric, panel.over)
+                    axis.plot(marks.keys(), marks.values(), "o", color=colour, markersize=6)
+
+
+@contextmanager
+def charts(path: Path, title: str, titles: Sequence[tuple[str, str]]) -> Iterator[Sequence[Any]]:
+    """Axes beside each other, one for each (title, title of x), to draw on; the picture is written at the end. They
+    begin at 0, but for those that were made logarithmic."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(panels), figsize=(5.5 * len(panels), 4), constrained_layout=True)
-    for axis, panel in zip(axes, panels, strict=True):
-        for (arm, runs), colour in zip(arms.items(), colours, strict=False):
-            for number, records in enumerate(runs):
-                found = points(records, panel.metric, panel.over)
-                look = {"color": colour, "linewidth": 1.5, "alpha": 1 - 0.25 * number}
-                axis.plot(found.keys(), found.values(), **look, label=arm if number == 0 else None)
-                marks = points(
-                    [r for r in records if r["step"] in reset_steps(records)], panel.metric, panel.over
-                )
-                axis.plot(marks.keys(), marks.values(), "o", color=colour, markersize=6)
-        axis.set_title(panel.title, fontsize=10)
-        axis.set_xlabel(panel.over_title)
+    figure, axes = plt.subplots(1, len(titles), figsize=(5.5 * len(titles), 4), constrained_layout=True)
+    yield axes
+    for axis, (of_axis, of_x) in zip(axes, titles, strict=True):
+        axis.set_title(of_axis, fontsize=10)
+        axis.set_xlabel(of_x)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.set_ylim(bottom=0)
+        if axis.get_yscale() == "linear":
+            axis.set_ylim(bottom=0)
     axes[0].legend(fontsize=8, frameon=False)
     figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=110)

@@ -33,7 +33,6 @@ class SampleLog:
         """The rollouts of one validation."""
         lines = [json.dumps(_record(step, member), ensure_ascii=False) for member in self._chosen(groups)]
         if lines:
-            self._folder.mkdir(parents=True, exist_ok=True)
             replace_text(self._folder / f"step-{step:08d}.jsonl", "\n".join(lines) + "\n")
 
     def _chosen(self, groups: Sequence[RolloutGroup]) -> Iterator[ScoredRollout]:
