@@ -160,6 +160,7 @@ def _enter_namespaces(paths: Sequence[str]) -> None:
     os.close(own_maps)
     if not mounted:
         _change_root(paths)
+    _forbid_capabilities()  # a cell gives up those that it still has: it has mounted its /tmp by then
 
 
 def _change_root(paths: Sequence[str]) -> None:
@@ -207,13 +208,18 @@ def _become_nobody(*, keep_reading: bool) -> None:
         raise kernel.Unsupported(
             "this container pretends to change the user id, so the sandbox would run as root"
         )
+    _forbid_capabilities()
     _drop_capabilities(keep=1 << _CAP_DAC_READ_SEARCH if keep_reading else 0)
 
 
-def _drop_capabilities(keep: int = 0) -> None:
+def _forbid_capabilities() -> None:
+    """None can be gained any more, by this process and all that it forks."""
     for capability in range(64):
         if kernel.LIBC.prctl(kernel.PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break
+
+
+def _drop_capabilities(keep: int = 0) -> None:
     header = struct.pack("=Ii", 0x20080522, 0)
     try:
         kernel.syscall("capset", header, struct.pack("=6I", keep, keep, 0, 0, 0, 0))

@@ -28,6 +28,7 @@ import time
 import types
 from _sitebuiltins import Quitter
 from dataclasses import dataclass
+from time import clock_gettime, monotonic  # the true ones: what the module has is a program's own clock
 from typing import Any
 
 from reward.sandbox import kernel
@@ -48,7 +49,8 @@ typing string re datetime collections heapq bisect copy math random statistics i
 
 
 def preload(packages: str) -> None:
-    """Imports, from a directory that will not be reachable inside, what solutions may use beside the standard
+    """What every test needs is made here, once: a forked process that only uses it is half as dear as one that makes
+    it. Imports, from a directory that will not be reachable inside, what solutions may use beside the standard
     library: modules in memory need no file."""
     sys.path.insert(0, packages)
     for name in _THIRD_PARTY:
@@ -57,7 +59,28 @@ def preload(packages: str) -> None:
             module = __import__(name)
             _BUILTINS.update((exported, getattr(module, exported)) for exported in module.__all__)
     sys.path.remove(packages)
+    sys.path[:] = [path for path in sys.path if path.startswith(os.path.realpath(sys.base_prefix))]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "reward"]:
+        del sys.modules[name]  # nothing of ours can be imported by a submission
     __import__("random").seed(0)  # every test starts from the same state: a verdict does not depend on luck
+    sys.argv = ["solution.py"]
+    _open_streams()
+
+
+def _open_streams() -> None:
+    """The standard streams of the tests, over their descriptors, whatever is behind these by then. A stream asks when
+    it is made whether it can seek, so that it is made over pipes, as a test will have."""
+    own = [os.dup(fd) for fd in range(3)]
+    read, write = os.pipe()
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        os.dup2(write if fd else read, fd)
+        stream = open(fd, "w" if fd else "r", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    for fd, kept in enumerate(own):
+        os.dup2(kept, fd)
+    for fd in (read, write, *own):
+        os.close(fd)
 
 
 def _prelude() -> dict[str, Any]:
@@ -77,7 +100,7 @@ def _own_clock() -> None:
     A program that searches "for 1.8 seconds", or only burns time, then does the same at any load; by the wall clock it
     would compute less the busier the machine is, and CPU time would not count what it wasted.
     """
-    computed, sleep, began, slept = time.process_time, time.sleep, time.time(), 0.0
+    computed, sleep, began, slept = time.process_time, time.sleep, time.time(), 0.0  # of a test: its own process's
 
     def elapsed() -> float:
         return computed() + slept
@@ -118,9 +141,6 @@ def main(ground: Ground, fds: list[int]) -> None:
     request_fd, frames_fd = fds
     with open(request_fd, "rb") as stream:
         request = json.loads(stream.read())
-    for name in [name for name in sys.modules if name.partition(".")[0] == "reward"]:
-        del sys.modules[name]  # nothing of ours can be imported by a submission
-    sys.path[:] = [path for path in sys.path if path.startswith(os.path.realpath(sys.base_prefix))]
     budget = Budget(**request["budget"])
     Limits(memory=budget.memory).apply()  # each test's process inherits them
     try:
@@ -129,7 +149,8 @@ def main(ground: Ground, fds: list[int]) -> None:
         _send(frames_fd, {"compiled": type(error).__name__}, b"")
         return
     _send(frames_fd, {"compiled": None}, b"")
-    started, cpu_s = time.monotonic(), 0.0
+    _own_clock()
+    started, cpu_s = monotonic(), 0.0
     for index, text in enumerate(request["inputs"]):
         how, used_s, output = _run_test(
             ground, code, text.encode("utf-8", "replace"), request["fn_name"], budget, started, cpu_s
@@ -159,7 +180,6 @@ def _run_test(
     """(how it ended, CPU seconds, output) of one test."""
     input_read, input_write = os.pipe()
     output_read, output_write = os.pipe()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     pid = kernel.fork_into(0)
     if pid == 0:
         try:
@@ -171,9 +191,8 @@ def _run_test(
     output, how = _converse(pid, input_write, output_read, data, budget, started, spent_s)
     if how != "exit":
         os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    _, status, usage = os.wait4(pid, 0)
+    used_s = usage.ru_utime + usage.ru_stime
     out_of_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
     if out_of_time or spent_s + used_s > budget.cpu_s:
         how = "timeout"
@@ -221,8 +240,8 @@ def _converse(
     how = "exit"
     try:
         while exit_handle in open_fds or output_read in open_fds:
-            wall_s = time.monotonic() - started
-            cpu_s = spent_s + (time.clock_gettime(clock) if exit_handle in open_fds else 0.0)
+            wall_s = monotonic() - started
+            cpu_s = spent_s + (clock_gettime(clock) if exit_handle in open_fds else 0.0)
             if cpu_s >= budget.cpu_s or wall_s >= budget.wall_s:
                 return b"", "timeout"
             wait_s = max(0.01, min(budget.cpu_s - cpu_s, budget.wall_s - wall_s))
@@ -249,26 +268,18 @@ def _become_solution(
     ground: Ground, code: types.CodeType, input_fd: int, output_fd: int, fn_name: str | None, budget: Budget
 ) -> None:
     """In the forked process: descriptors, limits, filter, then the submission. Does not return."""
-    null = os.open("/dev/null", os.O_WRONLY)
     os.dup2(input_fd, 0)
-    os.dup2(null, 2)
+    os.dup2(1, 2)  # a zygote's standard output is /dev/null
     if fn_name is None:
         os.dup2(output_fd, 1)
         os.closerange(3, 64)
     else:
-        os.dup2(null, 1)
         os.dup2(output_fd, 3)
         os.closerange(4, 64)
     cpu_limit_s = int(budget.cpu_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
     ground.confine()
-    for fd, name in enumerate(("stdin", "stdout", "stderr")):
-        stream = open(fd, "w" if fd else "r", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    sys.argv = ["solution.py"]
     sys.setrecursionlimit(_RECURSION)
-    _own_clock()
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     names = module.__dict__
@@ -285,7 +296,8 @@ def _become_solution(
     except BaseException:
         exit_code = 1
     try:  # what an interpreter does at its end; a program may hang here, and the clock is still running
-        threading._shutdown()  # type: ignore[attr-defined]
+        if threading.active_count() > 1:
+            threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()
     except BaseException:

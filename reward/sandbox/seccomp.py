@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import struct
+from dataclasses import dataclass
 from functools import lru_cache
 
 from reward.sandbox import kernel
@@ -107,29 +108,38 @@ def _actions(kind: str, machine: str) -> dict[int, list[Instruction]]:
     return {number: bodies[name] for name, number in numbers.items() if number is not None}
 
 
-@lru_cache(maxsize=2)
-def _assembled(kind: str) -> tuple[bytearray, list[int]]:
-    instructions = program(kind)
-    slots = [8 * index + 4 for index, instruction in enumerate(instructions) if instruction[3] == _OWN_PID]
-    return bytearray(b"".join(struct.pack("=HBBI", *i[:3], i[3] & 0xFFFFFFFF) for i in instructions)), slots
-
-
 class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Assembled:
+    """A filter as the kernel takes it, and where the installing process's pid belongs in it."""
+
+    code: ctypes.Array[ctypes.c_char]
+    descriptor: _Program
+    pid_slots: tuple[int, ...]
+
+
+@lru_cache(maxsize=2)
+def _assembled(kind: str) -> _Assembled:
+    instructions = program(kind)
+    packed = b"".join(struct.pack("=HBBI", *i[:3], i[3] & 0xFFFFFFFF) for i in instructions)
+    code = ctypes.create_string_buffer(packed, len(packed))
+    slots = (8 * index + 4 for index, instruction in enumerate(instructions) if instruction[3] == _OWN_PID)
+    return _Assembled(code, _Program(len(instructions), ctypes.addressof(code)), tuple(slots))
+
+
 def install(kind: str) -> None:
     """Puts the filter on this process, for good. Raises OSError."""
-    code, slots = _assembled(kind)
-    for slot in slots:
-        struct.pack_into("=I", code, slot, os.getpid())
-    buffer = (ctypes.c_char * len(code)).from_buffer(code)
-    descriptor = _Program(len(code) // 8, ctypes.addressof(buffer))
+    assembled, pid = _assembled(kind), os.getpid()
+    for slot in assembled.pid_slots:
+        struct.pack_into("=I", assembled.code, slot, pid)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    kernel.prctl(kernel.PR_SET_SECCOMP, 2, ctypes.addressof(descriptor))
+    kernel.prctl(kernel.PR_SET_SECCOMP, 2, ctypes.addressof(assembled.descriptor))
 
 
 def prepare() -> None:
-    """Assembles both filters now, so that forked processes find them ready."""
+    """Assembles both filters now, so that forked processes find them ready: making them is dearer than the fork."""
     _assembled("runner")
     _assembled("submission")
