@@ -98,9 +98,10 @@ def _own_clock() -> None:
     """The clocks of the `time` module go as they would on an idle machine: with what the program computes and sleeps.
 
     A program that searches "for 1.8 seconds", or only burns time, then does the same at any load; by the wall clock it
-    would compute less the busier the machine is, and CPU time would not count what it wasted.
+    would compute less the busier the machine is, and CPU time would not count what it wasted. Computed is what the
+    process has that asks: each test begins at 0.
     """
-    computed, sleep, began, slept = time.process_time, time.sleep, time.time(), 0.0  # of a test: its own process's
+    computed, sleep, began, slept = time.process_time, time.sleep, time.time(), 0.0
 
     def elapsed() -> float:
         return computed() + slept
