@@ -319,6 +319,9 @@ class SamplerConfig:
     """Skips CUDA graph capture; always on on CPU."""
     release_memory: bool = False
     """Frees the KV cache while the policy trains (vLLM sleep level 1); no effect on CPU."""
+    ahead: bool = False
+    """Samples the next step's first round while the policy trains on this step's: its rollouts are one step old, which
+    algorithm.importance_correction makes up for. Needs the sampler's memory all the time (our choice: off)."""
 
     def __post_init__(self) -> None:
         _positive("sampler", self, ["temperature", "kv_cache_mib", "max_sequences"])
@@ -329,6 +332,13 @@ class SamplerConfig:
             raise ConfigError(
                 f"sampler.max_prompt_tokens={self.max_prompt_tokens} leaves no room for a response in "
                 f"sampler.context_tokens={self.context_tokens}: write a smaller one."
+            )
+        if self.ahead and (self.release_memory or self.tensor_parallel > 1):
+            # Engines of several ranks would talk to each other while the policy's ranks do, in no common order.
+            raise ConfigError(
+                "sampler.ahead=true needs the sampler beside the policy at all times, on one rank each: write "
+                "sampler.release_memory=false and sampler.tensor_parallel=1 (and perhaps a smaller "
+                "sampler.memory_fraction), or leave it off."
             )
 
     @property
@@ -747,6 +757,11 @@ class RunConfig:
             raise ConfigError(
                 f"shaping.overlong_buffer_tokens={self.shaping.overlong_buffer_tokens} must be smaller than a "
                 f"response, {self.sampler.max_response_tokens} tokens (sampler.context_tokens - max_prompt_tokens)."
+            )
+        if self.sampler.ahead and self.algorithm.importance_correction is ImportanceCorrection.off:
+            raise ConfigError(
+                "sampler.ahead=true trains on rollouts of older weights: write algorithm.importance_correction=token "
+                "(or sequence) as well."
             )
 
 

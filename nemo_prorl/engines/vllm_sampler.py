@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -133,7 +134,7 @@ class VllmSampler:
         # What earlier calls have left there would make this one depend on them; a resumed run has had none.
         self._llm.reset_prefix_cache()
         # vLLM draws from torch's generator at each step, even for requests that have a seed of their own.
-        with self._one_thread(), torch.random.fork_rng(devices=[]):
+        with self._one_thread(), self._own_stream(), torch.random.fork_rng(devices=[]):
             try:
                 for index, (prompt, mine) in enumerate(zip(prompts, wanted, strict=True)):
                     for sibling in mine:
@@ -268,6 +269,20 @@ class VllmSampler:
         finally:
             if self._on_cpu:
                 torch.set_num_threads(threads)
+
+    @contextmanager
+    def _own_stream(self) -> Iterator[None]:
+        """On CUDA, outside of the main thread, which would be sampling ahead: this rank's GPU, where threads begin with
+        the first, and a stream apart from the policy's, behind whose work it would queue up."""
+        if self._on_cpu or threading.current_thread() is threading.main_thread():
+            yield
+            return
+        with torch.cuda.device(int(os.environ["LOCAL_RANK"])):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.default_stream())  # the weights are being written there
+            with torch.cuda.stream(stream):
+                yield
+            stream.synchronize()
 
 
 def rollout_seed(seed: int, uid: str, sibling: int) -> int:

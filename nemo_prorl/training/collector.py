@@ -19,6 +19,7 @@ from nemo_prorl.data.batch import balance, responses, token_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, Policy, SamplingSettings
+from nemo_prorl.training.ahead import Round, RoundAhead
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import (
     GradingInFlight,
@@ -27,7 +28,7 @@ from nemo_prorl.training.grading import (
     graded_group,
 )
 from nemo_prorl.training.timing import Stopwatch
-from nemo_prorl.types import FloatArray, PreparedGroup, Prompt, Rollout, RolloutGroup, RunState, TokenBatch
+from nemo_prorl.types import FloatArray, PreparedGroup, Rollout, RolloutGroup, RunState, TokenBatch
 from reward.protocol import ScoreResult
 
 _POLL_S = 0.02
@@ -81,23 +82,29 @@ class Collector:
         self._stopwatch = stopwatch
         self._say = say
         self._on_progress = on_progress
+        self._ahead: RoundAhead | None = None
 
-    def collect(self, state: RunState) -> Collection:
-        """Raises Saturated, or RewardServiceFailing."""
+    def collect(self, state: RunState, *, ahead: bool = False) -> Collection:
+        """`ahead`: the first round of the next step is sampled meanwhile, by the weights that the sampler has now, and
+        nobody else may use the sampler before `finish_ahead` or `drop_ahead`. Raises Saturated, or
+        RewardServiceFailing."""
         needed, dynamic = self._config.trainer.prompts_per_step, self._config.dynamic_sampling
-        in_flight = GradingInFlight(self._grader, say=self._say, on_progress=self._on_progress)
         groups: list[RolloutGroup] = []
         prepared: dict[int, PreparedGroup] = {}
         verdicts: list[ScoreResult] = []
-        num_rounds, kept, num_surplus = 0, tuple[int, ...](), 0
-        while len(kept) < needed and num_rounds < (dynamic.max_rounds if dynamic.enabled else 1):
-            prompts = self._prompts.take(self._round_size(needed - len(kept), state))
-            fresh_groups, fresh_prepared = self._round(prompts, in_flight, state, verdicts)
+        rounds: list[Round] = []
+        kept, num_surplus = tuple[int, ...](), 0
+        while len(kept) < needed and len(rounds) < (dynamic.max_rounds if dynamic.enabled else 1):
+            size = self._round_size(needed - len(kept), state)
+            round_, rollouts = self._sample(size, state.step, is_first=not rounds)
+            if ahead and not rounds:
+                self._begin_ahead(self._round_size(needed, state), state.step + 1)
+            rounds.append(round_)
+            fresh_groups, fresh_prepared = self._grade(round_, rollouts, state, verdicts)
             check_failures(verdicts, self._config.reward.max_failed_share)
             prepared |= {len(groups) + index: group for index, group in fresh_prepared.items()}
             groups += fresh_groups
             kept, num_surplus = keep_first([self._kind(group) for group in groups], needed)
-            num_rounds += 1
         state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * (len(kept) + num_surplus) / len(groups)
         kinds = Counter(classify(group) for group in groups)
         if len(kept) < max(1.0, dynamic.min_fill * needed):
@@ -106,16 +113,30 @@ class Collector:
                     f"the reward service left {kinds[Informativeness.service_failure]} of {len(groups)} prompts "
                     f"without verdicts, so that a step found {len(kept)} of {needed} groups."
                 )
-            raise Saturated(_describe_saturation(kinds, len(kept), needed, num_rounds))
+            raise Saturated(_describe_saturation(kinds, len(kept), needed, len(rounds)))
         return Collection(
             groups=tuple(prepared[index] for index in kept),
             sampled=tuple(groups),
             kinds=kinds,
             num_surplus=num_surplus,
-            num_rounds=num_rounds,
-            grading_busy_s=in_flight.busy_s,
-            grading_exposed_s=in_flight.exposed_s,
+            num_rounds=len(rounds),
+            grading_busy_s=sum(round_.in_flight.busy_s for round_ in rounds),
+            grading_exposed_s=sum(round_.in_flight.exposed_s for round_ in rounds),
         )
+
+    def finish_ahead(self) -> None:
+        """Returns when the sampler is free again. What it has sampled is kept for the next step."""
+        if self._ahead is not None:
+            with self._stopwatch.measure("sampling_s"):
+                self._ahead.share()
+
+    def drop_ahead(self) -> None:
+        """A round that is under way or kept has never been: its prompts come again, and so do those that were taken
+        after them. For a checkpoint, which is to say all that goes on from it, and for the end."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self._prompts.restore(self._ahead.cursor)
+            self._ahead = None
 
     def _kind(self, group: RolloutGroup) -> Informativeness:
         """Without dynamic sampling every group that has something to compare counts as informative."""
@@ -130,31 +151,45 @@ class Collector:
             return missing
         return math.ceil(min(missing * dynamic.oversample / max(state.sampling_yield, 0.05), 4 * missing))
 
-    def _round(
-        self,
-        prompts: Sequence[Prompt],
-        in_flight: GradingInFlight,
-        state: RunState,
-        all_verdicts: list[ScoreResult],
-    ) -> tuple[list[RolloutGroup], dict[int, PreparedGroup]]:
-        """Samples, grades and prepares one round; the same on every rank. Keys are positions in `prompts`.
+    def _sample(self, num_prompts: int, step: int, *, is_first: bool) -> tuple[Round, list[list[Rollout]]]:
+        """So many prompts, now; as the first of a step the round that the step before has begun, if it has."""
+        self.finish_ahead()  # of this step; of the next one, where this one's first round was not enough
+        with self._stopwatch.measure("sampling_s"):
+            if self._ahead is not None and is_first:
+                round_, share = self._ahead.round, self._ahead.share()
+                self._ahead = None
+            else:
+                round_ = self._new_round(num_prompts, step)
+                share = self._fleet.sample_share(round_.prompts, round_.settings, round_.submit)
+            return round_, self._fleet.gather(share, round_.prompts, round_.settings)
 
-        `all_verdicts` of the step grows by the round's."""
+    def _begin_ahead(self, num_prompts: int, step: int) -> None:
+        cursor = self._prompts.state()
+        self._ahead = RoundAhead(self._new_round(num_prompts, step), self._fleet.sample_share, cursor)
+
+    def _new_round(self, num_prompts: int, step: int) -> Round:
         settings = SamplingSettings(
             num_rollouts=self._config.sampler.num_rollouts,
             temperature=self._config.sampler.temperature,
             top_p=1.0,
             max_response_tokens=self._config.sampler.max_response_tokens,
-            seed=self._config.seed * 1_000_003 + state.step,
+            seed=self._config.seed * 1_000_003 + step,
         )
-        with self._stopwatch.measure("sampling_s"):
-            rollouts = self._fleet.sample(
-                prompts, settings, lambda index, rollout: in_flight.submit((index, rollout.sibling), rollout)
-            )
+        in_flight = GradingInFlight(self._grader, say=self._say, on_progress=self._on_progress)
+        return Round(prompts=self._prompts.take(num_prompts), settings=settings, in_flight=in_flight)
+
+    def _grade(
+        self,
+        round_: Round,
+        rollouts: list[list[Rollout]],
+        state: RunState,
+        all_verdicts: list[ScoreResult],
+    ) -> tuple[list[RolloutGroup], dict[int, PreparedGroup]]:
+        """Grades and prepares one round; the same on every rank. Keys are positions in its prompts.
+
+        `all_verdicts` of the step grows by the round's."""
         verdicts: dict[tuple[int, int], ScoreResult] = {}
-        groups, mine = self._settle(
-            prompts, rollouts, in_flight, verdicts, policy_is_reference=state.policy_is_reference
-        )
+        groups, mine = self._settle(round_, rollouts, verdicts, policy_is_reference=state.policy_is_reference)
         all_verdicts += verdicts.values()
         prepared: dict[int, PreparedGroup] = {}
         with self._stopwatch.measure("exchange_s"):
@@ -164,9 +199,8 @@ class Collector:
 
     def _settle(
         self,
-        prompts: Sequence[Prompt],
+        round_: Round,
         rollouts: list[list[Rollout]],
-        in_flight: GradingInFlight,
         verdicts: dict[tuple[int, int], ScoreResult],
         *,
         policy_is_reference: bool,
@@ -179,13 +213,13 @@ class Collector:
         groups: dict[int, RolloutGroup] = {}
         prepared: dict[int, PreparedGroup] = {}
         while len(groups) < len(rollouts):
-            for part in self._ranks.gather(in_flight.take_finished()):
+            for part in self._ranks.gather(round_.in_flight.take_finished()):
                 verdicts |= part
                 if part:
                     self._on_progress()
             decided = {
                 index: graded_group(
-                    prompts[index], group, [verdicts[index, r.sibling] for r in group], self._shaped
+                    round_.prompts[index], group, [verdicts[index, r.sibling] for r in group], self._shaped
                 )
                 for index, group in enumerate(rollouts)
                 if index not in groups and all((index, r.sibling) in verdicts for r in group)
@@ -197,7 +231,7 @@ class Collector:
                 prepared |= zip(ready, fresh, strict=True)
                 self._stopwatch.begin("grading")
             if not decided:
-                in_flight.wait(_POLL_S)
+                round_.in_flight.wait(_POLL_S)
         return [groups[index] for index in range(len(rollouts))], prepared
 
     def _shaped(self, rollout: Rollout, score: float) -> float:

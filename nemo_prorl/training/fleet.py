@@ -32,19 +32,6 @@ class SamplerFleet:
         self._engine, self._shard = divmod(ranks.layout.rank, tensor_parallel)
         self.num_engines = ranks.layout.world_size // tensor_parallel
 
-    def sample(
-        self,
-        prompts: Sequence[Prompt],
-        settings: SamplingSettings,
-        on_finish: Callable[[int, Rollout], None],
-    ) -> list[list[Rollout]]:
-        """The rollouts of every prompt, in the prompts' order, on every rank. `on_finish` as in `sample_share`."""
-        groups: list[dict[int, Rollout]] = [{} for _ in prompts]
-        for part in self._ranks.gather(self.sample_share(prompts, settings, on_finish)):
-            for index, rollouts in part.items():
-                groups[index] |= {rollout.sibling: rollout for rollout in rollouts}
-        return [[group[sibling] for sibling in range(settings.num_rollouts)] for group in groups]
-
     def sample_share(
         self,
         prompts: Sequence[Prompt],
@@ -66,6 +53,16 @@ class SamplerFleet:
         mine = [prompts[index] for index in siblings]
         sampled = self._sampler.sample(mine, settings, report, list(siblings.values()))
         return dict(zip(siblings, sampled, strict=True)) if self._shard == 0 else {}
+
+    def gather(
+        self, share: dict[int, list[Rollout]], prompts: Sequence[Prompt], settings: SamplingSettings
+    ) -> list[list[Rollout]]:
+        """The rollouts of every prompt, in the prompts' order, on every rank: of what each got from `sample_share`."""
+        groups: list[dict[int, Rollout]] = [{} for _ in prompts]
+        for part in self._ranks.gather(share):
+            for index, rollouts in part.items():
+                groups[index] |= {rollout.sibling: rollout for rollout in rollouts}
+        return [[group[sibling] for sibling in range(settings.num_rollouts)] for group in groups]
 
 
 def dealt(engine: int, num_engines: int, num_prompts: int, num_rollouts: int) -> dict[int, range]:

@@ -106,6 +106,8 @@ class ProRLTrainer:
         except (RewardServiceFailing, NonFiniteUpdate):  # what is on its way to disk still gets there
             self._finish_saving()
             raise
+        finally:
+            self.collector.drop_ahead()
 
     def _run(self) -> Outcome:
         if (ended := self._ended_before()) is not None:
@@ -116,7 +118,8 @@ class ProRLTrainer:
         while True:
             self.stopwatch.restart()
             try:
-                collection = self.collector.collect(self.state)  # sample, grade, keep informative groups
+                # sample, grade, keep informative groups
+                collection = self.collector.collect(self.state, ahead=self._samples_ahead())
             except Saturated as saturated:
                 return self._leave(Outcome.saturated, str(saturated))
             self._poll_saving()
@@ -168,7 +171,7 @@ class ProRLTrainer:
             return self._leave(Outcome.paused, reason)
         if action is not None:
             self._save_now()
-        elif self._checkpoint_is_due():
+        elif self._checkpoint_is_due(self.state.stage_step):
             self._save()
         else:
             self._poll_saving()
@@ -249,6 +252,7 @@ class ProRLTrainer:
 
     def _refit(self) -> None:
         """The sampler gets the policy's weights, under the number of updates behind them."""
+        self.collector.finish_ahead()
         with self.stopwatch.measure("refit_s"):
             self.sampler.wake()
             self.sampler.load_weights(self.policy.named_weights(), version=self.state.num_updates)
@@ -281,6 +285,7 @@ class ProRLTrainer:
             **rollout_metrics(collection),
             **objective,
             **merge_statistics([agreement, self._kl_at_sampling(collection)]),
+            "sampler/updates_behind": self._updates_behind(collection, num_updates=len(reports)),
             **selection_metrics(collection),
             **grading_metrics(collection),
             "objective/loss": float(np.mean([report.loss for report in reports])),
@@ -295,6 +300,11 @@ class ProRLTrainer:
             "time/save_s": self.checkpoints.take_waited_s() if self.checkpoints is not None else 0.0,
             **{f"time/{name}": seconds for name, seconds in self.stopwatch.seconds.items()},
         }
+
+    def _updates_behind(self, collection: Collection, num_updates: int) -> float:
+        """How old the weights were that sampled what this step's `num_updates` trained on; 0 unless it was ahead."""
+        versions = [m.rollout.policy_version for group in collection.groups for m in group.group.members]
+        return self.state.num_updates - num_updates - float(np.mean(versions))
 
     def _kl_at_sampling(self, collection: Collection) -> UpdateStatistics:
         """Exactly 0 in the step after a reset, however many updates that step has."""
@@ -337,12 +347,20 @@ class ProRLTrainer:
             "time/validation_s": seconds
         }
 
-    def _checkpoint_is_due(self) -> bool:
+    def _samples_ahead(self) -> bool:
+        """Whether the next step's rollouts begin before this step's updates. Not across a checkpoint: it has no
+        rollouts under way, so that a run which goes on from it does what this one does."""
+        after = self.state.stage_step + 1
+        last = after == self.config.trainer.num_steps
+        return self.config.sampler.ahead and not last and not self._checkpoint_is_due(after)
+
+    def _checkpoint_is_due(self, stage_step: int) -> bool:
         every = self.config.exp_manager.checkpoint_callback_params.every_n_train_steps
-        return every > 0 and self.state.stage_step % every == 0
+        return every > 0 and stage_step % every == 0
 
     def _save(self) -> None:
         """Begins to save; training goes on meanwhile."""
+        self.collector.drop_ahead()
         self.state.prompts = self.prompts.state()
         self.state.controller = self.controller.state()
         if self.checkpoints is not None:

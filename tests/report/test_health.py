@@ -47,6 +47,14 @@ def test_a_cause_has_its_warning_and_no_other(
     assert said in found[title]
 
 
+def test_rollouts_of_older_weights_may_differ(make_run: Callable[..., Run]) -> None:
+    run = make_run(late(**{"sampler/logprob_abs_diff_mean": 0.2, "sampler/updates_behind": 4.0}))
+    (said,) = (finding for finding in findings_of(run) if finding.title == "Sampler and trainer")
+    assert said.is_fine
+    assert "0.2 nats" in said.text
+    assert "sampler.ahead" in said.text
+
+
 def test_validation_that_stopped(make_run: Callable[..., Run]) -> None:
     def without(record: dict) -> dict:
         return {k: v for k, v in record.items() if record["step"] == 0 or "validation" not in k}

@@ -144,6 +144,9 @@ class ListedPrompts:
     def state(self) -> dict[str, Any]:
         return {"taken": self.num_taken}
 
+    def restore(self, state: dict[str, Any]) -> None:
+        self.num_taken = state["taken"]
+
 
 @dataclass
 class ScriptedSampler:

@@ -29,11 +29,12 @@ def test_rollouts_are_dealt_out_and_results_brought_together(
         sampler = ScriptedSampler()
         fleet = SamplerFleet(sampler, ranks, tensor_parallel=tensor_parallel)
         assert fleet.num_engines == world_size // tensor_parallel
-        groups = fleet.sample(
+        share = fleet.sample_share(
             prompts,
             SETTINGS,
             lambda index, rollout: reported.append((index, rollout.prompt.uid, rollout.sibling)),
         )
+        groups = fleet.gather(share, prompts, SETTINGS)
         return sampler.num_rollouts, [[(r.prompt.uid, r.sibling) for r in group] for group in groups]
 
     results = run_as_ranks(sample, world_size, 1, 1)
