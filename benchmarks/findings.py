@@ -1,4 +1,4 @@
-"""The papers' ablations on the demo's tiny policy: six comparisons of one change each, a few seeds each.
+"""The papers' ablations on the demo's tiny policy: seven comparisons of one change each, a few seeds each.
 
     .venv/bin/python benchmarks/findings.py [--only clip temperature] [--seeds 1 2 3] [--steps 12] [--out runs/findings]
 
@@ -49,6 +49,7 @@ ARMS: Mapping[str, Sequence[str]] = {
         "algorithm.entropy_target=0.3",
     ),
     "reset": ("controller.mode=interval", "controller.interval=7"),
+    "ahead": ("sampler.ahead=true", "algorithm.importance_correction=token"),
 }
 """Name of the arm's runs -> what it changes. The reset comes after step 7, so that no second one is due at step 12."""
 COLOURS = ("#3f6fa3", "#b0413e", "#4f8a57", "#8a6d3b")
@@ -115,6 +116,15 @@ COMPARISONS = {
         title="A hard reset in mid-run against none",
         arms={"no reset": "baseline", "reset after step 7": "reset"},
         panels=(HELD_OUT, KL, ENTROPY),
+    ),
+    "ahead": Comparison(
+        title="Rollouts of this step's weights against those of the step before",
+        arms={"this step's": "baseline", "sampled ahead": "ahead"},
+        panels=(
+            HELD_OUT,
+            ENTROPY,
+            Panel(metric="sampler/logprob_abs_diff_mean", title="sampler against old policy (nats a token)"),
+        ),
     ),
 }
 COLUMNS = {
