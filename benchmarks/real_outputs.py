@@ -39,12 +39,15 @@ NUM_PAIRS = 2_000
 SEED = 0
 REASONS = {
     "ifeval_loose/ifeval_1122": "the rule counts `#`; the official evaluator counts a random letter instead",
-    "math/rc_minerva_math_108": "the label is wrong: it is the same number in another notation",
-    "math/rc_minerva_math_150": "the label is wrong: it is the same number in another notation",
     "math/rc_minerva_math_173": "neither verifier sees that sinh is made of exponentials",
     "altered/lc_train_438": "walks through a set of strings: 0 tests under 23 of 24 hash seeds, 1 under the other",
 }
 """Why a known row deviates, by part and id; rows that are not here have not been looked at."""
+RIGHT_AFTER_ALL = frozenset(
+    f"rc_minerva_math_{number}"
+    for number in (2, 7, 28, 30, 68, 73, 80, 105, 108, 124, 132, 150, 165, 174, 237)
+)
+"""Recorded as wrong: neither grader of then read a gold such as 1.07e16, which the answer is in other notation."""
 
 
 class MissingData(Exception):
@@ -125,7 +128,8 @@ def math_cases(folder: Path) -> Iterator[Case]:
     """Parts math and stem."""
     for row in _rows(folder / "math_outputs.jsonl"):
         task = {"answer": row["gold"]}
-        yield _case(row["domain"], row["id"], row["domain"], row["response"], task, float(row["expected"]))
+        expected = 1.0 if row["id"] in RIGHT_AFTER_ALL else float(row["expected"])
+        yield _case(row["domain"], row["id"], row["domain"], row["response"], task, expected)
 
 
 def golds(folder: Path) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ Only the last \\boxed{} counts; both sides are boxed again before math-verify pa
 it drop radicals and relations. Rules run from cheap to dear and stop at the first that accepts.
 
 Guards (on by default, off with task {"guards": false}) refuse what only looks like an answer, see `hedge`, and a
-number in another unit than the gold's, see `units`.
+number in another unit than the gold's, see `units`, and one near zero that is not the gold, see `near_zero`.
 
 Sources: DeepScaleR (reward.graders.deepscaler), huggingface/Math-Verify 0.9.0 (Apache-2.0).
 """
@@ -21,7 +21,7 @@ from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
 from reward.extract import joined_boxes, last_box
-from reward.graders import deepscaler, units
+from reward.graders import deepscaler, near_zero, units
 from reward.graders.grade import Grade, require
 from reward.graders.safe_expression import is_cheap, is_shallow
 
@@ -39,6 +39,7 @@ _EXTRACTION = (
 )
 _INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d*\.\d+", re.ASCII)
+_E_NOTATION = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?![\w.])", re.ASCII)
 _OR = re.compile(r"\bor\b|\\lor\b|\\vee\b")
 _OPTION = re.compile(r"\s*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?\s*([A-Za-z])\s*\)?\s*\.?\s*\}?\s*")
 _LAST_LETTER = re.compile(r"(?P<before>.*[\d}\s])(?P<letter>[a-z])\s*", re.DOTALL)
@@ -78,8 +79,9 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     rule = accepted_by(answer, gold, joined_boxes(text))
     if rule is None:
         return Grade(score=0.0, verdict="wrong", details=details)
-    if task.get("guards", True) and units.differ(answer, gold):
-        return Grade(score=0.0, verdict="wrong", details={**details, "guard": "unit"})
+    for guard, differ in (("unit", units.differ), ("near zero", near_zero.differ)):
+        if task.get("guards", True) and differ(answer, gold):
+            return Grade(score=0.0, verdict="wrong", details={**details, "guard": guard})
     return Grade(score=1.0, verdict="correct", details={**details, "accepted_by": rule})
 
 
@@ -184,6 +186,7 @@ def warm_up() -> None:
 def _parsed(answer: str) -> list[Any]:
     """What math-verify reads in a box with this content."""
     text = re.sub(r"\\exp\s*\{", "e^{", answer)  # it reads \exp(x) and e^{x}, not \exp{x}
+    text = _E_NOTATION.sub(r"\1\\times 10^{\2}", text)  # it takes 1.07e16 for a product with Euler's number
     boxed = f"\\boxed{{{_with_last_variable(text)}}}"
     return list(parse(boxed, list(_EXTRACTION), parsing_timeout=None))
 

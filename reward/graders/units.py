@@ -61,14 +61,14 @@ def unit_of(answer: str) -> Unit | None:
     """The unit behind a value, LaTeX or plain; None if there is no value with a known unit."""
     if len(answer) > _LONGEST:
         return None
-    text = _plain(answer)
+    text = plain(answer)
     if match := re.fullmatch(r"\\\$\s*([\d.,]+)", text):
         return _UNITS["dollar"]
     match = _MEASURE.fullmatch(text.rpartition("=")[2].strip())
     return None if match is None or not _is_value(match["value"]) else _product(match["unit"])
 
 
-def _plain(answer: str) -> str:
+def plain(answer: str) -> str:
     """Without text boxes and LaTeX spaces, exponents and words as the pattern wants them."""
     text = re.sub(r"\\(?:,|;|:|!| |quad\b|(?:left|right)(?![a-z]))|~", " ", answer)
     text = re.sub(

@@ -77,6 +77,7 @@ def test_instruction_verdicts_are_those_of_the_official_evaluator(mode: str, gra
 def test_scores_are_those_that_others_gave(parts: tuple[str, ...], share: float, graded: Graded) -> None:
     outcomes = [outcome for part in parts for outcome in graded.parts[part]]
     assert sum(outcome.agrees for outcome in outcomes) >= share * len(outcomes) > 0, deviations(outcomes)
+    assert all(outcome.agrees or outcome.case.reason for outcome in outcomes), deviations(outcomes)
 
 
 def test_of_random_pairs_of_answers_only_those_of_equal_value_are_equal(graded: Graded) -> None:

@@ -1,0 +1,43 @@
+"""Numbers near zero: `5 \\times 10^{-19}` is not `2 \\times 10^{-19}`.
+
+math-verify rounds both numbers to six decimals, and DeepScaleR's sympy rule takes what is left of their difference for
+rounding; so below a millionth any number passes for any other. `differ` compares two such numbers by their own size, as
+closely as six decimals compare 0.1. Only plain numbers, with or without a unit, are looked at.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from reward.graders.units import plain, unit_of
+
+_NEAR = 0.1
+_RELATIVE = 1e-5
+_NUMBER = re.compile(
+    r"(?P<sign>[+-]?)\s*(?:10\s*\^\s*\{?\s*(?P<alone>[+-]?\d{1,3})\s*\}?|(?P<digits>\d{1,50}\.?\d{0,50}|\.\d{1,50})"
+    r"\s*(?:[eE](?P<e>[+-]?\d{1,3})|(?:\\times|\*|×)\s*10\s*\^\s*\{?\s*(?P<ten>[+-]?\d{1,3})\s*\}?)?)(?![\d.])",
+    re.ASCII,
+)
+
+
+def differ(answer: str, gold: str) -> bool:
+    """Whether both are numbers, one of them nearer to zero than 0.1, and not the same."""
+    one, other = number_of(answer), number_of(gold)
+    if one is None or other is None or min(abs(one), abs(other)) >= _NEAR:
+        return False
+    return not math.isclose(one, other, rel_tol=_RELATIVE)
+
+
+def number_of(answer: str) -> float | None:
+    """What a number alone, or one with a known unit behind it, is worth; None of anything else.
+
+    Example: number_of("2.88 \\\\times 10^{-19} \\\\text{ J}") -> 2.88e-19
+    """
+    text = plain(answer).rpartition("=")[2].strip()
+    match = _NUMBER.match(text)
+    if match is None or (text[match.end() :].strip() and unit_of(answer) is None):
+        return None
+    digits = match["digits"] or "1"
+    exponent = match["e"] or match["ten"] or match["alone"] or "0"
+    return float(f"{match['sign']}{digits}e{exponent}")
