@@ -57,7 +57,8 @@ def test_without_guards_the_verifiers_have_the_word() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "2x", "1/2", "0.5%", r"\frac{1}{2}", "1e", "1e5x", "10^{x}", "(0.01, 0.02)", "0.01 + x", "1.2.3", "1e9999"],
+    ["", "x", "2x", "1/2", "0.5%", r"\frac{1}{2}", "1e", "1e5x", "10^{x}", "(0.01, 0.02)", "0.01 + x", "1.2.3",
+     "1e9999"],
 )  # fmt: skip
 def test_what_is_no_number(text: str) -> None:
     assert number_of(text) is None
