@@ -20,7 +20,7 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
-from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.model_executor.model_loader.reload.layerwise import _place_kernel_tensors, get_layerwise_info
 from vllm.platforms import current_platform
@@ -54,7 +54,7 @@ class InProcessTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
     update_info_cls = UpdateInfo
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
-        pass
+        unpack_embedding(self.model)
 
     def start_weight_update(self) -> None:
         put_back_unfinished_layers(self.model)
@@ -87,19 +87,30 @@ def put_back_unfinished_layers(model: torch.nn.Module) -> None:
             info.reset()
 
 
+def unpack_embedding(model: torch.nn.Module) -> None:
+    """vLLM on CPU multiplies by a packed copy of each weight, and makes one of the embedding, too, by which nobody
+    multiplies where there is a head. It goes, and none is made when weights are loaded. For good, and only once."""
+    if not current_platform.is_cpu() or not any(isinstance(m, ParallelLMHead) for m in model.modules()):
+        return
+    for module in model.modules():
+        if isinstance(module, VocabParallelEmbedding) and not isinstance(module, ParallelLMHead):
+            module.cpu_linear = torch.nn.functional.linear
+            module.quant_method.process_weights_after_loading = lambda layer: None
+
+
 def repack_tied_heads(model: torch.nn.Module) -> None:
-    """vLLM on CPU multiplies by a packed copy of each weight. The copy of an lm_head that is tied to the embedding is
-    not packed again after a reload, since no tensor is loaded into the head itself: it would keep the old logits."""
+    """The packed copy of a head that is tied to the embedding is not made again when weights are loaded, since no
+    tensor is loaded into the head itself: it would keep the old logits."""
     if not current_platform.is_cpu():
         return
-    with torch.no_grad():
-        for module in model.modules():
-            if (
-                isinstance(module, VocabParallelEmbedding)
-                and hasattr(module, "cpu_linear")
-                and module.weight.numel()
-            ):
-                dispatch_cpu_unquantized_gemm(module, remove_weight=False)
+    embeddings = {
+        module.weight.data_ptr()
+        for module in model.modules()
+        if isinstance(module, VocabParallelEmbedding) and not isinstance(module, ParallelLMHead)
+    }
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead) and module.weight.data_ptr() in embeddings:
+            dispatch_cpu_unquantized_gemm(module, remove_weight=False)
 
 
 def checkpoint_shapes(folder: str | Path) -> dict[str, Shape]:

@@ -30,6 +30,8 @@ from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.megatron.core import (
     MegatronOptimizer,
     ShardedObject,
+    apply_factories,
+    dict_list_map_inplace,
     dist_checkpointing,
     get_cuda_rng_tracker,
     parallel_state,
@@ -83,18 +85,19 @@ def read_manifest(directory: Path) -> Manifest:
 def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Save:
     """Collective over all ranks: everything, copied to host memory as it is now. `directory` must be visible to all.
 
-    Each rank copies only what it will write: replicas share the parameters among them.
+    Each rank copies only what it will write: replicas share the parameters among them. The reference lies in host
+    memory already, where nothing but `load` writes to it.
     """
     weights = _sharded_weights(model)
     writers = _writers(model)
     parameters = ((name, parameter.detach()) for name, parameter in model.named_parameters())
     state: dict[str, Any] = {
-        "weights": _copied("", weights, parameters, writers),
-        "reference": _copied("reference.", weights, trained.reference.items(), writers),
+        "weights": _to_write("", weights, parameters, writers),
+        "reference": _to_write("reference.", weights, trained.reference.items(), writers, copy=False),
         "random": _random_state(),
     }
     for part in _parts(model):
-        state[part] = _copied(
+        state[part] = _to_write(
             f"optimizer.{part}.", weights, _whole(trained.optimizer, model, part, writers), writers
         )
     extra = _extra_states(model)
@@ -289,23 +292,33 @@ def _writers(model: torch.nn.Module) -> dict[str, int]:
     return writers
 
 
-def _copied(
+def _to_write(
     prefix: str,
     weights: Mapping[str, Any],
     tensors: Iterable[tuple[str, torch.Tensor]],
     writers: Mapping[str, int],
+    *,
+    copy: bool = True,
 ) -> dict[str, Any]:
-    """Copies in host memory of what this rank is to write, and the mere shapes of what another replica will."""
+    """In host memory what this rank is to write, and the mere shapes of what another replica will."""
     replica, num_replicas = (
         parallel_state.get_data_parallel_rank(),
         parallel_state.get_data_parallel_world_size(),
     )
+
+    def to_host(shard: Any) -> Any:
+        elsewhere = any(shard.replica_id)
+        shard.data = shard.data.to("meta") if elsewhere else shard.data.to("cpu", copy=copy)
+        return shard
+
     placed: dict[str, Any] = {}
     for name, tensor in tensors:
         *elsewhere, _ = weights[name].replica_id  # among pipeline stages and tensor-parallel ranks
         replica_id = (*elsewhere, (replica - writers[name]) % num_replicas)
-        data = tensor.to("meta") if any(replica_id) else tensor.to("cpu", copy=True)
-        placed |= _with_data(prefix, {name: replace(weights[name], replica_id=replica_id)}, {name: data})
+        shards = _with_data(prefix, {name: replace(weights[name], replica_id=replica_id)}, {name: tensor})
+        # What Megatron stores in parts is parted first: of the parts of a copy it would make copies of its own.
+        apply_factories(shards)
+        placed |= dict_list_map_inplace(to_host, shards)
     return placed
 
 

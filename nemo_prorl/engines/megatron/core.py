@@ -15,7 +15,8 @@ warnings.filterwarnings(
 cpu.install()
 
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel  # noqa: E402
-from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor  # noqa: E402
+from megatron.core.dist_checkpointing.dict_utils import dict_list_map_inplace  # noqa: E402
+from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor, apply_factories  # noqa: E402
 from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess  # noqa: E402
 from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa: E402
 from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest  # noqa: E402
@@ -54,7 +55,9 @@ __all__ = [
     "TorchDistSaveShardedStrategy",
     "TransformerBlockSubmodules",
     "TransformerConfig",
+    "apply_factories",
     "clip_grad_by_total_norm_fp32",
+    "dict_list_map_inplace",
     "dist_checkpointing",
     "filesystem_async",
     "finalize_model_grads",

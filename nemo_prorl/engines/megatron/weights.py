@@ -5,6 +5,7 @@ stream of full tensors that feeds both vLLM and export. Nothing else knows a par
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -201,22 +202,31 @@ def named_weights(
         for index, (split, hf_names, shape, dtype) in enumerate(plan):
             if owner == stage:
                 source = mine[index].parameter.detach() if tensors is None else tensors[mine[index].name]
-                shard = source.to(device, copy=True, memory_format=torch.contiguous_format)
+                shard = source.to(device).contiguous()
             else:
                 shard = torch.empty(shape, dtype=dtype, device=device)
             if pipeline.size() > 1:
                 dist.broadcast(shard, dist.get_global_rank(pipeline, owner), group=pipeline)
-            yield from zip(hf_names, _join(split, _gather_shards(split, shard), architecture), strict=True)
+            whole = _join(split, _gather_shards(split, shard), architecture)
+            yield from ((name, _own(tensor, shard)) for name, tensor in zip(hf_names, whole, strict=True))
 
 
 def content_hash(named_weights: Iterable[tuple[str, torch.Tensor]]) -> str:
-    """Of names, precisions, shapes and every bit of a stream of full tensors: independent of how ranks share them."""
+    """Collective over the replica, whose ranks share the work. Of names, precisions, shapes and every bit of a stream
+    of full tensors: independent of how ranks share them."""
+    replica = parallel_state.get_model_parallel_group()
     digests = []
-    for name, tensor in named_weights:
-        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        digest = hashlib.blake2b(content.data, digest_size=16).hexdigest()
-        digests.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {digest}")
-    return hashlib.blake2b("\n".join(sorted(digests)).encode(), digest_size=16).hexdigest()
+    for index, (name, tensor) in enumerate(named_weights):
+        if index % replica.size() == replica.rank():
+            content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+            digest = hashlib.blake2b(content.data, digest_size=16).hexdigest()
+            digests.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {digest}")
+    shares: list[Any] = [digests]
+    if replica.size() > 1:
+        shares = [None] * replica.size()
+        dist.all_gather_object(shares, digests, group=replica)
+    listed = "\n".join(sorted(itertools.chain(*shares)))
+    return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
 
 
 class SafetensorsReader:
@@ -325,14 +335,20 @@ def _gather_shards(split: Split, shard: torch.Tensor) -> list[torch.Tensor]:
     return shards
 
 
+def _own(tensor: torch.Tensor, shard: torch.Tensor) -> torch.Tensor:
+    """In memory of its own: copied if joining has not done so."""
+    shared = tensor.untyped_storage().data_ptr() == shard.untyped_storage().data_ptr()
+    return tensor.clone(memory_format=torch.contiguous_format) if shared else tensor
+
+
 def _join(split: Split, shards: list[torch.Tensor], architecture: Architecture) -> list[torch.Tensor]:
-    """The inverse of `_shard`: parameters of all ranks -> full Hugging Face tensors."""
+    """The inverse of `_shard`: parameters of all ranks -> full Hugging Face tensors, or views of the only rank's."""
     if split is Split.columns:
-        return [torch.cat(shards, dim=1)]
+        return [_cat(shards, dim=1)]
     if split is Split.gated:
         halves = [shard.chunk(2) for shard in shards]
-        return [torch.cat([half[i] for half in halves]) for i in (0, 1)]
-    full = shards[0] if len(shards) == 1 else torch.cat(shards)
+        return [_cat([half[i] for half in halves]) for i in (0, 1)]
+    full = _cat(shards)
     if split is Split.vocab:
         return [full[: architecture.vocab_size]]
     if split is Split.qkv:
@@ -341,3 +357,8 @@ def _join(split: Split, shards: list[torch.Tensor], architecture: Architecture) 
         parts: Callable[..., tuple[torch.Tensor, ...]] = by_group.split
         return [part.flatten(0, 1) for part in parts([heads * size, size, size], dim=1)]
     return [full]
+
+
+def _cat(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
+    """One is not copied."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=dim)

@@ -9,10 +9,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nemo_prorl.engines.megatron import checkpoint
 from nemo_prorl.engines.megatron.shards import Reader
@@ -191,6 +193,48 @@ def test_the_reference_hash_sees_one_bit(make_policy: MakePolicy) -> None:
     assert policy.reference_hash() != before
 
 
+def test_a_save_copies_each_tensor_once_and_the_reference_not_at_all(
+    make_policy: MakePolicy, tmp_path: Path
+) -> None:
+    """All but the part of the reference that Megatron stores in halves."""
+    policy = make_policy()
+    policy.reference_hash()
+    (tmp_path / "saved").mkdir()
+    with CopiedBytes() as copied:
+        policy.begin_save(tmp_path / "saved")
+    weights = dict(policy.model.named_parameters())
+    halved = sum(weight.nbytes for name, weight in weights.items() if "linear_fc1.weight" in name)
+    assert halved > 0
+    assert copied.total <= 3 * sum(weight.nbytes for weight in weights.values()) + halved + 64_000
+
+
+class CopiedBytes(TorchDispatchMode):
+    """Of all copies that torch makes meanwhile; small ones are random states."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in (torch.ops.aten._to_copy.default, torch.ops.aten.clone.default):
+            self.total += result.nbytes if result.device.type == "cpu" else 0
+        return result
+
+
+def test_a_save_under_way_does_not_see_what_comes_after_it(make_policy: MakePolicy, tmp_path: Path) -> None:
+    policy = make_policy()
+    weights, reference = dict(policy.named_weights()), policy.reference_hash()
+    (tmp_path / "saved").mkdir()
+    saving = policy.begin_save(tmp_path / "saved")
+    policy.update(train_batch(token_batch()), loss_function)
+    policy.adopt_as_reference()
+    assert policy.reference_hash() != reference
+    saving.write()
+    saving.finish()
+    policy.load(tmp_path / "saved")
+    assert policy.reference_hash() == reference
+    assert all(torch.equal(weights[name], tensor) for name, tensor in policy.named_weights())
+
+
 @pytest.mark.parametrize("limit", [40_000, 400_000])
 def test_a_full_disk_in_the_middle_of_a_real_save(
     hf_models: dict[str, Path], tmp_path: Path, limit: int
@@ -238,6 +282,7 @@ PRELUDE = """
 from nemo_prorl.engines import environment; environment.prepare()
 import sys
 from pathlib import Path
+from typing import Any
 from nemo_prorl.distributed import initialise
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from tests.engines.megatron.helpers import run_config, save

@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+import vllm._custom_ops as custom_ops
 
 from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
 from nemo_prorl.distributed import Layout, Ranks
@@ -76,6 +77,22 @@ def test_the_stream_is_never_held_as_a_whole(sampler, weights_of):
     sampler.load_weights(stream(), 1)
     assert alive <= 1
     assert most <= 8, f"{most} tensors were alive at one time"  # the largest fused layer takes 6
+
+
+@pytest.mark.parametrize("model", ["base", "untied"])
+def test_the_head_is_packed_once_an_update_and_the_embedding_never(start, weights_of, monkeypatch, model):
+    """Where the vocabulary is large they are the largest weights, and packing is most of an update on CPU."""
+    engine, packed = start(model), []
+    pack = custom_ops.create_onednn_mm
+    monkeypatch.setattr(
+        custom_ops,
+        "create_onednn_mm",
+        lambda weight, *size: packed.append(weight.shape) or pack(weight, *size),
+    )
+    engine.load_weights(weights_of(model).items(), 1)
+    head = torch.Size(reversed(weights_of(model)["model.embed_tokens.weight"].shape))
+    assert packed.count(head) == 1
+    assert len(packed) > 1, "of the layers, too"
 
 
 def without(name):
