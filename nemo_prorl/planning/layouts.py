@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from nemo_prorl.config import ConfigError, Recompute, RunConfig
+from nemo_prorl.config import ConfigError, Recompute, RunConfig, SamplerConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.planning.differences import differences
 from nemo_prorl.planning.fit import Cluster, check_chain
@@ -97,7 +97,8 @@ def overrides(config: RunConfig) -> str:
 def _layouts(config: RunConfig, cluster: Cluster) -> Iterator[RunConfig]:
     """Powers of two up to a node for tensor, to sixteen for pipeline parallelism; activations as small as they get."""
     within = [2**power for power in range(10) if 2**power <= cluster.gpus_per_node]
-    for tensor, pipeline, sampler in product(within, (1, 2, 4, 8, 16), within):
+    samplers = [1] if config.sampler.ahead else within
+    for tensor, pipeline, sampler in product(within, (1, 2, 4, 8, 16), samplers):
         yield replace(
             config,
             trainer=replace(
@@ -114,19 +115,18 @@ def _way_out(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu,
     """The smallest change that fits, smallest by what it costs."""
     for change in _changes(config):
         if fits(model, change, cluster, gpu, workload):
-            written = [f"{one.key}={one.new}" for one in differences(config, change)]
-            return f"write {' '.join(written)}."
-    smaller = replace(config, sampler=replace(config.sampler, release_memory=True))
+            return f"write {_written(config, change)}."
+    smaller = replace(config, sampler=_asleep(config.sampler))
     for layout in sorted(_layouts(smaller, cluster), key=_num_ranks):
         whole = replace(layout, model=replace(layout.model, recompute=Recompute.full))
         if fits(model, whole, cluster, gpu, workload):
-            return f"write sampler.release_memory=true {overrides(whole)}."
+            return f"write {_written(config, smaller)} {overrides(whole)}."
     return "no layout of this model fits on this cluster: write more --nodes, or another --gpu."
 
 
 def _changes(config: RunConfig) -> Iterator[RunConfig]:
     """Sleep costs a copy of the sampler's weights, shorter passes cost launches, recomputation a third of an update."""
-    released = replace(config.sampler, release_memory=True)
+    released = _asleep(config.sampler)
     tokens = {config.trainer.micro_batch_tokens}
     while max(min(tokens) // 2, config.sampler.context_tokens) < min(tokens):
         tokens.add(min(tokens) // 2)
@@ -139,6 +139,15 @@ def _changes(config: RunConfig) -> Iterator[RunConfig]:
                     trainer=replace(config.trainer, micro_batch_tokens=micro_batch),
                     model=replace(config.model, recompute=recompute),
                 )
+
+
+def _asleep(sampler: SamplerConfig) -> SamplerConfig:
+    """While the policy trains, which rules sampling ahead out."""
+    return replace(sampler, release_memory=True, ahead=False)
+
+
+def _written(config: RunConfig, change: RunConfig) -> str:
+    return " ".join(f"{one.key}={one.new}" for one in differences(config, change))
 
 
 def _num_ranks(config: RunConfig) -> int:

@@ -107,6 +107,9 @@ def estimate_step(
         "optimizer": optimizer_s(model, config, cluster, gpu),
         "refit": refit_s(model, config, cluster, gpu),
     }
+    if config.sampler.ahead:  # at best: as if decoding and training did not slow each other down on one GPU
+        hidden = sum(parts.values()) - parts["sampling"] - parts["refit"]
+        parts["sampling"] = max(0.0, parts["sampling"] - hidden)
     bubble = _bubble(trainer.pipeline_parallel, _micro_batches_of_update(config, cluster, rollouts))
     return StepTime(
         parts=parts,

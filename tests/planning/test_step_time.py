@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from nemo_prorl.config import (
+    AlgorithmConfig,
     ConfigError,
     DynamicSamplingConfig,
+    ImportanceCorrection,
     ModelConfig,
     Recompute,
     RunConfig,
@@ -105,6 +107,23 @@ def test_prompts_that_teach_nothing_cost_sampling_and_no_update() -> None:
     assert plan_of(SMALL, static, PAPER, H100, WORKLOAD).time.num_sampled == 256 * 16
 
 
+def test_sampling_ahead_hides_at_most_what_the_policy_does_meanwhile() -> None:
+    config = replace(
+        FITS,
+        model=ModelConfig(recompute=Recompute.full),
+        algorithm=AlgorithmConfig(importance_correction=ImportanceCorrection.token),
+        sampler=replace(FITS.sampler, release_memory=False, memory_fraction=0.4),
+    )
+    begun_ahead = replace(config, sampler=replace(config.sampler, ahead=True))
+    one, ahead = (plan_of(SMALL, c, PAPER, H100, WORKLOAD).time for c in (config, begun_ahead))
+    assert {k: v for k, v in ahead.parts.items() if k != "sampling"} == {
+        k: v for k, v in one.parts.items() if k != "sampling"
+    }
+    assert ahead.seconds == pytest.approx(one.parts["sampling"] + one.parts["refit"]), (
+        "sampling is the longer part"
+    )
+
+
 def test_what_does_not_fit_is_refused_with_a_way_out_that_fits() -> None:
     with pytest.raises(ConfigError, match=r"stage main: updates would need \d+\.\d GiB") as caught:
         plan_of(SMALL, RunConfig(), PAPER, H100, WORKLOAD)
@@ -114,6 +133,19 @@ def test_what_does_not_fit_is_refused_with_a_way_out_that_fits() -> None:
         trainer=TrainerConfig(micro_batch_tokens=16384), sampler=SamplerConfig(release_memory=True)
     )
     assert fits(SMALL, mended, PAPER, H100, WORKLOAD)
+
+
+def test_the_way_out_of_sampling_ahead_is_to_leave_it_off() -> None:
+    algorithm = AlgorithmConfig(importance_correction=ImportanceCorrection.token)
+    with pytest.raises(ConfigError, match=r"sampler\.release_memory=true sampler\.ahead=false") as caught:
+        plan_of(
+            SMALL,
+            RunConfig(sampler=SamplerConfig(ahead=True), algorithm=algorithm),
+            PAPER,
+            H100,
+            WORKLOAD,
+        )
+    assert "updates would need" in str(caught.value)
 
 
 def test_what_fits_nowhere_is_said_to() -> None:
