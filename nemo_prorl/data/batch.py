@@ -9,6 +9,10 @@ import numpy as np
 
 from nemo_prorl.types import FloatArray, PreparedGroup, Rollout, TokenBatch, TrainBatch
 
+PASSES_A_CHUNK = 16
+"""Forward passes' worth of rollouts whose log-probabilities are asked for at one time: enough to have others of about
+the same length beside each, and at 8k tokens no more than a few groups."""
+
 
 def token_batch(rollouts: Sequence[Rollout]) -> TokenBatch:
     """[B, T] of prompt and response, T the longest of them."""
@@ -78,6 +82,22 @@ def train_batch(rows: Sequence[TrainingRow]) -> TrainBatch:
         old_logprobs_BT=padded([row.old_logprobs for row in rows]),
         reference_logprobs_BT=padded([row.reference_logprobs for row in rows]),
     )
+
+
+def chunks(indices: Sequence[int], sizes: Sequence[int], limit: int) -> list[list[int]]:
+    """Cuts `indices` where the sizes of those since the last cut would exceed `limit`; a larger one is alone.
+
+    Example: chunks([0, 2, 3], [5, 9, 4, 2], 9) -> [[0, 2], [3]]
+    """
+    found: list[list[int]] = []
+    room = -1
+    for index in indices:
+        room -= sizes[index]
+        if room < 0:
+            found.append([])
+            room = limit - sizes[index]
+        found[-1].append(index)
+    return found
 
 
 def balance(lengths: Sequence[int], num_parts: int) -> list[list[int]]:

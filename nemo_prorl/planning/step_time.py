@@ -13,6 +13,7 @@ from math import ceil
 from statistics import fmean
 
 from nemo_prorl.config import Recompute, RunConfig
+from nemo_prorl.data.batch import PASSES_A_CHUNK
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.planning.fit import Cluster
 from nemo_prorl.planning.hardware import (
@@ -219,10 +220,12 @@ def update_flops(model: Architecture, rollouts: Rollouts, recompute: Recompute) 
 def forward_s(
     model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, rollouts: Rollouts, num_rollouts: int
 ) -> float:
-    """One log-probability pass over so many rollouts, group by group (training/collector.py)."""
+    """One log-probability pass over so many rollouts, chunk by chunk (training/collector.py)."""
     compute = num_rollouts * forward_flops(model, rollouts) / _flops(cluster, gpu)
-    in_group = ceil(config.sampler.num_rollouts * rollouts.tokens / config.trainer.micro_batch_tokens)
-    bubble = _bubble(config.trainer.pipeline_parallel, in_group)
+    passes = num_rollouts * rollouts.tokens / config.trainer.micro_batch_tokens
+    of_group = config.sampler.num_rollouts * rollouts.tokens / config.trainer.micro_batch_tokens
+    in_chunk = min(max(of_group, PASSES_A_CHUNK), passes / data_parallel(config, cluster))
+    bubble = _bubble(config.trainer.pipeline_parallel, ceil(in_chunk))
     reduces = 2 * _tensor_parallel_s(model, config, cluster, gpu, num_rollouts * rollouts.tokens)
     return compute * (1 + bubble) + reduces
 

@@ -1,21 +1,23 @@
 """Dynamic sampling: rounds of sample -> grade -> select, until the step has its informative groups.
 
 Which groups are kept is a function of the prompts' order and of the rewards alone, never of what finished first:
-short answers get no advantage from being short. Log-probabilities are computed group by group while other verdicts
-are still on their way; a group's numbers do not depend on which groups happened to be ready beside it.
+short answers get no advantage from being short. Log-probabilities are computed chunk by chunk while other verdicts
+are still on their way. Which prompts form a chunk is known before the first verdict, so that a group's numbers do not
+depend on what happened to be ready beside it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first
 from nemo_prorl.algorithm.shaping import shape_reward
 from nemo_prorl.config import RunConfig
-from nemo_prorl.data.batch import balance, responses, token_batch
+from nemo_prorl.data.batch import PASSES_A_CHUNK, balance, chunks, responses, token_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, Policy, SamplingSettings
@@ -208,8 +210,9 @@ class Collector:
         """Collects all `verdicts`, and meanwhile prepares this replica's share of the groups that are worth it."""
         layout = self._ranks.layout
         self._stopwatch.begin("grading")
-        shares = balance([sum(len(r.token_ids) for r in group) for group in rollouts], layout.data_parallel)
-        mine = set(shares[layout.replica])
+        sizes = [sum(map(_num_tokens, group)) for group in rollouts]
+        mine = balance(sizes, layout.data_parallel)[layout.replica]
+        waiting = chunks(mine, sizes, PASSES_A_CHUNK * self._config.trainer.micro_batch_tokens)
         groups: dict[int, RolloutGroup] = {}
         prepared: dict[int, PreparedGroup] = {}
         while len(groups) < len(rollouts):
@@ -225,10 +228,10 @@ class Collector:
                 if index not in groups and all((index, r.sibling) in verdicts for r in group)
             }
             groups |= decided
-            useful = [i for i, group in decided.items() if self._kind(group) is Informativeness.informative]
-            if ready := [i for i in useful if i in mine]:
-                fresh = self._prepare([groups[i] for i in ready], policy_is_reference)
-                prepared |= zip(ready, fresh, strict=True)
+            ready = [chunk for chunk in waiting if groups.keys() >= set(chunk)]
+            waiting = [chunk for chunk in waiting if chunk not in ready]
+            if useful := list(filter(None, (self._useful(chunk, groups) for chunk in ready))):
+                prepared |= self._prepare(useful, policy_is_reference)
                 self._stopwatch.begin("grading")
             if not decided:
                 round_.in_flight.wait(_POLL_S)
@@ -243,10 +246,16 @@ class Collector:
             config=self._config.shaping,
         )
 
-    def _prepare(self, groups: Sequence[RolloutGroup], policy_is_reference: bool) -> list[PreparedGroup]:
-        """Group by group, so that a group's numbers do not depend on which others are ready beside it."""
-        rollouts = [[member.rollout for member in group.members] for group in groups]
-        batches = [token_batch(group) for group in rollouts]
+    def _useful(self, chunk: Sequence[int], groups: Mapping[int, RolloutGroup]) -> dict[int, RolloutGroup]:
+        kinds = {index: self._kind(groups[index]) for index in chunk}
+        return {index: groups[index] for index in chunk if kinds[index] is Informativeness.informative}
+
+    def _prepare(
+        self, ready: Sequence[Mapping[int, RolloutGroup]], policy_is_reference: bool
+    ) -> dict[int, PreparedGroup]:
+        """Of chunks of groups, each a batch of its own; the reference comes once for all of them."""
+        rollouts = [[m.rollout for group in chunk.values() for m in group.members] for chunk in ready]
+        batches = [token_batch(chunk) for chunk in rollouts]
         with self._stopwatch.measure("old_logprobs_s"):
             old = self._logprobs(batches)
         with self._stopwatch.measure("reference_logprobs_s"):
@@ -254,14 +263,21 @@ class Collector:
             if not policy_is_reference:
                 with self._policy.reference():
                     reference = self._logprobs(batches)
-        return [
-            PreparedGroup(
-                group=group,
-                old_logprobs=responses(old[index], rollouts[index]),
-                reference_logprobs=responses(reference[index], rollouts[index]),
+        prepared: dict[int, PreparedGroup] = {}
+        for index, chunk in enumerate(ready):
+            rows = zip(
+                responses(old[index], rollouts[index]),
+                responses(reference[index], rollouts[index]),
+                strict=True,
             )
-            for index, group in enumerate(groups)
-        ]
+            for place, group in chunk.items():
+                of_group = list(islice(rows, len(group.members)))
+                prepared[place] = PreparedGroup(
+                    group=group,
+                    old_logprobs=tuple(old for old, _ in of_group),
+                    reference_logprobs=tuple(reference for _, reference in of_group),
+                )
+        return prepared
 
     def _logprobs(self, batches: Sequence[TokenBatch]) -> list[FloatArray]:
         logprobs = []
@@ -269,6 +285,10 @@ class Collector:
             logprobs.append(self._policy.logprobs(batch))
             self._on_progress()
         return logprobs
+
+
+def _num_tokens(rollout: Rollout) -> int:
+    return len(rollout.prompt.token_ids) + len(rollout.token_ids)
 
 
 def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.data.batch import TrainingRow, balance, responses, token_batch, train_batch, training_rows
+from nemo_prorl.data.batch import (
+    TrainingRow,
+    balance,
+    chunks,
+    responses,
+    token_batch,
+    train_batch,
+    training_rows,
+)
 from nemo_prorl.types import (
     Finish,
     PreparedGroup,
@@ -175,3 +183,20 @@ def test_equal_lengths_are_shared_out_equally() -> None:
 
 def test_one_long_rollout_does_not_drag_others_along() -> None:
     assert balance([100, 1, 1, 1], 2) == [[0], [1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit", "expected"),
+    [
+        ([5, 4, 2], 9, [[0, 1], [2]]),
+        ([5, 4, 2], 4, [[0], [1], [2]]),
+        ([9, 1, 1], 2, [[0], [1, 2]]),
+        ([1, 9, 1], 2, [[0], [1], [2]]),
+        ([3], 1, [[0]]),
+        ([], 1, []),
+    ],
+)
+def test_chunks_are_consecutive_and_no_larger_than_need_be(
+    sizes: list[int], limit: int, expected: list[list[int]]
+) -> None:
+    assert chunks(range(len(sizes)), sizes, limit) == expected

@@ -6,12 +6,14 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.algorithm.selection import Informativeness as Kind
 from nemo_prorl.config import ShapingConfig
+from nemo_prorl.training import collector
 from nemo_prorl.training.collector import Saturated
 from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.types import Rollout
@@ -34,6 +36,36 @@ from tests.training.conftest import (
     uids,
 )
 from tests.training.thread_ranks import run_as_ranks
+
+# What is computed together
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    scripts=st.lists(st.sampled_from([MIXED, RIGHT, WRONG]), min_size=12, max_size=12),
+    order=st.randoms(use_true_random=False),
+)
+def test_what_is_computed_together_does_not_depend_on_what_is_graded_first(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, scripts: list[Any], order: Random
+) -> None:
+    """Bit for bit the same numbers need the same batches."""
+    monkeypatch.setattr(collector, "PASSES_A_CHUNK", 1)
+    config = make_config(prompts_per_step=12, enabled=False)
+    config.trainer.micro_batch_tokens = 100
+    computed = []
+    for choose in (lambda num_waiting: 0, order.randrange):
+        policy, batches = ScriptedPolicy(), []
+        policy.logprobs = lambda batch, batches=batches: (
+            batches.append(batch) or np.zeros(batch.token_ids_BT.shape)
+        )  # type: ignore[method-assign]
+        grader = ScriptedGrader(choose=choose)
+        make_collector(config, make_prompts(*scripts), policy=policy, grader=grader).collect(
+            new_state(num_updates=1)
+        )
+        computed.append(Counter(batch.token_ids_BT.tobytes() for batch in batches))
+    assert computed[0] == computed[1]
+    assert len(computed[0]) > 2
+
 
 # Which groups are kept
 

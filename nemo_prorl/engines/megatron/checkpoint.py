@@ -232,15 +232,23 @@ def _load_part(
     part: str,
     weights: Mapping[str, Any],
 ) -> None:
-    """One at a time: each is as large as an fp32 copy of the weights, on every rank."""
-    empty = {name: torch.zeros(p.shape, dtype=torch.float32) for name, p in model.named_parameters()}
-    loaded = _read(directory, {part: _with_data(f"optimizer.{part}.", weights, empty)})[part]
-    with torch.no_grad():
-        for name, slot in optimizer_state.slots(optimizer, model).items():
-            _tensor(slot, part).view(-1).copy_(_part_of(loaded[name], slot))
+    """One at a time: where the optimizer is sharded, each takes room for an fp32 copy of the weights, on every rank."""
+    slots = optimizer_state.slots(optimizer, model)
+    into = {
+        name: _tensor(slots[name], part)
+        if name in slots and slots[name].span is None
+        else torch.zeros(parameter.shape, dtype=torch.float32)
+        for name, parameter in model.named_parameters()
+    }
+    loaded = _read(directory, {part: _with_data(f"optimizer.{part}.", weights, into)})[part]
+    _copy_into(
+        {name: _tensor(slot, part).view(-1) for name, slot in slots.items()},
+        {name: _part_of(loaded[name], slot) for name, slot in slots.items()},
+    )
 
 
 def _read(directory: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """Into the tensors that `state` holds, most of which it returns."""
     loaded: dict[str, Any] = dist_checkpointing.load(state, str(directory))
     return loaded
 
@@ -323,9 +331,11 @@ def _to_write(
 
 
 def _copy_into(targets: Mapping[str, torch.Tensor], sources: Mapping[str, torch.Tensor]) -> None:
+    """Megatron has read most tensors in place; what it stores in parts comes joined, elsewhere."""
     with torch.no_grad():
         for name, target in targets.items():
-            target.copy_(sources[name])
+            if target.data_ptr() != sources[name].data_ptr():
+                target.copy_(sources[name])
 
 
 def _zero_padding(model: torch.nn.Module) -> None:
