@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo test-kernels check format bench-reward real bench-controller findings stories bench-micro gpu-check
+.PHONY: help setup demo test test-nemo test-kernels check format bench bench-reward real bench-controller findings stories bench-micro profile gpu-check
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ check: setup  ## lint, format, types, layers, and the shell scripts
 	.venv/bin/lint-imports --no-logo
 	.venv/bin/shellcheck -x launchers/*.sh slurm/*.sh scripts/*.sh tests/slurm/*.sh .ci/run
 
+bench: setup  ## our trainer beside TRL's GRPOTrainer on the same work, in .venv-trl (BENCH_ARGS="--quick")
+	@scripts/setup.sh trl
+	@.venv/bin/python benchmarks/bench_peer.py $(BENCH_ARGS)
+
 bench-reward: setup  ## the reward service's correctness and speed, beside other verifiers (BENCH_ARGS="--seconds 10")
 	@.venv-reward/bin/python benchmarks/bench_reward.py $(BENCH_ARGS)
 
@@ -49,6 +53,9 @@ stories: setup  ## a pretrained story-teller with and without resets (MODEL=DIR 
 
 bench-micro: setup  ## the parts of a step by themselves, a reference beside each (BENCH_ARGS="--quick")
 	@.venv/bin/python benchmarks/bench_micro.py $(BENCH_ARGS)
+
+profile: setup  ## where every second of a step goes, and to which functions (BENCH_ARGS="--shape larger")
+	@.venv/bin/python benchmarks/profile_step.py $(BENCH_ARGS)
 
 gpu-check:  ## the engines on this machine's GPU, or what of them runs on CPU (PYTHON=python3, BENCH_ARGS="--only kernel")
 	@$(PYTHON) -m benchmarks.gpu_check $(BENCH_ARGS)

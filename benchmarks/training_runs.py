@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,8 +38,10 @@ def build_tiny_policy() -> None:
         subprocess.run([sys.executable, "-m", "nemo_prorl.demo.build", str(BASE)], check=True)
 
 
-def train(folder: Path, url: str, overrides: Sequence[str], *, config_name: str = "laptop") -> Records:
-    """One stage of conf/CONFIG_NAME.yaml in a process of its own, unless the folder holds it already; its records.
+def train(
+    folder: Path, url: str, overrides: Sequence[str], *, config_name: str = "laptop", num_ranks: int = 1
+) -> Records:
+    """One stage of conf/CONFIG_NAME.yaml in processes of its own, unless the folder holds it already; its records.
 
     Ends with a sentence when the folder holds a run with other options, or the run was paused.
     """
@@ -47,9 +50,21 @@ def train(folder: Path, url: str, overrides: Sequence[str], *, config_name: str 
         sys.exit(f"error: {folder} was trained with other options: write another --out, or remove it.")
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(recorded, wanted)
-    command = [sys.executable, "-m", "nemo_prorl", "train", "--config-name", config_name, *overrides]
+    torchrun = ["torch.distributed.run", "--nproc-per-node", str(num_ranks), "-m"] if num_ranks > 1 else []
+    command = [
+        sys.executable,
+        "-m",
+        *torchrun,
+        "nemo_prorl",
+        "train",
+        "--config-name",
+        config_name,
+        *overrides,
+    ]
     command += [f"reward.urls=[{url}]", f"exp_manager.explicit_log_dir={folder}"]
-    subprocess.run(command, check=True)
+    subprocess.run(
+        command, check=True, env={"OMP_NUM_THREADS": "1", **os.environ}
+    )  # as our own ranks; torchrun warns
     if not any(folder.glob("stages/*.done")):
         sys.exit(f"error: {folder} was paused before its end: the same command goes on.")
     return with_rollouts(read_metrics(folder / "metrics.jsonl"))

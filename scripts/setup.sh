@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes .venv (trainer) and .venv-reward (reward service) from the locks in requirements/. Two environments, because
 # the graders and Hydra need different versions of the same parser. Does nothing when both are up to date.
-# `scripts/setup.sh nemo` makes .venv-nemo as well: NeMo's packages on top of .venv's, which it sees.
+# `scripts/setup.sh nemo` makes .venv-nemo as well, `scripts/setup.sh trl` .venv-trl: NeMo's packages, and TRL's, on top
+# of .venv's, which they see.
 #   PYTHON             the interpreter to use; otherwise python3.11, then python3.12
 #   PYTORCH_CPU_INDEX  where torch's build without CUDA comes from when pip's own sources have none
 set -euo pipefail
@@ -86,7 +87,9 @@ environment() { # FOLDER LOCKS...
 
 environment .venv requirements/train.txt requirements/dev.txt
 environment .venv-reward requirements/reward.txt requirements/reward-dev.txt
-if [ "${1:-}" = nemo ]; then
-    PYTHON=$PWD/.venv/bin/python environment .venv-nemo requirements/nemo.txt
-    packages_of .venv >"$(packages_of .venv-nemo)/trainer.pth"
-fi
+case ${1:-} in
+    nemo | trl)
+        PYTHON=$PWD/.venv/bin/python environment ".venv-$1" "requirements/$1.txt"
+        packages_of .venv >"$(packages_of ".venv-$1")/trainer.pth"
+        ;;
+esac

@@ -1,0 +1,132 @@
+"""The peer's side of bench_peer.py: GRPOTrainer as a user of TRL on CPU writes it. Runs in .venv-trl, under
+torchrun when there are several processes.
+
+    .venv-trl/bin/python benchmarks/peer/trl_side.py runs/peer/laptop/trl_vllm-1/work.json
+
+work.json: the prompts, where rewards come from, and the options of GRPOConfig. When it is finished, events.jsonl lies
+beside it: `update` counts optimizer updates, of which a step has several.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+KV_CACHE_MIB = 512
+
+
+def main() -> None:
+    """Trains, and writes what happened at the end."""
+    path = Path(sys.argv[1])
+    work = json.loads(path.read_text(encoding="utf-8"))
+
+    import torch
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    from reward.client import RewardClient
+
+    torch.set_num_threads(1)
+    if work["options"]["use_vllm"]:
+        make_vllm_work_on_cpu()
+    with RewardClient(urls=[work["reward_url"]]) as client:
+        client.wait_until_ready(timeout_s=60)
+        clock = clock_of_steps(work["updates_per_step"])
+        trainer = GRPOTrainer(
+            model=work["policy"],
+            reward_funcs=reward_function(client, clock),
+            args=GRPOConfig(output_dir=str(path.parent / "trl"), **work["options"]),
+            train_dataset=Dataset.from_list(work["train"]),
+            eval_dataset=Dataset.from_list(work["held_out"]),
+            callbacks=[clock],
+        )
+        trainer.remove_callback(PrinterCallback)  # the clock says what there is to see
+        trainer.train()
+    if trainer.is_world_process_zero():
+        aside = path.with_name("events.part")
+        aside.write_text("".join(json.dumps(event) + "\n" for event in clock.events), encoding="utf-8")
+        os.replace(aside, path.with_name("events.jsonl"))
+
+
+def make_vllm_work_on_cpu() -> None:
+    """Two things that TRL has no option for. In fp32, as the policy is trained, with a KV cache of a fixed size: TRL
+    names no dtype, and vLLM makes bf16 of fp32. And layers that keep their weights as they are: vLLM on CPU packs them
+    and throws them away, so that TRL's load_weights ends with "'Parameter' object has no attribute 'weight_loader'"."""
+    import torch
+    import trl.generation.vllm_generation as colocated
+    import vllm.model_executor.layers.utils as layers
+
+    colocated.LLM = partial(
+        colocated.LLM, dtype="float32", enforce_eager=True, kv_cache_memory_bytes=KV_CACHE_MIB << 20
+    )
+
+    def keep_weight(layer: Any, remove_weight: bool) -> None:
+        layer.cpu_linear = torch.nn.functional.linear
+
+    layers.dispatch_cpu_unquantized_gemm = keep_weight
+
+
+def clock_of_steps(updates_per_step: int) -> Any:
+    """A callback. `step_s` is from the start of a step's first update to the end of its last: sampling, rewards, passes
+    and updates, neither logging nor the held-out prompts."""
+    from transformers import TrainerCallback
+
+    class Clock(TrainerCallback):
+        def __init__(self) -> None:
+            self.events: list[dict[str, Any]] = []
+            self.num_rollouts = 0
+            self._start = 0.0
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % updates_per_step == 0:
+                self.num_rollouts = 0
+                self._start = time.perf_counter()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % updates_per_step == 0:
+                step_s = time.perf_counter() - self._start
+                rollouts = self.num_rollouts * args.world_size
+                self.events.append({"update": state.global_step, "step_s": step_s, "num_rollouts": rollouts})
+                if state.is_world_process_zero:
+                    print(f"  TRL: step {state.global_step // updates_per_step}, {step_s:.1f} s", flush=True)
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            self.events.append({"update": state.global_step, "logs": dict(logs or {})})
+
+    return Clock()
+
+
+def reward_function(client: Any, clock: Any) -> Any:
+    """TRL calls it when all rollouts of a step are there, with a column of the data set as a list each."""
+    from reward.protocol import ScoreRequest
+
+    def verdicts(
+        completions: Sequence[str],
+        domain: Sequence[str],
+        task: Sequence[str],
+        uid: Sequence[str],
+        **_: Any,
+    ) -> list[float | None]:
+        futures = [
+            client.submit(
+                ScoreRequest(request_id=f"{uid}/{index}", domain=domain, response=text, task=json.loads(task))
+            )
+            for index, (text, domain, task, uid) in enumerate(
+                zip(completions, domain, task, uid, strict=True)
+            )
+        ]
+        clock.num_rollouts += len(uid)
+        return [future.result().score for future in futures]  # None, which TRL leaves out: the service failed
+
+    return verdicts
+
+
+if __name__ == "__main__":
+    main()

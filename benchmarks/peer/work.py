@@ -1,0 +1,155 @@
+"""What both sides of bench_peer.py do, and how each of them is told to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nemo_prorl.commands.parsing import composed
+from nemo_prorl.demo.tasks import SOURCES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What both sides do."""
+
+    num_steps: int
+    max_response_tokens: int
+    validation_interval: int
+    prompts_per_step: int = 32
+    num_rollouts: int = 16
+    updates_per_step: int = 4
+    max_prompt_tokens: int = 32
+    temperature: float = 1.2
+    learning_rate: float = 1e-4
+    held_out_per_source: int = 64
+    held_out_rollouts: int = 4
+    num_processes: int = 2
+    """On each side; each has one thread."""
+
+    @property
+    def context_tokens(self) -> int:
+        return self.max_prompt_tokens + self.max_response_tokens
+
+
+ROWS = (
+    ("steps, optimizer updates a step", "trainer.num_steps trainer.updates_per_step", "max_steps steps_per_generation"),
+    ("prompts a step", "trainer.prompts_per_step", ""),
+    ("rollouts a prompt", "sampler.num_rollouts", "num_generations"),
+    ("rollouts of an update, a process", "", "per_device_train_batch_size gradient_accumulation_steps"),
+    ("padded tokens of a pass", "trainer.micro_batch_tokens", ""),
+    ("length of prompt and response", "sampler.max_prompt_tokens sampler.context_tokens", "max_completion_length"),
+    ("temperature", "sampler.temperature", "temperature top_p top_k"),
+    ("weights and activations", "model.precision", "bf16 model_init_kwargs"),
+    ("learning rate, constant", "trainer.learning_rate trainer.warmup_updates", "learning_rate lr_scheduler_type"),
+    ("AdamW", "trainer.adam_beta1 trainer.adam_beta2 trainer.weight_decay", "adam_beta1 adam_beta2 weight_decay"),
+    ("gradient norm clipped to", "trainer.clip_grad", "max_grad_norm"),
+    ("clip of the ratio", "algorithm.clip_low algorithm.clip_high", "epsilon epsilon_high"),
+    ("mean over the tokens of", "algorithm.aggregation", "loss_type"),
+    ("KL penalty (k3) to the reference", "algorithm.kl_beta", "beta use_bias_correction_kl"),
+    ("advantage by the group's deviation", "algorithm.normalise_std", "scale_rewards"),
+    ("correction for the sampler", "algorithm.importance_correction", "vllm_importance_sampling_correction"),
+    ("dynamic sampling", "dynamic_sampling.enabled", ""),
+    ("gradient checkpointing", "model.recompute", "gradient_checkpointing"),
+    ("sampler", "sampler.kv_cache_mib sampler.max_sequences", "use_vllm vllm_mode generation_kwargs"),
+    ("held out: every so many steps (updates)", "validation.interval", "eval_steps"),
+    ("held out: rollouts, temperature, top-p", "validation.num_rollouts validation.temperature validation.top_p",
+     "num_generations_eval"),
+    ("checkpoints", "exp_manager.create_checkpoint_callback", "save_strategy"),
+)  # fmt: skip
+"""What is printed of either side: options of RunConfig, and of GRPOConfig; empty where it has none."""
+
+
+def configured(work: Work, overrides: Sequence[str]) -> str:
+    """Both sides beside each other, read from what they are given."""
+    ours = composed("laptop", [*(f"{key}={value}" for key, value in our_options(work).items()), *overrides])
+    theirs = trl_options(work, seed=1, use_vllm=True)
+
+    def ours_of(key: str) -> Any:
+        value = functools.reduce(getattr, key.split("."), ours)
+        return getattr(value, "value", value)
+
+    lines = [f"{'':<42}{'ours':<84}TRL's GRPOConfig"]
+    for what, our_keys, their_keys in ROWS:
+        ours_text = ", ".join(f"{key}={ours_of(key)}" for key in our_keys.split())
+        their_text = ", ".join(f"{key}={theirs[key]}" for key in their_keys.split())
+        lines.append(f"{what:<42}{ours_text or 'no such option':<84}{their_text or 'no such option'}")
+    return "\n".join(lines)
+
+
+def our_options(work: Work) -> dict[str, Any]:
+    """What differs from conf/laptop.yaml."""
+    return {
+        "trainer.num_steps": work.num_steps,
+        "trainer.prompts_per_step": work.prompts_per_step,
+        "trainer.updates_per_step": work.updates_per_step,
+        "trainer.learning_rate": work.learning_rate,
+        "trainer.warmup_updates": 0,
+        "sampler.num_rollouts": work.num_rollouts,
+        "sampler.temperature": work.temperature,
+        "sampler.context_tokens": work.context_tokens,
+        "sampler.max_prompt_tokens": work.max_prompt_tokens,
+        "validation.interval": work.validation_interval,
+        "validation.max_prompts": work.held_out_per_source,
+        "validation.num_rollouts": work.held_out_rollouts,
+        "validation.temperature": work.temperature,
+        "validation.top_p": 1.0,
+        "exp_manager.create_checkpoint_callback": "false",
+    }
+
+
+def trl_options(work: Work, seed: int, *, use_vllm: bool) -> dict[str, Any]:
+    """Arguments of GRPOConfig."""
+    update_rollouts = work.prompts_per_step * work.num_rollouts // work.updates_per_step
+    held_out = len(SOURCES) * work.held_out_per_source * work.held_out_rollouts
+    vllm = {
+        "vllm_mode": "colocate",
+        "vllm_max_model_length": work.context_tokens,
+        "vllm_importance_sampling_correction": False,
+        "generation_kwargs": {"detokenize": False},  # TRL decodes the tokens itself
+    }
+    return {
+        "seed": seed,
+        "use_cpu": True,
+        "bf16": False,
+        "model_init_kwargs": {"dtype": "float32"},
+        "gradient_checkpointing": False,
+        "max_steps": work.num_steps * work.updates_per_step,
+        "per_device_train_batch_size": update_rollouts // work.num_processes,
+        "gradient_accumulation_steps": 1,
+        "ddp_find_unused_parameters": False,
+        "steps_per_generation": work.updates_per_step,
+        "num_iterations": 1,
+        "num_generations": work.num_rollouts,
+        "max_completion_length": work.max_response_tokens,
+        "temperature": work.temperature,
+        "top_p": 1.0,
+        "top_k": 0,
+        "shuffle_dataset": False,
+        "learning_rate": work.learning_rate,
+        "lr_scheduler_type": "constant",
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.999,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "loss_type": "dapo",
+        "epsilon": 0.2,
+        "epsilon_high": 0.4,
+        "beta": 1e-4,
+        "use_bias_correction_kl": False,
+        "scale_rewards": "group",
+        "eval_strategy": "steps",
+        "eval_steps": work.validation_interval * work.updates_per_step,
+        "eval_on_start": True,
+        "per_device_eval_batch_size": held_out // work.num_processes,
+        "num_generations_eval": work.held_out_rollouts,
+        "logging_steps": work.updates_per_step,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+        "use_vllm": use_vllm,
+        **(vllm if use_vllm else {}),
+    }

@@ -1,0 +1,191 @@
+"""`make bench`: TRL's events become our records, and ratios and times to a reward say what the runs say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[ModuleType]:
+    """The script's folder is on the path while it runs."""
+    sys.path.insert(0, str(BENCHMARKS))
+    import bench_peer
+
+    yield bench_peer
+    sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def work(peer: ModuleType) -> Any:
+    return peer.WORKS["laptop"]
+
+
+def events(work: Any, *, num_rollouts: int) -> list[dict[str, Any]]:
+    """As TRL's callbacks see a run of two steps: evaluation before the first, logs after the clock."""
+    updates = work.updates_per_step
+    return [
+        {"update": 0, "logs": {"eval_reward": 0.2, "eval_runtime": 9.0}},
+        {"update": updates, "step_s": 4.0, "num_rollouts": num_rollouts},
+        {"update": updates, "logs": {"completions/mean_length": 10.0, "loss": 0.1}},
+        {"update": 2 * updates, "step_s": 3.0, "num_rollouts": num_rollouts},
+        {"update": 2 * updates, "logs": {"completions/mean_length": 12.5}},
+        {"update": 2 * updates, "logs": {"eval_reward": 0.6}},
+        {"update": 2 * updates, "logs": {"train_runtime": 30.0}},
+    ]
+
+
+def test_events_of_trl_become_a_record_a_step(peer: ModuleType, work: Any) -> None:
+    rollouts = work.prompts_per_step * work.num_rollouts
+    assert peer.steps_of_trl(events(work, num_rollouts=rollouts), work) == [
+        {"step": 0, "validation/reward": 0.2},
+        {"step": 1, "time/step_s": 4.0, "throughput/num_tokens": 10.0 * rollouts},
+        {
+            "step": 2,
+            "time/step_s": 3.0,
+            "throughput/num_tokens": 12.5 * rollouts,
+            "validation/reward": 0.6,
+        },
+    ]
+
+
+def test_a_run_of_other_work_is_not_compared(peer: ModuleType, work: Any) -> None:
+    half = work.prompts_per_step * work.num_rollouts // 2
+    with pytest.raises(ValueError, match=f"sampled {half} rollouts in step 1"):
+        peer.steps_of_trl(events(work, num_rollouts=half), work)
+    with pytest.raises(ValueError, match="middle of a step"):
+        peer.steps_of_trl([{"update": work.updates_per_step + 1, "logs": {}}], work)
+
+
+def test_held_out_prompts_cost_no_seconds(peer: ModuleType) -> None:
+    records = peer.with_seconds(
+        [{"step": 0, "time/validation_s": 9.0}, {"step": 1, "time/step_s": 2.0, "time/validation_s": 9.0},
+         {"step": 2, "time/step_s": 3.0}]
+    )  # fmt: skip
+    assert [record["seconds"] for record in records] == [0.0, 2.0, 5.0]
+
+
+def curve(peer: ModuleType, rewards: list[float | None], step_s: float = 2.0) -> Any:
+    """A step of `step_s` seconds between two looks; None: no look."""
+    records: list[dict[str, Any]] = []
+    for step, reward in enumerate(rewards):
+        records.append(
+            {"step": step} | ({"time/step_s": step_s, "throughput/num_tokens": 100} if step else {})
+        )
+        if reward is not None:
+            records[-1]["validation/reward"] = reward
+    return peer.with_seconds(records)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "target", "seconds"),
+    [
+        ([0.1, 0.3, 0.7], 0.5, 3.0),  # halfway between the looks at 2 s and at 4 s
+        ([0.1, None, 0.9], 0.5, 2.0),  # looks need not be at every step
+        ([0.1, 0.6, 0.2, 0.8], 0.5, 1.6),  # the first time counts, not the last
+        ([0.6, 0.7], 0.5, 0.0),
+        ([0.1, 0.4], 0.5, None),
+        ([], 0.5, None),
+    ],
+)
+def test_seconds_to_a_reward(
+    peer: ModuleType, rewards: list[float | None], target: float, seconds: float | None
+) -> None:
+    assert peer.seconds_to(curve(peer, rewards), target) == pytest.approx(seconds)
+
+
+def test_ratios_pair_seeds_and_are_above_1_where_ours_is_better(peer: ModuleType) -> None:
+    rewards = [0.1, 0.6, 0.8, 0.95, 0.95]
+    runs = {
+        "ours": [curve(peer, rewards, 2.0), curve(peer, rewards, 4.0)],
+        "trl_vllm": [curve(peer, rewards, 5.0), curve(peer, [0.1, 0.2, 0.2, 0.2, 0.2], 6.0)],
+    }
+    found = peer.compare(runs, {"ours": [100.0, 100.0], "trl_vllm": [50.0, 200.0]})["ratios"]
+    assert set(found) == {"trl_vllm"}
+    assert found["trl_vllm"]["step_s"] == pytest.approx([1.5, 2.0, 2.5])
+    assert found["trl_vllm"]["tokens_per_s"] == pytest.approx([1.5, 2.0, 2.5])
+    assert found["trl_vllm"]["peak_mib"] == pytest.approx([0.5, 1.25, 2.0])
+    assert found["trl_vllm"]["s_to_0.5"] is None  # one of the runs never gets there
+
+
+def test_first_steps_are_not_measured(peer: ModuleType) -> None:
+    records = curve(peer, [0.1, 0.2, 0.3, 0.4])
+    records[1]["time/step_s"] = records[2]["time/step_s"] = 1000.0
+    assert peer.summary(records, 1.0)["step_s_max"] == 2.0
+
+
+def test_the_table_has_a_line_an_arm_and_a_ratio_to_each_other(peer: ModuleType) -> None:
+    runs = {arm: [curve(peer, [0.1, 0.6, 0.8, 0.95])] for arm in ("ours", "trl_vllm")}
+    lines = peer.table(peer.compare(runs, {arm: [1.0] for arm in runs})).splitlines()
+    heads = [line.split("|")[1].strip() for line in lines[2:]]
+    assert heads == ["ours", "TRL, vLLM colocated", "ratio to TRL, vLLM colocated"]
+    assert len({line.count("|") for line in lines}) == 1
+
+
+@pytest.mark.parametrize("name", ["laptop", "long"])
+def test_both_sides_are_told_the_same(peer: ModuleType, name: str) -> None:
+    """Where an option means the same on both sides it has the same value; `configured` reads every option it names."""
+    from peer.work import configured, our_options, trl_options
+
+    from nemo_prorl.commands.parsing import composed
+
+    work = peer.WORKS[name]
+    config = composed("laptop", [f"{key}={value}" for key, value in our_options(work).items()])
+    theirs = trl_options(work, 1, use_vllm=True)
+    trainer, algorithm = config.trainer, config.algorithm
+    rollouts = trainer.prompts_per_step * config.sampler.num_rollouts
+    per_update = theirs["per_device_train_batch_size"] * work.num_processes
+    assert per_update * theirs["steps_per_generation"] == rollouts
+    assert theirs["steps_per_generation"] == trainer.updates_per_step
+    assert theirs["max_completion_length"] == config.sampler.max_response_tokens
+    assert theirs["temperature"] == config.sampler.temperature
+    assert theirs["learning_rate"] == trainer.learning_rate
+    assert (theirs["adam_beta1"], theirs["adam_beta2"]) == (trainer.adam_beta1, trainer.adam_beta2)
+    assert (theirs["weight_decay"], theirs["max_grad_norm"]) == (trainer.weight_decay, trainer.clip_grad)
+    assert (theirs["epsilon"], theirs["epsilon_high"]) == (algorithm.clip_low, algorithm.clip_high)
+    assert theirs["beta"] == algorithm.kl_beta > 0
+    assert theirs["eval_steps"] == config.validation.interval * trainer.updates_per_step
+    assert "max_completion_length=" in configured(work, ())
+
+
+def test_without_trl_it_says_what_to_do(tmp_path: Path) -> None:
+    """Where .venv-trl is not, before anything is built or trained."""
+    found = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "bench_peer.py")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(BENCHMARKS.parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 1
+    assert found.stderr.startswith("error: .venv-trl/bin/python does not exist: `make bench`")
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_counts_what_was_started_but_for_the_service(peer: ModuleType) -> None:
+    from peer.processes import held_mib
+
+    hold = "import sys; block = b'x' * (64 << 20); print('ready', flush=True); sys.stdin.read()"
+    children = [
+        subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.readline()
+        both, one = held_mib(os.getpid()), held_mib(os.getpid(), [children[1].pid])
+    finally:
+        for child in children:
+            child.communicate(b"")
+    assert both - one >= 64
+    assert one >= 64
