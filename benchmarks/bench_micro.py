@@ -7,7 +7,8 @@
 * batch: 8,192 rollouts of up to 8,096 tokens into one batch, its micro-batches and what the model is fed; beside
   torch's pad_sequence and a plain copy of as many bytes, rows in their order, and padded rows.
 * selection: dynamic sampling and advantages of 512 groups of 16; beside the same in whole arrays.
-* engines: refit of the sampler and checkpoints, per GiB; beside a copy of the weights, torch.save and torch.load.
+* engines: refit of the sampler and checkpoints (micro_engines.py): what each costs however small the model, and what
+  each GiB costs besides; beside copies of the same tensors, torch.save, torch.load and a read of the files.
 * reward: 1,000 rollouts through the reward service; beside its graders called in a loop, without isolation or limits.
 
 CPU seconds are of this process, on one thread, the least of --repeats (reward: once, the service's included); peak is
@@ -21,12 +22,10 @@ import dataclasses
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from measuring import Figure, measure, per_gib, print_table  # noqa: E402
+from measuring import Figure, measure, print_table  # noqa: E402
+from random_model import VOCAB  # noqa: E402
 
 from nemo_prorl.engines import environment  # noqa: E402
 
@@ -43,7 +43,6 @@ environment.prepare()  # before torch and vLLM are imported
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-VOCAB = 151_936
 GIB = 1 << 30
 
 
@@ -296,83 +295,6 @@ def selection(scale: Scale) -> Iterator[Figure]:
         yield measure("selection", "512 groups of 16, 256 kept", form, run, max(3, scale.repeats))
 
 
-# ------------------------------------------------------------------------------------- engines
-@contextmanager
-def engines(features: int) -> Iterator[tuple[Any, Any]]:
-    """A policy and a sampler of the same random Qwen2 with the vocabulary of Qwen2.5."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from nemo_prorl import distributed
-    from nemo_prorl.config import ModelConfig, Precision, RunConfig, SamplerConfig
-    from nemo_prorl.demo.tiny_policy import build_tokenizer
-    from nemo_prorl.engines.megatron.policy import MegatronPolicy
-    from nemo_prorl.engines.vllm_sampler import VllmSampler
-
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer = build_tokenizer()
-        config = Qwen2Config(
-            vocab_size=VOCAB, hidden_size=features, intermediate_size=4 * features, num_hidden_layers=8,
-            num_attention_heads=features // 64, num_key_value_heads=features // 64, tie_word_embeddings=True,
-            eos_token_id=tokenizer.eos_token_id,
-        )  # fmt: skip
-        Qwen2ForCausalLM(config).float().save_pretrained(folder)
-        run = RunConfig(
-            model=ModelConfig(path=folder, precision=Precision.fp32),
-            sampler=SamplerConfig(context_tokens=256, max_prompt_tokens=64, kv_cache_mib=32),
-        )
-        ranks = distributed.initialise(1, 1)
-        policy, sampler = MegatronPolicy(run, ranks), VllmSampler(run, ranks, tokenizer)
-        yield policy, sampler
-        sampler.close()
-
-
-def engine_parts(scale: Scale) -> Iterator[Figure]:
-    """Refit, then checkpoints; seconds are per GiB of what is moved, which the note tells."""
-    with engines(128 if scale.quick else 256) as (policy, sampler), tempfile.TemporaryDirectory() as scratch:
-        model = dict(policy.model.named_parameters())
-        weights_gib = sum(p.numel() * p.element_size() for p in model.values()) / GIB
-        note = f"{weights_gib:.2f} GiB in {len(model)} parameters"
-        for form, run in (
-            ("ours", lambda: sampler.load_weights(policy.named_weights(), 1)),
-            ("copy of the weights", lambda: [p.detach().clone() for p in model.values()]),
-        ):
-            yield per_gib(measure("engines", "refit, per GiB", form, run, scale.repeats, note), weights_gib)
-        folder, pending = Path(scratch) / "ours", None
-
-        def begin() -> None:
-            nonlocal pending
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            pending = policy.begin_save(folder)
-
-        def save() -> None:
-            begin()
-            pending.write()  # type: ignore[union-attr]
-            pending.finish()  # type: ignore[union-attr]
-
-        def save_plainly() -> None:
-            with (Path(scratch) / "plain.pt").open("wb") as file:
-                torch.save(
-                    {f"{part}.{name}": p.detach() for part in range(4) for name, p in model.items()}, file
-                )
-                os.fsync(file.fileno())
-
-        save()
-        gib = sum(file.stat().st_size for file in folder.rglob("*")) / GIB
-        note = f"{gib:.2f} GiB: weights, two moments, reference"
-        for work, form, run in (
-            ("checkpoint, the loop stands still", "ours", begin),
-            ("checkpoint, until it is on disk", "ours", save),
-            ("checkpoint, until it is on disk", "torch.save and fsync", save_plainly),
-            ("checkpoint, load", "ours", lambda: policy.load(folder)),
-            ("checkpoint, load", "torch.load", lambda: torch.load(Path(scratch) / "plain.pt")),
-        ):
-            size = gib if form == "ours" else 4 * weights_gib
-            if work.endswith("load"):
-                save()  # `begin` has emptied the folder
-            yield per_gib(measure("engines", f"{work}, per GiB", form, run, scale.repeats, note), size)
-
-
 # ------------------------------------------------------------------------------------- reward
 IN_A_LOOP = """
 import json, sys, time
@@ -434,6 +356,13 @@ def cpu_of_family(pid: int) -> float:
 
     root = psutil.Process(pid)
     return sum(sum(process.cpu_times()[:4]) for process in [root, *root.children(recursive=True)])
+
+
+def engine_parts(scale: Scale) -> Iterator[Figure]:
+    """In a file of its own, which imports vLLM."""
+    from micro_engines import fixed_and_per_gib
+
+    yield from fixed_and_per_gib(quick=scale.quick, repeats=scale.repeats)
 
 
 PARTS: dict[str, Callable[[Scale], Iterator[Figure]]] = {

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,14 @@ class Figure:
 
 def print_table(figures: list[dict[str, Any]]) -> None:
     """One line a figure; ratios are of CPU seconds to those of the first form of the same work."""
-    print(f"{'work':<52}{'form':<34}{'CPU s':>9}{'ratio':>7}{'wall s':>9}{'peak MiB':>10}  note")
+    print(f"{'work':<56}{'form':<34}{'CPU s':>9}{'ratio':>7}{'wall s':>9}{'peak MiB':>10}  note")
     for _, lines in itertools.groupby(figures, key=lambda f: (f["part"], f["work"])):
         group = list(lines)
         for line in group:
             ratio = line["cpu_s"] / group[0]["cpu_s"] if group[0]["cpu_s"] else float("nan")
             peak = f"{line['peak_mib']:.0f}" if line["peak_mib"] else ""
             print(
-                f"{line['part'] + ': ' + line['work']:<52}{line['form']:<34}{line['cpu_s']:>9.3f}{ratio:>7.2f}"
+                f"{line['part'] + ': ' + line['work']:<56}{line['form']:<34}{line['cpu_s']:>9.3f}{ratio:>7.2f}"
                 f"{line['wall_s']:>9.3f}{peak:>10}  {line['note']}"
             )
 
@@ -69,6 +69,15 @@ def status(key: str) -> int:
     return int(found[1])
 
 
-def per_gib(figure: Figure, gib: float) -> Figure:
-    """Its seconds divided by how much was moved."""
-    return dataclasses.replace(figure, cpu_s=figure.cpu_s / gib, wall_s=figure.wall_s / gib)
+def split(small: Figure, large: Figure, small_gib: float, large_gib: float) -> Iterator[Figure]:
+    """Two lines of two measurements of the same work on little and on much: what it costs on nothing, and what each GiB
+    adds, if time and memory grow in a straight line."""
+
+    def slope(name: str) -> float:
+        return float(getattr(large, name) - getattr(small, name)) / (large_gib - small_gib)
+
+    quantities = ("cpu_s", "wall_s", "peak_mib")
+    each = {name: slope(name) for name in quantities}
+    fixed = {name: max(0.0, getattr(small, name) - each[name] * small_gib) for name in quantities}
+    yield dataclasses.replace(large, work=f"{large.work}, fixed", **fixed)
+    yield dataclasses.replace(large, work=f"{large.work}, per GiB", **each)

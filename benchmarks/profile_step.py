@@ -1,0 +1,205 @@
+"""Where every second of a step goes, and to which functions.
+
+    .venv/bin/python benchmarks/profile_step.py [--shape laptop|larger] [--steps 8] [--out FOLDER] [KEY=VALUE ...]
+
+* laptop: conf/laptop.yaml, a policy of under a million parameters and responses of some ten tokens.
+* larger: a random Qwen2 of 111 M parameters with the vocabulary of Qwen2.5, 8 responses of 256 tokens a step.
+
+Trains in this process: a step to warm up, then --steps whose phases come from the run's own metrics.jsonl, as `report`
+shows them, then a few under cProfile, which slows Python down and is why they are not in the table. Listed below each
+phase are our functions by the seconds in them and what they call, and all functions by their own seconds. What other
+threads do (the reward client, a checkpoint on its way to disk) is not listed. KEY=VALUE are options of the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from random_model import write_random_model  # noqa: E402
+from training_runs import build_tiny_policy  # noqa: E402
+
+from nemo_prorl.engines import environment  # noqa: E402
+
+environment.prepare()  # before torch is imported
+
+from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
+from nemo_prorl.training.timing import Stopwatch  # noqa: E402
+
+NUM_PROFILED = {"laptop": 3, "larger": 1}
+NUM_LISTED = 4
+"""Functions of each kind below each phase."""
+REST = "other"
+"""What is in no phase, between steps included."""
+
+
+def main() -> None:
+    """Trains, then prints."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", choices=SHAPES, default="laptop")
+    parser.add_argument("--steps", type=int, default=0, help="that are timed (default: 8; larger 2)")
+    parser.add_argument("--out", type=Path, default=Path("runs/profile"))
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of the run")
+    options = parser.parse_args()
+    num_timed = options.steps or {"laptop": 8, "larger": 2}[options.shape]
+    num_profiled = NUM_PROFILED[options.shape]
+    folder = options.out / options.shape
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    build_tiny_policy()
+    overrides = [*SHAPES[options.shape](folder), *options.overrides]
+    overrides += [
+        f"trainer.num_steps={1 + num_timed + num_profiled}",
+        "data.validation=[]",
+        f"exp_manager.checkpoint_callback_params.every_n_train_steps={1 + num_timed // 2}",
+        f"exp_manager.explicit_log_dir={folder / 'run'}",
+    ]
+    profiles = train_under_profile(overrides, first_profiled=2 + num_timed)
+    steps = [record for record in read_run(folder / "run").steps if 1 < record["step"] <= 1 + num_timed]
+    print_phases(options.shape, steps)
+    print_functions(profiles, num_profiled)
+
+
+# ------------------------------------------------------------------------------------- what is trained
+def laptop(folder: Path) -> list[str]:
+    """As `train --config-name laptop` does."""
+    return []
+
+
+def larger(folder: Path) -> list[str]:
+    """A random policy's answers are all wrong, which dynamic sampling would not take."""
+    write_random_model(folder / "model", features=512, num_layers=8)
+    return [
+        f"model.path={folder / 'model'}",
+        "dynamic_sampling.enabled=false",
+        "sampler.context_tokens=288",
+        "sampler.num_rollouts=4",
+        "sampler.kv_cache_mib=512",
+        "trainer.prompts_per_step=2",
+        "trainer.updates_per_step=2",
+    ]
+
+
+SHAPES: Mapping[str, Callable[[Path], list[str]]] = {"laptop": laptop, "larger": larger}
+
+
+# ------------------------------------------------------------------------------------- profiles
+class ProfilingStopwatch(Stopwatch):
+    """The loop's own stopwatch, with a profile of each of its phases from some step on."""
+
+    first_profiled = 0
+    profiles: ClassVar[defaultdict[str, cProfile.Profile]] = defaultdict(cProfile.Profile)
+    _num_starts = 0
+    _phase = ""
+    """Whose profile is taken; empty: none."""
+
+    def restart(self) -> None:
+        """A new step begins; also called once while the loop is built."""
+        self._switch_to("")
+        super().restart()
+        self._num_starts += 1
+        if self._num_starts > self.first_profiled:
+            self._switch_to(REST)
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """The seconds of `name`, and their functions."""
+        before = self._phase
+        self._switch_to(name if before else "")
+        try:
+            with super().measure(name):
+                yield
+        finally:
+            self._switch_to(before)
+
+    def finish(self) -> None:
+        """What follows is not of the loop."""
+        self._switch_to("")
+
+    def _switch_to(self, phase: str) -> None:
+        if self._phase:
+            self.profiles[self._phase].disable()
+        self._phase = phase
+        if phase:
+            self.profiles[phase].enable()
+
+
+def train_under_profile(overrides: Sequence[str], *, first_profiled: int) -> Mapping[str, cProfile.Profile]:
+    """By phase."""
+    from nemo_prorl import run
+    from nemo_prorl.commands import train
+    from nemo_prorl.training import trainer
+
+    class ProfiledTrainer(trainer.ProRLTrainer):
+        def fit(self) -> Any:
+            try:
+                return super().fit()
+            finally:
+                self.stopwatch.finish()
+
+    ProfilingStopwatch.first_profiled = first_profiled
+    trainer.Stopwatch = ProfilingStopwatch  # type: ignore[misc]
+    run.ProRLTrainer = ProfiledTrainer  # type: ignore[misc]
+    if code := train.main(["--config-name", "laptop", *overrides]):
+        sys.exit(code)
+    return ProfilingStopwatch.profiles
+
+
+# ------------------------------------------------------------------------------------- what is printed
+def print_phases(shape: str, steps: Sequence[Mapping[str, Any]]) -> None:
+    """Mean seconds of each phase, and their share of a step."""
+
+    def mean_s(key: str) -> float:
+        return float(sum(step.get(key, 0.0) for step in steps)) / len(steps)
+
+    step_s = mean_s("time/step_s")
+    print(f"\n{shape}: {len(steps)} steps, {mean_s('throughput/num_tokens'):,.0f} response tokens each")
+    print(f"{'':34}{'s a step':>10}{'share':>9}")
+    for key, name in [*PHASES.items(), (OTHER, "everything else"), ("time/step_s", "a step")]:
+        print(f"{name:34}{mean_s(key):>10.3f}{mean_s(key) / step_s:>9.2%}")
+    for key, name in OUTSIDE_STEP.items():
+        if seconds := max(step.get(key, 0.0) for step in steps):
+            print(f"{f'between steps, each {name}':34}{seconds:>10.3f}")
+
+
+def print_functions(profiles: Mapping[str, cProfile.Profile], num_steps: int) -> None:
+    """The greatest of each phase."""
+    names = {key.partition("/")[2]: name for key, name in PHASES.items()}
+    for phase, profile in profiles.items():
+        stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+        lines = [
+            (place(*function), num_calls, own_s / num_steps, total_s / num_steps)
+            for function, (_, num_calls, own_s, total_s, _) in stats.items()
+        ]
+        total = sum(own_s for _, _, own_s, _ in lines)
+        print(
+            f"\n{names.get(phase, phase)}: {total:.3f} s a step under cProfile, in our functions and their calls"
+        )
+        ours = [line for line in lines if line[0].startswith(("nemo_prorl/", "reward/"))]
+        for where, num_calls, _, total_s in sorted(ours, key=lambda line: -line[3])[:NUM_LISTED]:
+            print(f"  {total_s:>9.3f} s {num_calls / num_steps:>9,.0f} calls  {where}")
+        print("  by themselves")
+        for where, num_calls, own_s, _ in sorted(lines, key=lambda line: -line[2])[:NUM_LISTED]:
+            print(f"  {own_s:>9.3f} s {num_calls / num_steps:>9,.0f} calls  {where}")
+
+
+def place(file: str, line: int, function: str) -> str:
+    """Of a function: our files from the root of the repository, others from their package."""
+    path = file.removeprefix(f"{ROOT}/").rpartition("site-packages/")[2]
+    return function if file == "~" else f"{path}:{line} {function}"
+
+
+if __name__ == "__main__":
+    main()
