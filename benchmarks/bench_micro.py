@@ -131,11 +131,11 @@ HEADS = {"ours": ours_head, "plain log_softmax": plain_head, "all logits, softma
 
 def head(scale: Scale) -> Iterator[Figure]:
     """Values of the forms are compared first: a fast wrong one is not worth a line."""
-    features, sizes, chunk = (64, (1024,), 256) if scale.quick else (256, (2048, 4096), 1024)
+    features, count, chunk = (64, 1024, 256) if scale.quick else (256, 2048, 1024)
     torch.manual_seed(0)
     weight = (0.05 * torch.randn(VOCAB, features)).requires_grad_()
-    hidden = torch.randn(sizes[-1], features).requires_grad_()
-    labels = torch.randint(0, VOCAB, (sizes[-1],))
+    hidden = torch.randn(count, features).requires_grad_()
+    labels = torch.randint(0, VOCAB, (count,))
     values = [
         torch.stack(list(form(hidden[:64], weight, labels[:64], 24))).detach() for form in HEADS.values()
     ]
@@ -152,11 +152,10 @@ def head(scale: Scale) -> Iterator[Figure]:
         logprobs, entropy = form(hidden[:count], weight, labels[:count], chunk)
         return torch.autograd.grad(logprobs.sum() + 0.01 * entropy.sum(), (hidden, weight))
 
-    for count in sizes:
-        for name, passes in (("forward", forward), ("forward and backward", backward)):
-            for form, function in HEADS.items():
-                run = lambda passes=passes, function=function, count=count: passes(function, count)  # noqa: E731
-                yield measure("head", f"{count:,} tokens, {name}", form, run, scale.repeats, chunks)
+    for name, passes in (("forward", forward), ("forward and backward", backward)):
+        for form, function in HEADS.items():
+            run = lambda passes=passes, function=function: passes(function, count)  # noqa: E731
+            yield measure("head", f"{count:,} tokens, {name}", form, run, scale.repeats, chunks)
     if not scale.quick:
         many = 16_384
         hidden, labels = torch.randn(many, features).requires_grad_(), torch.randint(0, VOCAB, (many,))

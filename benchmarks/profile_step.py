@@ -27,12 +27,12 @@ from typing import Any, ClassVar
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from random_model import write_random_model  # noqa: E402
-from training_runs import build_tiny_policy  # noqa: E402
-
 from nemo_prorl.engines import environment  # noqa: E402
 
-environment.prepare()  # before torch is imported
+environment.prepare()  # before torch and vLLM are imported
+
+from random_model import write_random_model  # noqa: E402
+from training_runs import build_tiny_policy  # noqa: E402
 
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
 from nemo_prorl.training.timing import Stopwatch  # noqa: E402
