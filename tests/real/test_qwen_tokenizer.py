@@ -254,8 +254,8 @@ def watched_run(run_yaml: Path, overrides: list[str]) -> Seen:
     steps: list[Collection] = []
     collect = Collector.collect
 
-    def watched(self: Collector, state: RunState) -> Collection:
-        steps.append(collect(self, state))
+    def watched(self: Collector, state: RunState, *, ahead: bool = False) -> Collection:
+        steps.append(collect(self, state, ahead=ahead))
         return steps[-1]
 
     Collector.collect = watched  # type: ignore[method-assign]

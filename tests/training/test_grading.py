@@ -118,8 +118,9 @@ def test_the_share_is_of_the_whole_step_not_of_a_small_last_round() -> None:
 
 def _collect(clock: Clock, grader: ScriptedGrader, **engines: object) -> Collection:
     prompts = make_prompts(*[MIXED] * 4)
-    state = new_state(num_updates=1)
-    return make_collector(make_config(), prompts, grader=grader, **engines).collect(state)  # type: ignore[arg-type]
+    state, config = new_state(num_updates=1), make_config()
+    config.trainer.micro_batch_tokens = 1  # so that every group is a chunk
+    return make_collector(config, prompts, grader=grader, **engines).collect(state)  # type: ignore[arg-type]
 
 
 def test_grading_that_ends_with_sampling_costs_nothing(clock: Clock) -> None:
