@@ -4,7 +4,7 @@
 
 Same policy, prompts in the same order, reward service, rollouts, lengths, batch, updates, loss and optimizer; held-out
 prompts are looked at as often, and their time is nobody's. The arms take turns seed by seed; a finished run is not run
-again. Prints how each side was configured, tables and ratios; writes peer.json and peer.png into the folder.
+again. Prints how each side was configured, tables and ratios; writes peer.json and peer_WORK.png into the folder.
 """
 
 from __future__ import annotations

@@ -68,6 +68,11 @@ class Rollout:
     policy_version: int
     """Number of optimizer updates behind the weights that sampled it."""
 
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and response."""
+        return len(self.prompt.token_ids) + len(self.token_ids)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:

@@ -16,7 +16,7 @@ the same length beside each, and at 8k tokens no more than a few groups."""
 
 def token_batch(rollouts: Sequence[Rollout]) -> TokenBatch:
     """[B, T] of prompt and response, T the longest of them."""
-    lengths = np.array([len(r.prompt.token_ids) + len(r.token_ids) for r in rollouts], dtype=np.int64)
+    lengths = np.array([rollout.length for rollout in rollouts], dtype=np.int64)
     shape = (len(rollouts), int(lengths.max(initial=0)))
     token_ids, mask = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
     for row, rollout in enumerate(rollouts):
@@ -48,7 +48,7 @@ class TrainingRow:
     @property
     def length(self) -> int:
         """Tokens of prompt and response."""
-        return len(self.rollout.prompt.token_ids) + len(self.rollout.token_ids)
+        return self.rollout.length
 
 
 def training_rows(groups: Sequence[PreparedGroup], advantages: Sequence[FloatArray]) -> list[TrainingRow]:

@@ -210,7 +210,7 @@ class Collector:
         """Collects all `verdicts`, and meanwhile prepares this replica's share of the groups that are worth it."""
         layout = self._ranks.layout
         self._stopwatch.begin("grading")
-        sizes = [sum(map(_num_tokens, group)) for group in rollouts]
+        sizes = [sum(rollout.length for rollout in group) for group in rollouts]
         mine = balance(sizes, layout.data_parallel)[layout.replica]
         waiting = chunks(mine, sizes, PASSES_A_CHUNK * self._config.trainer.micro_batch_tokens)
         groups: dict[int, RolloutGroup] = {}
@@ -285,10 +285,6 @@ class Collector:
             logprobs.append(self._policy.logprobs(batch))
             self._on_progress()
         return logprobs
-
-
-def _num_tokens(rollout: Rollout) -> int:
-    return len(rollout.prompt.token_ids) + len(rollout.token_ids)
 
 
 def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:
