@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
 
 from nemo_prorl import distributed
 from nemo_prorl.engines.megatron.vocab_parallel import logprob_and_entropy
@@ -133,35 +135,29 @@ def test_two_shards_equal_one() -> None:
         assert not whole[11:].any()
 
 
-def peak_mib(num_tokens: int, chunk_tokens: int) -> float:
-    """Growth of a process's peak memory by one forward and backward pass."""
-    return run_ranks(peak_worker, 1, num_tokens=num_tokens, chunk_tokens=chunk_tokens)[0]
-
-
-def peak_worker(num_tokens: int, chunk_tokens: int) -> float:
+def peak_mib(num_tokens: int, chunk_tokens: int, trace: Path) -> float:
+    """What torch's allocator holds at most in one forward and backward pass: counted, so it never varies."""
     hidden = torch.randn(num_tokens, 16, requires_grad=True)
     weight = torch.randn(8192, 16, requires_grad=True)
     labels = torch.zeros(num_tokens, dtype=torch.int64)
-    before = peak_kib()
-    logprobs, entropy = logprob_and_entropy(
-        hidden, weight, labels, vocab_size=8192, temperature=1.2, chunk_tokens=chunk_tokens
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        logprobs, entropy = logprob_and_entropy(
+            hidden, weight, labels, vocab_size=8192, temperature=TEMPERATURE, chunk_tokens=chunk_tokens
+        )
+        (logprobs.sum() + entropy.sum()).backward()
+    profiler.export_chrome_trace(str(trace))
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["name"] == "[memory]"]
+    changes = [event["args"]["Bytes"] for event in sorted(events, key=lambda event: event["ts"])]
+    return max(itertools.accumulate(changes)) / 2**20
+
+
+def test_memory_grows_with_the_chunk_and_not_with_the_sequence(tmp_path: Path) -> None:
+    """8192 entries in fp32 are 32 KiB a token: a sequence of 4096 would take 128 MiB in one piece."""
+    short, long, wide = (
+        peak_mib(num_tokens, chunk_tokens, tmp_path / "trace.json")
+        for num_tokens, chunk_tokens in ((512, 128), (4096, 128), (4096, 512))
     )
-    (logprobs.sum() + entropy.sum()).backward()
-    return (peak_kib() - before) / 1024
-
-
-def peak_kib() -> int:
-    """ru_maxrss would start at that of the parent."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found
-    return int(found[1])
-
-
-@pytest.mark.slow
-def test_memory_grows_with_the_chunk_and_not_with_the_sequence() -> None:
-    """8192 entries in fp32 are 32 KiB a token: a sequence of 8192 would take 256 MiB in one piece."""
-    short, long, wide = peak_mib(1024, 256), peak_mib(8192, 256), peak_mib(8192, 2048)
-    whole_logits = 8192 * 8192 * 4 / 2**20
-    assert long < short + 16, (short, long)
-    assert long < whole_logits / 2, long  # libraries take some 50 MiB of their own at first use
-    assert wide > long + 64, (long, wide)
+    chunk_logits = 128 * 8192 * 4 / 2**20
+    assert 2 * chunk_logits < short < 4 * chunk_logits, short
+    assert long < short + chunk_logits / 4, (short, long)  # hidden states, labels and results of every token
+    assert wide > 3 * long, (long, wide)
