@@ -234,9 +234,9 @@ def samples(out: Path, arms: Sequence[str], seed: int) -> str:
     """The same three beginnings before, halfway and after, as Markdown."""
     parts = []
     for arm in arms:
-        files = sample_files(out / f"{arm}-{seed}")
+        files = sample_files(out / f"{arm}-{seed}").all()
         parts.append(f"## {TITLES[arm]}, seed {seed}\n")
-        for path, step in (files[0], files[len(files) // 2], files[-1]):
+        for step, path in (files[0], files[len(files) // 2], files[-1]):
             parts.append(f"After step {step}:\n")
             parts += [
                 f"- **{record['prompt']}** {record['response']} *({record['score']:.2f})*\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nemo_prorl.training.difficulty import FOLDER, read_difficulty
+from nemo_prorl.training.difficulty import difficulty_files, read_difficulty
 
 BANDS = {
     "difficulty/num_never": "no rollout",
@@ -23,7 +23,7 @@ NOW, BEFORE = "difficulty/revisited_pass_rate", "difficulty/previous_pass_rate"
 
 def difficulty_metrics(run_dir: Path) -> dict[int, dict[str, float]]:
     """By step; empty for a run without difficulty files."""
-    if not any((run_dir / FOLDER).glob("step-*.parquet")):
+    if not difficulty_files(run_dir).all():
         return {}
     table = read_difficulty(run_dir)
     steps, rates = table["step"].to_numpy(), table["pass_rate"].to_numpy()

@@ -37,9 +37,9 @@ class Conversation:
 
 def read_conversations(run_dir: Path) -> tuple[Conversation, ...]:
     """The first prompts of each domain that all of the chosen validations have; empty for a run without samples."""
-    files = sample_files(run_dir)
+    files = sample_files(run_dir).all()
     chosen = sorted({0, len(files) // 2, len(files) - 1}) if files else []
-    by_step = [_first_of_each_prompt(files[index][0]) for index in chosen]
+    by_step = [_first_of_each_prompt(files[index][1]) for index in chosen]
     shared = [uid for uid in (by_step[0] if by_step else ()) if all(uid in records for records in by_step)]
     taken: dict[str, list[str]] = {}
     for uid in shared:

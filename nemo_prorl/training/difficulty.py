@@ -1,7 +1,6 @@
 """How hard each prompt was when it was sampled: one small Parquet part a step in RUN/difficulty, for analysis.
 
-A part holds every prompt of its step, kept or not. Parts are named by their step, so a step that is done again after a
-resume replaces what it had written, and what lies beyond the step resumed from is taken back.
+A part holds every prompt of its step, kept or not.
 """
 
 from __future__ import annotations
@@ -16,12 +15,16 @@ import numpy as np
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.training.evaluation import CORRECT
+from nemo_prorl.training.step_files import StepFiles
 from nemo_prorl.types import RolloutGroup
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FOLDER = "difficulty"
+
+def difficulty_files(run_dir: Path) -> StepFiles:
+    """Of a run: a part for every step that it has trained."""
+    return StepFiles(run_dir / "difficulty", ".parquet")
 
 
 class DifficultyLog:
@@ -29,10 +32,8 @@ class DifficultyLog:
 
     def __init__(self, run_dir: Path, *, step: int) -> None:
         """`step`: the run goes on after it."""
-        self._folder = run_dir / FOLDER
-        for part in self._folder.glob("step-*.parquet"):
-            if _step_of(part) > step:
-                part.unlink()
+        self._files = difficulty_files(run_dir)
+        self._files.take_back(step)
 
     def write(self, step: int, groups: Sequence[RolloutGroup]) -> None:
         """The prompts of one step; those that the service failed on altogether are left out."""
@@ -42,8 +43,8 @@ class DifficultyLog:
         rows = [_row(step, group) for group in groups if group.members]
         if not rows:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        part = self._folder / f"step-{step:08d}.parquet"
+        part = self._files.path(step)
+        part.parent.mkdir(parents=True, exist_ok=True)
         aside = part.with_name(f".{part.name}")
         pq.write_table(pa.Table.from_pylist(rows), aside)
         os.replace(aside, part)
@@ -55,12 +56,12 @@ def read_difficulty(run_dir: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parts = sorted((run_dir / FOLDER).glob("step-*.parquet"))
+    parts = difficulty_files(run_dir).all()
     if not parts:
         raise ConfigError(
-            f"{run_dir} has no {FOLDER}/ with parts of steps: write the folder of a run that has trained for a step."
+            f"{run_dir} has no difficulty/ with parts of steps: write the folder of a run that has trained for a step."
         )
-    return pa.concat_tables([pq.read_table(part) for part in parts])
+    return pa.concat_tables([pq.read_table(part) for _, part in parts])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,3 @@ def _row(step: int, group: RolloutGroup) -> dict[str, Any]:
         "reward_mean": float(np.mean(scores)),
         "pass_rate": float(np.mean([score >= CORRECT for score in scores])),
     }
-
-
-def _step_of(part: Path) -> int:
-    return int(part.stem.removeprefix("step-"))

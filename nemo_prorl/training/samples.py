@@ -12,28 +12,29 @@ from pathlib import Path
 from typing import Any
 
 from nemo_prorl.storage import replace_text
+from nemo_prorl.training.step_files import StepFiles
 from nemo_prorl.types import RolloutGroup, ScoredRollout
 
-FOLDER = "samples"
+
+def sample_files(run_dir: Path) -> StepFiles:
+    """Of a run: a file for every validation, by the step that it came after."""
+    return StepFiles(run_dir / "samples", ".jsonl")
 
 
 class SampleLog:
-    """The main rank's; other ranks have none. Files are named by their step, so a validation that is done again after
-    a resume replaces what it had written, and what lies beyond the step resumed from is taken back."""
+    """The main rank's; other ranks have none."""
 
     def __init__(self, run_dir: Path, *, num_kept: int, step: int) -> None:
         """`num_kept`: rollouts of a validation, 0 for none. `step`: the run goes on after it."""
-        self._folder = run_dir / FOLDER
+        self._files = sample_files(run_dir)
+        self._files.take_back(step)
         self._num_kept = num_kept
-        for path, of_step in sample_files(run_dir):
-            if of_step > step:
-                path.unlink()
 
     def write(self, step: int, groups: Sequence[RolloutGroup]) -> None:
         """The rollouts of one validation."""
         lines = [json.dumps(_record(step, member), ensure_ascii=False) for member in self._chosen(groups)]
         if lines:
-            replace_text(self._folder / f"step-{step:08d}.jsonl", "\n".join(lines) + "\n")
+            replace_text(self._files.path(step), "\n".join(lines) + "\n")
 
     def _chosen(self, groups: Sequence[RolloutGroup]) -> Iterator[ScoredRollout]:
         """One rollout each of prompts spread evenly over all, and so over the files; then second ones, and so on."""
@@ -43,12 +44,6 @@ class SampleLog:
             num_taken = min(num_left, len(here))
             yield from (here[number * len(here) // num_taken] for number in range(num_taken))
             num_left -= num_taken
-
-
-def sample_files(run_dir: Path) -> list[tuple[Path, int]]:
-    """Each file with its step, in the order of the steps."""
-    files = sorted((run_dir / FOLDER).glob("step-*.jsonl"))
-    return [(path, int(path.stem.removeprefix("step-"))) for path in files]
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:

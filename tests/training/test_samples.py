@@ -12,7 +12,7 @@ from tests.training.scripted_run import Run
 
 
 def kept(run_dir: Path) -> dict[int, list[dict[str, object]]]:
-    return {step: read_samples(path) for path, step in sample_files(run_dir)}
+    return {step: read_samples(path) for step, path in sample_files(run_dir).all()}
 
 
 def write(folder: Path, num_prompts: int, *, num_kept: int, num_rollouts: int = 2) -> list[str]:
