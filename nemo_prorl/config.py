@@ -490,6 +490,20 @@ class ValidationPlateauConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class FutileResetsConfig:
+    """Signal: a plateau again, and the stage's last resets have not led above the best before them."""
+
+    action: ControllerAction = ControllerAction.end_stage
+    """Our choice: what a reset does not mend, the next stage may (ProRL lengthens the context, or samples more)."""
+    patience: int = 2
+    """Resets in a row without a new best by controller.validation_plateau.min_delta (our choice: one may have come at a
+    bad moment)."""
+
+    def __post_init__(self) -> None:
+        _at_least("controller.futile_resets", self, 1, ["patience"])
+
+
+@dataclass(slots=True, kw_only=True)
 class KlSpikeConfig:
     """Signal: the KL to the reference leaves its own trend since the last reset."""
 
@@ -608,6 +622,7 @@ class ControllerConfig:
     shortest interval; a reset must have had time to help)."""
     validation_drop: ValidationDropConfig = field(default_factory=ValidationDropConfig)
     validation_plateau: ValidationPlateauConfig = field(default_factory=ValidationPlateauConfig)
+    futile_resets: FutileResetsConfig = field(default_factory=FutileResetsConfig)
     kl_spike: KlSpikeConfig = field(default_factory=KlSpikeConfig)
     response_length: ResponseLengthConfig = field(default_factory=ResponseLengthConfig)
     no_eos: NoEosConfig = field(default_factory=NoEosConfig)

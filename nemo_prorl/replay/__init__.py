@@ -18,6 +18,7 @@ METRIC = {
     "entropy_runaway": ENTROPY,
     "no_eos": NO_EOS,
     "response_length": LENGTH,
+    "futile_resets": ALL_PROMPTS,
     "validation_drop": VALIDATION,
     "kl_spike": KL,
     "validation_plateau": ALL_PROMPTS,

@@ -38,7 +38,7 @@ class History:
     """A stage since its last reset.
 
     Example: History(stage="run1", since=400, step=460, entropy_level=(0.61, 0.6),
-                     series={"validation/math/reward": ((400, 0.41), (420, 0.43)), ...})
+                     peaks=(0.38, 0.42), series={"validation/math/reward": ((400, 0.41), (420, 0.43)), ...})
     """
 
     stage: str
@@ -48,6 +48,8 @@ class History:
     """Of the newest record."""
     entropy_level: tuple[float, ...] = ()
     """Entropies of the stage's first steps. They outlive a reset, which leaves the policy as it is."""
+    peaks: tuple[float, ...] = ()
+    """The best validation/reward of each period of the stage that a reset has ended. They outlive resets, too."""
     series: Mapping[str, Series] = field(default_factory=dict)
     """By metrics key."""
 
@@ -74,7 +76,13 @@ class History:
             for key, series in self.series.items()
             if key.startswith(VALIDATION)
         }
-        return replace(self, since=step, series={key: series for key, series in kept.items() if series})
+        rewards = self.series.get(ALL_PROMPTS, ())
+        was_measured = any(
+            of_step > self.since for of_step, _ in rewards
+        )  # else there was no period to speak of
+        peaks = (*self.peaks, max(value for _, value in rewards)) if was_measured else self.peaks
+        series = {key: series for key, series in kept.items() if series}
+        return replace(self, since=step, peaks=peaks, series=series)
 
     def measured(self, key: str) -> list[float]:
         """All values of a metric, oldest first; none unless the newest record carries it."""
@@ -202,22 +210,39 @@ def validation_plateau(history: History, config: ControllerConfig) -> Finding | 
     signal = config.validation_plateau
     if len(history.measured(ALL_PROMPTS)) <= signal.patience:
         return None
-    best_step, best, num_since = 0, float("-inf"), 0
-    for step, reward in history.series[ALL_PROMPTS]:
-        num_since += 1
-        if reward > best + signal.min_delta:
-            best_step, best, num_since = step, reward, 0
+    steps, rewards = zip(*history.series[ALL_PROMPTS], strict=True)
+    best, num_since = _last_rise(rewards, signal.min_delta)
     if num_since < signal.patience:
         return None
-    now = history.series[ALL_PROMPTS][-1][1]
     return Finding(
-        reason=f"{ALL_PROMPTS} {now:.3f} has not exceeded its best, {best:.3f} at step {best_step}, by "
-        f"{signal.min_delta:g} in {num_since} validations",
+        reason=f"{ALL_PROMPTS} {rewards[-1]:.3f} has not exceeded its best, {rewards[best]:.3f} at step {steps[best]}, "
+        f"by {signal.min_delta:g} in {num_since} validations",
         numbers={
-            "value": now,
-            "best": best,
-            "best_step": float(best_step),
+            "value": rewards[-1],
+            "best": rewards[best],
+            "best_step": float(steps[best]),
             "num_validations": float(num_since),
+        },
+    )
+
+
+def futile_resets(history: History, config: ControllerConfig) -> Finding | None:
+    """A plateau again, and none of the stage's last `patience` resets led above the best before it: the best
+    validation of each period between resets, by the plateau's min_delta."""
+    plateau = validation_plateau(history, config)
+    if plateau is None:
+        return None
+    peaks = [*history.peaks, max(history.measured(ALL_PROMPTS))]
+    best, num_resets = _last_rise(peaks, config.validation_plateau.min_delta)
+    if num_resets < config.futile_resets.patience:
+        return None
+    return Finding(
+        reason=f"{ALL_PROMPTS} {plateau.numbers['value']:.3f} is on a plateau again, and the last {num_resets} resets "
+        f"have not brought it above {peaks[best]:.3f} by {config.validation_plateau.min_delta:g}",
+        numbers={
+            "value": plateau.numbers["value"],
+            "best": peaks[best],
+            "num_resets": float(num_resets),
         },
     )
 
@@ -228,12 +253,23 @@ SIGNALS: Mapping[str, Signal] = {
     "entropy_runaway": entropy_runaway,
     "no_eos": no_eos,
     "response_length": response_length,
+    "futile_resets": futile_resets,
     "validation_drop": validation_drop,
     "kl_spike": kl_spike,
     "validation_plateau": validation_plateau,
 }
 """By section of ControllerConfig. Of two that call for the same action, the one that comes first here names it: what is
 most specific first."""
+
+
+def _last_rise(values: Sequence[float], min_delta: float) -> tuple[int, int]:
+    """Where a value last exceeded the best before it by min_delta, and how many have come since. The first one is a
+    rise; several that rise by less add up."""
+    last = 0
+    for index, value in enumerate(values):
+        if value > values[last] + min_delta:
+            last = index
+    return last, len(values) - 1 - last
 
 
 def _above_log_trend(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.config import ControllerConfig, ControllerMode
+from nemo_prorl.config import ControllerConfig, ControllerMode, ValidationPlateauConfig
 from nemo_prorl.training.controller import ResetController
 from nemo_prorl.training.signals import SIGNALS
 from tests.training.controller_runs import columns, decisions, only
@@ -161,6 +161,93 @@ def test_validation_plateau(rewards: list[float | None], fires_at: list[int]) ->
     config = only("validation_plateau", patience=3, min_delta=0.01)
     made = decisions(columns(validation__reward=rewards), config)
     assert made == [(step, "reset", "validation_plateau") for step in fires_at]
+
+
+def with_resets(*, patience: int = 2, **options: Any) -> ControllerConfig:
+    """A plateau of two validations resets; futile resets end the stage. No other signal."""
+    config = only("futile_resets", patience=patience, **options)
+    config.validation_plateau = ValidationPlateauConfig(patience=2, min_delta=0.01)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("rewards", "made"),
+    [
+        pytest.param(
+            [0.3] * 7,
+            [(3, "reset"), (5, "reset"), (7, "end_stage")],
+            id="the ceiling: two resets bring nothing",
+        ),
+        pytest.param(
+            [0.3] * 3 + [0.5] * 7,
+            [(3, "reset"), (6, "reset"), (8, "reset"), (10, "end_stage")],
+            id="a reset that helps is none of them",
+        ),
+        pytest.param(
+            [0.5, 0.4, 0.4, 0.45, 0.45, 0.45, 0.48, 0.48, 0.48],
+            [(3, "reset"), (6, "reset"), (9, "end_stage")],
+            id="winning back what was lost is no gain",
+        ),
+        pytest.param(
+            [0.3] * 3 + [0.305] * 2 + [0.311] * 6,
+            [(3, "reset"), (5, "reset"), (7, "reset"), (9, "reset"), (11, "end_stage")],
+            id="small gains add up",
+        ),
+        pytest.param(
+            [0.3, 0.3, 0.3, 0.3, 0.3, 0.4, 0.5, 0.6, 0.7],
+            [(3, "reset"), (5, "reset")],
+            id="no plateau, no end",
+        ),
+    ],
+)
+def test_futile_resets(rewards: list[float | None], made: list[tuple[int, str]]) -> None:
+    found = decisions(columns(validation__reward=rewards), with_resets())
+    assert [(step, action) for step, action, _ in found] == made
+    names = {"reset": "validation_plateau", "end_stage": "futile_resets"}
+    assert all(signal == names[action] for _, action, signal in found)
+
+
+def test_a_reset_before_any_validation_of_its_own_is_not_futile() -> None:
+    """Three requests of a user one after the other: the policy had no time to gain."""
+    controller = ResetController(with_resets())
+    for record in columns(validation__reward=[0.3, 0.3, None, None, 0.3, 0.3]):
+        decision = controller.observe(record)
+        if record["step"] in (2, 3, 4):
+            controller.note_reset(record["step"])
+    assert controller.state()["peaks"] == (0.3,)
+    assert decision is None, "a plateau needs two validations after the best"
+
+
+def test_futile_resets_say_so() -> None:
+    controller = ResetController(with_resets())
+    *_, decision = [controller.observe(record) for record in columns(validation__reward=[0.97] * 7)]
+    assert decision is not None
+    assert decision.reason == (
+        "validation/reward 0.970 is on a plateau again, and the last 2 resets have not brought it above 0.970 by 0.01 "
+        "(also: validation_plateau)."
+    )
+    assert decision.numbers == {"value": 0.97, "best": 0.97, "num_resets": 2.0}
+
+
+def test_another_stage_has_made_no_futile_reset() -> None:
+    records = columns(validation__reward=[0.3] * 5) + columns(
+        first_step=6, stage="next", validation__reward=[0.3] * 5
+    )
+    assert [action for _, action, _ in decisions(records, with_resets())] == ["reset"] * 4
+
+
+def test_a_history_from_before_the_signal_goes_on() -> None:
+    controller = ResetController(with_resets())
+    for record in columns(validation__reward=[0.3] * 3):
+        controller.observe(record)
+    state = {key: value for key, value in controller.state().items() if key != "peaks"}
+    resumed = ResetController(with_resets(), state)
+    later = columns(first_step=4, validation__reward=[0.3] * 6)
+    assert [(d.step, d.action.name) for record in later if (d := resumed.observe(record))] == [
+        (5, "reset"),
+        (7, "reset"),
+        (9, "end_stage"),
+    ]
 
 
 @given(
