@@ -1,4 +1,4 @@
-"""Logic puzzles: a Reasoning Gym 0.1.25 entry, scored by the library's own verifier, with four corrections.
+"""Logic puzzles: a Reasoning Gym 0.1.25 entry, scored by the library's own verifier, with five corrections.
 
 The answer stands in the last <answer> tags after the reasoning. Scores are the library's, from 0 to 1, including the
 0.01 to 0.05 that some tasks give to a well-formed wrong answer. What differs from the library:
@@ -7,9 +7,13 @@ The answer stands in the last <answer> tags after the reasoning. Scores are the 
   the answer must equal True or False, letter case aside. task {"library_scores": true} switches this off.
 * arc_agi, rearc: the library compares lists with the tuples that JSON turned into lists, so the right grid scores
   0.05. Here the grids of an entry become tuples again.
+* puzzle24: the library takes any four numbers from 1 to 10, so `4*6*1*1` solves every puzzle, and cuts 24.5 to 24.
+  Here they are the entry's numbers, and the value is 24. The same switch.
 * Nine scorers evaluate the answer as Python. Four (`LITERAL_TASKS`) expect a list: here the answer must be a Python
   literal. Five (`EXPRESSION_TASKS`) hand it to sympy's `parse_expr`: here it must be harmless arithmetic
-  (reward.graders.safe_expression). Anything else reaches the scorer as an empty answer.
+  (reward.graders.safe_expression) with names of functions and variables only, since `Integral(f, x)` is not the
+  answer to an integral; the oracle's own text is taken as it stands. In two of them (`NUMBER_TASKS`) it is made of
+  whole numbers, + - * / and brackets, since `1e2` and `x/x` are numbers that cost none. Anything else is refused.
 * A scorer that raises on odd text (prime_factorization, boxnet, game_of_life) gives 0, verdict `scorer_error`.
 """
 
@@ -29,12 +33,13 @@ from reasoning_gym.factory import DATASETS
 
 from reward.extract import answer_tag
 from reward.graders.grade import Grade, require
-from reward.graders.safe_expression import is_cheap, is_harmless
+from reward.graders.safe_expression import has_known_names, is_cheap, is_harmless, parse_safely
 
 LITERAL_TASKS = frozenset({"spiral_matrix", "string_insertion", "binary_matrix", "n_queens"})
 EXPRESSION_TASKS = frozenset(
     {"countdown", "puzzle24", "simple_integration", "intermediate_integration", "polynomial_multiplication"}
 )
+NUMBER_TASKS = frozenset({"countdown", "puzzle24"})
 _OLD_NAMES = {
     "palindrome": "palindrome_generation"
 }  # renamed after reasoning-gym 0.1.13, the paper's version
@@ -71,30 +76,31 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
         return Grade(score=0.0, verdict="no_answer")
     details = {"extracted": answer[:500]}
     entry = _restored(name, task["entry"])
-    if name == "game_of_life_halting" and not task.get("library_scores", False):
-        score = float(answer.strip().lower() == str(entry["answer"]).strip().lower())
-    else:
-        if not _is_safe(name, answer):
-            return Grade(score=0.0, verdict="refused_answer", details=details)
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints
-                score = float(_scorer(name).score_answer(answer, entry))
-        except Exception as error:  # the library's scorers assume well-formed answers
-            return Grade(
-                score=0.0, verdict="scorer_error", details={**details, "error": type(error).__name__}
-            )
+    if not _is_safe(name, answer, entry):
+        return Grade(score=0.0, verdict="refused_answer", details=details)
+    correction = None if task.get("library_scores", False) else _CORRECTIONS.get(name)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints
+            score = float((correction or _scorer(name).score_answer)(answer, entry))
+    except Exception as error:  # the library's scorers assume well-formed answers
+        return Grade(score=0.0, verdict="scorer_error", details={**details, "error": type(error).__name__})
     if not 0.0 <= score <= 1.0:  # also NaN
         return Grade(score=0.0, verdict="scorer_error", details={**details, "error": f"score {score}"})
     verdict = "correct" if score == 1.0 else "wrong" if score < 0.1 else "partial"
     return Grade(score=score, verdict=verdict, details=details)
 
 
-def _is_safe(name: str, answer: str) -> bool:
+def _is_safe(name: str, answer: str, entry: Mapping[str, Any]) -> bool:
     if name in LITERAL_TASKS:
         # the scorers compare the plain text first; only what looks like Python is evaluated to something useful
         return _is_literal(answer) or re.fullmatch(r"[\w\s,-]*", answer) is not None
-    if name in EXPRESSION_TASKS:
-        return is_harmless(answer) and is_cheap(answer)
+    if name in NUMBER_TASKS:
+        is_plain = re.fullmatch(r"[\d\s+\-*/()]*", answer, re.ASCII) and not re.search(
+            r"\*\s*\*|/\s*/", answer
+        )
+        return bool(is_plain) and is_cheap(answer)
+    if name in EXPRESSION_TASKS and answer != entry["answer"]:
+        return is_harmless(answer) and has_known_names(answer) and is_cheap(answer)
     return True
 
 
@@ -117,6 +123,18 @@ def _restored(name: str, entry: dict[str, Any]) -> dict[str, Any]:
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _halts(answer: str, entry: Mapping[str, Any]) -> bool:
+    return answer.strip().lower() == str(entry["answer"]).strip().lower()
+
+
+def _makes_24(answer: str, entry: Mapping[str, Any]) -> bool:
+    numbers = sorted(map(int, re.findall(r"\d+", answer)))
+    return numbers == sorted(entry["metadata"]["numbers"]) and bool(parse_safely(answer) == 24)
+
+
+_CORRECTIONS = {"game_of_life_halting": _halts, "puzzle24": _makes_24}
 
 
 @cache

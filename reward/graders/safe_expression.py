@@ -28,6 +28,7 @@ _FUNCTION_NAMES = (
     "log ln Abs abs sign floor ceiling factorial binomial gcd lcm Mod Min Max re im conjugate arg erf gamma"
 )
 _CONSTANTS = ("pi", "E", "I", "oo")
+_MATHEMATICS = frozenset((*_FUNCTION_NAMES.split(), *_CONSTANTS))
 _PARSER_NAMES = ("Symbol", "Integer", "Float", "Rational", "Function", "factorial", "factorial2")
 NAMES: dict[str, Any] = {
     name: getattr(sympy, name)
@@ -38,6 +39,7 @@ NAMES: dict[str, Any] = {
 _HARMLESS = re.compile(
     r"(?:[A-Za-z]+[0-9_]*|\d+\.?\d*(?:[eE][+-]?\d{1,3})?(?![\w.])|\.\d+|\d|[-+*/^()!,=<>%\s])*", re.ASCII
 )
+_VARIABLES = frozenset("abcdefghijklmnopqrstuvwxyzABCDFGHJKLMPRTUVWXYZ")  # sympy has functions N, O, Q and S
 _KEYWORDS = re.compile(
     r"\b(?:lambda|if|else|for|in|is|not|and|or|import|from|yield|await|async|class|def|del|exec|eval|open|print|global|"
     r"nonlocal|return|while|with|try|raise|assert|pass|break|continue|except|finally|as)\b"
@@ -52,6 +54,14 @@ def is_harmless(expression: str) -> bool:
         and _HARMLESS.fullmatch(expression) is not None
         and _KEYWORDS.search(expression) is None
     )
+
+
+def has_known_names(expression: str) -> bool:
+    """Whether every name is a mathematical function, a constant or a variable of one letter: to be asked where names
+    are resolved by others. With all of sympy and the builtins, `integrate(x, x)` answers for itself, and
+    `getattr(chr, chr(95) + ...)` is the interpreter."""
+    names = re.findall(r"[^\W\d]\w*", expression)
+    return all(name in _VARIABLES or name in _MATHEMATICS for name in names)
 
 
 def is_cheap(expression: str) -> bool:
