@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -62,6 +61,9 @@ class VllmSampler:
         self.num_engines = ranks.layout.world_size // sampler.tensor_parallel
         """Engines that may be given different prompts."""
         self._on_cpu = current_platform.is_cpu()
+        # Sampling ahead goes on beside the policy's work, so not on its stream. One stream for good: vLLM's runner
+        # keeps the one that it finds at first, and copies sampled tokens out when that one has got so far.
+        self._stream = torch.cuda.Stream() if sampler.ahead and not self._on_cpu else None
         self._context_tokens = sampler.context_tokens
         self._sleeps = sampler.release_memory and not self._on_cpu
         self._asleep = False
@@ -80,7 +82,7 @@ class VllmSampler:
         self._silent_ids = {*self._stop_ids, self._tokenizer.pad_token_id}
         weight_transfer.register()
         job = ranks.from_main(uuid.uuid4().hex)
-        with _host_process_undisturbed(), self._one_thread(), _shared_memory_of(job):
+        with _host_process_undisturbed(), self._one_thread(), self._own_stream(), _shared_memory_of(job):
             self._llm = LLM(
                 model=config.model.path,
                 dtype="float32" if config.model.precision is Precision.fp32 else "bfloat16",
@@ -168,17 +170,17 @@ class VllmSampler:
             raise RuntimeError("The sampler cannot load weights: it is asleep, call wake() first.")
         self._kv_cache_is_poisoned |= bool(self._unusable)
         self._unusable = f"loading weights of version {version} failed; load a complete set"
-        stream = weight_transfer.checked(weights, self._shapes, self._tied_head)
-        with self._one_thread():
+        checked = weight_transfer.checked(weights, self._shapes, self._tied_head)
+        with self._one_thread(), self._own_stream():
             self._llm.start_weight_update()
-            self._llm.update_weights({"update_info": {"weights": stream}})
+            self._llm.update_weights({"update_info": {"weights": checked}})
             self._llm.finish_weight_update(str(version))
-        if not self._llm.reset_prefix_cache():
-            raise RuntimeError("vLLM kept its prefix cache: requests are still running.")
-        if self._kv_cache_is_poisoned:
-            # NaN in a freed block outlives the weights that made it: 0 x NaN is NaN where attention masks.
-            self._llm.collective_rpc(_zero_kv_cache)
-            self._kv_cache_is_poisoned = False
+            if not self._llm.reset_prefix_cache():
+                raise RuntimeError("vLLM kept its prefix cache: requests are still running.")
+            if self._kv_cache_is_poisoned:
+                # NaN in a freed block outlives the weights that made it: 0 x NaN is NaN where attention masks.
+                self._llm.collective_rpc(_zero_kv_cache)
+                self._kv_cache_is_poisoned = False
         self._policy_version = version
         self._unusable = ""
 
@@ -187,6 +189,7 @@ class VllmSampler:
         if self._asleep:
             self._llm.wake_up()
             self._asleep = False
+            self._kv_cache_is_poisoned = True  # the memory may hold anything; zeroed with the next weights
 
     def sleep(self) -> None:
         """Gives its GPU memory back: weights move to the host, the KV cache is dropped."""
@@ -272,17 +275,18 @@ class VllmSampler:
 
     @contextmanager
     def _own_stream(self) -> Iterator[None]:
-        """On CUDA, outside of the main thread, which would be sampling ahead: this rank's GPU, where threads begin with
-        the first, and a stream apart from the policy's, behind whose work it would queue up."""
-        if self._on_cpu or threading.current_thread() is threading.main_thread():
+        """What the engine does in the body, in whichever thread, comes after all that the policy has been told to do so
+        far, and is done on return."""
+        if self._stream is None:
             yield
             return
-        with torch.cuda.device(int(os.environ["LOCAL_RANK"])):
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.default_stream())  # the weights are being written there
-            with torch.cuda.stream(stream):
-                yield
-            stream.synchronize()
+        with torch.cuda.device(self._stream.device):  # threads begin with the first GPU
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                try:
+                    yield
+                finally:
+                    self._stream.synchronize()
 
 
 def rollout_seed(seed: int, uid: str, sibling: int) -> int:

@@ -116,6 +116,10 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         perform_initialization=False,
         use_cpu_initialization=not torch.cuda.is_available(),
         gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
+        # SwiGLU as one compiled function that keeps its input alone. Uncompiled, on CPU, it would only be slower.
+        bias_activation_fusion=torch.cuda.is_available(),
+        # Megatron's own rotation of packed sequences waits for the GPU in every layer to learn their lengths.
+        apply_rope_fusion=use_transformer_engine(config, torch.cuda.is_available()),
         # Together these two make gradients plain sums over micro-batches and replicas: Megatron then neither averages
         # over either nor divides by a token count. The loss function has divided by the totals of the update.
         calculate_per_token_loss=True,
@@ -207,7 +211,13 @@ def _fp8(recipe: Fp8Recipe) -> dict[str, Any]:
     sampler produced NaN elsewhere (NeMo RL issue 1164)."""
     if recipe is Fp8Recipe.off:
         return {}
-    return {"fp8": "e4m3" if recipe is Fp8Recipe.blockwise else "hybrid", "fp8_recipe": recipe.name}
+    return {
+        "fp8": "e4m3" if recipe is Fp8Recipe.blockwise else "hybrid",
+        "fp8_recipe": recipe.name,
+        # Delayed scaling shares its largest values after every pass. Replicas have different numbers of passes: among
+        # all ranks, which is the default, one would wait for the others for ever.
+        "tp_only_amax_red": True,
+    }
 
 
 def _assert_fp8_modules(model: HiddenStateModel) -> None:

@@ -166,8 +166,8 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """total += left @ right, in the precision of `total`; on CUDA, 16 bits need a second tensor of its size."""
+    """total += left @ right, in the precision of `total`, without a second tensor of its size."""
     if left.is_cuda and left.dtype != total.dtype:
-        total.add_(_product(left, right))
+        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
     else:
         total.addmm_(left.to(total.dtype), right.to(total.dtype))

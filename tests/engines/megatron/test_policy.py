@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from nemo_prorl.config import Decay, Recompute, TrainerConfig
+from nemo_prorl.config import Decay, Fp8Recipe, ModelConfig, Recompute, RunConfig, TrainerConfig
 from nemo_prorl.engines.interface import NonFiniteUpdate
-from nemo_prorl.engines.megatron import optimizer_state
+from nemo_prorl.engines.megatron import build, optimizer_state
+from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy, learning_rate
 from nemo_prorl.types import TokenBatch, Totals, TrainBatch
 from tests.engines.megatron.helpers import (
@@ -173,6 +174,31 @@ def test_gradients_are_clipped_to_the_norm(make_policy: MakePolicy) -> None:
     assert report.grad_norm > 0.2
     first = math.sqrt(sum(float(values[0].square().sum()) for values in moments(policy).values()))
     assert first == pytest.approx(0.1 * 0.125, rel=1e-4)
+
+
+def test_the_feed_forward_block_as_cuda_runs_it(make_policy: MakePolicy) -> None:
+    """SwiGLU as one function, there compiled, with a backward pass of its own."""
+    batch = train_batch(token_batch())
+    seen = []
+    for fused in (False, True):
+        policy = make_policy("qwen2")
+        policy.model.config.bias_activation_fusion = fused
+        with captured_gradients(policy) as gradients:
+            report = policy.update(batch, loss_function)
+        seen.append((report, gradients))
+    (plain, expected), (fused_report, got) = seen
+    np.testing.assert_allclose(fused_report.current_logprobs_BT, plain.current_logprobs_BT, atol=1e-6)
+    assert any((got[name] != expected[name]).any() for name in expected), "the same function ran twice"
+    for name in expected:
+        torch.testing.assert_close(got[name], expected[name], atol=1e-6, rtol=1e-4, msg=name)
+
+
+def test_delayed_scaling_is_shared_by_ranks_with_equally_many_passes_only(
+    hf_models: dict[str, Path],
+) -> None:
+    """Replicas have as many as their rollouts take: an exchange among all ranks, Megatron's default, would not end."""
+    config = RunConfig(model=ModelConfig(fp8=Fp8Recipe.delayed))
+    assert build.transformer_config(read_architecture(hf_models["qwen2"]), config).tp_only_amax_red
 
 
 class TestReference:
