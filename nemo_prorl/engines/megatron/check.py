@@ -50,8 +50,15 @@ def check_shape(architecture: Architecture, config: RunConfig, world_size: int) 
 
 
 def has_transformer_engine() -> bool:
-    """Both halves: with the core but without the torch extension, importing Megatron itself fails."""
-    return all(importlib.util.find_spec(name) for name in ("transformer_engine", "transformer_engine_torch"))
+    """Both halves: with the core but without the torch extension, importing Megatron itself fails. Its file is where
+    Transformer Engine looks for it (common/__init__.py there): in the package, or beside it where that is editable.
+    Python does not find it by its name until Transformer Engine has loaded it."""
+    package = importlib.util.find_spec("transformer_engine")
+    if package is None or package.origin is None:
+        return False
+    folder = Path(package.origin).parent
+    places = (folder / "wheel_lib", folder, folder.parent)
+    return any(file for place in places for file in place.glob("transformer_engine_torch*.so"))
 
 
 def use_transformer_engine(config: RunConfig, cuda: bool) -> bool:

@@ -136,6 +136,29 @@ class TestWithGpu:
         assert not check.use_transformer_engine(run_config({"layer_spec": LayerSpec.local}), cuda=True)
 
 
+@pytest.mark.parametrize(
+    ("file", "found"),
+    [
+        ("transformer_engine/wheel_lib/transformer_engine_torch.cpython-311-x86_64-linux-gnu.so", True),
+        ("transformer_engine/transformer_engine_torch.cpython-311-x86_64-linux-gnu.so", True),
+        ("transformer_engine_torch.cpython-311-x86_64-linux-gnu.so", True),
+        ("transformer_engine/wheel_lib/libtransformer_engine.so", False),
+        (None, False),
+    ],
+)
+def test_transformer_engine_is_there_when_both_its_halves_are(
+    file: str | None, found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installed from PyPI, built from source, editable; the core alone; nothing."""
+    monkeypatch.syspath_prepend(tmp_path)
+    if file is not None:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "transformer_engine").mkdir(exist_ok=True)
+        (tmp_path / "transformer_engine/__init__.py").touch()
+        (tmp_path / file).touch()
+    assert check.has_transformer_engine() is found
+
+
 def test_a_good_model_passes() -> None:
     check_model(QWEN, run_config(tensor_parallel=2, pipeline_parallel=2, sequence_parallel=True), 8)
 
