@@ -1,8 +1,8 @@
 """Training on a real Slurm with the real engines: the tiny policy on two nodes of one GPU, by the commands that users
 give.
 
-Two runs of the same steps. One comes from `submit` and is told to pause in the middle; the other is a plain sbatch that
-nobody disturbs, at the same time. (Chains and nodes of several GPUs are tried in test_launchers.py, stages and other
+A run comes from `submit` and is told to pause in the middle; it must be the run of two processes that nobody disturbs,
+without Slurm. (Plain sbatch, chains and nodes of several GPUs are tried in test_launchers.py, stages and other
 layouts on the real engines in tests/training.)
 """
 
@@ -20,14 +20,15 @@ import yaml
 from nemo_prorl.training.telemetry import read_metrics
 from tests.conftest import REWARD_PYTHON
 from tests.slurm.cluster import Cluster
-from tests.training.tiny import assert_close, steps, write_case
+from tests.training.tiny import assert_close, make_case, steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # three starts of the engines, on a busy machine
 
-NUM_STEPS = 3
-SIZE = ("--nodes=2", "--gpus-per-node=1")
+NUM_STEPS = 5
+"""The signal must come before the last one, however slow this machine is at sending it."""
+NUM_NODES = 2
 OVERRIDES = (
-    "trainer.pipeline_parallel=2",
+    f"trainer.pipeline_parallel={NUM_NODES}",
     f"trainer.num_steps={NUM_STEPS}",
     "validation.max_prompts=1",
 )
@@ -44,31 +45,25 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(cluster: Cluster, service: str, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("slurm_training")
-    write_case(folder)
+    case = make_case(folder, service)
     site = folder / "site.env"
     site.write_text(f"REWARD_PYTHON={REWARD_PYTHON}\nREWARD_WORKERS=1\n")
-    arguments = ["--config-name", str(folder / "tiny.yaml"), *OVERRIDES]
-    undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
-
-    command = ["sbatch", "--parsable", f"--output={folder}/%x-%j.out", *SIZE, "launchers/run1_8k.sh"]
-    place = f"exp_manager.explicit_log_dir={undisturbed}"
-    plain = cluster.run(*command, *arguments, place, SITE_ENV=str(site))
-
-    place = f"exp_manager.explicit_log_dir={disturbed}"
-    submit = [sys.executable, "-m", "nemo_prorl", "submit", "stage=run1", f"--sbatch={' '.join(SIZE)}"]
-    cluster.run(*submit, *arguments, place, SITE_ENV=str(site))
+    disturbed = case.run_dir("disturbed")
+    submit = [sys.executable, "-m", "nemo_prorl", "submit", "stage=run1"]
+    # The launchers ask for whole nodes (--exclusive), with all their GPUs.
+    size = f"--sbatch=--nodes={NUM_NODES} --gpus-per-node=1 --exclusive=user"
+    options = case.command("disturbed", *OVERRIDES, own_service=True)[1:]
+    cluster.run(*submit, size, *options, SITE_ENV=str(site))
     job = json.loads((disturbed / "slurm" / "jobs.json").read_text())["run1"]
     wait_for_step(disturbed, 1)
     cluster.run("scancel", "--signal=USR1", job)
+    case.train_forked("undisturbed", "stage=run1", *OVERRIDES, num_ranks=NUM_NODES)
     state = cluster.wait(job, timeout_s=900)
     log = Path(state["StdOut"]).read_text()
-    assert cluster.wait(plain, timeout_s=900)["JobState"] == "COMPLETED", (
-        folder / f"run1_8k-{plain}.out"
-    ).read_text()
     assert (state["JobState"], state["Restarts"]) == ("COMPLETED", "1"), log
-    return Trained(undisturbed, disturbed, log)
+    return Trained(case.run_dir("undisturbed"), disturbed, log)
 
 
 def wait_for_step(run_dir: Path, step: int) -> None:
@@ -83,21 +78,21 @@ def wait_for_step(run_dir: Path, step: int) -> None:
 
 
 def test_two_nodes_train_with_the_reward_servers_that_they_found(trained: Trained) -> None:
-    records = steps(trained.undisturbed, "run1")
+    records = steps(trained.disturbed, "run1")
     assert [record["step"] for record in records] == [*range(1, NUM_STEPS + 1)]
     assert all(record["dynamic_sampling/num_failed_rollouts"] == 0 for record in records)
     assert all(0 < record["reward/mean"] < 1 for record in records)
-    assert len(list((trained.undisturbed / "reward").glob("*.log"))) == 2
-    assert not (trained.undisturbed / "reward_service.log").exists(), (
-        "the trainer started a service of its own"
-    )
-    resolved = yaml.safe_load((trained.undisturbed / "resolved.yaml").read_text())
-    assert resolved["trainer"]["pipeline_parallel"] == 2
+    assert len(list((trained.disturbed / "reward").glob("*.log"))) == NUM_NODES
+    own = trained.disturbed / "reward_service.log"
+    assert not own.exists(), "the trainer started a service of its own"
+    resolved = yaml.safe_load((trained.disturbed / "resolved.yaml").read_text())
+    assert resolved["trainer"]["pipeline_parallel"] == NUM_NODES
     assert resolved["stage"]["name"] == "run1"
 
 
 def test_a_run_that_was_told_to_pause_continues_bit_for_bit(trained: Trained) -> None:
-    assert "paused at step" in trained.log
+    assert "paused after step" in trained.log
+    assert f"{NUM_NODES} nodes x 1 ranks" in trained.log
     actual, expected = steps(trained.disturbed, "run1"), steps(trained.undisturbed, "run1")
     for one, other in zip(actual, expected, strict=True):
         assert_close(one, other, 0.0)
