@@ -203,7 +203,11 @@ def test_the_tables_of_the_documentation_are_what_the_command_prints(
         (["--memory", "--model", "gpt5"], "neither a folder with a config.json nor a known shape"),
         (["--time", "--gpu", "tpu"], "--gpu=tpu is not known"),
         (["--time", "--informative-share", "2"], "--informative-share=2"),
-        (["--time", "--model", "llama3-70b", "--nodes", "1"], "stage run1: "),
+        (["--time", "--model", "llama3-70b", "--nodes", "1"], "no layout of this model fits on this cluster"),
+        (["--time", "--model", "llama3-70b", "--nodes", "32"], "cache of one response: write trainer.tensor"),
+        (["--time", "--figure", "tail.png"], "write --tail as well"),
+        (["--tail", "--figure", "tail.pdf"], "must end in .png"),
+        (["--tail", "--figure", "/nowhere/tail.png"], "make it first"),
     ],
 )
 def test_an_estimate_that_cannot_be_is_one_sentence_and_exit_code_2(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
+from nemo_prorl.config import ConfigError
 
 if TYPE_CHECKING:
     from nemo_prorl.planning.chain import Chain
@@ -34,6 +35,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--gpus-per-node", type=int, default=8, help="GPUs of a node (default: 8, ProRL's)")
     _add_estimates(parser)
     given = parse_overrides(parser, arguments)
+    if given.figure is not None and not given.tail:
+        raise ConfigError("--figure draws what --tail simulates: write --tail as well.")
+    if given.figure is not None and given.figure.suffix != ".png":
+        raise ConfigError(f"--figure {given.figure} must end in .png: write a file such as tail.png.")
+    if given.figure is not None and not given.figure.absolute().parent.is_dir():
+        raise ConfigError(f"--figure {given.figure} is in a folder that does not exist: make it first.")
     stages = [text.partition("=")[2] for text in given.overrides if text.startswith("stage=")]
     chain = chains.load_chain(
         stages[-1:] or chains.recipe_names(CONF_DIR),

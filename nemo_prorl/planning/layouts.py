@@ -11,7 +11,7 @@ from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.planning.differences import differences
 from nemo_prorl.planning.fit import Cluster, check_chain
 from nemo_prorl.planning.hardware import GIB, Gpu
-from nemo_prorl.planning.memory import Memory, estimate_memory
+from nemo_prorl.planning.memory import Memory, NoRoom, estimate_memory
 from nemo_prorl.planning.step_time import StepTime, estimate_step
 from nemo_prorl.planning.workload import Workload
 
@@ -36,6 +36,9 @@ def plan_of(
     try:
         check_chain((config,), cluster, model)
         memory = estimate_memory(model, config, cluster, gpu, workload)
+    except NoRoom as error:
+        way_out = _way_out(model, config, cluster, gpu, workload)
+        raise ConfigError(f"stage {config.stage.name}: {error}: {way_out}") from None
     except ConfigError as error:
         text = str(error)
         named = text.startswith("stage ")
@@ -117,10 +120,11 @@ def _way_out(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu,
         if fits(model, change, cluster, gpu, workload):
             return f"write {_written(config, change)}."
     smaller = replace(config, sampler=_asleep(config.sampler))
-    for layout in sorted(_layouts(smaller, cluster), key=_num_ranks):
-        whole = replace(layout, model=replace(layout.model, recompute=Recompute.full))
-        if fits(model, whole, cluster, gpu, workload):
-            return f"write {_written(config, smaller)} {overrides(whole)}."
+    layouts = sorted(_layouts(smaller, cluster), key=_num_ranks)
+    for recompute, layout in product(Recompute, layouts):
+        change = replace(layout, model=replace(layout.model, recompute=recompute))
+        if fits(model, change, cluster, gpu, workload):
+            return f"write {_written(config, change)}."
     return "no layout of this model fits on this cluster: write more --nodes, or another --gpu."
 
 

@@ -25,9 +25,13 @@ CUDA_GRAPH_BYTES = 1 * GIB
 """vLLM's captured graphs (our choice; vLLM prints the true figure when it starts)."""
 PREFILL_TOKENS = 16384
 """vLLM's max_num_batched_tokens for an offline engine on GPUs of 70 GiB and more (vllm/engine/arg_utils.py, 0.32)."""
-SAMPLER_BYTES_A_LOGIT = 24
-"""In vLLM's sampler, of which a run at its fullest is profiled at the start: fp32 logits, sorted ones and their int64
-indices, probabilities and log-probabilities (vllm/v1/sample/ops/topk_topp_sampler.py, 0.32)."""
+TEMPERED_BYTES_A_LOGIT = 4
+"""On top of vLLM's share: its fp32 copy of the logits at a temperature other than 1, which the run that measures the
+share leaves out (vllm/v1/worker/gpu/model_runner.py, _dummy_sampler_run; gpu/sample/sampler.py, 0.32)."""
+
+
+class NoRoom(ConfigError):
+    """vLLM's share of the GPU is too small. A sentence without its end, which is a way out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ class Memory:
 def estimate_memory(
     model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload
 ) -> Memory:
-    """Raises ConfigError when vLLM's share of the GPU has no room for its weights and a single sequence."""
+    """Raises NoRoom when vLLM's share of the GPU has none for its weights and a single sequence."""
     stages = range(config.trainer.pipeline_parallel)
     vllm = _vllm_parts(model, config, gpu, workload)
     per_stage = [_phases(model, config, cluster, stage, sum(vllm.values())) for stage in stages]
@@ -111,9 +115,10 @@ def layer_activation_bytes(model: Architecture, config: RunConfig) -> float:
     section 4), counted anew for this layer: no dropout, SwiGLU, grouped queries, an attention that keeps no scores.
 
     4 h: both norms' inputs and both blocks' inputs. 2 q: queries and context. 2 k: keys and values, which the local
-    spec repeats to q. 5 f: the up-projection's two halves, SiLU, the shifted half, their product. 4 d: cosine and sine
-    of the rotation, for queries and keys (once a position; a pass may hold one row). And fp32: the softmax's normaliser
-    of each head, the scale of each norm. Held against the tensors that torch saves in tests/planning/test_memory.py.
+    spec repeats to q. 3 f: the up-projection's two halves and what SwiGLU, fused on CUDA, makes of them. 4 d: cosine
+    and sine of the rotation, for queries and keys (once a position; a pass may hold one row). And fp32: the softmax's
+    normaliser of each head, the scale of each norm. Held against the tensors that torch saves in
+    tests/planning/test_memory_of_engines.py.
     """
     tensor = config.trainer.tensor_parallel
     recompute, each = config.model.recompute, element_bytes(config)
@@ -121,7 +126,7 @@ def layer_activation_bytes(model: Architecture, config: RunConfig) -> float:
         return each * model.hidden_size / _sequence_split(config)
     queries, key_values = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     repeated = config.model.layer_spec is LayerSpec.local and recompute is Recompute.none
-    inside = 2 * queries + 2 * (queries if repeated else key_values) + 5 * model.ffn_size
+    inside = 2 * queries + 2 * (queries if repeated else key_values) + 3 * model.ffn_size
     around = 4 * model.hidden_size / _sequence_split(config)
     fp32 = (model.num_heads / tensor if recompute is Recompute.none else 0) + 2 / _sequence_split(config)
     return each * (around + inside / tensor + 4 * model.head_dim) + 4 * fp32
@@ -131,14 +136,14 @@ def layer_working_bytes(model: Architecture, config: RunConfig) -> float:
     """Of one token, beyond what is kept, while a layer runs: the feed-forward block's widest moment, both halves of the
     up-projection and what is made of them."""
     tensor = config.trainer.tensor_parallel
-    return element_bytes(config) * (4 * model.ffn_size / tensor + 2 * model.hidden_size)
+    return element_bytes(config) * (3 * model.ffn_size / tensor + 2 * model.hidden_size)
 
 
 def head_bytes(model: Architecture, config: RunConfig, num_tokens: int, *, backward: bool) -> float:
     """Of log-probability and entropy over this rank's share of the vocabulary, as engines/megatron/vocab_parallel.py
     computes them. Forward: logits and exponentials of a chunk, fp32. Backward: the chunk's gradient in fp32 and in
-    16 bits; the gradient of the output weights, fp32, twice (sum and summand); and the response tokens' hidden states
-    and their gradient."""
+    16 bits; the gradient of the output weights, in fp32 and at the end in theirs; and the response tokens' hidden
+    states and their gradient."""
     each = element_bytes(config)
     tensor = config.trainer.tensor_parallel
     vocabulary = model.padded_vocab(tensor, config.model.vocab_divisible_by) / tensor
@@ -146,7 +151,9 @@ def head_bytes(model: Architecture, config: RunConfig, num_tokens: int, *, backw
     hidden = num_tokens * model.hidden_size * each
     if not backward:
         return chunk * 8 + hidden
-    return chunk * (4 + (each if each < 4 else 0)) + vocabulary * model.hidden_size * 8 + 2 * hidden
+    of_weights = vocabulary * model.hidden_size * 4
+    in_theirs = vocabulary * model.hidden_size * (each if each < 4 else 0)
+    return max(chunk * (4 + (each if each < 4 else 0)), in_theirs) + of_weights + 2 * hidden
 
 
 def kv_bytes_a_token(model: Architecture, config: RunConfig) -> float:
@@ -194,15 +201,17 @@ def _phases(
     if config.model.recompute is Recompute.full:  # one layer at a time is whole again
         kept += num_tokens * layer_activation_bytes(model, _without_recompute(config))
     asleep = {"vLLM": float(CUDA_GRAPH_BYTES)} if config.sampler.release_memory else vllm
+    tempered = float(config.sampler.max_sequences * model.vocab_size * TEMPERED_BYTES_A_LOGIT)
+    beside = tempered if config.sampler.ahead else 0.0
     forward_head = head_bytes(model, config, num_tokens, backward=False) * last
     backward_head = head_bytes(model, config, num_tokens, backward=True) * last
     return {
-        "sampling": {**weights, **vllm},
+        "sampling": {**weights, "logits": tempered, **vllm},
         "passes": {
             **weights,
             "reference": weights["weights"],
             "activations": working,
-            "logits": forward_head,
+            "logits": forward_head + beside,
             **vllm,
         },
         "updates": {
@@ -210,19 +219,26 @@ def _phases(
             "gradients": float(gradient_bytes(num_parameters)),
             "optimizer": optimizer_bytes(num_parameters, config, replicas),
             "activations": kept + working,
-            "logits": backward_head,
+            "logits": backward_head + beside,
             **asleep,
         },
     }
 
 
 def _host(model: Architecture, config: RunConfig, cluster: Cluster, stage: int) -> dict[str, float]:
-    """While the sampler works, which is when there is most."""
-    num_parameters = parameters_on_rank(model, config, stage)
-    return {
-        "reference": float(element_bytes(config) * num_parameters),
-        "optimizer": optimizer_bytes(num_parameters, config, data_parallel(config, cluster)),
-    }
+    """The reference always; optimizer states while the sampler works, the sampler's weights while it sleeps; what a
+    rank writes of weights and states, from the beginning of a save until it is on disk. The first and the third are
+    pinned, which torch rounds up to powers of two, tensor by tensor."""
+    num_parameters, replicas = parameters_on_rank(model, config, stage), data_parallel(config, cluster)
+    weights = float(element_bytes(config) * num_parameters)
+    parts = {"reference": weights, "optimizer": optimizer_bytes(num_parameters, config, replicas)}
+    if config.sampler.release_memory:
+        parts["sampler asleep"] = (
+            element_bytes(config) * model.num_parameters / config.sampler.tensor_parallel
+        )
+    if config.exp_manager.create_checkpoint_callback:
+        parts["checkpoint"] = (weights + optimizer_bytes(num_parameters, config, 1)) / replicas
+    return parts
 
 
 def _vllm_parts(model: Architecture, config: RunConfig, gpu: Gpu, workload: Workload) -> dict[str, float]:
@@ -232,16 +248,16 @@ def _vllm_parts(model: Architecture, config: RunConfig, gpu: Gpu, workload: Work
     given = sampler.memory_fraction * gpu.memory_gib * GIB
     weights = each * model.num_parameters / sampler.tensor_parallel
     hidden = PREFILL_TOKENS * each * (3 * model.ffn_size / sampler.tensor_parallel + 4 * model.hidden_size)
-    logits = sampler.max_sequences * model.vocab_size * SAMPLER_BYTES_A_LOGIT
+    logits = sampler.max_sequences * model.vocab_size * each
     graphs = 0 if sampler.enforce_eager else CUDA_GRAPH_BYTES
     cache = given - weights - max(hidden, logits) - graphs
     if num_places(model, config, cache, workload) < 1 or cache < sampler.context_tokens * kv_bytes_a_token(
         model, config
     ):
-        raise ConfigError(
+        raise NoRoom(
             f"sampler.memory_fraction={sampler.memory_fraction:g} of a GPU, {given / GIB:.1f} GiB, has no room for the "
             f"sampler's weights ({weights / GIB:.1f} GiB), working memory ({max(hidden, logits) / GIB:.1f} GiB) and "
-            "the cache of one response: write a larger one, or sampler.tensor_parallel=2 or more."
+            "the cache of one response"
         )
     return {
         "weights": weights,

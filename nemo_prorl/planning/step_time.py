@@ -40,9 +40,9 @@ DECODE_STEP_S = 2e-3
 """Scheduling and launching one step of vLLM in process, with CUDA graphs (our choice)."""
 EAGER_LAYER_S = 60e-6
 """More for each layer without CUDA graphs: a dozen launches of 5 us (our choice)."""
-SEEDED_SEQUENCE_S = 6e-6
-"""Every rollout has a generator of its own, from which vLLM draws with one launch each (topk_topp_sampler.py,
-random_sample; the time of a launch is our choice)."""
+SAMPLED_BYTES_A_LOGIT = 28
+"""Moved for each logit of a sequence in a decoding step: written and read in 16 bits, copied to fp32, divided by the
+temperature, and read for the draw, the log-probability and the rank (vllm/v1/worker/gpu/sample/, 0.32)."""
 ALL_REDUCE_S = 15e-6
 """Latency of one small all-reduce over NVLink (our choice)."""
 PAGEABLE_BYTES_S = 6e9
@@ -186,7 +186,8 @@ def tail_of(
 def decode_cost(model: Architecture, config: RunConfig, gpu: Gpu) -> DecodeCost:
     """One decoding step reads the weights once and every context's keys and values (Pope et al., arXiv 2211.05102,
     section 2.1), and multiplies: 2 operations a parameter and sequence. Reading and multiplying are added up, which is
-    an upper bound of what overlaps. Tensor parallelism adds two all-reduces a layer (arXiv 1909.08053, section 3)."""
+    an upper bound of what overlaps. The draw is not split. Tensor parallelism adds two all-reduces a layer (arXiv
+    1909.08053, section 3)."""
     tensor = config.sampler.tensor_parallel
     read = model.num_parameters - (0 if model.tied else model.vocab_size * model.hidden_size)
     weights = element_bytes(config) * read / tensor
@@ -196,7 +197,8 @@ def decode_cost(model: Architecture, config: RunConfig, gpu: Gpu) -> DecodeCost:
     return DecodeCost(
         prefill_s=prompt_tokens(config) * 2 * read / tensor / (gpu.flops * PREFILL_SHARE),
         step_s=fixed + weights / (gpu.memory_bytes_s * BANDWIDTH_SHARE),
-        sequence_s=SEEDED_SEQUENCE_S + multiply,
+        sequence_s=multiply
+        + SAMPLED_BYTES_A_LOGIT * model.vocab_size / (gpu.memory_bytes_s * BANDWIDTH_SHARE),
         context_token_s=kv_bytes_a_token(model, config) / (gpu.memory_bytes_s * BANDWIDTH_SHARE),
     )
 

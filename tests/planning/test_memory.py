@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from nemo_prorl.config import (
+    AlgorithmConfig,
     ConfigError,
+    ImportanceCorrection,
     LayerSpec,
     ModelConfig,
     Precision,
@@ -35,9 +37,14 @@ SMALL = shape_of("r1-distill-qwen-1.5b")
 
 
 def config(
-    *, model: dict[str, object] | None = None, sampler: dict[str, object] | None = None, **trainer: object
+    *,
+    model: dict[str, object] | None = None,
+    sampler: dict[str, object] | None = None,
+    algorithm: AlgorithmConfig | None = None,
+    **trainer: object,
 ) -> RunConfig:
     return RunConfig(
+        algorithm=algorithm or AlgorithmConfig(),
         model=ModelConfig(**(model or {})),  # type: ignore[arg-type]
         trainer=TrainerConfig(**trainer),  # type: ignore[arg-type]
         sampler=SamplerConfig(**(sampler or {})),  # type: ignore[arg-type]
@@ -104,6 +111,9 @@ def test_logits_exist_for_a_chunk_only() -> None:
     forward = head_bytes(SMALL, config(), 8192, backward=False)
     assert forward == 1024 * 151936 * 8 + 8192 * 1536 * 2
     assert head_bytes(SMALL, config(tensor_parallel=2), 8192, backward=False) < 0.55 * forward
+    # Backward: a chunk in fp32 and 16 bits, the head's gradient in fp32, hidden states and their gradient.
+    backward = head_bytes(SMALL, config(), 8192, backward=True)
+    assert backward == 1024 * 151936 * 6 + 151936 * 1536 * 4 + 2 * 8192 * 1536 * 2
 
 
 def test_recomputation_and_parallelism_only_ever_save_activations() -> None:
@@ -166,3 +176,28 @@ def test_each_phase_holds_what_it_works_with() -> None:
     assert "reference" not in memory.phases["updates"]
     assert "gradients" not in memory.phases["sampling"]
     assert memory.phases["passes"]["reference"] == memory.host["reference"] == 2 * 1_777_088_000
+
+
+def test_what_the_host_holds_for_a_gpu_by_hand() -> None:
+    """14 bytes a parameter of a checkpoint, weights among them, shared by 32 replicas; a sleeping sampler's weights."""
+    asleep = config(sampler={"release_memory": True, "tensor_parallel": 2})
+    host = estimate_memory(SMALL, asleep, PAPER, H100, WORKLOAD).host
+    assert host["checkpoint"] == 14 * 1_777_088_000 / 32
+    assert host["optimizer"] == 12 * 1_777_088_000 / 32
+    assert host["sampler asleep"] == 2 * 1_777_088_000 / 2
+    assert "sampler asleep" not in estimate_memory(SMALL, config(), PAPER, H100, WORKLOAD).host
+
+
+def test_sampling_ahead_holds_the_samplers_logits_beside_everything_else() -> None:
+    logits = 4 * 1024 * SMALL.vocab_size
+    for ahead, beside in ((False, 0), (True, logits)):
+        begun = config(
+            sampler={"ahead": ahead},
+            algorithm=AlgorithmConfig(importance_correction=ImportanceCorrection.token),
+        )
+        memory = estimate_memory(SMALL, begun, PAPER, H100, WORKLOAD)
+        assert memory.phases["sampling"]["logits"] == logits
+        tokens = config().trainer.micro_batch_tokens
+        for phase, backward in (("passes", False), ("updates", True)):
+            alone = head_bytes(SMALL, config(), tokens, backward=backward)
+            assert memory.phases[phase]["logits"] == alone + beside

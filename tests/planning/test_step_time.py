@@ -128,11 +128,8 @@ def test_what_does_not_fit_is_refused_with_a_way_out_that_fits() -> None:
     with pytest.raises(ConfigError, match=r"stage main: updates would need \d+\.\d GiB") as caught:
         plan_of(SMALL, RunConfig(), PAPER, H100, WORKLOAD)
     way_out = str(caught.value).split("write ")[1].rstrip(".")
-    assert way_out == "trainer.micro_batch_tokens=16384 sampler.release_memory=true"
-    mended = RunConfig(
-        trainer=TrainerConfig(micro_batch_tokens=16384), sampler=SamplerConfig(release_memory=True)
-    )
-    assert fits(SMALL, mended, PAPER, H100, WORKLOAD)
+    assert way_out == "trainer.micro_batch_tokens=8192"
+    assert fits(SMALL, RunConfig(trainer=TrainerConfig(micro_batch_tokens=8192)), PAPER, H100, WORKLOAD)
 
 
 def test_the_way_out_of_sampling_ahead_is_to_leave_it_off() -> None:
@@ -140,7 +137,7 @@ def test_the_way_out_of_sampling_ahead_is_to_leave_it_off() -> None:
     with pytest.raises(ConfigError, match=r"sampler\.release_memory=true sampler\.ahead=false") as caught:
         plan_of(
             SMALL,
-            RunConfig(sampler=SamplerConfig(ahead=True), algorithm=algorithm),
+            RunConfig(sampler=SamplerConfig(ahead=True, memory_fraction=0.8), algorithm=algorithm),
             PAPER,
             H100,
             WORKLOAD,
