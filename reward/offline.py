@@ -176,7 +176,7 @@ VERDICTS = {
     "refused_answer": "the answer is not of the form that is safe to evaluate",
     "syntax_error": "the program does not compile",
     "runtime_error": "the program ends with an error",
-    "output_limit": "the program writes more than 1 MiB",
+    "output_limit": "the program writes too much: more than 1 MiB in a test, or 64 MiB in all",
     "timeout": "the time for all of it together was spent",
     "crashed": "the process that worked on it died of it",
     "crashed_compiling": "compiling it killed the process",

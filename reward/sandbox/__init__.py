@@ -24,10 +24,11 @@ Covered, at both levels, and attacked in tests/reward/test_sandbox.py:
 Not covered:
     bugs of the kernel, side channels (timing, caches), exhaustion of the memory bandwidth of the host. Submissions
     of one judge share a zygote, so a bug that breaks out of seccomp, Landlock and the namespaces reaches the others
-    of that zygote. At level `landlock` processes are visible by number, and a submission of the same user could
-    learn (not change) that they exist. As root without user namespaces the cell keeps CAP_DAC_READ_SEARCH, to walk
-    to an interpreter below a closed directory; Landlock confines what it opens. Threads are not limited in number
-    but by memory. The aarch64 filter is tested by interpretation, not on such a machine.
+    of that zygote. At level `landlock` processes are visible by number and files by name: a submission could learn
+    that they exist and how large and old they are, but not read or change them. As root without user namespaces the
+    cell keeps CAP_DAC_READ_SEARCH, to walk to an interpreter below a closed directory; Landlock confines what it
+    opens. Threads are not limited in number but by memory. The aarch64 filter is tested by interpretation, not on
+    such a machine.
     Graders of mathematics, puzzles and instructions run in cells too, but one cell serves many responses: they parse
     text and never evaluate it (reward.graders.safe_expression).
 """

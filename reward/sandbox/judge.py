@@ -187,6 +187,8 @@ def judged(execution: Execution, tests: Tests) -> Grade:
     ]
     passed = outcomes.count("passed")
     details |= {"passed": passed, "outcomes": outcomes[:50]}
+    if execution.cut == "flood":
+        return Grade(score=0.0, verdict="output_limit", details=details)
     if execution.cut or "timeout" in outcomes:
         return Grade(score=0.0, verdict="timeout", details=details)
     if len(outcomes) < len(tests):
@@ -202,11 +204,12 @@ def _collect(fd: int, runner: int, cpu_s: float, wall_s: float) -> Execution:
     """Reads frames until the cell closes its pipe, sends nonsense or too much, compiles or sleeps too long, or time is
     over. The tests' own CPU time is the runner's to watch."""
     started, meter = time.monotonic(), SleepMeter(runner)
-    execution, received, total = Execution(), bytearray(), 0
+    execution, received, total, next_sample_s = Execution(), bytearray(), 0, _SAMPLE_S
     while not execution.cut:
-        readable = select.select([fd], [], [], _SAMPLE_S)[0]
+        readable = select.select([fd], [], [], max(0.0, next_sample_s - execution.wall_s))[0]
         execution.wall_s = time.monotonic() - started
-        if not readable:
+        if execution.wall_s >= next_sample_s:  # not only in silence: many tests may sleep a little each
+            next_sample_s = execution.wall_s + _SAMPLE_S
             execution.slept_s = meter.sample()
             if execution.compiled is None and (clock.cpu_s(runner) or 0.0) > cpu_s:
                 execution.cut = "compiling"
@@ -216,6 +219,7 @@ def _collect(fd: int, runner: int, cpu_s: float, wall_s: float) -> Execution:
                 execution.cut = "asleep"
             if not execution.cut and execution.wall_s > wall_s:
                 execution.cut = "wall"
+        if not readable or execution.cut:
             continue
         chunk = os.read(fd, 1 << 18)
         if not chunk:

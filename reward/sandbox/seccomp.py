@@ -2,7 +2,9 @@
 
 Two filters exist. `runner` is for our own process in a sandbox, which forks one process a test. `submission` is for
 a process that runs or parses untrusted text: no new process (threads are allowed), no exec, no socket, no signal to
-anybody but itself. Filters add up, and a process inherits them; nothing can take one off.
+anybody but itself. Neither may change a file by its name (chmod, utime, truncate): Landlock does not ask about the
+first two, and about the third only since Linux 6.2. Filters add up, and a process inherits them; nothing can take one
+off.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from reward.sandbox import kernel
 _HARMLESS = """
 read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask
 rt_sigreturn pread64 pwrite64 readv writev access pipe select sched_yield mremap msync mincore madvise dup dup2 pause
-nanosleep getitimer alarm setitimer getpid exit wait4 waitid uname fcntl flock fsync fdatasync truncate ftruncate
+nanosleep getitimer alarm setitimer getpid exit wait4 waitid uname fcntl flock fsync fdatasync ftruncate
 getdents getcwd chdir fchdir rename mkdir rmdir creat link unlink symlink readlink umask gettimeofday getrlimit
 getrusage sysinfo times getuid getgid geteuid getegid getppid getpgrp getgroups getresuid getresgid getpgid getsid
 rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack arch_prctl setrlimit gettid time futex sched_getaffinity
 sched_getparam sched_getscheduler getdents64 set_tid_address restart_syscall fadvise64 clock_gettime clock_getres
 clock_nanosleep exit_group epoll_wait epoll_ctl openat mkdirat newfstatat unlinkat renameat linkat symlinkat readlinkat
-faccessat fchmod fchmodat chmod utimensat pselect6 ppoll set_robust_list get_robust_list epoll_pwait eventfd fallocate
+faccessat pselect6 ppoll set_robust_list get_robust_list epoll_pwait eventfd fallocate
 eventfd2 epoll_create1 dup3 pipe2 sched_getattr renameat2 getrandom membarrier copy_file_range sendfile statfs fstatfs
 statx rseq close_range openat2 faccessat2"""
 _RUNNER_TOO = "fork kill tgkill pidfd_open pidfd_send_signal seccomp prctl prlimit64 ioctl"
@@ -36,7 +38,10 @@ _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24  # offsets in struct seccomp_data; low words, little endian
 _CLONE_THREAD = 0x00010000
 _CLONE_NEW_ANY = 0x7E020080  # every CLONE_NEW* flag that creates a namespace
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_FILE_CONTROLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1031, 1032)
+"""F_DUPFD to F_SETLKW, F_DUPFD_CLOEXEC, pipe sizes. Not F_SETOWN and F_SETSIG: they send signals to others."""
+_DEVICE_CONTROLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""What `isatty`, the size of a terminal, FIONREAD, FIONBIO and close-on-exec ask for."""
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
 _OWN_PID = -1
 """Stands for the pid of the process that installs the filter."""
@@ -91,21 +96,26 @@ def _actions(kind: str, machine: str) -> dict[int, list[Instruction]]:
         bodies |= {name: [_ALLOW_IT] for name in _RUNNER_TOO.split()}
         bodies["clone"] = [argument[0], (_ANY_BIT, 0, 1, _CLONE_NEW_ANY), _DENY, _ALLOW_IT]
     else:
-        own_pid = [argument[0], (_EQUAL, 1, 0, _OWN_PID), _DENY, _ALLOW_IT]
+        own_pid = _one_of(argument[0], (_OWN_PID,))
         bodies["clone"] = [argument[0], (_ANY_BIT, 1, 0, _CLONE_THREAD), _DENY, _ALLOW_IT]
         bodies |= {"kill": own_pid, "tgkill": own_pid}
-        terminal = [(_EQUAL, 1, 0, _TIOCSTI), (_EQUAL, 0, 1, _TIOCLINUX)]
-        bodies["ioctl"] = [argument[1], *terminal, _DENY, _ALLOW_IT]
-        bodies["prlimit64"] = [argument[0], (_EQUAL, 1, 0, 0), _DENY, _ALLOW_IT]
-        bodies["prctl"] = [
-            argument[0],
-            (_EQUAL, 2, 0, _PR_SET_NAME),
-            (_EQUAL, 1, 0, _PR_GET_NAME),
-            _DENY,
-            _ALLOW_IT,
-        ]
+        bodies["fcntl"] = _one_of(argument[1], _FILE_CONTROLS)
+        bodies["ioctl"] = _one_of(argument[1], _DEVICE_CONTROLS)
+        bodies["prlimit64"] = _one_of(argument[0], (0,))
+        bodies["prctl"] = _one_of(argument[0], (_PR_SET_NAME, _PR_GET_NAME))
     numbers = {name: kernel.number(name, machine) for name in bodies}
     return {number: bodies[name] for name, number in numbers.items() if number is not None}
+
+
+def _one_of(load: Instruction, values: tuple[int, ...]) -> list[Instruction]:
+    """Allows the call if the argument is one of the values."""
+    jumps = range(len(values), 0, -1)
+    return [
+        load,
+        *((_EQUAL, jump, 0, value) for jump, value in zip(jumps, values, strict=True)),
+        _DENY,
+        _ALLOW_IT,
+    ]
 
 
 class _Program(ctypes.Structure):

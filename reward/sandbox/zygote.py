@@ -79,13 +79,15 @@ def _run_child(control: socket.socket, ground: Ground, child_main: ChildMain, fd
 
 
 def _end(pid: int) -> dict[str, int]:
-    """Kills the child's process group and the child, waits for them, and says how it had ended."""
-    ended, status = os.waitpid(pid, os.WNOHANG)
-    if not ended:
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError):
-                kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
+    """Kills the child and its process group, waits for all of them, and says how the child had ended. Without a
+    process-id space of its own, what it leaves behind comes to us, the subreaper."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-pid, 0)
     code = os.waitstatus_to_exitcode(status)
     return {"signal": max(-code, 0), "code": max(code, 0)}
 

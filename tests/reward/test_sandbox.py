@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 @pytest.fixture(scope="module")
 def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What attacks look for: a host file, a listener, an abstract socket, a secret in the environment."""
-    folder = Path("/var/hostile_canary")
+    folder = Path(f"/var/hostile_canary_{os.getpid()}")
     try:
         folder.mkdir(exist_ok=True)
         (folder / "file.txt").write_text("CANARY-CONTENT")
@@ -73,13 +74,23 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder.rmdir()
 
 
+@dataclass(frozen=True)
+class Connections:
+    """Listeners of this process, so that two suites on one machine do not meet, and who has come to them."""
+
+    port: int
+    abstract: str
+    seen: list[str]
+
+
 @pytest.fixture(scope="module")
-def connections() -> Iterator[list[str]]:
+def connections() -> Iterator[Connections]:
     seen: list[str] = []
+    name = f"hostile_canary_{os.getpid()}"
     abstract = socket.socket(socket.AF_UNIX)
-    abstract.bind("\0hostile_canary")
+    abstract.bind(f"\0{name}")
     abstract.listen()
-    listeners = {"tcp": socket.create_server(("127.0.0.1", 48123)), "unix": abstract}
+    listeners = {"tcp": socket.create_server(("127.0.0.1", 0)), "unix": abstract}
 
     def accept(name: str, listener: socket.socket) -> None:
         while True:
@@ -91,7 +102,7 @@ def connections() -> Iterator[list[str]]:
 
     for item in listeners.items():
         threading.Thread(target=accept, args=item, daemon=True).start()
-    yield seen
+    yield Connections(listeners["tcp"].getsockname()[1], name, seen)
     for listener in listeners.values():
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
@@ -103,17 +114,21 @@ def connections() -> Iterator[list[str]]:
     ids=lambda row: row["name"],
 )
 def test_hostile_submission(
-    row: dict[str, str], sandbox: Sandbox, canary: Path, connections: list[str]
+    row: dict[str, str], sandbox: Sandbox, canary: Path, connections: Connections
 ) -> None:
     tests = double_tests(row["mode"])
-    execution = sandbox.run(row["source"], tests)
+    source = row["source"].replace("48123", str(connections.port))
+    source = source.replace("/var/hostile_canary", str(canary)).replace(
+        "0hostile_canary", "0" + connections.abstract
+    )
+    execution = sandbox.run(source, tests)
     score = judged(execution, tests).score
     assert row["reward"] == "any" or score == {"0": 0.0, "1": 1.0, "frac": 0.8}[row["reward"]]
     output = b"".join(execution.outputs).decode(errors="replace")
     assert not [leak for leak in LEAKS if leak in output]
     assert sorted(path.name for path in canary.iterdir()) == ["expected.json", "file.txt"]
     assert (canary / "file.txt").read_text() == "CANARY-CONTENT"
-    assert connections == []
+    assert connections.seen == []
     for path in (
         "/x",
         "/etc/x",
@@ -137,7 +152,12 @@ def test_hostile_submission(
         ("exec", "import os; os.execv('/bin/true', ['true'])"),
         ("kill", "import os; os.kill(-1, 0)"),
         ("signal the parent", "import os; os.kill(os.getppid() or 1, 0)"),
+        ("signal by a pipe", "import os, fcntl; fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid() or 1)"),
+        ("which signal a pipe sends", "import fcntl; fcntl.fcntl(0, fcntl.F_SETSIG, 9)"),
         ("memfd", "import os; os.memfd_create('x')"),
+        ("chmod", "import os; os.chmod('/tmp', 0o700)"),
+        ("utime", "import os; os.utime('/tmp')"),
+        ("truncate", "import os; os.truncate('/tmp/x', 0)"),
         ("read /etc/passwd", "open('/etc/passwd').read()"),
         ("read /proc", "open('/proc/self/environ').read()"),
         ("write to the libraries", "import os; open(os.path.dirname(os.__file__) + '/x', 'w')"),
@@ -204,6 +224,17 @@ def test_time_is_counted_over_all_tests(sandbox: Sandbox) -> None:
     execution = sandbox.run(source, double_tests("stdin"), cpu_s=1.0)
     assert execution.ends[-1] == "timeout"
     assert judged(execution, double_tests("stdin")).score == 0
+
+
+def test_sleep_is_counted_over_all_tests(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test ends before the next sample of silence would be taken."""
+    monkeypatch.setattr("reward.sandbox.judge.SLEEP_S", 0.5)
+    tests = code_tests.Tests(inputs=("",) * 100, expected=("",) * 100, fn_name=None)
+    execution = sandbox.run("import time; time.sleep(0.2)", tests)
+    assert execution.cut == "asleep"
+    assert judged(execution, tests).verdict == "timeout"
+    assert sandbox._zygote is not None
+    assert children(sandbox._zygote.pid) == []  # nor a zombie
 
 
 # ------------------------------------------------------------------------------------- the filter itself
@@ -336,6 +367,11 @@ def test_the_filter_looks_at_arguments(machine: str) -> None:
     assert not allowed("submission", "kill", 1)
     assert not allowed("submission", "ioctl", 0, 0x5412)  # typing into a terminal
     assert allowed("submission", "ioctl", 0, 0x5401)
+    assert not allowed("submission", "ioctl", 0, 0x40086602)  # flags of a file
+    assert allowed("submission", "fcntl", 0, 4)
+    assert not allowed("submission", "fcntl", 0, 8)  # whom a descriptor signals
+    assert allowed("submission", "prctl", 15)
+    assert not allowed("submission", "prctl", 4)
     assert not allowed("submission", "prctl", 22)
     assert not allowed("submission", "prlimit64", 1)
 
