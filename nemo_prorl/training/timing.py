@@ -24,8 +24,17 @@ class Stopwatch:
         self._on_phase(phase)
 
     def elapsed_s(self) -> float:
-        """Since the start."""
+        """Since the start, without pauses."""
         return time.perf_counter() - self._start
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """What is counted elsewhere."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._start += time.perf_counter() - start
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:

@@ -122,7 +122,8 @@ class ProRLTrainer:
                 collection = self.collector.collect(self.state, ahead=self._samples_ahead())
             except Saturated as saturated:
                 return self._leave(Outcome.saturated, str(saturated))
-            self._poll_saving()
+            with self.stopwatch.pause():  # time/save_s has it
+                self._poll_saving()
             self.sampler.sleep()
             reports, statistics = self._update(collection.groups)
             self._refit()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -233,3 +235,15 @@ def test_phases_add_up() -> None:
         raise KeyError
     assert stopwatch.seconds["a"] >= first
     assert set(stopwatch.seconds) == {"a"}
+
+
+def test_a_pause_is_not_in_the_stopwatchs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 5.0, 8.0, 10.0, 20.0, 21.0, 30.0])
+    monkeypatch.setattr("nemo_prorl.training.timing.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    stopwatch = Stopwatch()
+    with stopwatch.pause():  # from 5 to 8
+        pass
+    assert stopwatch.elapsed_s() == 7.0
+    with pytest.raises(KeyError), stopwatch.pause():  # from 20 to 21
+        raise KeyError
+    assert stopwatch.elapsed_s() == 26.0
