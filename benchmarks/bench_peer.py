@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from peer.processes import PeakMemory, held_mib
-from peer.work import Work, configured, our_options, trl_options
+from peer.work import Work, configured, our_config, our_options, trl_options
 from training_runs import Records, build_tiny_policy, charts, points, train
 
 from nemo_prorl.config import RewardConfig
@@ -170,6 +170,7 @@ def run_trl(folder: Path, arm: Arm, work: Work, seed: int, url: str) -> None:
         "reward_url": url,
         "updates_per_step": work.updates_per_step,
         "options": trl_options(work, seed, use_vllm=arm.use_vllm),
+        "kv_cache_mib": our_config(work).sampler.kv_cache_mib,
         "train": train_rows,
         "held_out": held_out_rows,
     }

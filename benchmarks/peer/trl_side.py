@@ -18,8 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-KV_CACHE_MIB = 512
-
 
 def main() -> None:
     """Trains, and writes what happened at the end."""
@@ -35,7 +33,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     if work["options"]["use_vllm"]:
-        make_vllm_work_on_cpu()
+        make_vllm_work_on_cpu(work["kv_cache_mib"])
     with RewardClient(urls=[work["reward_url"]]) as client:
         client.wait_until_ready(timeout_s=60)
         clock = clock_of_steps(work["updates_per_step"])
@@ -55,7 +53,7 @@ def main() -> None:
         os.replace(aside, path.with_name("events.jsonl"))
 
 
-def make_vllm_work_on_cpu() -> None:
+def make_vllm_work_on_cpu(kv_cache_mib: int) -> None:
     """Two things that TRL has no option for. In fp32, as the policy is trained, with a KV cache of a fixed size: TRL
     names no dtype, and vLLM makes bf16 of fp32. And layers that keep their weights as they are: vLLM on CPU packs them
     and throws them away, so that TRL's load_weights ends with "'Parameter' object has no attribute 'weight_loader'"."""
@@ -64,7 +62,7 @@ def make_vllm_work_on_cpu() -> None:
     import vllm.model_executor.layers.utils as layers
 
     colocated.LLM = partial(
-        colocated.LLM, dtype="float32", enforce_eager=True, kv_cache_memory_bytes=KV_CACHE_MIB << 20
+        colocated.LLM, dtype="float32", enforce_eager=True, kv_cache_memory_bytes=kv_cache_mib << 20
     )
 
     def keep_weight(layer: Any, remove_weight: bool) -> None:

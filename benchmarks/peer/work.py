@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nemo_prorl.commands.parsing import composed
+from nemo_prorl.config import RunConfig
 from nemo_prorl.demo.tasks import SOURCES
 
 
@@ -64,7 +65,7 @@ ROWS = (
 
 def configured(work: Work, overrides: Sequence[str]) -> str:
     """Both sides beside each other, read from what they are given."""
-    ours = composed("laptop", [*(f"{key}={value}" for key, value in our_options(work).items()), *overrides])
+    ours = our_config(work, overrides)
     theirs = trl_options(work, seed=1, use_vllm=True)
 
     def ours_of(key: str) -> Any:
@@ -77,6 +78,11 @@ def configured(work: Work, overrides: Sequence[str]) -> str:
         their_text = ", ".join(f"{key}={theirs[key]}" for key in their_keys.split())
         lines.append(f"{what:<42}{ours_text or 'no such option':<84}{their_text or 'no such option'}")
     return "\n".join(lines)
+
+
+def our_config(work: Work, overrides: Sequence[str] = ()) -> RunConfig:
+    """Everything that our side is told."""
+    return composed("laptop", [*(f"{key}={value}" for key, value in our_options(work).items()), *overrides])
 
 
 def our_options(work: Work) -> dict[str, Any]:
@@ -101,7 +107,9 @@ def our_options(work: Work) -> dict[str, Any]:
 
 
 def trl_options(work: Work, seed: int, *, use_vllm: bool) -> dict[str, Any]:
-    """Arguments of GRPOConfig."""
+    """Arguments of GRPOConfig: what our side is told, in TRL's words."""
+    ours = our_config(work)
+    trainer, algorithm = ours.trainer, ours.algorithm
     update_rollouts = work.prompts_per_step * work.num_rollouts // work.updates_per_step
     held_out = len(SOURCES) * work.held_out_per_source * work.held_out_rollouts
     vllm = {
@@ -124,20 +132,21 @@ def trl_options(work: Work, seed: int, *, use_vllm: bool) -> dict[str, Any]:
         "num_iterations": 1,
         "num_generations": work.num_rollouts,
         "max_completion_length": work.max_response_tokens,
-        "temperature": work.temperature,
+        "temperature": ours.sampler.temperature,
         "top_p": 1.0,
         "top_k": 0,
         "shuffle_dataset": False,
-        "learning_rate": work.learning_rate,
+        "learning_rate": trainer.learning_rate,
         "lr_scheduler_type": "constant",
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.999,
-        "weight_decay": 0.0,
-        "max_grad_norm": 1.0,
+        "adam_beta1": trainer.adam_beta1,
+        "adam_beta2": trainer.adam_beta2,
+        "adam_epsilon": trainer.adam_epsilon,
+        "weight_decay": trainer.weight_decay,
+        "max_grad_norm": trainer.clip_grad,
         "loss_type": "dapo",
-        "epsilon": 0.2,
-        "epsilon_high": 0.4,
-        "beta": 1e-4,
+        "epsilon": algorithm.clip_low,
+        "epsilon_high": algorithm.clip_high,
+        "beta": algorithm.kl_beta,
         "use_bias_correction_kl": False,
         "scale_rewards": "group",
         "eval_strategy": "steps",
