@@ -23,6 +23,8 @@ from collections.abc import Iterator  # noqa: E402
 from dataclasses import asdict, dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
 
+import torch  # noqa: E402
+
 from benchmarks.gpu_check import machine as machines  # noqa: E402
 from benchmarks.gpu_check.rows import Row, line  # noqa: E402
 
@@ -99,6 +101,7 @@ def main() -> int:
                 traceback.print_exc()
                 print(f"{part.name:<9}FAILED with {type(error).__name__}", flush=True)
             gc.collect()
+            torch.cuda.empty_cache()  # the next part may be vLLM, which asks the GPU what is free
     if options.out:
         _write(options.out, machine, reasons, rows, failures)
     beyond = [row for row in rows if row.passed is False]
