@@ -127,7 +127,7 @@ class _ChunkedHead(torch.autograd.Function):
                 None if grad_entropy is None else grad_entropy[part],
                 hidden.dtype,
             )
-            torch.mm(grad_logits, weight[: shard.num_valid], out=grad_hidden[part])
+            _put_product(grad_hidden[part], grad_logits, weight[: shard.num_valid])
             _add_product(grad_weight[: shard.num_valid], grad_logits.t(), hidden[part])
         if shard.group is not None:
             dist.all_reduce(grad_hidden, group=shard.group)
@@ -163,6 +163,15 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if left.is_cuda:
         return torch.mm(left, right, out_dtype=torch.float32)
     return left.float() @ right.float()
+
+
+def _put_product(target: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """target = left @ right, added up in at least fp32: of 16-bit products as long as a vocabulary cuBLAS may add the
+    parts in 16 bits (torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction)."""
+    if left.is_cuda:
+        target.copy_(_product(left, right))
+    else:
+        torch.mm(left, right, out=target)
 
 
 def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
