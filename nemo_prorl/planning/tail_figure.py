@@ -1,4 +1,4 @@
-"""The tail of sampling as a picture: how full the engines are over time, and how long a batch takes."""
+"""The tail of sampling as a picture: how long a batch takes, and how much of the engines' time is tail."""
 
 from __future__ import annotations
 
