@@ -40,7 +40,7 @@ from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.help import Option, conf_groups, conf_names, entries, options, sections, type_name, value_text
 from nemo_prorl.layout import check_layout, is_one_machine
 from nemo_prorl.nemo_toolkit import check_nemo
-from nemo_prorl.storage import replace_text
+from nemo_prorl.storage import replace_text, why_not_writable
 
 S = TypeVar("S")
 SCHEMA = "run_config"
@@ -145,6 +145,8 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
             f"reward.python={reward.python} does not exist, so no reward service can be started: run `make setup`, "
             "or name running servers with reward.urls or reward.discovery_dir."
         )
+    run_dir = config.exp_manager.explicit_log_dir
+    check_writable(f"exp_manager.explicit_log_dir={run_dir}", Path(run_dir))
     for package in ("wandb", "mlflow"):
         if (
             getattr(config.exp_manager, f"create_{package}_logger")
@@ -162,6 +164,12 @@ def check_files(key: str, files: Iterable[str]) -> None:
     for file in files:
         if not Path(file).is_file():
             raise ConfigError(f"{key} names {file}, which is not a file: write an existing path.")
+
+
+def check_writable(key: str, folder: Path) -> None:
+    """Raises ConfigError, naming what the user wrote, unless files can be made in the folder."""
+    if reason := why_not_writable(folder):
+        raise ConfigError(f"{key} cannot be written, because {reason}: write a folder that you may write to.")
 
 
 @functools.cache

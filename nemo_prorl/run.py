@@ -136,13 +136,7 @@ def train_stage(
         write_resolved(config, run_dir / "resolved.yaml")
         write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
     tokenizer = load_tokenizer(config)
-    prompts = PromptMix(
-        config.data.train,
-        seed=config.seed,
-        tokenizer=tokenizer,
-        max_prompt_tokens=config.sampler.max_prompt_tokens,
-    )
-    validation_prompts = held_out_prompts(config, tokenizer)
+    prompts, validation_prompts = read_prompts(config, tokenizer)
     with ExitStack() as stack:
         grader = stack.enter_context(reward_client(config.reward, ranks, run_dir))
         policy, state = build_policy(config, ranks, start)
@@ -296,6 +290,17 @@ def load_tokenizer(config: RunConfig) -> Tokenizer:
             f"the tokenizer in model.path={config.model.path} has no chat template: add chat_template.jinja to it."
         )
     return tokenizer
+
+
+def read_prompts(config: RunConfig, tokenizer: Tokenizer) -> tuple[PromptMix, list[Prompt]]:
+    """(what is trained on, what is validated on). Raises ConfigError for files that cannot be used."""
+    prompts = PromptMix(
+        config.data.train,
+        seed=config.seed,
+        tokenizer=tokenizer,
+        max_prompt_tokens=config.sampler.max_prompt_tokens,
+    )
+    return prompts, held_out_prompts(config, tokenizer)
 
 
 def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> list[Prompt]:

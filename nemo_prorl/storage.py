@@ -143,6 +143,17 @@ def written_aside(final: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
+def why_not_writable(folder: Path) -> str:
+    """What keeps files from being made in a folder, which need not exist yet; empty if nothing is known of. Without
+    looking, a long computation ends where its result is to be written."""
+    nearest = folder.absolute()
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        return f"{nearest} is a file, not a folder"
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} is not writable"
+
+
 def write_text(file: Path, text: str) -> None:
     """On disk on return."""
     file.write_text(text, encoding="utf-8")

@@ -120,6 +120,11 @@ def test_help_of_train_imports_nothing_heavy() -> None:
         (["export", "/no/such", "/no/out"], "CHECKPOINT=/no/such is not a folder"),
         (["export", "/tmp", "/no/out", "--dtype", "int8"], "--dtype"),
         (["demo", "--seed", "one"], "--seed"),
+        (["demo", "--out", f"{__file__}/demo"], "test_cli.py is a file, not a folder"),
+        (["report", "/tmp", "--out", f"{__file__}/report.html"], "test_cli.py is a file, not a folder"),
+        (["compare", "/tmp", "--out", __file__], "test_cli.py is a file, not a folder"),
+        (["data", "build", "reasoning_gym", f"out={__file__}"], "test_cli.py is a file, not a folder"),
+        (["submit", "--dry-run", "--sbatch='--nodes=2"], "No closing quotation"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -170,6 +175,24 @@ def test_a_mistake_found_late_is_reported_like_any_other(
     arguments = ["train", f"model.path={model}", *files, "reward.urls=[http://x]"]
     assert cli.main(arguments) == 2
     assert capsys.readouterr().err == "error: this cannot be trained.\n"
+
+
+def test_check_reads_the_prompts_that_it_says_one_can_start_with(
+    model: Path,
+    prompts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from nemo_prorl import run
+
+    monkeypatch.setattr(run, "load_tokenizer", lambda config: None)
+    files = [f"data.train={{{prompts}: 1}}", "data.validation=[]"]
+    folder = f"exp_manager.explicit_log_dir={tmp_path / 'run'}"
+    assert (
+        cli.main(["train", "--check", f"model.path={model}", *files, folder, "reward.urls=[http://x]"]) == 2
+    )
+    assert f"data file {prompts} is not Parquet" in capsys.readouterr().err
 
 
 def test_train_takes_overrides_before_and_after_its_options(

@@ -234,6 +234,11 @@ class TestInputs:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
         check_inputs(config, 16)
 
+    def test_a_run_folder_that_cannot_be_made(self, config: RunConfig, tmp_path: Path) -> None:
+        file = tmp_path / "prompts.jsonl"
+        config.exp_manager.explicit_log_dir = str(file / "runs" / "mine")
+        assert f"{file} is a file, not a folder" in self.mistake(config)
+
     def test_a_missing_token_file(self, config: RunConfig) -> None:
         config.reward.token_file = "/no/such/token"
         assert "reward.token_file" in self.mistake(config)

@@ -38,10 +38,12 @@ def main(arguments: Sequence[str]) -> int:
     names = given.names.split(",") if given.names else [folder.resolve().name for folder in folders]
     if len(names) != len(folders):
         raise ConfigError(f"--names has {len(names)} names for {len(folders)} evaluations: give one each.")
+    from nemo_prorl.compose import check_writable
     from nemo_prorl.evaluation import results
     from nemo_prorl.evaluation.comparison import compare, start_against_gain
     from nemo_prorl.evaluation.figures import draw
 
+    check_writable(f"--out {given.out}", given.out)
     read = [results.read(folder) for folder in folders]
     comparisons = compare([found for _, found in read])
     creativity = {}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.commands.ending import say
+from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError, DataBuildConfig
 
 if TYPE_CHECKING:
-    from nemo_prorl.data.building.source import Submit
+    from nemo_prorl.data.building.source import Source, Submit
+    from nemo_prorl.data.rows import RowFile
 
 USAGE = """usage: python -m nemo_prorl data list
        python -m nemo_prorl data build NAME ... [KEY=VALUE ...]
@@ -50,16 +52,20 @@ def _list(arguments: Sequence[str]) -> int:
     out = parser.parse_args(arguments).out
     from nemo_prorl.data.building.source import sources
 
-    for source in sources().values():
+    show(_source_lines(sources().values(), out))
+    return 0
+
+
+def _source_lines(sources: Iterable[Source], out: Path) -> Iterator[str]:
+    for source in sources:
         manifest = out / source.name / "manifest.json"
         state = "not built"
         if manifest.is_file():
             rows = json.loads(manifest.read_text(encoding="utf-8"))["num_rows"]
             state = ", ".join(f"{count:,} {split}" for split, count in rows.items())
-        print(f"{source.name:<18} {source.domain:<12} {state}")
-        print(f"{'':<18} {source.summary}")
-        print(f"{'':<18} from {source.hub_id or 'the library itself'}; {source.licence}\n")
-    return 0
+        yield f"{source.name:<18} {source.domain:<12} {state}"
+        yield f"{'':<18} {source.summary}"
+        yield f"{'':<18} from {source.hub_id or 'the library itself'}; {source.licence}\n"
 
 
 def _build(arguments: Sequence[str]) -> int:
@@ -102,6 +108,7 @@ def _build(arguments: Sequence[str]) -> int:
 
 def _check(names: Sequence[str], options: DataBuildConfig) -> None:
     """Raises ConfigError for what can be known before anything is read."""
+    from nemo_prorl.compose import check_writable
     from nemo_prorl.data.building.load import files
     from nemo_prorl.data.building.source import get, sources
 
@@ -115,6 +122,7 @@ def _check(names: Sequence[str], options: DataBuildConfig) -> None:
         raise ConfigError("source= is of one set: name one, or leave source= out.")
     for path in options.against:
         files(Path(path))
+    check_writable(f"out={options.out}", Path(options.out))
 
 
 @contextmanager
@@ -154,16 +162,26 @@ def _show(arguments: Sequence[str]) -> int:
     from nemo_prorl.data.rows import RowFile
 
     file = RowFile(given.file)
-    for index in range(max(0, given.start), min(given.start + given.rows, len(file))):
-        row = file[index]
-        print(f"--- {index} of {len(file)}  {row.uid}  {row.domain}  {row.source}  {row.split}")
-        for message in row.messages:
-            print(f"{message['role']}:")
-            print(textwrap.indent(_short(message["content"], 1500), "    "))
-        print("task:")
-        for key, value in row.task.items():
-            print(f"    {key}: {_short(value if isinstance(value, str) else json.dumps(value), 300)}")
+    if given.rows < 1:
+        raise ConfigError(f"--rows {given.rows} is out of range: it must be at least 1.")
+    if not 0 <= given.start < len(file):
+        raise ConfigError(
+            f"--from {given.start} is out of range: {given.file} has rows 0 to {len(file) - 1}."
+        )
+    show(_row_lines(file, range(given.start, min(given.start + given.rows, len(file)))))
     return 0
+
+
+def _row_lines(file: RowFile, places: Iterable[int]) -> Iterator[str]:
+    for index in places:
+        row = file[index]
+        yield f"--- {index} of {len(file)}  {row.uid}  {row.domain}  {row.source}  {row.split}"
+        for message in row.messages:
+            yield f"{message['role']}:"
+            yield textwrap.indent(_short(message["content"], 1500), "    ")
+        yield "task:"
+        for key, value in row.task.items():
+            yield f"    {key}: {_short(value if isinstance(value, str) else json.dumps(value), 300)}"
 
 
 def _difficulty(arguments: Sequence[str]) -> int:

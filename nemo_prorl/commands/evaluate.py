@@ -89,7 +89,11 @@ def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _evaluate_suite(config: RunConfig) -> int:
+    from nemo_prorl.compose import check_writable
+
     loaded, missing = _load(config)
+    if config.evaluation.out:
+        check_writable(f"evaluation.out={config.evaluation.out}", Path(config.evaluation.out))
     prepare()
     from nemo_prorl.evaluation import run
 
@@ -145,7 +149,7 @@ def _listed(config: RunConfig) -> list[str]:
 
 
 def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> int:
-    from nemo_prorl.compose import check_files
+    from nemo_prorl.compose import check_files, check_writable
 
     if not config.data.validation:
         raise ConfigError(
@@ -153,6 +157,8 @@ def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> 
         )
     check_files("data", config.data.validation)
     chosen = _parse_ks(ks, config.validation.num_rollouts)
+    if samples is not None:
+        check_writable(f"--samples {samples}", samples.parent)
     prepare()
     from nemo_prorl.evaluation import run
 

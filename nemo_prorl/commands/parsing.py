@@ -61,6 +61,9 @@ def check_vacant(folder: Path) -> None:
     """Raises ConfigError unless the folder that a command is to write is still to be made, or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"OUT={folder} exists: write a folder that does not exist yet, or is empty.")
+    from nemo_prorl.compose import check_writable
+
+    check_writable(f"OUT={folder}", folder)
 
 
 def prepare() -> None:

@@ -31,6 +31,10 @@ def main(arguments: Sequence[str]) -> int:
     )
     if out.suffix != ".html":
         raise ConfigError(f"--out {out} is not an HTML file: write a name that ends in .html.")
+    from nemo_prorl.compose import check_writable
+
+    if options.out or out.parent.is_dir():  # a run that is not there is the mistake then
+        check_writable(f"--out {out}", out.parent)
     from nemo_prorl.report.write import write_report
 
     page, *pictures = write_report(options.runs, out, with_pictures=not options.no_pictures)

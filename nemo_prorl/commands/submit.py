@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError, RunConfig
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     from nemo_prorl import submit
 
-    options = shlex.split(given.sbatch)
+    options = _sbatch_options(given.sbatch)
     stages = [text.partition("=")[2] for text in given.overrides if text.startswith("stage=")]
     overrides = [text for text in given.overrides if not text.startswith("stage=")]
     is_placed = any(text.startswith(f"{RUN_DIR_KEY}=") for text in overrides)
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     if not jobs:
         print(f"every stage is done in {run_dir}: nothing to submit.")
     elif given.dry_run:
-        print(submit.dry_run_text(jobs, submissions, root))
+        show([submit.dry_run_text(jobs, submissions, root)])
     else:
         submit.check_slurm()
         _check_first_files(chain, jobs[0].stage)
@@ -66,6 +67,13 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{job.stage:<8} job {job_id}{' (in the queue already)' if is_old else ''}", flush=True)
         print(f"logs: {submissions.folder}/    queue: squeue --me    stop: scancel JOB")
     return 0
+
+
+def _sbatch_options(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"--sbatch {text!r} cannot be read ({error}): close its quotation marks.") from None
 
 
 def _checked_chain(config_name: str, stages: list[str], overrides: list[str], options: list[str]) -> Chain:

@@ -28,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
 
     if given.check:
         run.starting_point(config)
+        run.read_prompts(config, run.load_tokenizer(config))
         print(f"stage {config.stage.name} can start in {config.exp_manager.explicit_log_dir}")
         return 0
     return run_unless_stopped(lambda: run.train(config))

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.compose import quoted
+from nemo_prorl.compose import check_writable, quoted
 from nemo_prorl.config import ConfigError, RewardConfig
 from nemo_prorl.reward_service import reward_service
 from nemo_prorl.training.checkpoint import find_checkpoints
@@ -41,6 +41,7 @@ def main(options: argparse.Namespace) -> int:
         raise ConfigError(
             f"{reward.python} does not exist: run `make setup` from the root of the repository first."
         )
+    check_writable(f"--out {out}", out)
     _make_room(out, {"seed": options.seed, "smoke": options.smoke})
     if not is_built(BASE):
         print(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.config import DataBuildConfig
-from nemo_prorl.data.rows import RowFile
+from nemo_prorl.data.rows import RowFile, write_rows
 from nemo_prorl.help import Option, entries
 from nemo_prorl.training.difficulty import DifficultyLog
 from tests.data.building.conftest import math_record
+from tests.data.conftest import make_row
 from tests.training.conftest import make_group
 
 
@@ -68,19 +71,36 @@ def test_a_set_is_built_listed_and_shown(
         (["build", "all", "source=x", "endpoint=y", "model=z"], "source= is of one set"),
         (["build", "deepscaler", "reward.python=/no/python", "source={source}"], "/no/python does not exist"),
         (["show", "/no/such.parquet"], "/no/such.parquet does not exist"),
+        (["show", "{rows}", "--rows", "0"], "--rows 0 is out of range"),
+        (["show", "{rows}", "--from", "3"], "has rows 0 to 2"),
         (["difficulty", "/no/run"], "/no/run has no difficulty/"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_code_2(
     arguments: list[str], words: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    filled = [argument.replace("{source}", str(source)) for argument in arguments]
+    rows = tmp_path / "rows.parquet"
+    write_rows(rows, [make_row(f"sums/{index}") for index in range(3)])
+    filled = [argument.format(source=source, rows=rows) for argument in arguments]
     out = [f"out={tmp_path / 'data'}"] if arguments[0] == "build" else []
     assert cli.main(["data", *filled, *out]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
     assert not (tmp_path / "data" / "deepscaler").exists()
+
+
+def test_a_reader_that_has_seen_enough_is_no_mistake(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.parquet"
+    write_rows(rows, [make_row(f"sums/{index}") for index in range(2000)])
+    show = [sys.executable, "-m", "nemo_prorl", "data", "show", str(rows), "--rows", "2000"]
+    with subprocess.Popen(show, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shown:
+        assert shown.stdout is not None
+        assert shown.stderr is not None
+        assert b"0 of 2000" in shown.stdout.readline()
+        shown.stdout.close()
+        assert shown.stderr.read() == b""
+    assert shown.returncode == 0
 
 
 def test_help_of_build_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
