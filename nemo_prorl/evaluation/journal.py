@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -57,27 +57,22 @@ def key_of(model: Path, settings: Mapping[str, Any]) -> str:
 
 
 def read(folder: Path, benchmark: str, key: str) -> Known:
-    """All whole lines of this key, of all ranks."""
-    known = Known()
+    """All whole lines of this key, of all ranks. A verdict may stand in an earlier file than its sample: other ranks
+    than those that sampled grade what a kill left."""
+    known, verdicts = Known(), dict[SampleId, tuple[float, str]]()
     for line in _lines(folder, benchmark):
         if line.get("key") != key:
             continue
         where = (line["uid"], line["sample"])
-        if "response" in line:
-            known.samples.setdefault(
-                where, Sample(num_tokens=line["num_tokens"], finish=line["finish"], score=None)
-            )
-            if known.samples[where].score is None:
-                known.ungraded[where] = line["response"]
-        elif where in known.samples:
-            sample = known.samples[where]
-            known.samples[where] = Sample(
-                num_tokens=sample.num_tokens,
-                finish=sample.finish,
-                score=line["score"],
-                verdict=line["verdict"],
-            )
-            known.ungraded.pop(where, None)
+        if "response" not in line:
+            verdicts[where] = line["score"], line["verdict"]
+        elif where not in known.samples:
+            known.samples[where] = Sample(num_tokens=line["num_tokens"], finish=line["finish"], score=None)
+            known.ungraded[where] = line["response"]
+    for where in known.samples.keys() & verdicts:
+        score, verdict = verdicts[where]
+        known.samples[where] = replace(known.samples[where], score=score, verdict=verdict)
+        del known.ungraded[where]
     return known
 
 

@@ -137,6 +137,19 @@ def test_samples_without_a_verdict_are_graded_and_not_sampled_again(tmp_path: Pa
     assert (sampler.sampled, len(grader.requests)) == ([], 20)
 
 
+def test_another_rank_than_the_one_that_sampled_may_grade(tmp_path: Path, whole: Known) -> None:
+    """Its file comes first, so verdicts are read before what they are of."""
+    run(tmp_path)
+    file = tmp_path / "math.rank0.jsonl"
+    lines = [line for line in file.read_text().splitlines() if '"response"' in line]
+    file.unlink()
+    (tmp_path / "math.rank1.jsonl").write_text("\n".join(lines) + "\n")
+    assert run(tmp_path).samples == whole.samples
+    grader = ScriptedGrader(at_once=True)
+    assert run(tmp_path, grader=grader).samples == whole.samples
+    assert grader.requests == [], "nothing is graded twice"
+
+
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_ranks_share_the_work_and_change_nothing(tmp_path: Path, whole: Known, world_size: int) -> None:
     samplers = [NamedSampler() for _ in range(world_size)]
