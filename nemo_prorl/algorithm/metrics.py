@@ -17,7 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nemo_prorl.algorithm.objective import clip_bindings, importance_ratio, kl_penalty, probability_ratio
+from nemo_prorl.algorithm.objective import (
+    clip_bindings,
+    importance_ratio,
+    importance_weight,
+    kl_penalty,
+    probability_ratio,
+)
 from nemo_prorl.config import AlgorithmConfig, KlEstimator
 from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
 
@@ -119,6 +125,7 @@ def update_statistics(
     ratio = probability_ratio(current, old)
     bindings = clip_bindings(ratio, advantages, config)
     importance = importance_ratio(old, sampler, config.importance_correction)
+    weight = importance_weight(importance, config)
     of_tokens = {
         "objective/kl_to_reference": kl_penalty(old if is_first else current, reference, config.kl_estimator),
         "objective/entropy": entropy,
@@ -127,8 +134,8 @@ def update_statistics(
         "objective/clip_high_fraction": bindings.high,
         "objective/dual_clip_fraction": bindings.dual,
         "objective/approx_kl_to_old": kl_penalty(old, current, KlEstimator.k3),
-        "objective/importance_weight_mean": importance.clamp(max=config.importance_cap),
-        "objective/importance_capped_fraction": importance > config.importance_cap,
+        "objective/importance_weight_mean": weight,
+        "objective/importance_capped_fraction": importance > weight,
     }
     values = {name: tensor.numpy()[mask].astype(np.float64) for name, tensor in of_tokens.items()}
     kl, ratios = values["objective/kl_to_reference"], values.pop("objective/ratio")

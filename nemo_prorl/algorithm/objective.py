@@ -41,8 +41,8 @@ def policy_loss(
     data = _masked_tensors(current_logprobs_BT, batch)
     ratio_BT = probability_ratio(data.current_BT, data.old_BT)
     surrogate_BT = clipped_surrogate(ratio_BT, data.advantages_B1, config)
-    weight_BT = importance_ratio(data.old_BT, data.sampler_BT, config.importance_correction)
-    loss_BT = -weight_BT.clamp(max=config.importance_cap) * surrogate_BT
+    importance_BT = importance_ratio(data.old_BT, data.sampler_BT, config.importance_correction)
+    loss_BT = -importance_weight(importance_BT, config) * surrogate_BT
     # A term that is off is left out instead of multiplied by 0: its inputs may be absent, and 0 * infinity is NaN.
     if config.kl_beta > 0:
         loss_BT = loss_BT + config.kl_beta * kl_penalty(
@@ -148,6 +148,12 @@ def importance_ratio(
             return _exp(log_ratio_BT)
         case ImportanceCorrection.sequence:
             return _exp(log_ratio_BT.sum(dim=1, keepdim=True)).expand_as(log_ratio_BT)
+
+
+def importance_weight(ratio: torch.Tensor, config: AlgorithmConfig) -> torch.Tensor:
+    """What the loss is multiplied by: `importance_ratio`, truncated; exactly 1 where it is off, whatever the cap."""
+    off = config.importance_correction is ImportanceCorrection.off
+    return ratio if off else ratio.clamp(max=config.importance_cap)
 
 
 def token_shares(mask_BT: torch.Tensor, totals: Totals, aggregation: Aggregation) -> torch.Tensor:

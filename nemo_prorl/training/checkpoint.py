@@ -100,7 +100,8 @@ def find_checkpoints(run_dir: Path) -> list[Checkpoint]:
         )
     for path, reason in damaged.items():
         _say_once(f"skipped {path}, which is not whole: {reason}")
-    return sorted(found, key=lambda checkpoint: checkpoint.state.step)
+    # A stage that saturates at once leaves a checkpoint of the step that its parent ended with, and a record more.
+    return sorted(found, key=lambda checkpoint: (checkpoint.state.step, checkpoint.state.num_records))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -286,6 +287,8 @@ class CheckpointWriter:
         for checkpoint in checkpoints:
             if checkpoint.path not in kept:
                 _remove(checkpoint.path)
+        for left in self._folder.glob(f"{REMOVING}*"):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def worth_keeping(
@@ -363,16 +366,18 @@ def _replace(aside: Path, final: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Loses its name first: at no moment is half a checkpoint under a valid one."""
+    """Loses its name first: at no moment is half a checkpoint under a valid one.
+
+    NFS keeps a folder while somebody reads one of its files. No reason to stop a run: it goes with the next one."""
     removing = path.with_name(REMOVING + path.name)
     os.replace(path, removing)
-    shutil.rmtree(removing)
+    shutil.rmtree(removing, ignore_errors=True)
 
 
 def _clear_leftovers(folder: Path) -> None:
     """What a run that was killed has left behind."""
     for path in [*folder.glob(f"{ASIDE}*"), *folder.glob(f"{REMOVING}*")]:
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
     for replaced in folder.glob(f"step-*{REPLACED}"):
         final = replaced.with_suffix("")
         if final.exists():

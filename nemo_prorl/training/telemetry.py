@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +159,16 @@ class Telemetry:
             logger.finalize("success" if kind is None else "failed")
 
     def step(self, record: Mapping[str, Any], *, stage_step: int) -> None:
-        """One finished step (or the state before the first): file, loggers, terminal."""
+        """One finished step (or the state before the first): file, loggers, terminal.
+
+        Numbers that are not finite, such as the ratio of a token that the clip discards, have no place in JSON: they
+        are named and left out."""
+        not_finite = [
+            key for key, value in record.items() if isinstance(value, float) and not isfinite(value)
+        ]
+        if not_finite:
+            self._log.say(f"   not finite after step {record['step']}: {', '.join(not_finite)}")
+            record = {key: value for key, value in record.items() if key not in not_finite}
         self._file.append(record)
         numbers = {key: value for key, value in record.items() if isinstance(value, int | float)}
         for logger in self._loggers:

@@ -79,6 +79,9 @@ class ProRLTrainer:
         self.deadline = deadline
         self.state = state
         self.controller = ResetController(config.controller, state.controller)
+        validated = state.validation[-1] if self._is_validated() else {}
+        self._measured: dict[str, Any] = {f"validation/{name}": value for name, value in validated.items()}
+        """Metrics of the last finished step: they say how good its checkpoint is."""
         self.stopwatch = Stopwatch(watchdog.enter)
         self.fleet = SamplerFleet(
             sampler, ranks, tensor_parallel=config.sampler.tensor_parallel, on_progress=watchdog.beat
@@ -168,7 +171,7 @@ class ProRLTrainer:
             return self._leave(Outcome.end_stage)
         if action is not ControllerAction.stop and self.state.stage_step == self.config.trainer.num_steps:
             return self._leave(Outcome.steps)
-        if action is None and (reason := self._reason_to_pause()):
+        if action is not ControllerAction.stop and (reason := self._reason_to_pause()):
             return self._leave(Outcome.paused, reason)
         if action is not None:
             self._save_now()
@@ -184,6 +187,7 @@ class ProRLTrainer:
 
     def _leave(self, outcome: Outcome, why: str = "") -> Outcome:
         """Everything is on disk on return, and a stage that ends is validated."""
+        self.collector.drop_ahead()  # the validation needs the sampler, too
         if outcome is Outcome.end_stage:
             self.state.outcome = outcome
         if outcome is not Outcome.paused and not self._is_validated():
@@ -196,11 +200,14 @@ class ProRLTrainer:
         return outcome
 
     def _decide(self, metrics: Mapping[str, Any]) -> Decision | None:
-        """The controller's decision, or what a user asked for; the same on every rank."""
+        """The controller's decision, or what a user asked for; the same on every rank.
+
+        Any reset obeys a request; one that is overtaken by the end of the stage, or a stop, stays where it is."""
         decision = self.controller.observe(self._position() | dict(metrics))
         request = reset_request_id(self.run_dir) if self.ranks.layout.is_main else ""
         decision, request = self.ranks.from_main((decision, request))
-        if request in ("", self.state.last_reset_request):
+        overtaken = decision is not None and decision.action is not ControllerAction.reset
+        if overtaken or request in ("", self.state.last_reset_request):
             return decision
         self.state.last_reset_request = request
         if decision is None:

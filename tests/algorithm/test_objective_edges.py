@@ -12,7 +12,7 @@ from nemo_prorl.algorithm.objective import (
     policy_loss,
     supervised_loss,
 )
-from nemo_prorl.config import Aggregation, AlgorithmConfig
+from nemo_prorl.config import Aggregation, AlgorithmConfig, ImportanceCorrection
 from nemo_prorl.types import Totals
 
 BARE = AlgorithmConfig(kl_beta=0.0, clip_low=0.2, clip_high=0.2)
@@ -60,3 +60,23 @@ def test_an_update_of_nothing_is_refused(aggregation, random_batch):
         loss(current, current, batch, totals, entropy_coefficient=0.0)
     with pytest.raises(ValueError, match="size of the update"):
         supervised_loss(current, current, batch, totals)
+
+
+def test_a_correction_that_is_off_truncates_nothing(random_batch, totals_of):
+    """A cap below 1 would otherwise scale the whole loss."""
+    batch = random_batch(4, [6, 3])
+    current = torch.tensor(batch.old_logprobs_BT * 1.05)
+    losses = [
+        policy_loss(
+            current,
+            current,
+            batch,
+            totals_of(batch),
+            config=AlgorithmConfig(
+                importance_correction=ImportanceCorrection(correction), importance_cap=cap
+            ),
+            entropy_coefficient=0.0,
+        ).item()
+        for correction, cap in (("off", 2.0), ("off", 0.5), ("token", 0.5))
+    ]
+    assert losses[0] == losses[1] != losses[2]

@@ -194,6 +194,23 @@ def test_a_stage_that_saturates_drops_the_round_that_it_has_begun(tmp_path: Path
     )
 
 
+def test_a_stage_that_saturates_while_the_next_round_is_sampled_is_validated_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one round a step nothing else has waited for it."""
+    prompts = [make_prompt(f"p{index}", MIXED if index < 8 else WRONG) for index in range(200)]
+    run = make_run(tmp_path, num_steps=9, prompts=prompts, max_rounds=1)
+    run.held_out = [make_prompt("v0")]
+    sampler = run.sampler = WatchedSampler(run.events)
+    over = threading.Event()
+    sampler.updated.wait = lambda timeout: over.wait(timeout) if run.state.step == 2 else True  # type: ignore[method-assign]
+    run.on_phase = lambda phase: over.set() if phase == "validation" else None
+    cancel = RoundAhead.cancel
+    monkeypatch.setattr(RoundAhead, "cancel", lambda ahead: (over.set(), cancel(ahead)))
+    assert run.fit() == "saturated"
+    assert run.state.validation[-1]["step"] == 2
+
+
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [

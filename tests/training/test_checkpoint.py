@@ -3,7 +3,9 @@ it begins from."""
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 import threading
 import time
 from dataclasses import dataclass, field
@@ -148,6 +150,35 @@ def test_the_newest_are_kept(tmp_path: Path, model_dir: Path, keep: int) -> None
         save(tmp_path, step, keep=keep)
     assert found(tmp_path) == [("main", step) for step in (5, 10, 15, 100_000_000)[-keep:]]
     assert len(folders(tmp_path)) == keep
+
+
+def test_a_stage_that_ended_without_a_step_is_newer_than_its_parent(tmp_path: Path, model_dir: Path) -> None:
+    """Whatever their names: both stand at the same step."""
+    save(tmp_path, 4, "b", num_records=5)
+    save(tmp_path, 4, "a", num_records=6)
+    assert found(tmp_path) == [("b", 4), ("a", 4)]
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_yet_stops_nothing(
+    tmp_path: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS keeps a folder while somebody reads one of its files. It is no checkpoint any more, and goes later."""
+    in_use = [True]
+    remove = shutil.rmtree
+
+    def remove_unless_in_use(path: Path, ignore_errors: bool = False) -> None:
+        if not (in_use[0] and path.name.startswith(".removing-")):
+            remove(path, ignore_errors=ignore_errors)
+        elif not ignore_errors:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    monkeypatch.setattr(shutil, "rmtree", remove_unless_in_use)
+    for step in (1, 2):
+        save(tmp_path, step, keep=1)
+    assert folders(tmp_path) == [".removing-step-00000001-main", "step-00000002-main"]
+    in_use[0] = False
+    save(tmp_path, 3, keep=1)
+    assert folders(tmp_path) == ["step-00000003-main"]
 
 
 def test_the_last_of_every_other_stage_is_kept(tmp_path: Path, model_dir: Path) -> None:

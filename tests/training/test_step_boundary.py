@@ -125,6 +125,17 @@ def test_a_request_is_obeyed_once_though_the_process_dies_before_it_is_taken(tmp
     assert not reset_request(tmp_path).exists()
 
 
+def test_a_request_that_the_end_of_the_stage_overtakes_was_not_obeyed(tmp_path: Path) -> None:
+    """It stays, so that who waits for it learns of the end instead of a reset that has never been."""
+    run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.end_stage))
+    run.on_phase = lambda phase: (
+        ask_for_reset(tmp_path) if phase == "updates" and run.state.step == 1 else None
+    )
+    assert run.fit() == "end_stage"
+    assert (run.state.num_resets, run.state.last_reset_request) == (0, "")
+    assert reset_request(tmp_path).exists()
+
+
 # Ends
 
 
@@ -217,6 +228,14 @@ def test_a_paused_run_goes_on_at_the_very_step(tmp_path: Path) -> None:
     resumed.deadline = whole.deadline
     assert resumed.fit() == "steps"
     assert_same(resumed, whole)
+
+
+def test_a_boundary_that_resets_can_be_the_last_one_that_there_is_time_for(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=5, controller=EVERY_TWO)
+    run.deadline = Due(2)  # type: ignore[assignment]
+    assert run.fit() == "paused"
+    assert run.saved_steps == [2]
+    assert find_checkpoints(tmp_path)[0].state.num_resets == 1
 
 
 def test_the_last_step_ends_the_stage_whatever_the_time(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.training.conftest import (
     FAILED,
     MIXED,
     RIGHT,
+    WRONG,
     make_prompt,
     new_state,
 )
@@ -150,6 +152,43 @@ def test_a_saturated_stage_ends_with_a_checkpoint_and_a_sentence(
         f"stage main ends after step {num_full_steps}: dynamic sampling found 0 of 4"
         in capsys.readouterr().err
     )
+
+
+def test_a_run_that_is_resumed_where_its_data_ends_saturates(tmp_path: Path) -> None:
+    """Its checkpoint is written once more, under the same step, and is as good as before."""
+    prompts = [make_prompt(f"p{i}", MIXED if i < 8 else WRONG) for i in range(100)]
+    run = Run(tmp_path, prompts=prompts, num_steps=2, max_rounds=2)
+    run.fit()
+    assert run.resume(num_steps=9).fit() == "saturated"
+    (checkpoint,) = find_checkpoints(tmp_path)
+    assert (checkpoint.state.step, checkpoint.score) == (2, 0.5)
+
+
+def test_the_metric_that_the_user_names_says_which_checkpoint_is_best(tmp_path: Path) -> None:
+    prompts = [make_prompt(f"p{i}", [1.0, 1.0, 1.0, 0.0] if 4 <= i < 8 else MIXED) for i in range(20)]
+    run = Run(tmp_path, prompts=prompts, num_steps=4, every=1, keep=1)
+    run.config.exp_manager.checkpoint_callback_params.monitor = "reward/mean"
+    run.fit()
+    assert [(c.state.step, c.score) for c in find_checkpoints(tmp_path)] == [(2, 0.75), (4, 0.5)]
+
+
+def test_a_ratio_that_overflows_where_the_clip_discards_it_does_not_end_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The update is sound, so only the numbers that JSON lacks are missing, and named."""
+    run = Run(tmp_path, num_steps=1, held_out=0)
+    update = run.policy.update
+
+    def overflow(batch: Any, loss: Any) -> Any:
+        report = update(batch, loss)
+        mask = batch.tokens.response_mask_BT
+        return replace(report, current_logprobs_BT=np.where(mask, batch.old_logprobs_BT + 100.0, 0.0))
+
+    run.policy.update = overflow  # type: ignore[method-assign]
+    assert run.fit() == "steps"
+    assert "objective/ratio_max" not in run.records[-1]
+    assert "objective/entropy" in run.records[-1]
+    assert "not finite after step 1: " in capsys.readouterr().err
 
 
 def test_a_failing_service_stops_the_run_and_leaves_its_checkpoints(tmp_path: Path) -> None:
