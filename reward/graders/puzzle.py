@@ -1,4 +1,4 @@
-"""Logic puzzles: a Reasoning Gym 0.1.25 entry, scored by the library's own verifier, with five corrections.
+"""Logic puzzles: a Reasoning Gym 0.1.25 entry, scored by the library's own verifier, with seven corrections.
 
 The answer stands in the last <answer> tags after the reasoning. Scores are the library's, from 0 to 1, including the
 0.01 to 0.05 that some tasks give to a well-formed wrong answer. What differs from the library:
@@ -9,6 +9,9 @@ The answer stands in the last <answer> tags after the reasoning. Scores are the 
   0.05. Here the grids of an entry become tuples again.
 * puzzle24: the library takes any four numbers from 1 to 10, so `4*6*1*1` solves every puzzle, and cuts 24.5 to 24.
   Here they are the entry's numbers, and the value is 24. The same switch.
+* complex_arithmetic: the library scores `nan` 1, because min(1, nan) is 1. Here it is 0. The same switch.
+* coin_flip: the library scores `0` 1, because every probability begins with it. Here the score is 1 within the
+  library's tolerance and else 0. The same switch.
 * Nine scorers evaluate the answer as Python. Four (`LITERAL_TASKS`) expect a list: here the answer must be a Python
   literal. Five (`EXPRESSION_TASKS`) hand it to sympy's `parse_expr`: here it must be harmless arithmetic
   (reward.graders.safe_expression) with names of functions and variables only, since `Integral(f, x)` is not the
@@ -23,7 +26,8 @@ import ast
 import contextlib
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -129,12 +133,26 @@ def _halts(answer: str, entry: Mapping[str, Any]) -> bool:
     return answer.strip().lower() == str(entry["answer"]).strip().lower()
 
 
+def _is_this_complex_number(answer: str, entry: Mapping[str, Any]) -> float:
+    return 0.0 if "nan" in answer.lower() else _scorer("complex_arithmetic").score_answer(answer, entry)
+
+
+def _is_this_probability(answer: str, entry: Mapping[str, Any]) -> bool:
+    ours, oracles = (float(Fraction(text.replace(",", ""))) for text in (answer, entry["answer"]))
+    return abs(ours - oracles) <= 1e-4
+
+
 def _makes_24(answer: str, entry: Mapping[str, Any]) -> bool:
     numbers = sorted(map(int, re.findall(r"\d+", answer)))
     return numbers == sorted(entry["metadata"]["numbers"]) and bool(parse_safely(answer) == 24)
 
 
-_CORRECTIONS = {"game_of_life_halting": _halts, "puzzle24": _makes_24}
+_CORRECTIONS: dict[str, Callable[[str, Mapping[str, Any]], float]] = {
+    "game_of_life_halting": _halts,
+    "complex_arithmetic": _is_this_complex_number,
+    "coin_flip": _is_this_probability,
+    "puzzle24": _makes_24,
+}
 
 
 @cache

@@ -148,6 +148,26 @@ def test_an_expression_has_to_be_worked_out(
     assert score("puzzle24", PUZZLE24[1], "4*6*1*1", library_scores=True) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "entry", "right", "wrong"),
+    [
+        ("complex_arithmetic", {"answer": "3.0 - 2.0i", "metadata": {"result": [3, -2]}}, "3 - 2i", "nan"),
+        (
+            "complex_arithmetic",
+            {"answer": "3.0 - 2.0i", "metadata": {"result": [3, -2]}},
+            "3-2i",
+            "NaN + nani",
+        ),
+        ("coin_flip", {"answer": "0.375", "metadata": {}}, "3/8", "0"),
+        ("coin_flip", {"answer": "0.171875", "metadata": {}}, "0.1719", "0.1"),
+    ],
+)
+def test_no_answer_solves_every_entry(name: str, entry: dict[str, object], right: str, wrong: str) -> None:
+    assert score(name, entry, right) == 1
+    assert score(name, entry, wrong) == 0
+    assert score(name, entry, wrong, library_scores=True) == 1
+
+
 @pytest.mark.parametrize("name", ["arc_agi", "rearc"])
 def test_grids_survive_json(name: str) -> None:
     entry = entry_of(name)
