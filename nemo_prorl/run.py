@@ -7,6 +7,8 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from nemo_prorl.training.markers import (
     mark_failed,
     why_failed,
 )
+from nemo_prorl.training.requests import withdraw_reset_request
 from nemo_prorl.training.stages import (
     Outcome,
     StartingPoint,
@@ -102,8 +105,11 @@ def train_alone(config: RunConfig) -> None:
     run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage.name
     start = starting_point(config)
     ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
-    start = find_intact_start(config, start, ranks)
+    # What the main rank sees holds for all: a shared file system may show others an older state for a while.
+    start = find_intact_start(config, ranks.from_main(start), ranks)
     log = RunLog(run_dir, speaks=ranks.layout.is_main)
+    if ranks.layout.is_main:
+        clear_marks(config, log)
     try:
         with Watchdog(run_dir, rank=ranks.layout.rank, timeout_s=config.trainer.hang_timeout_s) as watchdog:
             outcome, state = train_stage(config, start, ranks, log, watchdog)
@@ -177,18 +183,24 @@ def train_stage(
 
 
 def check_not_failed(run_dir: Path, stage: str) -> None:
-    """A user who starts a failed stage again has mended something: its marker goes. A launcher may only repeat what has
-    a chance. Raises ConfigError then."""
+    """A launcher may only repeat what has a chance, while a user who starts a failed stage again has mended something.
+    Raises ConfigError."""
     reason = why_failed(run_dir, stage)
     if reason and int(os.environ.get("SLURM_RESTART_COUNT", "0")):
         raise ConfigError(
             f"stage {stage} in {run_dir} failed: {reason} Mend it, and submit the stage anew: a requeue does not."
         )
-    if rank_from_environment() == 0:
-        failed_marker(run_dir, stage).unlink(missing_ok=True)
 
 
-SAME_ON_RESUME = ("seed", "model", "data")
+def clear_marks(config: RunConfig, log: RunLog) -> None:
+    """What holds no more when a stage begins or goes on: that it failed, and a reset that was asked of its parent."""
+    run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage
+    failed_marker(run_dir, stage.name).unlink(missing_ok=True)
+    if stage.parent and withdraw_reset_request(run_dir, asked_before=done_marker(run_dir, stage.parent)):
+        log.say(f"the reset that was asked for before stage {stage.parent} ended is withdrawn")
+
+
+SAME_ON_RESUME = ("seed", "model.path", "model.precision", "data")
 """Options that a stage keeps from beginning to end; the others may change when it is resumed."""
 
 
@@ -197,12 +209,13 @@ def check_same_run(config: RunConfig, run_dir: Path) -> None:
     recorded = run_dir / "stages" / f"{config.stage.name}.yaml"
     if not recorded.is_file():
         return
-    before, now = yaml.safe_load(recorded.read_text(encoding="utf-8")), to_dict(config)
+    options = yaml.safe_load(recorded.read_text(encoding="utf-8")), to_dict(config)
     for key in SAME_ON_RESUME:
-        if before[key] != now[key]:
+        before, now = (reduce(getitem, key.split("."), tree) for tree in options)
+        if before != now:
             raise ConfigError(
-                f"stage {config.stage.name} in {run_dir} was begun with {key}={before[key]} and would be resumed with "
-                f"{key}={now[key]}: write the same, or another exp_manager.explicit_log_dir."
+                f"stage {config.stage.name} in {run_dir} was begun with {key}={before} and would be resumed with "
+                f"{key}={now}: write the same, or another exp_manager.explicit_log_dir."
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +17,24 @@ from nemo_prorl.config import (
     DataConfig,
     ExpManagerConfig,
     ModelConfig,
+    Precision,
+    Recompute,
     RunConfig,
+    StageConfig,
 )
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.rows import write_rows
-from nemo_prorl.run import alone_in, check_not_failed, check_same_rows, check_same_run, train
-from nemo_prorl.training.markers import failed_marker, mark_failed
+from nemo_prorl.run import (
+    alone_in,
+    check_not_failed,
+    check_same_rows,
+    check_same_run,
+    clear_marks,
+    train,
+)
+from nemo_prorl.training.markers import done_marker, failed_marker, mark_done, mark_failed
+from nemo_prorl.training.requests import ask_for_reset, reset_request
+from nemo_prorl.training.telemetry import RunLog
 from nemo_prorl.types import RunState
 from tests.data.conftest import CharacterTokenizer, make_row
 
@@ -34,7 +47,8 @@ def begun(run_dir: Path) -> None:
     ("changes", "key"),
     [
         ({"seed": 2}, "seed"),
-        ({"model": ModelConfig(path="other")}, "model"),
+        ({"model": ModelConfig(path="other")}, "model.path"),
+        ({"model": ModelConfig(precision=Precision.fp32)}, "model.precision"),
         ({"data": DataConfig(train={"b.parquet": 1.0})}, "data"),
     ],
 )
@@ -49,7 +63,11 @@ def test_other_prompts_another_order_or_another_model_are_refused(
 
 def test_what_may_be_tuned_on_the_way_passes(tmp_path: Path) -> None:
     begun(tmp_path)
-    config = RunConfig(data=DataConfig(train={"a.parquet": 1.0}), algorithm=AlgorithmConfig(kl_beta=0.1))
+    config = RunConfig(
+        data=DataConfig(train={"a.parquet": 1.0}),
+        algorithm=AlgorithmConfig(kl_beta=0.1),
+        model=ModelConfig(recompute=Recompute.full),  # the memory was too small for a longer response
+    )
     check_same_run(config, tmp_path)
     check_same_run(config, tmp_path / "never begun")
 
@@ -82,7 +100,38 @@ def test_a_failed_stage_is_started_again_by_users_not_by_launchers(
             check_not_failed(tmp_path, "main")
     else:
         check_not_failed(tmp_path, "main")
-    assert failed_marker(tmp_path, "main").exists() == refused
+    assert failed_marker(tmp_path, "main").exists(), "only a start takes it away, not a look"
+
+
+def stage_config(run_dir: Path, name: str, parent: str = "") -> RunConfig:
+    return RunConfig(
+        stage=StageConfig(name=name, parent=parent),
+        exp_manager=ExpManagerConfig(explicit_log_dir=str(run_dir)),
+    )
+
+
+def test_a_start_takes_away_that_the_stage_failed(tmp_path: Path) -> None:
+    for stage in ("main", "other"):
+        mark_failed(tmp_path, stage, reason="Loss is NaN.")
+    clear_marks(stage_config(tmp_path, "main"), RunLog(tmp_path, speaks=False))
+    assert not failed_marker(tmp_path, "main").exists()
+    assert failed_marker(tmp_path, "other").exists()
+
+
+@pytest.mark.parametrize(("asked_s", "withdrawn"), [(-1, True), (1, False)])
+def test_a_reset_that_was_asked_of_the_parent_is_not_the_childs(
+    tmp_path: Path, asked_s: int, withdrawn: bool
+) -> None:
+    """The parent ended before it came to it. What was asked since is meant for the child."""
+    mark_done(tmp_path, "a", outcome="steps", checkpoint="step-00000004-a")
+    ended_ns = done_marker(tmp_path, "a").stat().st_mtime_ns
+    clear_marks(stage_config(tmp_path, "b", "a"), RunLog(tmp_path, speaks=False))
+    ask_for_reset(tmp_path)
+    os.utime(reset_request(tmp_path), ns=(0, ended_ns + asked_s * 10**9))
+    clear_marks(stage_config(tmp_path, "a"), RunLog(tmp_path, speaks=False))
+    assert reset_request(tmp_path).exists()
+    clear_marks(stage_config(tmp_path, "b", "a"), RunLog(tmp_path, speaks=False))
+    assert reset_request(tmp_path).exists() != withdrawn
 
 
 def test_a_stage_that_has_not_failed_is_nobodys_business(tmp_path: Path) -> None:

@@ -37,3 +37,15 @@ def reset_request_id(run_dir: Path) -> str:
 def take_reset_request(run_dir: Path) -> None:
     """After the reset is in a checkpoint: a run that is killed before it still finds the request."""
     reset_request(run_dir).unlink(missing_ok=True)
+
+
+def withdraw_reset_request(run_dir: Path, *, asked_before: Path) -> bool:
+    """Takes away a request that is older than this file, which ended what it was asked of. Whether there was one."""
+    request = reset_request(run_dir)
+    try:
+        is_older = request.stat().st_mtime_ns <= asked_before.stat().st_mtime_ns
+    except FileNotFoundError:
+        return False
+    if is_older:
+        request.unlink(missing_ok=True)
+    return is_older
