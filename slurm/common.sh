@@ -41,10 +41,8 @@ read_allocation() {
     WORLD_SIZE=$((${#NODES[@]} * RANKS_PER_NODE))
     # When the job ends, in seconds since 1970; from 23.02 on Slurm says so itself. The trainer pauses in time.
     : "${SLURM_JOB_END_TIME:=$(date --date "$(squeue --noheader --job "$SLURM_JOB_ID" --format %e)" +%s 2>/dev/null || true)}"
-    # Megatron's tensor parallel overlap relies on kernels that start in the order in which they are launched.
-    : "${CUDA_DEVICE_MAX_CONNECTIONS:=1}" "${NCCL_DEBUG:=WARN}" "${OMP_NUM_THREADS:=1}"
-    export MASTER_ADDR MASTER_PORT WORLD_SIZE SLURM_JOB_END_TIME
-    export CUDA_DEVICE_MAX_CONNECTIONS NCCL_DEBUG OMP_NUM_THREADS
+    : "${NCCL_DEBUG:=WARN}" "${OMP_NUM_THREADS:=1}"
+    export MASTER_ADDR MASTER_PORT WORLD_SIZE SLURM_JOB_END_TIME NCCL_DEBUG OMP_NUM_THREADS
 }
 
 node_address() { # NODE: the name or address by which Slurm reaches it

@@ -15,6 +15,7 @@ def main(arguments: Sequence[str]) -> int:
 
     deadline.catch_signals()
     from nemo_prorl.compose import check_inputs
+    from nemo_prorl.engines import environment
     from nemo_prorl.help import options_text
 
     parser = Parser("train", __doc__, options_text(CONF_DIR))
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     check_inputs(config, world_size_from_environment())
     check_model(config)
     prepare()
+    environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
     from nemo_prorl import run
 
     if given.check:

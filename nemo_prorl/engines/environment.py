@@ -64,3 +64,11 @@ def prepare() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     for name, value in (ALWAYS if has_cuda() else ALWAYS | CPU_ONLY).items():
         os.environ.setdefault(name, value)
+
+
+def order_launches(*, tensor_parallel: int, ahead: bool) -> None:
+    """One queue of launches to the GPU, from which kernels begin in their order: Megatron relies on it to overlap the
+    communication of tensor parallelism. A sampler beside the policy would wait there behind all that the policy has
+    launched, hence with `ahead` CUDA's own number of queues. No effect once CUDA is initialised."""
+    if tensor_parallel > 1 and not ahead:
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")

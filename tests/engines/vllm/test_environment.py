@@ -43,6 +43,21 @@ def test_cuda_machines_keep_their_threads_and_their_compiler(monkeypatch: pytest
         monkeypatch.delenv(name)
 
 
+@pytest.mark.parametrize(
+    ("tensor_parallel", "ahead", "users", "found"),
+    [(2, False, None, "1"), (2, True, None, None), (1, False, None, None), (2, False, "8", "8")],
+)
+def test_launches_are_in_order_where_megatron_overlaps_and_nobody_samples_beside(
+    tensor_parallel: int, ahead: bool, users: str | None, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    monkeypatch.setenv(name, users or "")
+    if users is None:
+        monkeypatch.delenv(name)
+    environment.order_launches(tensor_parallel=tensor_parallel, ahead=ahead)
+    assert os.environ.get(name) == found
+
+
 @pytest.mark.parametrize("hidden", ["", "-1"])
 def test_hidden_gpus_do_not_count(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
     monkeypatch.setattr(environment.Path, "glob", lambda self, pattern: iter(["/dev/nvidia0"]))
