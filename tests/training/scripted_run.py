@@ -37,8 +37,8 @@ from tests.training.conftest import (
 class ToldWatchdog(Watchdog):
     """Tells the test, too, what begins."""
 
-    def __init__(self, folder: Path, on_phase: Callable[[str], None]) -> None:
-        super().__init__(folder, rank=0, timeout_s=0)
+    def __init__(self, folder: Path, on_phase: Callable[[str], None], *, rank: int) -> None:
+        super().__init__(folder, rank=rank, timeout_s=0)
         self._told = on_phase
 
     def enter(self, phase: str) -> None:
@@ -90,20 +90,21 @@ class Run:
         made.controller = controller or ControllerConfig()
         return made
 
-    def fit(self) -> str:
-        """As `run.train_stage` would."""
-        log = RunLog(self.folder, speaks=True)
-        telemetry = Telemetry(self.config, log=log, state=self.state)
+    def fit(self, ranks: Any = SINGLE) -> str:
+        """As `run.train_stage` would. On several ranks each has a Run of its own, in the same folder."""
+        is_main, rank = ranks.layout.is_main, ranks.layout.rank
+        log = RunLog(self.folder, speaks=is_main)
+        telemetry = Telemetry(self.config, log=log, state=self.state) if is_main else None
         writer = CheckpointWriter(
             self.folder,
             model_dir=self.folder / "model",
             params=self.config.exp_manager.checkpoint_callback_params,
-            ranks=SINGLE,
+            ranks=ranks,
             provenance={},
         )
         return ProRLTrainer(
             config=self.config,
-            ranks=SINGLE,
+            ranks=ranks,
             policy=self.policy,
             sampler=self.sampler,
             grader=self.grader,
@@ -112,7 +113,7 @@ class Run:
             checkpoints=writer,
             telemetry=telemetry,
             log=log,
-            watchdog=ToldWatchdog(self.folder, self.on_phase),
+            watchdog=ToldWatchdog(self.folder, self.on_phase, rank=rank),
             deadline=self.deadline,
             state=self.state,
         ).fit()

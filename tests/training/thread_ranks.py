@@ -25,6 +25,9 @@ class ThreadRanks:
         self._barrier.wait()
         return values
 
+    def from_main(self, value: Any) -> Any:
+        return self.gather(value)[0]
+
     def barrier(self) -> None:
         self._barrier.wait()
 

@@ -1,0 +1,120 @@
+"""The whole loop on several ranks that are threads: what one of them alone knows of is decided for all, and no rank is
+left waiting for another (which would break their barrier, and the test)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import AlgorithmConfig, ImportanceCorrection
+from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.training.requests import ask_for_reset, reset_request
+from tests.training.conftest import FAILED, MIXED, WRONG, make_prompt
+from tests.training.scripted_run import Run
+from tests.training.thread_ranks import ThreadRanks, run_as_ranks
+
+NUM_RANKS = 3
+
+
+class NothingToSave:
+    """Of a rank whose weights another one writes."""
+
+    def write(self) -> list[Path]:
+        return []
+
+    def finish(self) -> None: ...
+
+
+def on_every_rank(
+    folder: Path,
+    prepare: Callable[[Run, int], Any] = lambda run, rank: None,
+    *,
+    ahead: bool = False,
+    **options: Any,
+) -> list[Any]:
+    """Outcome and state of each rank's run; `prepare(run, rank)` is called before."""
+
+    def fit(ranks: ThreadRanks) -> tuple[str, dict[str, Any]]:
+        rank = ranks.layout.rank
+        algorithm = AlgorithmConfig(importance_correction=ImportanceCorrection.token)
+        run = Run(folder, algorithm=algorithm, **options)
+        run.config.sampler = replace(run.config.sampler, ahead=ahead)
+        run.policy.reference_hash = lambda: "the same"  # type: ignore[method-assign]
+        if rank:
+            run.policy.begin_save = lambda directory: NothingToSave()  # type: ignore[assignment, method-assign]
+        prepare(run, rank)
+        return run.fit(ranks), asdict(run.state)
+
+    return run_as_ranks(fit, NUM_RANKS, 1, 1)
+
+
+class Signalled:
+    """In the place of a Deadline: a signal comes in the second step."""
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+
+    def note(self, what: str, seconds: float) -> None:
+        self.num_steps += what == "step"
+
+    def reason(self) -> str:
+        return "SIGTERM came" if self.num_steps >= 2 else ""
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_signal_to_one_rank_pauses_all_at_the_same_step(tmp_path: Path, ahead: bool) -> None:
+    def signal_last(run: Run, rank: int) -> None:
+        if rank == NUM_RANKS - 1:
+            run.deadline = Signalled()  # type: ignore[assignment]
+
+    results = on_every_rank(tmp_path, signal_last, num_steps=9, every=3, ahead=ahead)
+    assert results == [results[0]] * NUM_RANKS
+    assert (results[0][0], results[0][1]["step"]) == ("paused", 2)
+    assert find_checkpoints(tmp_path)[-1].state.prompts == {"taken": 8}
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_stage_saturates_on_all_ranks(tmp_path: Path, ahead: bool) -> None:
+    prompts = [make_prompt(f"p{index}", MIXED if index < 8 else WRONG) for index in range(100)]
+    results = on_every_rank(tmp_path, prompts=prompts, num_steps=9, max_rounds=1, ahead=ahead)
+    assert results == [results[0]] * NUM_RANKS
+    assert (results[0][0], results[0][1]["step"]) == ("saturated", 2)
+
+
+def test_a_request_is_obeyed_by_all_ranks_whichever_sees_it_first(tmp_path: Path) -> None:
+    def ask_from_last(run: Run, rank: int) -> None:
+        def ask(phase: str) -> None:
+            if rank == NUM_RANKS - 1 and phase == "updates" and run.state.step == 1:
+                ask_for_reset(tmp_path)
+
+        run.on_phase = ask
+
+    results = on_every_rank(tmp_path, ask_from_last, num_steps=4)
+    assert results == [results[0]] * NUM_RANKS
+    assert results[0][1]["num_resets"] == 1
+    assert not reset_request(tmp_path).exists()
+
+
+def test_a_failing_service_stops_all_ranks_though_a_save_and_a_round_are_under_way(tmp_path: Path) -> None:
+    prompts = [make_prompt(f"p{index}", MIXED if index < 8 else FAILED) for index in range(100)]
+    stopped: list[int] = []
+
+    def note_stop(run: Run, rank: int) -> None:
+        fit = run.fit
+
+        def fit_and_note(ranks: Any) -> str:
+            with pytest.raises(RewardServiceFailing, match="service failed on"):
+                fit(ranks)
+            stopped.append(rank)
+            return "failed"
+
+        run.fit = fit_and_note  # type: ignore[method-assign]
+
+    on_every_rank(tmp_path, note_stop, prompts=prompts, num_steps=9, every=2, ahead=True)
+    assert sorted(stopped) == list(range(NUM_RANKS))
+    assert [checkpoint.state.step for checkpoint in find_checkpoints(tmp_path)] == [2]
