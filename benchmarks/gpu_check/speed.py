@@ -40,7 +40,7 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
     for variant in _variants(machine, folder):
         config = configured(folder, variant)
         config.model.logprob_chunk_tokens = 1024
-        # Of 1.5B without recomputation a pass of 8,192 tokens keeps some 25 GiB beside 32 GiB of weights and optimizer.
+        # Of 1.5B without recomputation a pass of 8,192 tokens keeps some 16 GiB beside 30 GiB of weights and optimizer.
         config.trainer.micro_batch_tokens = 8192 if on_gpu else 512
         config.trainer.learning_rate = 1e-6  # the random policy shall stay finite
         config.sampler = replace(config.sampler, context_tokens=8192)
