@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -117,7 +117,8 @@ def train_alone(config: RunConfig) -> None:
                 mark_done(run_dir, stage, outcome=outcome, checkpoint=checkpoint_name(state))
             ranks.barrier()
     except BaseException as error:
-        log.note(f"error: {error or type(error).__name__}")
+        with suppress(OSError):  # a full disk, for example, which the error tells of
+            log.note(f"error: {error or type(error).__name__}")
         if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
             mark_failed(run_dir, stage, reason=str(error))
         raise

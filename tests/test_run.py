@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nemo_prorl import run
 from nemo_prorl.compose import write_resolved
 from nemo_prorl.config import (
     AlgorithmConfig,
@@ -32,11 +34,13 @@ from nemo_prorl.run import (
     clear_marks,
     train,
 )
+from nemo_prorl.training.checkpoint import CheckpointNotSaved
 from nemo_prorl.training.markers import done_marker, failed_marker, mark_done, mark_failed
 from nemo_prorl.training.requests import ask_for_reset, reset_request
 from nemo_prorl.training.telemetry import RunLog
 from nemo_prorl.types import RunState
 from tests.data.conftest import CharacterTokenizer, make_row
+from tests.training.conftest import SINGLE
 
 
 def begun(run_dir: Path) -> None:
@@ -116,6 +120,22 @@ def test_a_start_takes_away_that_the_stage_failed(tmp_path: Path) -> None:
     clear_marks(stage_config(tmp_path, "main"), RunLog(tmp_path, speaks=False))
     assert not failed_marker(tmp_path, "main").exists()
     assert failed_marker(tmp_path, "other").exists()
+
+
+def test_what_ended_a_run_is_told_though_there_is_no_room_to_write_it_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise CheckpointNotSaved("checkpoint step-00000002-main could not be saved")
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(run, "initialise", lambda *_: SINGLE)
+    monkeypatch.setattr(run, "train_stage", fail)
+    monkeypatch.setattr(RunLog, "note", no_room)
+    with pytest.raises(CheckpointNotSaved):
+        train(stage_config(tmp_path, "main"))
 
 
 @pytest.mark.parametrize(("asked_s", "withdrawn"), [(-1, True), (1, False)])
