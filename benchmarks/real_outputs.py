@@ -46,8 +46,9 @@ REASONS = {
 RIGHT_AFTER_ALL = frozenset(
     f"rc_minerva_math_{number}"
     for number in (2, 7, 28, 30, 68, 73, 80, 105, 108, 124, 132, 150, 165, 174, 237)
-)
-"""Recorded as wrong: neither grader of then read a gold such as 1.07e16, which the answer is in other notation."""
+) | {"rc_gpqa_63"}
+"""Recorded as wrong: neither grader of then read a gold such as 1.07e16, which the answer is in other notation, nor an
+option with its text, `(A) A = NaHSO3, B = HCl`."""
 
 
 class MissingData(Exception):

@@ -1,9 +1,9 @@
 """DeepScaleR's rules for equal mathematical answers: mathd normalisation, or PRM800K's sympy comparison.
 
 Follows agentica-project/rllm rewards/math_utils/utils.py (MIT), which joins Hendrycks' MATH normalisation (MIT) and
-PRM800K's grader (MIT, OpenAI). Verdicts are theirs with two deviations. Their `parse_expr` evaluates whatever the
-model wrote as Python; here an expression reaches sympy only through `safe_expression`. Their "k = " prefix may be a
-number, so that `7 = 11a+c` equals `11a+c`; here it must be a name.
+PRM800K's grader (MIT, OpenAI). Verdicts are theirs with a few deviations, each marked "theirs" below: what lets a wrong
+answer pass. Above all their `parse_expr` evaluates whatever the model wrote as Python; here an expression reaches sympy
+only through `safe_expression`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from reward.graders.safe_expression import is_cheap, parse_safely
 
 _TEXT_WRAP = re.compile(r"^\\text\{(?P<text>.+?)\}$")
 _UNITS = "degree|cm|centimeter|meter|mile|second|minute|hour|day|week|month|year|foot|feet|inch|yard"
+_RIGHT_UNIT = re.compile(
+    r"\\text\{ (?:[^{}\d]|(?<=[A-Za-z^])\d|\{-?\d\})*\}(?:\s*[A-Za-z]{1,3})?(?:\s*\^\s*\{?-?\d\}?)?[\s.$]*$"
+)
 _UNIT_PATTERNS = tuple(re.compile(rf"{unit}(es)?(s)? *(\^[0-9]+)?") for unit in _UNITS.split("|"))
 _THOUSANDS = re.compile(r"(\d)(,)(\d\d\d)($|\D)")
 _FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
@@ -30,7 +33,7 @@ _TRANSFORMATIONS = (
 
 def equal(answer: str, gold: str) -> str | None:
     """Name of the rule that accepts the answer, `mathd` or `sympy`; None if neither does."""
-    if mathd_normal(answer) == mathd_normal(gold):
+    if (normal := mathd_normal(answer)) and normal == mathd_normal(gold):
         return "mathd"
     return "sympy" if equal_under_sympy(answer, gold) else None
 
@@ -51,8 +54,7 @@ def _strip_string(text: str) -> str:
     text = text.replace("\n", "").replace("\\!", "").replace("\\\\", "\\")
     text = text.replace("tfrac", "frac").replace("dfrac", "frac").replace("\\left", "").replace("\\right", "")
     text = text.replace("^{\\circ}", "").replace("^\\circ", "").replace("\\$", "")
-    if "\\text{ " in text:  # a unit on the right
-        text, _unit = text.split("\\text{ ")
+    text = _RIGHT_UNIT.sub("", text)  # theirs drops all that follows: "x=3 \text{ to } x=7"
     text = text.replace("\\%", "").replace(" .", " 0.").replace("{.", "{0.")
     if not text:
         return text
@@ -103,10 +105,10 @@ def _slash_to_frac(text: str) -> str:
 def equal_under_sympy(answer: str, gold: str) -> bool:
     """PRM800K's comparison, element by element for tuples and intervals with equal brackets."""
     gold_normal, answer_normal = _normal(gold), _normal(answer)
-    if gold_normal == answer_normal:
-        return True
     if not answer_normal:
         return False
+    if gold_normal == answer_normal:
+        return True
     gold_elements, answer_elements = _elements(gold_normal), _elements(answer_normal)
     if len(gold_elements) != len(answer_elements):
         return False
@@ -143,8 +145,9 @@ def _normal(text: str) -> str:
     text = text.replace("\\%", "%").replace("\\$", "$").replace("$", "").replace("%", "")
     text = text.replace(" or ", " , ").replace(" and ", " , ")
     text = text.replace("million", "*10^6").replace("billion", "*10^9").replace("trillion", "*10^12")
-    for pattern in _UNIT_PATTERNS:
-        text = pattern.sub("", text)
+    if re.search(r"\d", text):  # theirs: without a number too, so that an hour equals a minute
+        for pattern in _UNIT_PATTERNS:
+            text = pattern.sub("", text)
     text = re.sub(r"\^ *\\circ", "", text)
     if text and text[0] == "{" and text[-1] == "}":
         text = text[1:-1]
@@ -155,6 +158,7 @@ def _normal(text: str) -> str:
     if "\\" in text:
         text = _latex_to_text(text)
     text = re.sub("- *", "-", text)
+    text = re.sub(r"^-(\d+) +(\d+/\d+)$", r"-(\1+\2)", text)  # theirs: -7 3/4 is -7+3/4
     text = re.sub("([0-9]) +([0-9])", r"\1+\2", text)  # mixed numbers: 7 3/4
     text = text.replace(" ", "").replace("{", "").replace("}", "").lower()
     if _is_integer(text):
@@ -174,7 +178,9 @@ def _latex_to_text(text: str) -> str:
 
 
 def _elements(text: str) -> list[str]:
-    text = _without_thousands(text)
+    shorter = _without_thousands(text)
+    is_pair = "," in text and "," not in shorter and text[0] in _BRACKETS  # (100,200) is not (100200)
+    text = text if is_pair else shorter
     if not text:
         return []
     inner = text[1:-1]

@@ -21,7 +21,7 @@ from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
 from reward.extract import joined_boxes, last_box
-from reward.graders import deepscaler, near_zero, units
+from reward.graders import deepscaler, near_zero, notation, units, wording
 from reward.graders.grade import Grade, require
 from reward.graders.safe_expression import is_cheap, is_shallow
 
@@ -41,10 +41,11 @@ _INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d*\.\d+", re.ASCII)
 _E_NOTATION = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?![\w.])", re.ASCII)
 _OR = re.compile(r"\bor\b|\\lor\b|\\vee\b")
-_OPTION = re.compile(r"\s*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?\s*([A-Za-z])\s*\)?\s*\.?\s*\}?\s*")
 _LAST_LETTER = re.compile(r"(?P<before>.*[\d}\s])(?P<letter>[a-z])\s*", re.DOTALL)
 _FUNCTION_LAST = re.compile(r"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?:\^\{?-?\d+\}?)?\s*$")
+_GUARDS = {"unit": units.differ, "near zero": near_zero.differ, "notation": notation.differ}
 _MAX_GOLD = 5_000
+_MAX_ROWS = 10
 _TYPICAL = r"""
 42; -7; 3.14; 1,234; 50\%; \$5; 5\text{ cm}; 120^\circ; 1.2\times 10^{-3}; 10!; \frac{1}{2}; -\frac{3}{4}
 \dfrac{x+1}{x-1}; \sqrt{2}; 2\sqrt{3}; \sqrt[3]{5}; \frac{\sqrt{2}}{2}; 3+4i; 2-\sqrt{5}; \pi; 2\pi r
@@ -74,12 +75,13 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     details: dict[str, Any] = {"extracted": answer[:500], "gold": gold[:500]}
     if not is_shallow(answer):
         return Grade(score=0.0, verdict="too_deep", details=details)
+    answer, gold = notation.plain(answer), notation.plain(gold)
     if task.get("guards", True) and (reason := hedge(answer, gold)):
         return Grade(score=0.0, verdict="hedge", details={**details, "guard": reason})
-    rule = accepted_by(answer, gold, joined_boxes(text))
+    rule = accepted_by(answer, gold, list(map(notation.plain, joined_boxes(text))))
     if rule is None:
         return Grade(score=0.0, verdict="wrong", details=details)
-    for guard, differ in (("unit", units.differ), ("near zero", near_zero.differ)):
+    for guard, differ in _GUARDS.items():
         if task.get("guards", True) and differ(answer, gold):
             return Grade(score=0.0, verdict="wrong", details={**details, "guard": guard})
     return Grade(score=1.0, verdict="correct", details={**details, "accepted_by": rule})
@@ -91,8 +93,20 @@ def accepted_by(answer: str, gold: str, joined: list[str] | None = None) -> str 
         return None
     if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(gold):
         return "integer" if int(answer) == int(gold) else None
-    if option := _option(gold):
-        return "option" if _option(answer) == option else None
+    if (option := wording.option(gold)) and wording.chosen(answer) == option:
+        return "option"
+    if option and not gold.islower():  # e and n are numbers too
+        return None
+    if (rows := notation.parts(gold)) is not None:
+        return "parts" if _same_rows(notation.parts(answer), rows) else None
+    if (words := wording.words(gold)) is not None and wording.words(answer) == words:
+        return "words"
+    if (
+        words is not None and len(words) > 4 and " and " not in words
+    ):  # letters to both verifiers: seat, teas, east
+        return None
+    if (formula := wording.formula(gold)) is not None and wording.formula(answer) == formula:
+        return "formula"
     if rule := deepscaler.equal(answer, gold):
         return rule
     candidates = [answer] if joined is None or len(joined) < 2 else [answer, ", ".join(joined)]
@@ -158,12 +172,25 @@ def _exact_value(text: str) -> Any | None:
     return None
 
 
-def _option(text: str) -> str | None:
-    """The letter, in upper case, if the text is nothing but an option letter: A, (a), \\text{(A)}."""
-    match = _OPTION.fullmatch(text)
-    if match is None or (")" in text) != ("(" in text):
-        return None
-    return match[1].upper()
+def _same_rows(ours: list[tuple[str, ...]] | None, golds: list[tuple[str, ...]]) -> bool:
+    """Whether each row of the gold has one of its own in the answer, cell by cell."""
+    if ours is None or len(ours) != len(golds) or len(golds) > _MAX_ROWS:
+        return False
+    left = list(ours)
+    for gold in golds:
+        same = (row for row in left if len(row) == len(gold) and all(map(_same_cell, row, gold)))
+        if (found := next(same, None)) is None:
+            return False
+        left.remove(found)
+    return True
+
+
+def _same_cell(answer: str, gold: str) -> bool:
+    if answer.count("=") == gold.count("=") == 1:  # `x = 1` is not `y = 1` in a system
+        (left, answer), (left_gold, gold) = answer.split("="), gold.split("=")
+        if left.strip() != left_gold.strip():
+            return False
+    return answer == gold or accepted_by(answer, gold) is not None
 
 
 def _unboxed(gold: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 
-from reward.graders.units import plain, unit_of
+from reward.graders.units import plain, unit_of, value_of
 
 _NEAR = 0.1
 _RELATIVE = 1e-5
@@ -19,6 +19,8 @@ _NUMBER = re.compile(
     r"\s*(?:[eE](?P<e>[+-]?\d{1,3})|(?:\\times|\*|×)\s*10\s*\^\s*\{?\s*(?P<ten>[+-]?\d{1,3})\s*\}?)?)(?![\d.])",
     re.ASCII,
 )
+
+_FRACTION = re.compile(r"([+-]?)\s*\\[dt]?frac\s*\{([^{}]*(?:\{[^{}]*\})?)\}\s*\{([^{}]*(?:\{[^{}]*\})?)\}")
 
 
 def differ(answer: str, gold: str) -> bool:
@@ -34,7 +36,10 @@ def number_of(answer: str) -> float | None:
 
     Example: number_of("2.88 \\\\times 10^{-19} \\\\text{ J}") -> 2.88e-19
     """
-    text = plain(answer).rpartition("=")[2].strip()
+    text = value_of(plain(answer))
+    if fraction := _FRACTION.fullmatch(text):
+        above, below = number_of(fraction[2]), number_of(fraction[3])
+        return float(f"{fraction[1]}1") * above / below if above is not None and below else None
     match = _NUMBER.match(text)
     if match is None or (text[match.end() :].strip() and unit_of(answer) is None):
         return None

@@ -5,7 +5,8 @@ where the gold does or the reverse. So 5 m passes for 5 cm. `differ` says when b
 the same; then the numbers say nothing. Nothing is converted: `500 cm` for `5 m` is wrong under both verifiers.
 
 A unit is a scale and a dimension, so that `N` is `kg m/s^2`, `L` is `dm^3` and `hr` is `hour`. Only the words below
-are units, and only behind a value without letters of its own: in `4m + 2s` and `2\\pi r h` they are variables.
+are units (C and F of temperature are taken for coulomb and farad), and only behind a value without letters of its own:
+in `4m + 2s` and `2\\pi r h` they are variables.
 """
 
 from __future__ import annotations
@@ -64,8 +65,14 @@ def unit_of(answer: str) -> Unit | None:
     text = plain(answer)
     if match := re.fullmatch(r"\\\$\s*([\d.,]+)", text):
         return _UNITS["dollar"]
-    match = _MEASURE.fullmatch(text.rpartition("=")[2].strip())
+    match = _MEASURE.fullmatch(value_of(text))
     return None if match is None or not _is_value(match["value"]) else _product(match["unit"])
+
+
+def value_of(text: str) -> str:
+    """What a name is said to equal: 5 of `x = 5`. All of an equation with anything but a name on its left."""
+    name, _, value = text.rpartition("=")
+    return value.strip() if re.search(r"[-+*/^<>]|\\[dt]?frac", name) is None else text.strip()
 
 
 def plain(answer: str) -> str:
@@ -73,6 +80,9 @@ def plain(answer: str) -> str:
     text = re.sub(r"\\(?:,|;|:|!| |quad\b|(?:left|right)(?![a-z]))|~", " ", answer)
     text = re.sub(
         r"\\(?:text|textrm|textbf|mathrm|mathbf|mbox|operatorname|rm|unit)\s*\{([^{}]*)\}", r" \1 ", text
+    )
+    text = re.sub(
+        r"(?:\^\s*\{?\s*\\circ\s*\}?|°|\\degree|\bdegrees?)\s*([CF])(?:elsius|ahrenheit)?\b", r" \1", text
     )
     text = text.replace("\\mu", "µ").replace("\\Omega", "Ω").replace("\\cdot", "*").replace("·", "*")
     text = re.sub(r"\^\s*\{\s*(-?\d)\s*\}", r"^\1", text)

@@ -57,8 +57,8 @@ def test_without_guards_the_verifiers_have_the_word() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "2x", "1/2", "0.5%", r"\frac{1}{2}", "1e", "1e5x", "10^{x}", "(0.01, 0.02)", "0.01 + x", "1.2.3",
-     "1e9999"],
+    ["", "x", "2x", "1/2", "0.5%", r"\frac{x}{2}", r"\frac{1}{0}", "1e", "1e5x", "10^{x}", "(0.01, 0.02)", "0.01 + x",
+     "1.2.3", "1e9999"],
 )  # fmt: skip
 def test_what_is_no_number(text: str) -> None:
     assert number_of(text) is None
@@ -66,7 +66,13 @@ def test_what_is_no_number(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("-2.5", -2.5), (r"10^{-8}", 1e-8), (r"x = 3\times10^{2}\text{ m/s}", 300.0), ("4e33", 4e33)],
+    [
+        ("-2.5", -2.5),
+        (r"10^{-8}", 1e-8),
+        (r"x = 3\times10^{2}\text{ m/s}", 300.0),
+        ("4e33", 4e33),
+        (r"-\frac{1}{10^{20}}", -1e-20),
+    ],
 )
 def test_what_is_one(text: str, value: float) -> None:
     assert number_of(text) == value
