@@ -121,9 +121,7 @@ def _history_of(state: Mapping[str, Any]) -> History:
         since=int(state["since"]),
         step=int(state["step"]),
         entropy_level=tuple(float(value) for value in state["entropy_level"]),
-        peaks=tuple(
-            float(value) for value in state.get("peaks", ())
-        ),  # checkpoints before futile_resets lack it
+        peaks=tuple(float(value) for value in state.get("peaks", ())),  # older checkpoints lack it
         series={
             str(key): tuple((int(step), float(value)) for step, value in series)
             for key, series in state["series"].items()

@@ -106,7 +106,7 @@ def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, fl
     The mean over prompts of the mean over rollouts, so that prompts count equally. Groups that lost members to a
     failing service enter pass@k only while they still have k of them.
     """
-    summary = {f"{name}": value for name, value in _summarise(groups, ks).items()}
+    summary = _summarise(groups, ks)
     by_domain: Mapping[str, list[RolloutGroup]] = defaultdict(list)
     for group in groups:
         by_domain[group.prompt.domain].append(group)

@@ -79,7 +79,7 @@ class History:
         rewards = self.series.get(ALL_PROMPTS, ())
         was_measured = any(
             of_step > self.since for of_step, _ in rewards
-        )  # else there was no period to speak of
+        )  # else it was no period to speak of
         peaks = (*self.peaks, max(value for _, value in rewards)) if was_measured else self.peaks
         series = {key: series for key, series in kept.items() if series}
         return replace(self, since=step, peaks=peaks, series=series)

@@ -46,6 +46,12 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
                 f"{run_dir} already holds checkpoints of stage {stage.name} and exp_manager.resume_if_exists=false: "
                 "write another exp_manager.explicit_log_dir."
             )
+        if checkpoints[-1].state.stage != stage.name:  # whose records a resume would take back
+            raise ConfigError(
+                f"{run_dir} has gone on from stage {stage.name} to stage {checkpoints[-1].state.stage}: to train stage "
+                f"{stage.name} further, copy its last checkpoint to the checkpoints/ of another "
+                "exp_manager.explicit_log_dir."
+            )
         return StartingPoint(checkpoint=own, is_resume=True)
     if stage.parent:
         parent = last_of_stage(checkpoints, stage.parent)

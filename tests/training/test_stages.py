@@ -39,7 +39,6 @@ STARTS = [
     ("child of a finished stage", [("a", 5), ("a", 10)], ["a"], "b", "a", (10, False)),
     ("resume of a child", [("a", 10), ("b", 15)], ["a"], "b", "a", (15, True)),
     ("grandchild", [("a", 10), ("b", 20)], ["a", "b"], "c", "b", (20, False)),
-    ("an earlier stage again", [("a", 10), ("b", 20)], [], "a", "", (10, True)),
 ]
 
 
@@ -79,6 +78,7 @@ REFUSALS = [
         True,
         "has gone on",
     ),
+    ("the records of a later stage would be lost", [("a", 10), ("b", 20)], [], "a", "", True, "has gone on"),
     ("resume not wanted", [("a", 5)], [], "a", "", False, "resume_if_exists=false"),
 ]
 
