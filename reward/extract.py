@@ -9,12 +9,14 @@ _BLANK, _WORDS = r"[^\S\n]*\n?[^\S\n]*", r"(?:(?!\n\s*\n).){0,60}"
 _JOINER = re.compile(rf"{_BLANK}|{_WORDS}(?:,|\band\b){_WORDS}", re.DOTALL)
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
 _MAX_NESTED_BOXES = 10
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([^\n`]*)$", re.MULTILINE)
+_FENCE = re.compile(r"^([ \t]*)(```+|~~~+)[ \t]*([^\n`]*)$", re.MULTILINE)
 
 
 def visible_text(response: str) -> str:
-    """The text after the last </think>: reasoning is never graded. All of it when there is no </think>."""
-    return response.rpartition(THINK_END)[2]
+    """The text after the last </think>: reasoning is never graded. All of it when there is no </think>. The line breaks
+    that chat templates put behind </think> are no paragraph of the answer."""
+    _, end, text = response.rpartition(THINK_END)
+    return text.lstrip("\r\n") if end else text
 
 
 def thinks(response: str) -> bool:
@@ -73,18 +75,23 @@ def joined_boxes(text: str) -> list[str]:
 
 
 def last_code_block(text: str) -> str | None:
-    """Body of the last closed fenced block, or of a last fence that is never closed; None without a fence."""
+    """Body of the last closed fenced block, or of a last fence that is never closed; None without a fence. A block in
+    a list is indented as its fence is."""
     body: str | None = None
     opened: re.Match[str] | None = None
     for fence in _FENCE.finditer(text):
         if opened is None:
             opened = fence
-        elif fence[1].startswith(opened[1]) and not fence[2].strip():
-            body = text[opened.end() + 1 : fence.start()]
+        elif fence[2].startswith(opened[2]) and not fence[3].strip():
+            body = _unindented(text[opened.end() + 1 : fence.start()], opened[1])
             opened = None
     if opened is not None and body is None:
-        body = text[opened.end() + 1 :]
+        body = _unindented(text[opened.end() + 1 :], opened[1])
     return body
+
+
+def _unindented(body: str, indent: str) -> str:
+    return re.sub(f"^{indent}", "", body, flags=re.MULTILINE) if indent else body
 
 
 def answer_tag(text: str) -> str | None:

@@ -6,8 +6,8 @@ input from standard input and its standard output is compared; with it, the func
 
 Every test is run and the score is passed / all; a syntax error or an exhausted time is 0. Outputs are compared as
 plain data, never inside the sandbox and never by the submission's own objects: exactly, else line by line without
-surrounding white space, else as numbers where both are (relative 1e-5, absolute 1e-8, PRIME's `allclose`). There is
-no comparison as sets and no substring.
+surrounding white space, else as numbers where both are (relative 1e-5, absolute 1e-8, PRIME's `allclose`; beside a
+whole number absolute 1e-5, or counts from 100,000 on could be guessed). There is no comparison as sets, no substring.
 """
 
 from __future__ import annotations
@@ -119,10 +119,10 @@ def _same_numbers(tokens: list[str], wanted: list[str]) -> bool:
 def _same_token(token: str, want: str) -> bool:
     if token == want:
         return True
-    if len(token) > 40 or len(want) > 40 or (_is_whole(token) and _is_whole(want)):
+    if len(token) > 40 or len(want) > 40 or "_" in token or (_is_whole(token) and _is_whole(want)):
         return False  # whole numbers are equal or not
     try:
-        return _close(float(token), float(want))
+        return _close(float(token), int(want) if _is_whole(want) else float(want))
     except ValueError:
         return False
 
@@ -165,13 +165,11 @@ def _same_data(value: Any, expected: Any) -> bool:
     return True
 
 
-def _close(left: float, right: float) -> bool:
+def _close(value: float, wanted: float) -> bool:
+    """Beside a whole number there is no relative tolerance: 1000000.0 is not 1000001."""
     try:
-        return (
-            math.isfinite(left)
-            and math.isfinite(right)
-            and abs(left - right) <= _ABSOLUTE + _RELATIVE * abs(right)
-        )
+        tolerance = _RELATIVE if isinstance(wanted, int) else _ABSOLUTE + _RELATIVE * abs(wanted)
+        return math.isfinite(value) and math.isfinite(wanted) and abs(value - wanted) <= tolerance
     except OverflowError:  # an integer beyond the range of floats
         return False
 

@@ -126,16 +126,21 @@ def _count(value: Any, where: str) -> int:
 
 def _text(value: Any, where: str) -> str:
     require(isinstance(value, str) and bool(value.strip()), f"{where} must be a text")
+    return str(value).strip()
+
+
+def _keyword(value: Any, where: str) -> str:
+    """Keywords are regular expressions in the original, and stay so."""
+    require(isinstance(value, str) and bool(value.strip()), f"{where} must be a text")
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise InvalidTask(f"{where} is not a usable keyword: {error}") from error
     return str(value)
 
 
 def _pattern(value: Any, where: str) -> str:
-    """Keywords are regular expressions in the original, and stay so."""
-    try:
-        re.compile(_text(value, where))
-    except re.error as error:
-        raise InvalidTask(f"{where} is not a usable keyword: {error}") from error
-    return str(value)
+    return _keyword(_text(value, where), where)
 
 
 def _letter(value: Any, where: str) -> str:
@@ -163,7 +168,7 @@ _KINDS: dict[str, Callable[[Any, str], Any]] = {
     "count": _count,
     "text": _text,
     "pattern": _pattern,
-    "patterns": _each(_pattern),
+    "patterns": _each(_keyword),  # the original strips single arguments, not those in a list
     "letter": _letter,
     "relation": _relation,
 }

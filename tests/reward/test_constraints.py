@@ -84,6 +84,29 @@ def test_nulls_are_absent_and_counts_may_come_as_floats() -> None:
     assert followed("length_constraints:number_words", {"num_words": 0, "relation": "at least"}, "a") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "text", "follows"),
+    [
+        ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 1, "nth_paragraph": 1, "first_word": "Yes"},
+         "<think>so</think>\n\nYes, it is.", 1),
+        ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "yes"},
+         "<think>so</think>\n\nYes.\n\nNo.", 0),
+        ("keywords:frequency", {"keyword": " sun ", "frequency": 1, "relation": "at least"}, "sun", 1),
+        ("keywords:existence", {"keywords": [" sun "]}, "sun", 0),
+        ("detectable_format:multiple_sections", {"section_spliter": "Part ", "num_sections": 2}, "Part1\nPart 2", 1),
+        ("length_constraints:number_words", {"num_words": 0, "relation": "less than"}, "a", 0),
+        ("length_constraints:number_words", {"num_words": 2, "relation": "at least"}, "über größe", 1),
+        ("detectable_format:number_bullet_lists", {"num_bullets": 1}, "* a\n** b **", 1),
+        ("startend:end_checker", {"end_phrase": " the end "}, "the end\n\n", 1),
+        ("detectable_format:json_format", {}, "```json\n5\n```\n", 1),
+    ],
+)  # fmt: skip
+def test_edges_as_the_official_evaluator_has_them(
+    name: str, arguments: dict[str, object], text: str, follows: int
+) -> None:
+    assert followed(name, arguments, text) == follows
+
+
 def test_verdicts_do_not_change_from_call_to_call() -> None:
     text = "Le chat sits on der Stuhl und eats una mela"
     assert len({followed("language:response_language", {"language": "en"}, text) for _ in range(30)}) == 1

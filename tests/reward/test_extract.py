@@ -60,6 +60,8 @@ def test_boxes_that_belong_together(text: str, run: list[str]) -> None:
         ("~~~python\na\n~~~", "a\n"),
         ("````\n```\na\n```\n````", "```\na\n```\n"),
         ("print(1)", None),
+        ("1. So:\n   ```python\n   if a:\n       b\n   ```", "if a:\n    b\n"),
+        ("```python\r\na\r\n```\r\n", "a\r\n"),
     ],
 )
 def test_last_code_block(text: str, code: str | None) -> None:
@@ -82,6 +84,8 @@ def test_answer_tag(text: str, answer: str | None) -> None:
 
 def test_reasoning_is_not_part_of_the_answer() -> None:
     assert visible_text("<think>a</think>b</think>c") == "c"
+    assert visible_text("<think>a</think>\n\n  c\n") == "  c\n"
+    assert visible_text("\n\nc") == "\n\nc"
     assert is_open_thought("<think>a")
     assert is_open_thought("<think>a</think>b<think>c")
     assert not is_open_thought("<think>a</think>b")
