@@ -115,6 +115,7 @@ class ProRLTrainer:
     def _run(self) -> Outcome:
         if (ended := self._ended_before()) is not None:
             return ended
+        self._take_obeyed_request()  # the process before may have died between its reset's checkpoint and this
         self._refit()
         if self.state.stage_step == 0:
             self._open_stage()
@@ -380,6 +381,10 @@ class ProRLTrainer:
         """It is on disk on return. So is the reset that a user asked for, if one did."""
         self._save()
         self._finish_saving()
+        self._take_obeyed_request()
+
+    def _take_obeyed_request(self) -> None:
+        """Of a reset that is in a checkpoint."""
         obeyed = self.state.last_reset_request
         if self.ranks.layout.is_main and obeyed and reset_request_id(self.run_dir) == obeyed:
             take_reset_request(self.run_dir)

@@ -120,9 +120,11 @@ def test_a_request_is_obeyed_once_though_the_process_dies_before_it_is_taken(tmp
     shutil.copytree(tmp_path / "kept", tmp_path / "requests", copy_function=shutil.copy2, dirs_exist_ok=True)
     resumed = run.resume()
     resumed.config.trainer.num_steps = 4
+    waiting: list[bool] = []
+    resumed.on_phase = lambda phase: waiting.append(reset_request(tmp_path).exists())
     resumed.fit()
     assert (resumed.state.num_resets, resumed.state.last_reset_step) == (1, 1)
-    assert not reset_request(tmp_path).exists()
+    assert not any(waiting), "a new one is not taken for this one, and refused"
 
 
 def test_a_request_that_the_end_of_the_stage_overtakes_was_not_obeyed(tmp_path: Path) -> None:
