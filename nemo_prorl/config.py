@@ -773,6 +773,12 @@ class RunConfig:
                 f"shaping.overlong_buffer_tokens={self.shaping.overlong_buffer_tokens} must be smaller than a "
                 f"response, {self.sampler.max_response_tokens} tokens (sampler.context_tokens - max_prompt_tokens)."
             )
+        patience_s = self.reward.request_timeout_s * self.reward.max_attempts
+        if 0 < self.trainer.hang_timeout_s <= patience_s:
+            raise ConfigError(
+                f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take for a hang what is a slow reward "
+                f"service, which has reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
+            )
         if self.sampler.ahead and self.algorithm.importance_correction is ImportanceCorrection.off:
             raise ConfigError(
                 "sampler.ahead=true trains on rollouts of older weights: write algorithm.importance_correction=token "
