@@ -123,6 +123,7 @@ def test_help_of_train_imports_nothing_heavy() -> None:
         (["demo", "--out", f"{__file__}/demo"], "test_cli.py is a file, not a folder"),
         (["report", "/tmp", "--out", f"{__file__}/report.html"], "test_cli.py is a file, not a folder"),
         (["compare", "/tmp", "--out", __file__], "test_cli.py is a file, not a folder"),
+        (["compare", "a/out", "b/out"], "several evaluations are called out"),
         (["data", "build", "reasoning_gym", f"out={__file__}"], "test_cli.py is a file, not a folder"),
         (["submit", "--dry-run", "--sbatch='--nodes=2"], "No closing quotation"),
     ],

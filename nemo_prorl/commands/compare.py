@@ -38,6 +38,10 @@ def main(arguments: Sequence[str]) -> int:
     names = given.names.split(",") if given.names else [folder.resolve().name for folder in folders]
     if len(names) != len(folders):
         raise ConfigError(f"--names has {len(names)} names for {len(folders)} evaluations: give one each.")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(
+            f"several evaluations are called {repeated[0]}: give each a name of its own with --names."
+        )
     from nemo_prorl.compose import check_writable
     from nemo_prorl.evaluation import results
     from nemo_prorl.evaluation.comparison import compare, start_against_gain

@@ -109,7 +109,7 @@ def _build(arguments: Sequence[str]) -> int:
 def _check(names: Sequence[str], options: DataBuildConfig) -> None:
     """Raises ConfigError for what can be known before anything is read."""
     from nemo_prorl.compose import check_writable
-    from nemo_prorl.data.building.load import files
+    from nemo_prorl.data.building import load
     from nemo_prorl.data.building.source import get, sources
 
     if not names:
@@ -118,10 +118,12 @@ def _check(names: Sequence[str], options: DataBuildConfig) -> None:
         source = get(name)
         if source.check_options is not None:
             source.check_options(options)
-    if options.source and (len(names) > 1 or list(names) == ["all"]):
-        raise ConfigError("source= is of one set: name one, or leave source= out.")
+    if options.source:
+        if len(names) > 1 or list(names) == ["all"]:
+            raise ConfigError("source= is of one set: name one, or leave source= out.")
+        load.check(get(names[0]), options.source)
     for path in options.against:
-        files(Path(path))
+        load.files(Path(path))
     check_writable(f"out={options.out}", Path(options.out))
 
 

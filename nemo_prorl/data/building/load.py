@@ -34,7 +34,7 @@ def locate(source: Source, given: str, revision: str) -> Origin:
     second build needs no network. Raises ConfigError when there are none."""
     if not given and source.generate is not None:
         return Origin(name="generated", revision="")
-    if given and (Path(given).exists() or not _HUB_ID.fullmatch(given)):
+    if given and _is_local(given):
         found = files(Path(given))
         digest = hashlib.sha256()
         for path in found:
@@ -46,6 +46,13 @@ def locate(source: Source, given: str, revision: str) -> Origin:
     hub_id = given or source.hub_id
     folder = _download(hub_id, source.hub_files, revision)
     return Origin(name=hub_id, revision=folder.name, files=tuple(files(folder)))
+
+
+def check(source: Source, given: str) -> None:
+    """Raises ConfigError unless local files that the user names begin as the source's do. Reads one record of each."""
+    if _is_local(given):
+        for path in files(Path(given)):
+            source.check_columns(next(rows_of(path)), str(path))
 
 
 def read(source: Source, origin: Origin) -> Iterator[Record]:
@@ -70,14 +77,23 @@ def files(where: Path) -> list[Path]:
 
 
 def rows_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Streams a file: nothing is cached or copied. Raises ConfigError when it cannot be read."""
+    """Streams a file: nothing is cached or copied. Raises ConfigError when it cannot be read, or holds no record."""
     from datasets import load_dataset
     from datasets.exceptions import DatasetGenerationError
+    from datasets.utils import logging
 
+    logging.set_verbosity(logging.CRITICAL)  # what it would log is what we say
+    found = False
     try:
-        yield from load_dataset(_builder(path), data_files=[str(path)], split="train", streaming=True)
+        for row in load_dataset(_builder(path), data_files=[str(path)], split="train", streaming=True):
+            found = True
+            yield row
     except (DatasetGenerationError, ValueError, OSError, TypeError, KeyError) as error:
         raise ConfigError(f"{path} cannot be read as {_builder(path)}: {_one_line(error)}") from error
+    except StopIteration:
+        pass  # so the library calls a file without content
+    if not found:
+        raise ConfigError(f"{path} holds no record: fetch it again, or take it out.")
 
 
 def split_of(name: str) -> str:
@@ -100,6 +116,10 @@ def _download(hub_id: str, pattern: str, revision: str) -> Path:
             f"{hub_id} is neither a local path nor could it be had from the Hugging Face hub ({_one_line(error)}): "
             "without a network, download it elsewhere and write source=FOLDER."
         ) from error
+
+
+def _is_local(given: str) -> bool:
+    return Path(given).exists() or not _HUB_ID.fullmatch(given)
 
 
 def _builder(path: Path) -> str:

@@ -69,6 +69,7 @@ def test_a_set_is_built_listed_and_shown(
         (["build", "deepscaler", "against=/no/such"], "/no/such does not exist"),
         (["build", "deepscaler", "eurus", "source=x"], "source= is of one set"),
         (["build", "all", "source=x", "endpoint=y", "model=z"], "source= is of one set"),
+        (["build", "deepscaler", "source={rows}", "reward.python=/no/python"], "lacks the column(s) problem"),
         (["build", "deepscaler", "reward.python=/no/python", "source={source}"], "/no/python does not exist"),
         (["show", "/no/such.parquet"], "/no/such.parquet does not exist"),
         (["show", "{rows}", "--rows", "0"], "--rows 0 is out of range"),

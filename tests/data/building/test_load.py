@@ -79,11 +79,15 @@ def test_what_is_not_there_or_not_data_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no data")
     (tmp_path / "broken.json").write_text('[{"problem": ')
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
+    (tmp_path / "torn.jsonl").write_bytes(b"")
+    (tmp_path / "none.json").write_text("[]")
     for call, words in (
         (lambda: files(tmp_path / "none"), "does not exist"),
         (lambda: files(tmp_path / "notes.txt"), r"not \.json"),
         (lambda: list(rows_of(tmp_path / "broken.json")), "broken.json cannot be read"),
         (lambda: list(rows_of(tmp_path / "broken.parquet")), "broken.parquet cannot be read"),
+        (lambda: list(rows_of(tmp_path / "torn.jsonl")), "torn.jsonl holds no record"),
+        (lambda: list(rows_of(tmp_path / "none.json")), "none.json holds no record"),
     ):
         with pytest.raises(ConfigError, match=words) as caught:
             call()
