@@ -19,7 +19,7 @@ from nemo_prorl.algorithm.metrics import (
     update_statistics,
 )
 from nemo_prorl.algorithm.objective import policy_loss
-from nemo_prorl.config import ControllerAction, ControllerMode, RunConfig
+from nemo_prorl.config import ConfigError, ControllerAction, ControllerMode, RunConfig
 from nemo_prorl.data.batch import balance, train_batch, training_rows
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
@@ -101,7 +101,8 @@ class ProRLTrainer:
     def fit(self) -> Outcome:
         """Runs the stage from where `state` stands; returns why it ended or was interrupted. Everything is saved then.
 
-        Raises StoppedByController, RewardServiceFailing, NonFiniteUpdate or CheckpointNotSaved, on every rank.
+        Raises StoppedByController, RewardServiceFailing, NonFiniteUpdate, CheckpointNotSaved, or ConfigError for a metric
+        to monitor that is not measured; on every rank.
         """
         self.watchdog.follow(self.state)
         try:
@@ -149,8 +150,18 @@ class ProRLTrainer:
     def _open_stage(self) -> None:
         """What the stage begins with is on record as well."""
         self._measured = self._validate()
+        self._check_monitor()
         self.controller.observe(self._position() | self._measured)
         self._record(self._measured)
+
+    def _check_monitor(self) -> None:
+        """A name that no validation measures would never be compared, in silence."""
+        monitor = self.config.exp_manager.checkpoint_callback_params.monitor
+        if self._measured and monitor.startswith("validation/") and monitor not in self._measured:
+            raise ConfigError(
+                f"exp_manager.checkpoint_callback_params.monitor={monitor} is not measured: write one of "
+                f"{', '.join(name for name in self._measured if name.startswith('validation/'))}."
+            )
 
     def _close_step(self, metrics: dict[str, Any]) -> Outcome | None:
         """The step boundary: validate, decide, record, save, each where it is due. An outcome ends the loop."""

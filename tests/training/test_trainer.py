@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nemo_prorl.config import AlgorithmConfig, EntropyBonus
+from nemo_prorl.config import AlgorithmConfig, ConfigError, EntropyBonus
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.types import RunState
@@ -170,6 +170,17 @@ def test_the_metric_that_the_user_names_says_which_checkpoint_is_best(tmp_path: 
     run.config.exp_manager.checkpoint_callback_params.monitor = "reward/mean"
     run.fit()
     assert [(c.state.step, c.score) for c in find_checkpoints(tmp_path)] == [(2, 0.75), (4, 0.5)]
+
+
+def test_a_validation_that_nobody_measures_cannot_say_which_is_best(tmp_path: Path) -> None:
+    """Said before the first step, since the best would just not be kept."""
+    run = Run(tmp_path, num_steps=1)
+    run.config.exp_manager.checkpoint_callback_params.monitor = "validation/maths/reward"
+    with pytest.raises(ConfigError, match="monitor=validation/maths/reward is not measured") as caught:
+        run.fit()
+    assert "validation/logic/reward" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "update" not in run.events
 
 
 def test_a_ratio_that_overflows_where_the_clip_discards_it_does_not_end_the_run(
