@@ -101,8 +101,8 @@ class ProRLTrainer:
     def fit(self) -> Outcome:
         """Runs the stage from where `state` stands; returns why it ended or was interrupted. Everything is saved then.
 
-        Raises StoppedByController, RewardServiceFailing, NonFiniteUpdate, CheckpointNotSaved, or ConfigError for a metric
-        to monitor that is not measured; on every rank.
+        Raises StoppedByController, RewardServiceFailing, NonFiniteUpdate or CheckpointNotSaved, and ConfigError where
+        the metric to monitor is not measured; on every rank.
         """
         self.watchdog.follow(self.state)
         try:
