@@ -168,11 +168,17 @@ def job_state(job_id: str) -> str:
 
 
 def site_environment(root: Path) -> dict[str, str]:
-    """Ours, with slurm/site.env on top, read as the launchers read it."""
-    site = Path(os.environ.get("SITE_ENV", root / "slurm" / "site.env"))
-    if not site.is_file():
+    """Ours, with slurm/site.env on top, read as the launchers read it. Raises ConfigError for a SITE_ENV that is not
+    there, and for one that bash cannot read."""
+    named = os.environ.get("SITE_ENV", "")
+    site = Path(named or root / "slurm" / "site.env")
+    if not site.exists():
+        if named:
+            raise ConfigError(
+                f"SITE_ENV={named} does not exist: write the path of a file such as slurm/site.env."
+            )
         return dict(os.environ)
-    script = 'set -o allexport && source "$1" && env --null'
+    script = 'set -o allexport && source "$1" >&2 && env --null'
     done = subprocess.run(
         ["bash", "-c", script, "bash", str(site)], capture_output=True, text=True, check=False
     )

@@ -5,7 +5,10 @@
 # Exit codes do not decide what happens next, files in $RUN_DIR/stages do: STAGE.done, STAGE.failed (docs/cluster.md).
 # shellcheck shell=bash
 
-if [ -f "${SITE_ENV:=slurm/site.env}" ]; then
+if [ -n "${SITE_ENV:-}" ] && [ ! -e "$SITE_ENV" ]; then
+    echo "error: SITE_ENV=$SITE_ENV does not exist: write the path of a file such as slurm/site.env." >&2
+    exit 1
+elif [ -e "${SITE_ENV:=slurm/site.env}" ]; then
     set -o allexport
     # shellcheck source=slurm/site.env.example
     source "$SITE_ENV"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.slurm.cluster import ROOT
 
 FAKE = 'source slurm/common.sh; STAGE=run1; srun() { printf "%s\\n" "$@"; }; '
@@ -39,6 +41,13 @@ def test_the_site_has_the_last_word(tmp_path: Path) -> None:
     site = tmp_path / "site.env"
     site.write_text("PYTHON=/opt/python\n")
     assert bash("bash -c 'echo $PYTHON'", SITE_ENV=str(site), PYTHON="mine") == ["/opt/python"]
+
+
+def test_a_site_that_is_not_there_is_not_passed_over() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        bash("echo still here", SITE_ENV="/no/such/site.env")
+    assert "error: SITE_ENV=/no/such/site.env does not exist" in caught.value.stderr
+    assert caught.value.stdout == ""
 
 
 def test_the_example_of_a_site_sets_nothing_as_it_is() -> None:
