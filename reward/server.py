@@ -39,7 +39,6 @@ from reward.readiness import Readiness
 from reward.service import Service
 
 _MAX_BODY_BYTES = 192 << 20
-_MAX_TASK_BYTES = 48 << 20
 _RETRY_AFTER_S = 1
 _HTTP_STATUS = {
     Status.graded: 200,

@@ -27,10 +27,10 @@ def preload() -> None:
     """Imports the graders and grades once with each, so that forked workers find everything in memory."""
     from reward.canaries import CANARIES
 
-    for domain in graders.GRADERS:
-        module = graders.grader(domain)
+    for module in dict.fromkeys(map(graders.grader, graders.GRADERS)):  # math and stem share one
         if hasattr(module, "warm_up"):
             module.warm_up()
+    for domain in graders.GRADERS:
         for canary in CANARIES[domain]:
             graders.grade(domain, canary.response, canary.task)
 

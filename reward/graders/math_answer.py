@@ -101,9 +101,8 @@ def accepted_by(answer: str, gold: str, joined: list[str] | None = None) -> str 
         return "parts" if _same_rows(notation.parts(answer), rows) else None
     if (words := wording.words(gold)) is not None and wording.words(answer) == words:
         return "words"
-    if (
-        words is not None and len(words) > 4 and " and " not in words
-    ):  # letters to both verifiers: seat, teas, east
+    # to both verifiers words are products of letters, so that `listen` would be `silent`
+    if words is not None and len(words) > 4 and " and " not in words:
         return None
     if (formula := wording.formula(gold)) is not None and wording.formula(answer) == formula:
         return "formula"

@@ -41,6 +41,9 @@ CASES = "\\begin{cases}%s\\end{cases}"
         (r"25^\circ \text{C}", "25"),
         (r"25^\circ \text{C}", r"25\text{ C}"),
         ("f'(x)", "f'(x)"),
+        ("2x", "f'(x) = 2x"),
+        ("5", r"\bar{x} = 5"),
+        ("25", r"\|v\|^2 = 25"),
         ("101_2", "101_{2}"),
     ],
 )
