@@ -398,3 +398,12 @@ def test_weight_decay_spares_norms_and_biases(make_policy: MakePolicy) -> None:
         for parameter in group["params"]:
             decays.setdefault(parameter.ndim == 1, set()).add(group["weight_decay"])
     assert decays == {True: {0.0}, False: {0.1}}
+
+
+def test_passes_use_the_threads_that_they_are_given_and_nothing_else_does(make_policy: MakePolicy) -> None:
+    policy = make_policy(cpu_threads=2)
+    outside, inside = torch.get_num_threads(), set()
+    policy.model.register_forward_pre_hook(lambda *_: inside.add(torch.get_num_threads()))
+    policy.logprobs(token_batch(2))
+    assert inside == {2}
+    assert torch.get_num_threads() == outside
