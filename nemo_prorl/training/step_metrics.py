@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nemo_prorl.algorithm.metrics import kl_at_sampling, merge_statistics, sampler_agreement
 from nemo_prorl.algorithm.selection import Informativeness
+from nemo_prorl.config import AlgorithmConfig
 from nemo_prorl.training.collector import Collection
 from nemo_prorl.training.evaluation import CORRECT
 from nemo_prorl.types import Finish, ScoredRollout
@@ -37,6 +39,22 @@ def rollout_metrics(collection: Collection) -> dict[str, float]:
         metrics[f"reward/{domain}/num_rollouts"] = float(len(part))
     domains = Counter(group.prompt.domain for group in collection.sampled)
     return metrics | {f"data/{domain}/num_prompts": float(count) for domain, count in sorted(domains.items())}
+
+
+def policy_metrics(collection: Collection, config: AlgorithmConfig) -> dict[str, float]:
+    """How far apart sampler, trainer and reference were on what the step is trained on, before its updates. The KL is
+    exactly 0 in the step after a reset, however many updates that step has."""
+    groups = collection.groups
+    sampler = [member.rollout.sampler_logprobs for group in groups for member in group.group.members]
+    old = [logprobs for group in groups for logprobs in group.old_logprobs]
+    reference = [logprobs for group in groups for logprobs in group.reference_logprobs]
+    return merge_statistics([sampler_agreement(sampler, old), kl_at_sampling(old, reference, config)])
+
+
+def updates_behind(collection: Collection, num_updates: int) -> float:
+    """How old the weights were that sampled what is trained on from `num_updates` on; 0 unless it was ahead."""
+    versions = [m.rollout.policy_version for group in collection.groups for m in group.group.members]
+    return num_updates - float(np.mean(versions))
 
 
 def selection_metrics(collection: Collection) -> dict[str, float]:

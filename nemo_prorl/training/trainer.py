@@ -11,13 +11,7 @@ import numpy as np
 
 from nemo_prorl.algorithm.advantage import group_advantages
 from nemo_prorl.algorithm.entropy import active_entropy_coefficient, next_entropy_coefficient
-from nemo_prorl.algorithm.metrics import (
-    UpdateStatistics,
-    kl_at_sampling,
-    merge_statistics,
-    sampler_agreement,
-    update_statistics,
-)
+from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics, update_statistics
 from nemo_prorl.algorithm.objective import policy_loss
 from nemo_prorl.config import ConfigError, ControllerAction, ControllerMode, RunConfig
 from nemo_prorl.data.batch import balance, train_batch, training_rows
@@ -33,7 +27,13 @@ from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.training.requests import reset_request_id, take_reset_request
 from nemo_prorl.training.stages import Outcome, reset_policy
-from nemo_prorl.training.step_metrics import grading_metrics, rollout_metrics, selection_metrics
+from nemo_prorl.training.step_metrics import (
+    grading_metrics,
+    policy_metrics,
+    rollout_metrics,
+    selection_metrics,
+    updates_behind,
+)
 from nemo_prorl.training.telemetry import RunLog, Telemetry
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.training.watchdog import Watchdog
@@ -287,14 +287,6 @@ class ProRLTrainer:
         step_s = self.stopwatch.elapsed_s()
         parts = [part for replica in self.ranks.gather_replicas(list(statistics)) for part in replica]
         objective = merge_statistics(parts)
-        agreement = sampler_agreement(
-            [
-                member.rollout.sampler_logprobs
-                for group in collection.groups
-                for member in group.group.members
-            ],
-            [logprobs for group in collection.groups for logprobs in group.old_logprobs],
-        )
         coefficient = self._entropy_coefficient()
         self.state.entropy = objective["objective/entropy"]
         self.state.entropy_coefficient = next_entropy_coefficient(
@@ -304,8 +296,8 @@ class ProRLTrainer:
         return {
             **rollout_metrics(collection),
             **objective,
-            **merge_statistics([agreement, self._kl_at_sampling(collection)]),
-            "sampler/updates_behind": self._updates_behind(collection, num_updates=len(reports)),
+            **policy_metrics(collection, self.config.algorithm),
+            "sampler/updates_behind": updates_behind(collection, self.state.num_updates - len(reports)),
             **selection_metrics(collection),
             **grading_metrics(collection),
             "objective/loss": float(np.mean([report.loss for report in reports])),
@@ -320,19 +312,6 @@ class ProRLTrainer:
             "time/save_s": self.checkpoints.take_waited_s() if self.checkpoints is not None else 0.0,
             **{f"time/{name}": seconds for name, seconds in self.stopwatch.seconds.items()},
         }
-
-    def _updates_behind(self, collection: Collection, num_updates: int) -> float:
-        """How old the weights were that sampled what this step's `num_updates` trained on; 0 unless it was ahead."""
-        versions = [m.rollout.policy_version for group in collection.groups for m in group.group.members]
-        return self.state.num_updates - num_updates - float(np.mean(versions))
-
-    def _kl_at_sampling(self, collection: Collection) -> UpdateStatistics:
-        """Exactly 0 in the step after a reset, however many updates that step has."""
-        return kl_at_sampling(
-            [logprobs for group in collection.groups for logprobs in group.old_logprobs],
-            [logprobs for group in collection.groups for logprobs in group.reference_logprobs],
-            self.config.algorithm,
-        )
 
     def _validation_is_due(self) -> bool:
         interval, done = self.config.validation.interval, self.state.stage_step
