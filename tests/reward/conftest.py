@@ -11,6 +11,6 @@ SECRET = "s3cr3t-token"
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    server = Server("--workers", "2", env={"HOSTILE_SECRET": SECRET})
+    server = Server("--workers", "4", env={"HOSTILE_SECRET": SECRET})
     yield server
     server.stop()

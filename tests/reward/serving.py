@@ -91,13 +91,14 @@ class Server:
         return found
 
     def footprint(self) -> tuple[int, int, int]:
-        """(processes, descriptors of the front, KiB of all)."""
+        """(processes, descriptors of the front, KiB of all). Anonymous memory, in proportion: what files take in it
+        depends on who else on the machine has them open."""
         pids = [self.process.pid, *self.descendants()]
         kib = 0
         for pid in pids:
             with contextlib.suppress(OSError):
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-                kib += int(rollup.partition("Pss:")[2].split()[0])
+                kib += int((rollup.partition("Pss_Anon:")[2] or rollup.partition("Pss:")[2]).split()[0])
         return len(pids), len(os.listdir(f"/proc/{self.process.pid}/fd")), kib
 
     def kill(self) -> None:

@@ -17,7 +17,7 @@ pytest.importorskip("fastapi")
 
 from reward.client import RewardClient
 from reward.protocol import ScoreRequest, ScoreResult, Status
-from tests.reward.serving import Server, children, program, wait_until
+from tests.reward.serving import Server, alive, children, program, wait_until
 
 DOUBLE = {"inputs": [f"{n}\n" for n in range(3)], "outputs": [f"{2 * n}\n" for n in range(3)]}
 SUM = {"task": "chain_sum", "entry": {"question": "4 + 3", "answer": "7", "metadata": {}}}
@@ -123,8 +123,9 @@ def test_kill_9_below_the_server(
 def test_kill_9_of_the_server_itself(server: Server, client: RewardClient) -> None:
     futures = submit(client, "server")
     assert wait_until(lambda: sum(future.done() for future, _ in futures) >= NUM_REQUESTS // 4)
-    old_url = server.url
+    old_url, below = server.url, server.descendants()
     server.kill()
+    assert wait_until(lambda: not alive(below)), "nobody outlives the server"
     futures += submit(client, "meanwhile")  # nobody is there to take them
     server.start()
     assert server.url != old_url
