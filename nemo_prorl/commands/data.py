@@ -65,7 +65,8 @@ def _source_lines(sources: Iterable[Source], out: Path) -> Iterator[str]:
             state = ", ".join(f"{count:,} {split}" for split, count in rows.items())
         yield f"{source.name:<18} {source.domain:<12} {state}"
         yield f"{'':<18} {source.summary}"
-        yield f"{'':<18} from {source.hub_id or 'the library itself'}; {source.licence}\n"
+        origin = source.hub_id or ("the library itself" if source.generate else "files of yours")
+        yield f"{'':<18} from {origin}; {source.licence}\n"
 
 
 def _build(arguments: Sequence[str]) -> int:
@@ -114,14 +115,14 @@ def _check(names: Sequence[str], options: DataBuildConfig) -> None:
 
     if not names:
         raise ConfigError(f"data build names no source: write one of {', '.join(sources())}, or all.")
-    for name in sources() if list(names) == ["all"] else names:
-        source = get(name)
+    chosen = [get(name) for name in (sources() if list(names) == ["all"] else names)]
+    for source in chosen:
         if source.check_options is not None:
             source.check_options(options)
-    if options.source:
-        if len(names) > 1 or list(names) == ["all"]:
-            raise ConfigError("source= is of one set: name one, or leave source= out.")
-        load.check(get(names[0]), options.source)
+    if options.source and len(chosen) > 1:
+        raise ConfigError("source= is of one set: name one, or leave source= out.")
+    for source in chosen:
+        load.check(source, options.source)
     for path in options.against:
         load.files(Path(path))
     check_writable(f"out={options.out}", Path(options.out))

@@ -181,13 +181,16 @@ def _completed(record: Record, difficulty: Mapping[int, Mapping[str, float]]) ->
 
 
 def _read_configs(folder: Path, stages: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """stages/NAME.yaml, for a run of one stage also resolved.yaml."""
+    """stages/NAME.yaml, for a run of one stage also resolved.yaml. What is no YAML is passed over."""
     for stage in stages:
         candidates = [folder / "stages" / f"{stage}.yaml"]
         candidates += [folder / "resolved.yaml"] if len(stages) == 1 else []
         for path in candidates:
-            if path.is_file():
-                tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+            try:
+                tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError, yaml.YAMLError):
+                continue
+            if isinstance(tree, dict):
                 yield stage, {key: value for key, value in flatten(tree) if key != "defaults"}
                 break
 

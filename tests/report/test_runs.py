@@ -66,6 +66,13 @@ def test_options_have_their_full_names_stage_by_stage(make_run: Callable[..., Ru
     assert not any(name.startswith("defaults") for name in configs["run1"])
 
 
+def test_options_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    stage = read_run(tmp_path / "run").stages[0]
+    (tmp_path / "run" / "stages" / f"{stage}.yaml").write_text("a: {b: ")
+    assert stage not in read_run(tmp_path / "run").configs
+
+
 def test_provenance_is_of_the_newest_checkpoint(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
     for step, commit in ((20, "old"), (60, "new")):

@@ -49,8 +49,13 @@ def locate(source: Source, given: str, revision: str) -> Origin:
 
 
 def check(source: Source, given: str) -> None:
-    """Raises ConfigError unless local files that the user names begin as the source's do. Reads one record of each."""
-    if _is_local(given):
+    """Raises ConfigError when there is nowhere to read from, and for local files that do not begin as the source's do.
+    Reads one record of each."""
+    if not given and not source.hub_id and source.generate is None:
+        raise ConfigError(
+            f"{source.name} names no data set on the hub: write source=FILE, or a folder of files."
+        )
+    if given and _is_local(given):
         for path in files(Path(given)):
             source.check_columns(next(rows_of(path)), str(path))
 

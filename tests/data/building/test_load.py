@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import os
@@ -14,7 +15,7 @@ import pandas
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.building.load import files, locate, read, rows_of, split_of
+from nemo_prorl.data.building.load import check, files, locate, read, rows_of, split_of
 from nemo_prorl.data.building.source import get
 from tests.conftest import ROOT
 
@@ -95,6 +96,12 @@ def test_what_is_not_there_or_not_data_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="holds no"):
         files(tmp_path / "empty")
+
+
+def test_a_source_that_is_nowhere_wants_files() -> None:
+    nowhere = dataclasses.replace(get("deepscaler"), hub_id="")
+    with pytest.raises(ConfigError, match="deepscaler names no data set on the hub: write source=FILE"):
+        check(nowhere, "")
 
 
 @pytest.mark.parametrize(
