@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         return say(error, 2)
     except KeyboardInterrupt:
-        return say("interrupted; the same command continues from the last checkpoint.", 130)
+        return say("interrupted; what is finished is kept, and the same command goes on from there.", 130)
 
 
 def _usage() -> str:
