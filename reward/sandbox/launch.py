@@ -121,7 +121,8 @@ def _isolated(
     call = ", ".join(map(repr, (theirs.fileno(), *arguments)))
     source = f"import sys; sys.path.insert(0, {_PROJECT!r}); from reward.sandbox.{module} import main; main({call})"
     return subprocess.Popen(
-        [*python, "-I", "-B", "-c", source],
+        # All of -I but -E, which would not see the seed above: sets would have another order in every zygote.
+        [*python, "-s", "-P", "-B", "-c", source],
         pass_fds=[theirs.fileno()],
         env=_ENVIRONMENT,
         stdin=subprocess.DEVNULL,

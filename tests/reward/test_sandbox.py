@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -207,6 +208,15 @@ def test_a_program_has_a_directory_of_its_own_to_write_in() -> None:
     )
     assert sandbox.run("print(open('/tmp/f').read())", tests).ends == ["error"]
     sandbox.close()
+
+
+def test_sets_have_the_same_order_in_every_sandbox(sandbox: Sandbox) -> None:
+    """A program that walks through a set of strings must not be right on one server and wrong on another."""
+    source = "print(hash('a'), hash(b'b'))"
+    seeded = {"PYTHONHASHSEED": "0"}
+    expected = subprocess.run([sys.executable, "-c", source], capture_output=True, check=True, env=seeded)
+    tests = code_tests.Tests(inputs=("",), expected=("",), fn_name=None)
+    assert sandbox.run(source, tests).outputs == [expected.stdout]
 
 
 def test_large_input_and_output_pass_through_pipes(sandbox: Sandbox) -> None:
