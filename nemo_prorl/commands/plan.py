@@ -35,12 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--gpus-per-node", type=int, default=8, help="GPUs of a node (default: 8, ProRL's)")
     _add_estimates(parser)
     given = parse_overrides(parser, arguments)
-    if given.figure is not None and not given.tail:
-        raise ConfigError("--figure draws what --tail simulates: write --tail as well.")
-    if given.figure is not None and given.figure.suffix != ".png":
-        raise ConfigError(f"--figure {given.figure} must end in .png: write a file such as tail.png.")
-    if given.figure is not None and not given.figure.absolute().parent.is_dir():
-        raise ConfigError(f"--figure {given.figure} is in a folder that does not exist: make it first.")
+    if given.figure is not None:
+        _check_figure(given.figure, is_simulated=given.tail)
     stages = [text.partition("=")[2] for text in given.overrides if text.startswith("stage=")]
     chain = chains.load_chain(
         stages[-1:] or chains.recipe_names(CONF_DIR),
@@ -60,6 +56,15 @@ def main(arguments: Sequence[str]) -> int:
     lines = (stage_text if stages else chain_text)(chain, cluster, model)
     show([*lines, *remaining_text(missing_files(chain), model)])
     return 0
+
+
+def _check_figure(figure: Path, *, is_simulated: bool) -> None:
+    if not is_simulated:
+        raise ConfigError("--figure draws what --tail simulates: write --tail as well.")
+    if figure.suffix != ".png":
+        raise ConfigError(f"--figure {figure} must end in .png: write a file such as tail.png.")
+    if not figure.absolute().parent.is_dir():
+        raise ConfigError(f"--figure {figure} is in a folder that does not exist: make it first.")
 
 
 def _add_estimates(parser: argparse.ArgumentParser) -> None:

@@ -77,9 +77,8 @@ class History:
             if key.startswith(VALIDATION)
         }
         rewards = self.series.get(ALL_PROMPTS, ())
-        was_measured = any(
-            of_step > self.since for of_step, _ in rewards
-        )  # else it was no period to speak of
+        # Without a validation of its own it was no period to speak of.
+        was_measured = any(of_step > self.since for of_step, _ in rewards)
         peaks = (*self.peaks, max(value for _, value in rewards)) if was_measured else self.peaks
         series = {key: series for key, series in kept.items() if series}
         return replace(self, since=step, peaks=peaks, series=series)

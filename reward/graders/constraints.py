@@ -131,7 +131,7 @@ def _text(value: Any, where: str) -> str:
 
 def _keyword(value: Any, where: str) -> str:
     """Keywords are regular expressions in the original, and stay so."""
-    require(isinstance(value, str) and bool(value.strip()), f"{where} must be a text")
+    _text(value, where)
     try:
         re.compile(value)
     except re.error as error:
