@@ -160,12 +160,20 @@ def write_text(file: Path, text: str) -> None:
     sync(file)
 
 
-def replace_text(file: Path, text: str) -> None:
-    """In one rename: a reader sees the old text or the new one. Makes the folder. Not forced to disk."""
+@contextmanager
+def replaced(file: Path) -> Iterator[Path]:
+    """A file to write into, which takes the place of `file` at the end in one rename: a reader sees all of the old or
+    all of the new. Makes the folder. Not forced to disk."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
+    yield aside
     os.replace(aside, file)
+
+
+def replace_text(file: Path, text: str) -> None:
+    """`replaced` by a text."""
+    with replaced(file) as aside:
+        aside.write_text(text, encoding="utf-8")
 
 
 def sync(path: Path) -> None:

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.storage import replaced
 
 SCHEMA = pa.schema(
     [
@@ -70,12 +70,10 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
         ],
         schema=SCHEMA,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     mean_bytes = table.nbytes / max(1, table.num_rows)
     group_rows = int(min(GROUP_ROWS, max(1, GROUP_BYTES / max(1.0, mean_bytes))))
-    pq.write_table(table, aside, row_group_size=group_rows, compression="zstd")
-    os.replace(aside, path)
+    with replaced(path) as aside:
+        pq.write_table(table, aside, row_group_size=group_rows, compression="zstd")
 
 
 class RowFile:

@@ -5,7 +5,6 @@ A part holds every prompt of its step, kept or not.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.storage import replaced
 from nemo_prorl.training.evaluation import CORRECT
 from nemo_prorl.training.step_files import StepFiles
 from nemo_prorl.types import RolloutGroup
@@ -43,11 +43,8 @@ class DifficultyLog:
         rows = [_row(step, group) for group in groups if group.members]
         if not rows:
             return
-        part = self._files.path(step)
-        part.parent.mkdir(parents=True, exist_ok=True)
-        aside = part.with_name(f".{part.name}")
-        pq.write_table(pa.Table.from_pylist(rows), aside)
-        os.replace(aside, part)
+        with replaced(self._files.path(step)) as aside:
+            pq.write_table(pa.Table.from_pylist(rows), aside)
 
 
 def read_difficulty(run_dir: Path) -> pa.Table:
