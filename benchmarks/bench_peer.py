@@ -215,7 +215,16 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str,
         max_prompt_tokens=work.max_prompt_tokens,
     )
     rows = [
-        [{"prompt": p.text, "domain": p.domain, "task": json.dumps(dict(p.task)), "uid": p.uid} for p in part]
+        [
+            {
+                "prompt": prompt.text,
+                "in_thought": prompt.opens_thought,
+                "domain": prompt.domain,
+                "task": json.dumps(dict(prompt.task)),
+                "uid": prompt.uid,
+            }
+            for prompt in part
+        ]
         for part in (mix.take(work.num_steps * work.prompts_per_step), validation)
     ]
     return rows[0], rows[1]

@@ -50,6 +50,8 @@ class Prompt:
     token_ids: tuple[int, ...]
     task: Mapping[str, Any]
     """What the grader needs; sent to the reward service verbatim."""
+    opens_thought: bool = False
+    """Whether the text ends inside <think>, so that every response to it begins inside a thought."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,23 @@
-"""Where the answer stands in a response. Pure functions of text; None means that it is not there."""
+"""Where the answer stands in a response. Pure functions of text; None means that it is not there.
+
+What is thought and what is answer, for every domain:
+
+1. A thought begins at <think>. A response also begins inside a thought if its prompt has opened one (`in_thought`): the
+   chat templates of DeepSeek-R1-Distill and of Qwen3's thinking models end the prompt with <think>.
+2. The last </think> of the response ends every thought that began before it. Thoughts do not nest: a second <think>
+   inside a thought adds nothing, and what stands between two </think> is thought.
+3. The answer is the text after the last </think>, or the whole response if it has no thought.
+4. A thought that is still open at the end of the response leaves no answer, whatever was written before it.
+
+A tag counts wherever it stands, also in a code block or in quotation marks: in the text of a response it looks the same
+as the token that ends the thought.
+"""
 
 from __future__ import annotations
 
 import re
 
-THINK_END = "</think>"
+THINK_START, THINK_END = "<think>", "</think>"
 _BLANK, _WORDS = r"[^\S\n]*\n?[^\S\n]*", r"(?:(?!\n\s*\n).){0,60}"
 _JOINER = re.compile(rf"{_BLANK}|{_WORDS}(?:,|\band\b){_WORDS}", re.DOTALL)
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
@@ -24,9 +37,11 @@ def thinks(response: str) -> bool:
     return THINK_END in response
 
 
-def is_open_thought(response: str) -> bool:
-    """Whether a thought was begun and never ended: then nothing of the response is an answer."""
-    return "<think>" in response.rpartition(THINK_END)[2]
+def is_open_thought(text: str, in_thought: bool = False) -> bool:
+    """Whether a text ends inside a thought. A response that does has no answer; a prompt that does makes its response
+    begin `in_thought`."""
+    _, end, rest = text.rpartition(THINK_END)
+    return THINK_START in rest or (in_thought and not end)
 
 
 def boxes(text: str) -> list[tuple[int, int, str]]:

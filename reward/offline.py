@@ -124,14 +124,23 @@ async def explain(service: Service, request: ScoreRequest) -> int:
 
 def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
     """The lines that `explain` prints."""
-    from reward.extract import answer_tag, last_box, last_code_block, thinks, visible_text
+    from reward.extract import (
+        answer_tag,
+        is_open_thought,
+        last_box,
+        last_code_block,
+        thinks,
+        visible_text,
+    )
 
-    text = visible_text(request.response)
+    is_open = is_open_thought(request.response, request.in_thought)
+    text = "" if is_open else visible_text(request.response)
     extract = {"code": last_code_block, "logic": answer_tag, "instruction": lambda whole: whole}
     kind = {"code": "last code block", "logic": "last <answer>", "instruction": "whole text"}
     yield f"domain     {request.domain}"
-    ended = "ended by </think>" if thinks(request.response) else "no </think>"
-    yield f"reasoning  {ended}; {len(text)} characters are graded"
+    begun = "begun in the prompt, " if request.in_thought else ""
+    ended = "never ended" if is_open else "ended by </think>" if thinks(request.response) else "no </think>"
+    yield f"reasoning  {begun}{ended}; {len(text)} characters are graded"
     found = extract.get(request.domain, last_box)(text)
     yield f"extracted  ({kind.get(request.domain, 'last box')}) {_short(found)}"
     yield f"compared   {_short(_reference(request))}"
@@ -167,7 +176,7 @@ VERDICTS = {
     "no_answer": "there are no <answer> tags after the reasoning",
     "no_code": "there is no fenced code block after the reasoning",
     "no_think_end": "the task demands </think>, and it is missing",
-    "open_thought": "a <think> is never closed, so nothing is an answer",
+    "open_thought": "the thought is never ended by </think>, so there is no answer",
     "hedge": "the box holds more than one guess (see guard)",
     "too_deep": "brackets nest too deep to be an answer",
     "too_complex": "a parser ran out of memory or depth on it",

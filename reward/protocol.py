@@ -40,6 +40,9 @@ class ScoreRequest:
     domain: str
     response: str
     """Everything that the model wrote, the reasoning included; only the text after the last </think> is graded."""
+    in_thought: bool = False
+    """Whether the response begins inside a thought that the prompt has opened, as it does with chat templates that end
+    the prompt with <think>. Such a response has an answer only after </think>: without one it gets 0."""
     task: Mapping[str, Any]
     """math, stem {"answer"}; code {"inputs", "outputs", "fn_name"?} or {"test_program", "entry_point", "preamble"?};
     logic {"task", "entry"}; instruction {"instruction_id_list", "kwargs"}. Any domain: {"require_think": bool}."""
@@ -53,6 +56,8 @@ class ScoreRequest:
             "response": self.response,
             "task": dict(self.task),
         }
+        if self.in_thought:
+            body["in_thought"] = True
         if self.deadline_ms is not None:
             body["deadline_ms"] = self.deadline_ms
         return body

@@ -97,6 +97,9 @@ def request_of(body: Any) -> ScoreRequest:
         raise Invalid('"response" must be a text', request_id)
     if len(response) > MAX_RESPONSE_BYTES or len(response.encode("utf-8", "replace")) > MAX_RESPONSE_BYTES:
         raise Invalid(f'"response" is longer than {MAX_RESPONSE_BYTES} bytes', request_id)
+    in_thought = body.get("in_thought", False)
+    if not isinstance(in_thought, bool):
+        raise Invalid('"in_thought" must be true or false', request_id)
     if not isinstance(task, dict):
         raise Invalid('"task" must be an object', request_id)
     if deadline_ms is not None and (
@@ -104,7 +107,12 @@ def request_of(body: Any) -> ScoreRequest:
     ):
         raise Invalid('"deadline_ms" must be a whole number of milliseconds', request_id)
     return ScoreRequest(
-        request_id=request_id, domain=domain, response=response, task=task, deadline_ms=deadline_ms
+        request_id=request_id,
+        domain=domain,
+        response=response,
+        in_thought=in_thought,
+        task=task,
+        deadline_ms=deadline_ms,
     )
 
 
@@ -139,7 +147,8 @@ class Front:
             request = request_of(body)
         except Invalid as error:
             return self.invalid(str(error), error.request_id)
-        key = (request.request_id, hash((request.domain, request.response, json.dumps(request.task))))
+        content = (request.domain, request.response, request.in_thought, json.dumps(request.task))
+        key = (request.request_id, hash(content))
         if key in self._recent:
             return self._recent[key]
         task = self._running.get(key)

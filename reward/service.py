@@ -112,7 +112,12 @@ class Service:
                 request, Status.overloaded, None, "queue_full", {"reason": f"{pool.name} queue is full"}
             )
         deadline = None if request.deadline_ms is None else started + request.deadline_ms / 1000
-        message = {"domain": request.domain, "response": request.response, "task": dict(request.task)}
+        message = {
+            "domain": request.domain,
+            "response": request.response,
+            "in_thought": request.in_thought,
+            "task": dict(request.task),
+        }
         answer = await pool.run(message, deadline, urgent=urgent)
         if "grade" in answer:
             grade = answer["grade"]

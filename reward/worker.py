@@ -2,8 +2,9 @@
 
 It is forked by a zygote that has imported every grading library (`preload`), and answers messages on a socket:
 
-    {"domain", "response", "task"} -> {"grade": {"score", "verdict", "details"}, "retire": bool, "spent_s": seconds}
-                                    | {"invalid": sentence, "retire": bool, "spent_s": seconds}
+    {"domain", "response", "in_thought", "task"}
+        -> {"grade": {"score", "verdict", "details"}, "retire": bool, "spent_s": seconds}
+         | {"invalid": sentence, "retire": bool, "spent_s": seconds}
 
 `retire` asks to be replaced: it has grown, or has served long enough. `spent_s` is the CPU time of its life so far.
 """
@@ -55,7 +56,10 @@ def main(ground: Ground, fds: list[int]) -> None:
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {"grade": asdict(graders.grade(request["domain"], request["response"], request["task"]))}
+        grade = graders.grade(
+            request["domain"], request["response"], request["task"], in_thought=request["in_thought"]
+        )
+        return {"grade": asdict(grade)}
     except InvalidTask as error:
         return {"invalid": str(error)}
     except (MemoryError, RecursionError) as error:  # the response was too much for a parser: its fault

@@ -107,6 +107,7 @@ def reward_function(client: Any, clock: Any) -> Any:
 
     def verdicts(
         completions: Sequence[str],
+        in_thought: Sequence[bool],
         domain: Sequence[str],
         task: Sequence[str],
         uid: Sequence[str],
@@ -114,10 +115,16 @@ def reward_function(client: Any, clock: Any) -> Any:
     ) -> list[float | None]:
         futures = [
             client.submit(
-                ScoreRequest(request_id=f"{uid}/{index}", domain=domain, response=text, task=json.loads(task))
+                ScoreRequest(
+                    request_id=f"{uid}/{index}",
+                    domain=domain,
+                    response=text,
+                    in_thought=in_thought,
+                    task=json.loads(task),
+                )
             )
-            for index, (text, domain, task, uid) in enumerate(
-                zip(completions, domain, task, uid, strict=True)
+            for index, (text, in_thought, domain, task, uid) in enumerate(
+                zip(completions, in_thought, domain, task, uid, strict=True)
             )
         ]
         clock.num_rollouts += len(uid)

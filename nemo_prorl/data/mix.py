@@ -12,6 +12,7 @@ import numpy as np
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.rows import Row, RowFile, check_distinct
 from nemo_prorl.types import Prompt
+from reward.extract import THINK_START, is_open_thought
 
 T = TypeVar("T")
 
@@ -37,7 +38,21 @@ def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
         text=text,
         token_ids=tuple(tokenizer.encode(text, add_special_tokens=False)),
         task=row.task,
+        opens_thought=_opens_thought(text, messages, tokenizer),
     )
+
+
+def _opens_thought(text: str, messages: list[dict[str, str]], tokenizer: Tokenizer) -> bool:
+    """Whether the chat template begins the assistant's turn with a thought and leaves it open.
+
+    Only what the template adds for the assistant counts, since a question may speak of <think> too. With Qwen3 and
+    enable_thinking=False that is `<think>\n\n</think>\n\n`, which is closed.
+    """
+    if THINK_START not in text:
+        return False
+    asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
+    # nothing is left where a template adds its turn unasked; then the whole text has to do
+    return is_open_thought(text.removeprefix(asked) or text)
 
 
 class PromptMix:

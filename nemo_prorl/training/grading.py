@@ -84,6 +84,7 @@ class GradingInFlight:
             request_id=f"{rollout.policy_version}/{rollout.prompt.uid}/{key[0]}/{key[1]}",
             domain=rollout.prompt.domain,
             response=rollout.text,
+            in_thought=rollout.prompt.opens_thought,
             task=rollout.prompt.task,
         )
         self._note_progress()

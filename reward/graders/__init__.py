@@ -28,20 +28,21 @@ def grader(domain: str) -> ModuleType:
     return import_module(GRADERS[domain])
 
 
-def gate(response: str, task: Mapping[str, Any]) -> str | Grade:
-    """The text to grade, or the Grade of a response whose reasoning never ended. Raises InvalidTask."""
+def gate(response: str, task: Mapping[str, Any], *, in_thought: bool = False) -> str | Grade:
+    """The answer to grade, or the Grade of a response that has none because its thought never ended (the rule stands in
+    reward.extract). `in_thought`: the response begins inside a thought. Raises InvalidTask."""
     require_think = task.get("require_think", False)
     require(isinstance(require_think, bool), 'the task\'s "require_think" must be true or false')
+    if is_open_thought(response, in_thought):
+        return Grade(score=0.0, verdict="open_thought")
     if require_think and not thinks(response):
         return Grade(score=0.0, verdict="no_think_end")
-    if is_open_thought(response):
-        return Grade(score=0.0, verdict="open_thought")
     return visible_text(response)
 
 
-def grade(domain: str, response: str, task: Mapping[str, Any]) -> Grade:
+def grade(domain: str, response: str, task: Mapping[str, Any], *, in_thought: bool = False) -> Grade:
     """Grades one response in this process, unguarded: only workers inside the sandbox call it. Raises InvalidTask."""
     module = grader(domain)
     module.check(task)
-    text = gate(response, task)
+    text = gate(response, task, in_thought=in_thought)
     return text if isinstance(text, Grade) else module.grade(text, task)

@@ -105,14 +105,21 @@ class Sandbox:
             self._zygote = None
 
 
-def grade(sandbox: Sandbox, response: str, task: Mapping[str, Any], cpu_s: float = CPU_S) -> Grade:
-    """passed / all, within `cpu_s` in total; 1 or 0 of a test program. Raises InvalidTask, and ZygoteError if the
-    sandbox failed."""
+def grade(
+    sandbox: Sandbox,
+    response: str,
+    task: Mapping[str, Any],
+    cpu_s: float = CPU_S,
+    *,
+    in_thought: bool = False,
+) -> Grade:
+    """passed / all, within `cpu_s` in total; 1 or 0 of a test program. `in_thought`: the response begins inside a
+    thought. Raises InvalidTask, and ZygoteError if the sandbox failed."""
     checks = test_program.is_test_program(task)
     tests = None if checks else code_tests.tests_of(task)
     if checks:
         test_program.check(task)
-    text = gate(response, task)
+    text = gate(response, task, in_thought=in_thought)
     if isinstance(text, Grade):
         return text
     source = code_tests.source_of(text)
@@ -262,15 +269,20 @@ def _parse(received: bytearray, execution: Execution) -> bool:
 
 
 def main(fd: int, level: str) -> None:
-    """Serves one socket until it closes: {"response", "task"} -> {"grade"} | {"invalid"} | {"retry": sentence}."""
+    """Serves one socket until it closes. It answers {"response", "task", "in_thought"?, "cpu_s"?} with {"grade"},
+    {"invalid": sentence} or {"retry": sentence}."""
     connection = socket.socket(fileno=fd)
     sandbox = Sandbox(Level(level))
     while (request := frames.read(connection.fileno())) is not None:
         try:
-            cpu_s = request.get("cpu_s", CPU_S)
-            answer: dict[str, Any] = {
-                "grade": asdict(grade(sandbox, request["response"], request["task"], cpu_s))
-            }
+            graded = grade(
+                sandbox,
+                request["response"],
+                request["task"],
+                request.get("cpu_s", CPU_S),
+                in_thought=request.get("in_thought", False),
+            )
+            answer: dict[str, Any] = {"grade": asdict(graded)}
         except InvalidTask as error:
             answer = {"invalid": str(error)}
         except ZygoteError as error:

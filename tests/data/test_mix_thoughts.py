@@ -1,0 +1,61 @@
+"""Whether a prompt opens a thought: read from what each chat template adds, whatever the question speaks of."""
+
+from __future__ import annotations
+
+import pytest
+
+from nemo_prorl.data.mix import PromptMix, held_out, render
+from nemo_prorl.evaluation import prompts as benchmark_prompts
+from nemo_prorl.evaluation.catalogue import MATH
+from tests import chat_templates
+from tests.chat_templates import tokenizer_with
+from tests.data.conftest import WriteFile, make_row
+
+TEMPLATES = {
+    "R1_DISTILL": (True, "<｜Assistant｜><think>\n"),
+    "QWEN2_5": (False, "<|im_start|>assistant\n"),
+    "QWEN3": (False, "<|im_start|>assistant\n"),
+    "QWEN3_THINKING_OFF": (False, "<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+    "QWEN3_THINKING_2507": (True, "<|im_start|>assistant\n<think>\n"),
+    "OPENS_UNASKED": (True, "<|im_start|>assistant\n<think>\n"),
+}
+"""Whether the template opens a thought, and how its prompts end."""
+QUESTIONS = (
+    "3 + 4 = ?",
+    "",
+    "think",
+    "What does <think> mean?",
+    "Reason between <think> and </think>, then answer.",
+    "</think> Ignore your thoughts. <think>",
+)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_template_decides_and_not_the_question(name: str, question: str) -> None:
+    opens, ending = TEMPLATES[name]
+    prompt = render(make_row("a", question), tokenizer_with(getattr(chat_templates, name)))
+    assert prompt.text.endswith(ending)
+    assert prompt.opens_thought is opens
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_earlier_turns_do_not_decide_either(name: str) -> None:
+    messages = (
+        {"role": "system", "content": "Write <think> first."},
+        {"role": "user", "content": "3 + 4?"},
+        {"role": "assistant", "content": "<think>seven, or <think> eight"},
+        {"role": "user", "content": "Go on."},
+    )
+    prompt = render(make_row("a", messages=messages), tokenizer_with(getattr(chat_templates, name)))
+    assert prompt.opens_thought is TEMPLATES[name][0]
+
+
+def test_training_validation_and_evaluation_know_it_alike(write_file: WriteFile) -> None:
+    tokenizer = tokenizer_with(chat_templates.R1_DISTILL)
+    path = write_file("a", 2)
+    trained = PromptMix({path: 1.0}, seed=1, tokenizer=tokenizer, max_prompt_tokens=100).take(2)
+    validated = held_out([path], tokenizer=tokenizer, max_prompts=0, max_prompt_tokens=100)
+    loaded = benchmark_prompts.Loaded(benchmark=MATH[0], rows=(make_row("b"),))
+    evaluated, _ = benchmark_prompts.rendered(loaded, tokenizer, 100)
+    assert [prompt.opens_thought for prompt in (*trained, *validated, *evaluated)] == [True] * 5

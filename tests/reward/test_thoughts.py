@@ -1,0 +1,258 @@
+"""What is thought and what is answer, in every domain, whether the response opens the thought or its prompt has."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from reward.client import RewardClient
+from reward.graders import gate
+from reward.graders.grade import Grade
+from reward.offline import explanation
+from reward.protocol import ScoreRequest, ScoreResult, Status
+from tests.reward.serving import Server, request
+
+ANSWERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "math": ("math", "So it is \\boxed{4}.", {"answer": "4"}),
+    "stem": ("stem", "Hence \\boxed{B}.", {"answer": "B"}),
+    "code": (
+        "code",
+        "```python\nprint(2 * int(input()))\n```",
+        {"inputs": ["1\n", "21\n"], "outputs": ["2\n", "42\n"]},
+    ),
+    "code, test program": (
+        "code",
+        "```python\ndef double(n):\n    return 2 * n\n```",
+        {
+            "test_program": "def check(candidate):\n    assert candidate(2) == 4\n",
+            "entry_point": "double",
+        },
+    ),
+    "logic": (
+        "logic",
+        "<answer>7</answer>",
+        {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}},
+    ),
+    "instruction": (
+        "instruction",
+        "No comma stands here",
+        {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+    ),
+}
+"""A right answer of each domain."""
+THOUGHTS = (
+    "",
+    "\n",
+    "so",
+    "Perhaps \\boxed{5}? No.",
+    "```python\nprint(0)\n```\n",
+    "```python\nunfinished",
+    "<answer>8</answer>",
+    "One, two, three.",
+    "I think, <think>therefore",
+    '"</think>" ends a thought, I must not write it. So',
+    "first thought</think> a draft, \\boxed{5} <answer>9</answer> <think>second thought",
+)
+
+
+def asked(name: str, response: str, request_id: str, **changes: Any) -> dict[str, Any]:
+    domain, _, task = ANSWERS[name]
+    return {**request(domain, response, task, request_id), **changes}
+
+
+def told(result: dict[str, Any]) -> tuple[str, float | None, str]:
+    return result["status"], result["score"], result["verdict"]
+
+
+OPEN = ("graded", 0.0, "open_thought")
+CORRECT = ("graded", 1.0, "correct")
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_thought_that_never_ends_is_no_answer(name: str, server: Server) -> None:
+    """The draft in it is right, which used to be paid where the prompt had opened the thought."""
+    draft = ANSWERS[name][1]
+    responses = [draft, f"Let me see.\n{draft}\nBut wait", f"<think>\n{draft}", f"{draft}</thin"]
+    items = [
+        asked(name, text, f"cut/{name}/{number}", in_thought=True) for number, text in enumerate(responses)
+    ]
+    assert [told(result) for result in server.batch(items)] == [OPEN] * len(responses)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_complete_response_gets_what_it_gets_with_both_tags(name: str, server: Server) -> None:
+    """Whatever the thought holds."""
+    answer = ANSWERS[name][1]
+    for in_thought, start in ((True, ""), (True, "<think>"), (False, "<think>")):
+        items = [
+            asked(
+                name,
+                f"{start}{thought}</think>\n\n{answer}",
+                f"complete/{name}/{in_thought}/{start}/{number}",
+                in_thought=in_thought,
+            )
+            for number, thought in enumerate(THOUGHTS)
+        ]
+        assert [told(result) for result in server.batch(items)] == [CORRECT] * len(THOUGHTS)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_nothing_is_gained_by_tags_after_the_answer(name: str, server: Server) -> None:
+    answer = ANSWERS[name][1]
+    responses = [
+        f"so</think>{answer}<think>",
+        f"so</think>{answer}<think>or else",
+        f"so</think>{answer}</think>",
+        f"so</think>{answer}<think>so</think>",
+        f"so</think>{answer}<think>so</think>\n \n",
+    ]
+    items = [
+        asked(name, text, f"after/{name}/{number}", in_thought=True) for number, text in enumerate(responses)
+    ]
+    results = server.batch(items)
+    assert [result["score"] for result in results] == [0.0] * len(responses)
+    assert [told(result) for result in results[:2]] == [OPEN] * 2
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_request_without_the_field_is_graded_as_before(name: str, server: Server) -> None:
+    answer = ANSWERS[name][1]
+    for number, (text, expected) in enumerate(
+        ((answer, CORRECT), (f"so</think>{answer}", CORRECT), (f"<think>{answer}", OPEN))
+    ):
+        for body in (
+            asked(name, text, f"before/{name}/{number}"),
+            asked(name, text, f"false/{name}/{number}", in_thought=False),
+        ):
+            assert told(server.score(body)) == expected
+
+
+@pytest.mark.parametrize("wrong", ["yes", "true", 1, 0, None, [], {}])
+def test_a_wrong_type_is_one_sentence_for_its_item_alone(wrong: object, server: Server) -> None:
+    good = asked("math", "so</think>\\boxed{4}", "good", in_thought=True)
+    bad = {**good, "request_id": "bad", "in_thought": wrong}
+    results = server.batch([good, bad, {**good, "request_id": "good too"}])
+    assert [told(result) for result in (results[0], results[2])] == [CORRECT] * 2
+    assert (results[1]["status"], results[1]["score"]) == ("invalid_request", None)
+    assert results[1]["details"]["reason"] == '"in_thought" must be true or false'
+    assert server.call("/v1/score", bad)[0] == 400
+
+
+def test_the_memory_of_results_tells_the_two_apart(server: Server) -> None:
+    """The same id and text, once in a thought and once not."""
+    body = asked("math", "\\boxed{4}", "the same id")
+    verdicts = [told(server.score({**body, "in_thought": flag})) for flag in (False, True, False, True)]
+    assert verdicts == [CORRECT, OPEN] * 2
+
+
+def test_the_client_sends_it(server: Server) -> None:
+    requests = [
+        ScoreRequest(
+            request_id=f"client/{name}/{in_thought}",
+            domain=domain,
+            response=answer,
+            in_thought=in_thought,
+            task=task,
+        )
+        for name, (domain, answer, task) in ANSWERS.items()
+        for in_thought in (False, True)
+    ]
+    with RewardClient(urls=[server.url]) as client:
+        client.wait_until_ready(60)
+        results = [future.result() for future in [client.submit(one) for one in requests]]
+    assert [told(result.to_json()) for result in results] == [CORRECT, OPEN] * len(ANSWERS)
+
+
+def test_a_request_says_it_only_where_it_is_so() -> None:
+    """A service that does not know the field yet sees the requests that it knows."""
+    fields: dict[str, Any] = {"request_id": "a", "domain": "math", "response": "r", "task": {"answer": "1"}}
+    assert ScoreRequest(**fields).to_json() == fields
+    assert ScoreRequest(**fields, in_thought=True).to_json() == {**fields, "in_thought": True}
+
+
+# The rule by itself
+
+PIECES = ("<think>", "</think>", "a", "\n", "<think", "</answer>")
+TEXTS = ["".join(pieces) for length in range(6) for pieces in itertools.product(PIECES, repeat=length)]
+"""Every text of up to five pieces."""
+
+
+def by_walking(response: str, in_thought: bool) -> str | None:
+    """The rule as an automaton: the answer is what has been written since the last </think>; None in a thought."""
+    thinking, answer = in_thought, ""
+    for piece in re.split("(</?think>)", response):
+        if piece == "<think>":
+            thinking = True
+        elif piece == "</think>":
+            thinking, answer = False, ""
+        else:
+            answer += piece
+    if thinking:
+        return None
+    return answer.lstrip("\r\n") if "</think>" in response else answer
+
+
+def found(response: str, in_thought: bool, **task: Any) -> str | None:
+    text = gate(response, task, in_thought=in_thought)
+    return None if isinstance(text, Grade) else text
+
+
+@pytest.mark.parametrize("in_thought", [False, True])
+def test_the_rule_is_the_automaton(in_thought: bool) -> None:
+    for response in TEXTS:
+        assert found(response, in_thought) == by_walking(response, in_thought), response
+
+
+@pytest.mark.parametrize("task", [{}, {"require_think": True}])
+def test_a_thought_opened_in_the_prompt_is_as_one_opened_in_the_response(task: dict[str, Any]) -> None:
+    for response in TEXTS:
+        opened_by_itself = gate(f"<think>{response}", task)
+        assert gate(response, task, in_thought=True) == opened_by_itself, response
+
+
+def test_to_open_a_thought_and_not_to_end_it_is_worth_nothing() -> None:
+    for before, after in itertools.product(TEXTS[:300], repeat=2):
+        thought = after.replace("</think>", "")
+        assert found(f"{before}<think>{thought}", False) is None
+        assert found(f"{before}<think>{thought}", True) is None
+
+
+@pytest.mark.parametrize(
+    ("response", "in_thought", "verdict"),
+    [
+        ("\\boxed{4}", False, "no_think_end"),
+        ("\\boxed{4}", True, "open_thought"),
+        ("<think>\\boxed{4}", False, "open_thought"),
+        ("so</think>\\boxed{4}", False, None),
+        ("so</think>\\boxed{4}", True, None),
+        ("so</think>\\boxed{4}<think>", True, "open_thought"),
+    ],
+)
+def test_a_task_may_moreover_demand_a_thought(response: str, in_thought: bool, verdict: str | None) -> None:
+    text = gate(response, {"require_think": True}, in_thought=in_thought)
+    assert (text.verdict if isinstance(text, Grade) else None) == verdict
+
+
+@pytest.mark.parametrize(
+    ("response", "in_thought", "words"),
+    [
+        ("\\boxed{4}", True, "begun in the prompt, never ended; 0 characters are graded"),
+        ("so</think>\\boxed{4}", True, "begun in the prompt, ended by </think>; 9 characters are graded"),
+        ("<think>so</think>\\boxed{4}", False, "ended by </think>; 9 characters are graded"),
+        ("<think>\\boxed{4}", False, "never ended; 0 characters are graded"),
+        ("\\boxed{4}", False, "no </think>; 9 characters are graded"),
+    ],
+)
+def test_explain_says_how_the_thought_begins_and_ends(response: str, in_thought: bool, words: str) -> None:
+    asked = ScoreRequest(
+        request_id="a", domain="math", response=response, in_thought=in_thought, task={"answer": "4"}
+    )
+    result = ScoreResult(request_id="a", status=Status.graded, score=0.0, verdict="open_thought")
+    lines = list(explanation(asked, result))
+    assert lines[1] == f"reasoning  {words}"
+    assert lines[2] == f"extracted  (last box) {'null' if 'never' in words else '4'}"
