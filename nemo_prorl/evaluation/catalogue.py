@@ -24,13 +24,25 @@ MODELS = (BASE, DEEPSCALER, DEEPCODER, LARGER, PRORL)
 
 QWEN = "https://github.com/QwenLM/Qwen2.5-Math/tree/main/evaluation/data"
 PRIME = "PRIME-RL/Eurus-2-RL-Data on the hub, validation.parquet (MIT; all four sets in one file)"
+EXAMS = "two exams of 15"
+PUZZLES_REMARK = (
+    "The papers' 96 tasks are those of Reasoning Gym 0.1.13; the puzzles and verifiers here are of the version that "
+    "results.json names, and generators and scorers have changed in between"
+)
 BUILD_PUZZLES = "python -m nemo_prorl data build reasoning_gym (writes data/reasoning_gym)"
 
 
 def _math(
-    name: str, title: str, files: tuple[str, ...], where: str, licence: str, *numbers: float
+    name: str,
+    title: str,
+    files: tuple[str, ...],
+    where: str,
+    licence: str,
+    count: tuple[int, str],
+    *numbers: float,
 ) -> Benchmark:
-    """`numbers`: of the base model, DeepScaleR, the 7B model and ProRL's (table 1)."""
+    """`count`: num_problems and counted_by. `numbers`: of the base model, DeepScaleR, the 7B model and ProRL's (table
+    1)."""
     return Benchmark(
         name=name,
         title=title,
@@ -41,6 +53,8 @@ def _math(
         suffix=BOX_SUFFIX,
         where=where,
         licence=licence,
+        num_problems=count[0],
+        counted_by=count[1],
         published=dict(zip((BASE, DEEPSCALER, LARGER, PRORL), numbers, strict=True)),
     )
 
@@ -62,8 +76,14 @@ def _code(name: str, title: str, kinds: tuple[str, ...], *numbers: float) -> Ben
 
 
 def _puzzles(
-    name: str, title: str, convert: Callable[[Record], Problem], file: str, *numbers: float
+    name: str,
+    title: str,
+    convert: Callable[[Record], Problem],
+    file: str,
+    *numbers: float,
+    num_problems: int = 100,
 ) -> Benchmark:
+    """`numbers`: of the base model, the 7B model and ProRL's (table 3)."""
     return Benchmark(
         name=name,
         title=title,
@@ -73,6 +93,10 @@ def _puzzles(
         convert=convert,
         where=BUILD_PUZZLES,
         licence="Apache-2.0 (the library)",
+        num_problems=num_problems,
+        counted_by="ProRL, section 3.4: 100 of each task",
+        has_puzzles=num_problems > 100,
+        remark=PUZZLES_REMARK if num_problems > 100 else "",
         published=dict(zip((BASE, LARGER, PRORL), numbers, strict=True)) if numbers else {},
     )
 
@@ -91,16 +115,19 @@ def _demo(name: str, domain: str, metric: Metric) -> Benchmark:
 
 
 MATH = (
-    _math("aime2024", "AIME24", ("aime*24*",), f"{QWEN}/aime24", "MAA; research use", 28.54, 40.21, 53.54, 48.13),
-    _math("aime2025", "AIME25", ("aime*25*",), "opencompass/AIME2025 on the hub", "MAA; research use",
-          22.71, 31.46, 40.83, 33.33),
+    _math("aime2024", "AIME24", ("aime*24*",), f"{QWEN}/aime24", "MAA; research use", (30, EXAMS),
+          28.54, 40.21, 53.54, 48.13),
+    _math("aime2025", "AIME25", ("aime*25*",), "opencompass/AIME2025 on the hub, both files", "MAA; research use",
+          (30, EXAMS), 22.71, 31.46, 40.83, 33.33),
     _math("amc", "AMC", ("amc*",), f"AI-MO/aimo-validation-amc on the hub (2022 and 2023), or {QWEN}/amc23 (2023)",
-          "MAA; research use", 62.58, 73.04, 82.83, 79.29),
-    _math("math", "Math", ("math500*", "MATH-500*/**/*", "math_test*", "math/**/test*"),
-          "HuggingFaceH4/MATH-500 on the hub", "MIT", 82.90, 89.36, 93.68, 91.89),
-    _math("minerva", "Minerva", ("minerva*",), f"{QWEN}/minerva_math", "research use", 26.38, 41.57, 50.60, 47.98),
+          "MAA; research use", (83, "aimo-validation-amc: 2022 and 2023, as in the paper"), 62.58, 73.04, 82.83, 79.29),
+    _math("math", "Math", ("math500*", "MATH-500*/**/*", "math_test*", "math/**/test*", "MATH/test/**/*"),
+          "HuggingFaceH4/MATH-500 on the hub", "MIT", (500, "MATH-500, which DeepScaleR and SimpleRL use"),
+          82.90, 89.36, 93.68, 91.89),
+    _math("minerva", "Minerva", ("minerva*",), f"{QWEN}/minerva_math", "research use", (272, "Qwen's copy"),
+          26.38, 41.57, 50.60, 47.98),
     _math("olympiadbench", "Olympiad", ("olympiad*",), f"{QWEN}/olympiadbench", "Apache-2.0",
-          43.58, 51.63, 57.66, 60.22),
+          (675, "Qwen's copy"), 43.58, 51.63, 57.66, 60.22),
 )  # fmt: skip
 
 CODE = (
@@ -117,6 +144,8 @@ CODE = (
         convert=human_eval.convert,
         where="evalplus/humanevalplus on the hub",
         licence="Apache-2.0 (EvalPlus), MIT (HumanEval)",
+        num_problems=164,
+        counted_by="EvalPlus",
         published={BASE: 61.77, DEEPCODER: 73.40, LARGER: 83.32, PRORL: 72.05},
     ),
     Benchmark(
@@ -128,6 +157,11 @@ CODE = (
         convert=programs.convert,
         where="livecodebench/code_generation_lite on the hub, test*.jsonl",
         licence="CC-BY-4.0 (dataset card); problems of LeetCode, AtCoder, Codeforces",
+        date_column="contest_date",
+        num_problems=279,
+        counted_by="release v5 from 2024-08-01 to 2025-02-01, as DeepCoder evaluates",
+        remark="The papers name neither release nor window of LiveCodeBench; the window of "
+        "evaluation.livecodebench_dates is our reading (docs/evaluation.md)",
         published={BASE: 16.80, DEEPCODER: 22.76, LARGER: 38.04, PRORL: 23.81},
     ),
 )
@@ -143,6 +177,10 @@ OTHER = (
         suffix=BOX_SUFFIX,
         where="spawn99/GPQA-diamond-ClaudeR1 (the paper's) or Idavidrein/gpqa (gpqa_diamond.csv) on the hub",
         licence="CC-BY-4.0; its authors ask not to put the questions on the web",
+        num_problems=198,
+        counted_by="GPQA's authors",
+        remark="The papers' 15.86 for the base model is below the 25 % of guessing one of four letters, so their form "
+        "of GPQA was probably another than lettered options; they do not say which. Compare gains, not levels",
         published={BASE: 15.86, LARGER: 35.44, PRORL: 41.78},
     ),
     Benchmark(
@@ -154,9 +192,12 @@ OTHER = (
         convert=instructions.convert,
         where="google/IFEval on the hub, ifeval_input_data.jsonl",
         licence="Apache-2.0",
+        num_problems=541,
+        counted_by="google-research",
         published={BASE: 44.05, LARGER: 58.01, PRORL: 66.02},
     ),
-    _puzzles("reasoning_gym", "Reasoning", puzzles.by_category, "validation", 4.24, 28.55, 59.06),
+    _puzzles("reasoning_gym", "Reasoning", puzzles.by_category, "validation", 4.24, 28.55, 59.06,
+             num_problems=9600),
     _puzzles("acre", "acre", puzzles.only("acre"), "out_of_distribution", 5.99, 20.21, 58.57),
     _puzzles("boxnet", "boxnet", puzzles.only("boxnet"), "out_of_distribution", 0.00, 1.71, 7.91),
     _puzzles("game_of_life_halting", "game", puzzles.only("game_of_life_halting"), "out_of_distribution",
@@ -174,6 +215,8 @@ FURTHER = (
         convert=puzzles.sized,
         where="made here",
         licence="Apache-2.0 (the library)",
+        num_problems=puzzles.NUM_GRAPHS * len(puzzles.GRAPH_SIZES),
+        counted_by="made here",
     ),
     Benchmark(
         name="humaneval",
@@ -184,6 +227,8 @@ FURTHER = (
         convert=human_eval.convert,
         where="https://github.com/openai/human-eval, data/HumanEval.jsonl.gz",
         licence="MIT",
+        num_problems=164,
+        counted_by="OpenAI",
     ),
     _demo("sums", "math", Metric.pass_at_1),
     _demo("basic_arithmetic", "logic", Metric.reward),

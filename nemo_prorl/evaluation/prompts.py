@@ -2,51 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
+from nemo_prorl.config import ConfigError, EvaluationConfig
+from nemo_prorl.data.building.source import Record
 from nemo_prorl.data.mix import Tokenizer, render
 from nemo_prorl.data.rows import Row, write_rows
 from nemo_prorl.evaluation import records
-from nemo_prorl.evaluation.benchmark import Benchmark
+from nemo_prorl.evaluation.benchmark import OUTSIDE_WINDOW, Benchmark, DateWindow
 from nemo_prorl.types import Prompt
+
+DATES = EvaluationConfig().livecodebench_dates
+"""The window that num_problems of LiveCodeBench is counted for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A benchmark and its problems."""
+    """A benchmark, its problems, and what was read to get them."""
 
     benchmark: Benchmark
     rows: tuple[Row, ...]
+    """The problems to be asked."""
+    num_found: int
+    """Different problems in the files, before validation.max_prompts and evaluation.puzzles."""
+    files: tuple[str, ...] = ()
+    """Relative to evaluation.data_dir; none where the problems are made here."""
+    num_duplicates: int = 0
+    num_expected: int = 0
+    """How many problems the benchmark has (Benchmark.num_problems); 0: not known."""
+    num_outside_window: int = 0
 
 
 def load(
-    benchmarks: Sequence[Benchmark], data_dir: Path, max_prompts: int = 0
+    benchmarks: Sequence[Benchmark],
+    data_dir: Path,
+    max_prompts: int = 0,
+    *,
+    dates: str = DATES,
+    puzzles: Sequence[str] = (),
 ) -> tuple[list[Loaded], list[Benchmark]]:
-    """(those whose files are there, those whose files are missing), each in the given order; `max_prompts` of each, 0:
-    all. Raises ConfigError for a file that is there and is not what it should be."""
+    """(those whose files are there, those whose files are missing), each in the given order.
+
+    max_prompts: problems of each, from its beginning; 0: all. dates and puzzles: as in EvaluationConfig. Raises
+    ConfigError for a file that is there and is not what it should be.
+    """
     loaded, missing = [], []
     for benchmark in benchmarks:
-        path = find(benchmark, data_dir)
-        if path is None and benchmark.generate is None:
+        paths = find(benchmark, data_dir)
+        if paths or benchmark.generate is not None:
+            loaded.append(_loaded(benchmark, paths, data_dir, max_prompts, dates, puzzles))
+        else:
             missing.append(benchmark)
-            continue
-        found = records.read(path) if path else benchmark.generate() if benchmark.generate else ()
-        rows = benchmark.rows(found)
-        loaded.append(Loaded(benchmark=benchmark, rows=tuple(rows[: max_prompts or None])))
     return loaded, missing
 
 
-def find(benchmark: Benchmark, data_dir: Path) -> Path | None:
-    """The file of the first pattern that has one; of several, the first by name."""
+def find(benchmark: Benchmark, data_dir: Path) -> list[Path]:
+    """All files that match the first pattern with a match, by name. Files with `train` in their name are left out where
+    there are others."""
     for pattern in benchmark.files:
         folder = data_dir.parent if pattern.startswith("../") else data_dir
         matches = folder.glob(pattern.removeprefix("../"))
         found = sorted(path for path in matches if path.is_file() and path.name.endswith(records.KINDS))
         if found:
-            return found[0]
-    return None
+            return [path for path in found if "train" not in path.name.lower()] or found
+    return []
+
+
+def accounts(loaded: Sequence[Loaded]) -> Iterator[str]:
+    """A line for each benchmark: how many problems, of which files, and what is not as its publisher has it."""
+    for one in loaded:
+        line = f"{one.benchmark.name}: {one.num_found:,} problems of {', '.join(one.files) or 'our making'}"
+        if one.num_duplicates:
+            line += f"; {one.num_duplicates:,} duplicates were removed"
+        if one.num_outside_window:
+            line += f"; {one.num_outside_window:,} lie outside evaluation.livecodebench_dates"
+        if len(one.rows) < one.num_found:
+            line += f"; {len(one.rows):,} of them are asked"
+        if one.num_expected and one.num_found != one.num_expected:
+            line += (
+                f". It should have {one.num_expected:,} ({one.benchmark.counted_by}), so its score does not compare "
+                f"with published ones: look at the files, or get them from {one.benchmark.where}"
+            )
+        yield line + "."
 
 
 def rendered(loaded: Loaded, tokenizer: Tokenizer, max_prompt_tokens: int) -> tuple[list[Prompt], int]:
@@ -64,3 +104,46 @@ def write_prompts(loaded: Sequence[Loaded], folder: Path) -> list[Path]:
         write_rows(path, one.rows)
         written.append(path)
     return written
+
+
+def _loaded(
+    benchmark: Benchmark,
+    paths: Sequence[Path],
+    data_dir: Path,
+    max_prompts: int,
+    dates: str,
+    puzzles: Sequence[str],
+) -> Loaded:
+    found: Iterable[Record] = chain.from_iterable(map(records.read, paths))
+    if not paths and benchmark.generate is not None:
+        found = benchmark.generate()
+    window = DateWindow.parse(dates) if benchmark.date_column else None
+    problems = benchmark.problems(found, window)
+    rows = problems.rows
+    if puzzles and benchmark.has_puzzles:
+        rows = _of_tasks(rows, puzzles, benchmark)
+    other_window = bool(benchmark.date_column) and dates != DATES
+    return Loaded(
+        benchmark=benchmark,
+        rows=rows[: max_prompts or None],
+        num_found=len(problems.rows),
+        files=tuple(_relative(path, data_dir) for path in paths),
+        num_duplicates=problems.num_duplicates,
+        num_expected=0 if other_window else benchmark.num_problems,
+        num_outside_window=problems.dropped.get(OUTSIDE_WINDOW, 0),
+    )
+
+
+def _of_tasks(rows: Sequence[Row], tasks: Sequence[str], benchmark: Benchmark) -> tuple[Row, ...]:
+    """The rows of these puzzles. Raises ConfigError for a puzzle without a row."""
+    there = {row.task["task"] for row in rows}
+    if absent := [task for task in tasks if task not in there]:
+        raise ConfigError(
+            f"evaluation.puzzles={absent[0]} is in no file of {benchmark.name}: write names such as "
+            f"{', '.join(sorted(there)[:3])}."
+        )
+    return tuple(row for row in rows if row.task["task"] in tasks)
+
+
+def _relative(path: Path, data_dir: Path) -> str:
+    return str(path.relative_to(data_dir if path.is_relative_to(data_dir) else data_dir.parent))

@@ -56,6 +56,13 @@ class BenchmarkResult:
     pass_at_k: dict[int, Estimate]
     reward: float
     num_prompts: int
+    """Problems that the numbers are of."""
+    num_expected: int = 0
+    """Problems that the benchmark has (Benchmark.num_problems); 0: not known. Another number is marked in tables."""
+    files: list[str] = field(default_factory=list)
+    """What the problems were read from, relative to evaluation.data_dir."""
+    num_duplicates: int = 0
+    """Records of these files that ask what an earlier one asks."""
     num_too_long: int
     """Prompts left out because they exceed sampler.max_prompt_tokens; they count nowhere."""
     num_samples: int
@@ -67,6 +74,13 @@ class BenchmarkResult:
     by_source: dict[str, float]
     """Score of each part that the benchmark has, such as a puzzle's name."""
     prompts: dict[str, PromptResult] = field(repr=False)
+
+    @property
+    def shortfall(self) -> str:
+        """What has to be said beside its numbers when they are not of the benchmark as published; else empty."""
+        if self.num_expected in (0, self.num_prompts):
+            return ""
+        return f"{self.name}: {self.num_prompts:,} problems instead of {self.num_expected:,}"
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> BenchmarkResult:
@@ -90,8 +104,15 @@ def summarise(
     num_samples: int,
     num_too_long: int,
     num_resamples: int,
+    num_expected: int = 0,
+    files: Sequence[str] = (),
+    num_duplicates: int = 0,
 ) -> BenchmarkResult:
-    """`sources`: of every prompt, by uid. Raises ConfigError when nothing was graded."""
+    """The numbers of one benchmark from its samples.
+
+    sources: of every prompt, by uid. num_samples: asked for of each prompt. num_expected, files, num_duplicates: see
+    BenchmarkResult. Raises ConfigError when nothing was graded.
+    """
     by_prompt: dict[str, list[Sample]] = defaultdict(list)
     for (uid, _), sample in sorted(known.samples.items()):  # one order, whichever rank wrote what
         by_prompt[uid].append(sample)
@@ -112,6 +133,9 @@ def summarise(
         pass_at_k=pass_at_k_curve(list(prompts.values()), num_resamples),
         reward=float(np.mean([result.reward for result in prompts.values()])),
         num_prompts=len(prompts),
+        num_expected=num_expected,
+        files=list(files),
+        num_duplicates=num_duplicates,
         num_too_long=num_too_long,
         num_samples=num_samples,
         num_missing=num_samples * len(sources) - sum(result.num_samples for result in prompts.values()),

@@ -67,6 +67,9 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
                 num_samples=num_samples,
                 num_too_long=num_too_long,
                 num_resamples=config.evaluation.num_resamples,
+                num_expected=one.num_expected,
+                files=one.files,
+                num_duplicates=one.num_duplicates,
             )
             if ranks.layout.is_main:
                 _write(out, header, done, model.name)
@@ -138,7 +141,7 @@ def _write(out: Path, header: Mapping[str, Any], done: Mapping[str, BenchmarkRes
         "title": f"Evaluation of {model}",
         "columns": summary.columns,
         "rows": summary.rows,
-        "note": summary.note,
+        "note": "; ".join(summary.notes),
     }
     results.write(out / results.RESULTS, {**shown, **header}, list(done.values()))
     sections = [line for table in tables(done, model) for line in (*as_markdown(table), "")]

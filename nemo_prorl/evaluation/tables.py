@@ -21,6 +21,8 @@ from nemo_prorl.evaluation.catalogue import (
 from nemo_prorl.evaluation.results import BenchmarkResult
 
 ABSENT = "–"
+MARK = "†"
+"""Behind a number that is not of all problems of its benchmark; a note of the table says of how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,8 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    note: str = ""
+    notes: tuple[str, ...] = ()
+    """Sentences without a full stop."""
 
 
 def tables(results: Mapping[str, BenchmarkResult], model: str) -> list[Table]:
@@ -56,7 +59,7 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
         rows.append(
             (
                 result.name,
-                f"{result.num_prompts:,}",
+                f"{result.num_prompts:,}{_mark(result)}",
                 str(result.num_samples),
                 "pass@1" if result.metric == "pass_at_1" else "reward",
                 _percent(result.score.value),
@@ -69,7 +72,7 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
             )
         )
     left_out = [
-        f"{result.name}: {result.num_too_long} prompts too long, {result.num_missing} samples without a verdict"
+        f"{result.name}: {result.num_too_long} prompts are too long, {result.num_missing} samples have no verdict"
         for result in results.values()
         if result.num_too_long or result.num_missing
     ]
@@ -78,7 +81,7 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
         columns=("benchmark", "prompts", "samples", "metric", "score", "95 % interval", "pass@k", "tokens", "no end",
                  "paper: base", "paper: ProRL"),
         rows=tuple(rows),
-        note="; ".join(left_out),
+        notes=(*_shortfalls(results.values()), *left_out),
     )  # fmt: skip
 
 
@@ -91,8 +94,8 @@ def as_text(table: Table) -> Iterator[str]:
             cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)
         ]
         yield "  " + "  ".join(cells).rstrip()
-    if table.note:
-        yield f"  {table.note}"
+    for note in table.notes:
+        yield f"  {note}."
 
 
 def as_markdown(table: Table) -> Iterator[str]:
@@ -103,9 +106,9 @@ def as_markdown(table: Table) -> Iterator[str]:
     yield f"|---|{'---:|' * (len(table.columns) - 1)}"
     for row in table.rows:
         yield f"| {' | '.join(row)} |"
-    if table.note:
+    for note in table.notes:
         yield ""
-        yield table.note
+        yield f"{note}."
 
 
 def _paper_table(
@@ -116,15 +119,24 @@ def _paper_table(
         numbers = [benchmark.published.get(name) for benchmark in benchmarks]
         if any(number is not None for number in numbers):
             rows.append(_row(name, numbers, title in WITH_AVERAGE))
+    measured = [results[benchmark.name] for benchmark in benchmarks if benchmark.name in results]
     ours = [
         100 * results[benchmark.name].score.value if benchmark.name in results else None
         for benchmark in benchmarks
     ]
+    last = _row(model, ours, title in WITH_AVERAGE)
+    marks = [_mark(results[one.name]) if one.name in results else "" for one in benchmarks]
+    if title in WITH_AVERAGE:
+        marks.append(MARK if any(marks) and last[-1] != ABSENT else "")
     heads = [benchmark.title for benchmark in benchmarks] + (["Avg"] if title in WITH_AVERAGE else [])
     return Table(
         title=f"{title} (percent; all rows but the last: the paper's)",
         columns=("Model", *heads),
-        rows=(*rows, _row(model, ours, title in WITH_AVERAGE)),
+        rows=(*rows, (model, *(cell + mark for cell, mark in zip(last[1:], marks, strict=True)))),
+        notes=(
+            *_shortfalls(measured),
+            *dict.fromkeys(one.remark for one in benchmarks if one.name in results and one.remark),
+        ),
     )
 
 
@@ -145,7 +157,11 @@ def _categories(result: BenchmarkResult, model: str) -> Table:
     return Table(
         title="Reasoning Gym by category (percent; all rows but the last: the paper's)",
         columns=("Model", *CATEGORIES, "Avg"),
-        rows=(*rows, _row(model, [*ours, 100 * result.score.value], False)),
+        rows=(
+            *rows,
+            (*_row(model, ours, False), f"{_percent(result.score.value)}{_mark(result)}"),
+        ),
+        notes=(*_shortfalls([result]), BENCHMARKS["reasoning_gym"].remark),
     )
 
 
@@ -155,6 +171,14 @@ def _parts(result: BenchmarkResult) -> Table:
         columns=("part", "score"),
         rows=tuple((name, _percent(value)) for name, value in result.by_source.items()),
     )
+
+
+def _mark(result: BenchmarkResult) -> str:
+    return MARK if result.shortfall else ""
+
+
+def _shortfalls(results: Iterable[BenchmarkResult]) -> list[str]:
+    return [f"{MARK} {result.shortfall}" for result in results if result.shortfall]
 
 
 def _row(name: str, numbers: Sequence[float | None], with_average: bool) -> tuple[str, ...]:

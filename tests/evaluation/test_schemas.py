@@ -173,8 +173,8 @@ def test_ifeval_drops_nulls_only() -> None:
 
 def test_graphs_grow_and_are_the_same_every_time() -> None:
     first, again = (
-        get("graph_color_sizes").rows(puzzles.graphs()),
-        get("graph_color_sizes").rows(puzzles.graphs()),
+        get("graph_color_sizes").problems(puzzles.graphs()).rows,
+        get("graph_color_sizes").problems(puzzles.graphs()).rows,
     )
     assert first == again
     sizes = {row.source: len(row.task["entry"]["metadata"]["puzzle"]["vertices"]) for row in first}

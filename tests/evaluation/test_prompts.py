@@ -1,0 +1,183 @@
+"""All files of a benchmark are read, the window of dates holds, and another number of problems is said everywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nemo_prorl.config import ConfigError, EvaluationConfig
+from nemo_prorl.data.building.source import Record
+from nemo_prorl.evaluation import prompts
+from nemo_prorl.evaluation.catalogue import BENCHMARKS, get
+from nemo_prorl.evaluation.tables import MARK, as_markdown, tables
+from tests.evaluation.test_comparison import result
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
+def exam(first: int, count: int) -> list[dict[str, Any]]:
+    return [
+        {"question": f"question {number}", "answer": str(number)} for number in range(first, first + count)
+    ]
+
+
+def loaded(name: str, folder: Path, **options: Any) -> prompts.Loaded:
+    (one,), missing = prompts.load([get(name)], folder, **options)
+    assert missing == []
+    return one
+
+
+def test_both_exams_of_2025_are_read(tmp_path: Path) -> None:
+    """opencompass/AIME2025 is two files; one alone is half of the benchmark, and is said to be."""
+    write(tmp_path / "aime2025-I.jsonl", exam(0, 15))
+    half = loaded("aime2025", tmp_path)
+    assert len(half.rows) == 15
+    (line,) = prompts.accounts([half])
+    assert "should have 30 (two exams of 15)" in line
+    assert "does not compare" in line
+    write(tmp_path / "aime2025-II.jsonl", exam(15, 15))
+    whole = loaded("aime2025", tmp_path)
+    assert len(whole.rows) == 30
+    assert whole.files == ("aime2025-I.jsonl", "aime2025-II.jsonl")
+    (line,) = prompts.accounts([whole])
+    assert line == "aime2025: 30 problems of aime2025-I.jsonl, aime2025-II.jsonl."
+
+
+def test_what_two_files_both_ask_is_asked_once_and_said(tmp_path: Path) -> None:
+    write(tmp_path / "aime24.jsonl", exam(0, 30))
+    write(tmp_path / "aime2024_copy.jsonl", exam(0, 30))
+    one = loaded("aime24", tmp_path)
+    assert (len(one.rows), one.num_duplicates) == (30, 30)
+    assert "; 30 duplicates were removed" in next(iter(prompts.accounts([one])))
+
+
+def test_mathematics_by_subject_is_every_subject(tmp_path: Path) -> None:
+    for place, subject in enumerate(("algebra", "geometry")):
+        folder = tmp_path / "math" / subject
+        folder.mkdir(parents=True)
+        rows = [{"problem": f"{subject} {n}", "solution": f"\\boxed{{{n}}}"} for n in range(place + 2)]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "test-00000-of-00001.parquet")
+        pq.write_table(pa.Table.from_pylist(exam(0, 9)), folder / "train-00000-of-00001.parquet")
+    assert len(loaded("math", tmp_path).rows) == 5
+
+
+def test_files_of_the_training_split_are_left_out_where_there_are_others(tmp_path: Path) -> None:
+    tests = {"tests": {"inputs": ["1"], "outputs": ["2"]}}
+    write(tmp_path / "apps_train.jsonl", [{"problem": "a", **tests}])
+    assert loaded("apps", tmp_path).files == ("apps_train.jsonl",)
+    write(tmp_path / "apps_test.jsonl", [{"problem": "b", **tests}])
+    assert loaded("apps", tmp_path).files == ("apps_test.jsonl",)
+
+
+def release(dates: list[str]) -> list[dict[str, Any]]:
+    tests = json.dumps([{"input": "1", "output": "2", "testtype": "stdin"}])
+    return [
+        {"question_content": f"of {date}", "contest_date": date, "public_test_cases": tests} for date in dates
+    ]
+
+
+def test_livecodebench_is_all_its_releases_within_the_window(tmp_path: Path) -> None:
+    folder = tmp_path / "code_generation_lite"
+    write(folder / "test.jsonl", release(["2023-05-07T00:00:00", "2024-07-31T23:00:00"]))
+    write(
+        folder / "test5.jsonl", release(["2024-08-01T00:00:00", "2024-12-24T00:00:00", "2025-02-01T12:30:00"])
+    )
+    write(folder / "test6.jsonl", release(["2025-02-02T00:00:00", "2024-12-24T00:00:00"]))
+    one = loaded("livecodebench", tmp_path)
+    assert [row.messages[0]["content"][:13] for row in one.rows] == [
+        "of 2024-08-01",
+        "of 2024-12-24",
+        "of 2025-02-01",
+    ]
+    assert (one.num_outside_window, one.num_duplicates, one.num_expected) == (3, 1, 279)
+    assert "3 lie outside evaluation.livecodebench_dates" in next(iter(prompts.accounts([one])))
+    everything = loaded("livecodebench", tmp_path, dates="")
+    assert (len(everything.rows), everything.num_expected) == (6, 0), "nobody has counted another window"
+    assert len(loaded("livecodebench", tmp_path, dates="2024-12-24..2024-12-24").rows) == 1
+
+
+def test_problems_without_a_date_are_refused_where_a_window_is_asked(tmp_path: Path) -> None:
+    (dated,) = release(["2024-09-01T00:00:00"])
+    del dated["contest_date"]
+    write(tmp_path / "livecodebench.jsonl", [dated])
+    with pytest.raises(
+        ConfigError, match=r"livecodebench\.jsonl:0 has no contest_date.*livecodebench_dates=''"
+    ):
+        loaded("livecodebench", tmp_path)
+    assert len(loaded("livecodebench", tmp_path, dates="").rows) == 1
+
+
+@pytest.mark.parametrize(
+    "dates", ["2024", "2024-08-01", "2025-02-01..2024-08-01", "2024-08-01..2024-02-30", "20240801..20250201"]
+)
+def test_a_window_that_is_none_is_a_sentence(dates: str) -> None:
+    with pytest.raises(ConfigError, match=r"livecodebench_dates=.*such as 2024-08-01\.\.2025-02-01"):
+        EvaluationConfig(livecodebench_dates=dates)
+
+
+def puzzle(task: str, number: int) -> dict[str, Any]:
+    messages = [{"role": "user", "content": f"{task} {number}"}]
+    return {"messages": messages, "task": json.dumps({"task": task, "entry": {}})}
+
+
+def test_the_puzzles_can_be_some_tasks(tmp_path: Path) -> None:
+    (tmp_path / "reasoning_gym").mkdir()
+    rows = [puzzle(task, number) for task in ("maze", "ab", "sudoku") for number in range(2)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "reasoning_gym" / "validation.parquet")
+    one = loaded("reasoning_gym", tmp_path, puzzles=["sudoku", "ab"])
+    assert sorted({row.task["task"] for row in one.rows}) == ["ab", "sudoku"]
+    assert "6 problems of reasoning_gym/validation.parquet; 4 of them are asked" in next(
+        iter(prompts.accounts([one]))
+    )
+    with pytest.raises(ConfigError, match=r"evaluation\.puzzles=mazes.*such as ab, maze, sudoku"):
+        loaded("reasoning_gym", tmp_path, puzzles=["mazes"])
+
+
+def test_a_part_of_a_benchmark_is_marked_in_every_table() -> None:
+    part = dataclasses.replace(result("aime2025", [8, 4]), num_expected=30)
+    whole = dataclasses.replace(result("aime2024", [8, 4]), num_expected=2)
+    math, details = tables({"aime2024": whole, "aime2025": part}, "mine")
+    assert math.rows[-1][:3] == ("mine", "75.00", f"75.00{MARK}")
+    for table in (math, details):
+        assert f"{MARK} aime2025: 2 problems instead of 30" in table.notes
+        assert any("2 problems instead of 30." in line for line in as_markdown(table))
+    assert [row[1] for row in details.rows] == ["2", f"2{MARK}"]
+
+
+def test_an_average_over_a_part_is_marked_too() -> None:
+    names = ["aime2024", "aime2025", "amc", "math", "minerva", "olympiadbench"]
+    found = {name: result(name, [8]) for name in names}
+    assert tables(found, "mine")[0].rows[-1][-1] == "100.00"
+    found["amc"] = dataclasses.replace(found["amc"], num_expected=83)
+    assert tables(found, "mine")[0].rows[-1][-1] == f"100.00{MARK}"
+
+
+def test_remarks_stand_below_the_tables() -> None:
+    (other, _) = tables({"gpqa_diamond": result("gpqa_diamond", [0, 8])}, "mine")
+    assert any("below the 25 %" in note for note in other.notes)
+
+
+def test_the_catalogue_counts_what_is_known_for_sure() -> None:
+    counts = {"aime2024": 30, "aime2025": 30, "amc": 83, "math": 500, "minerva": 272, "olympiadbench": 675,
+              "humaneval_plus": 164, "livecodebench": 279, "gpqa_diamond": 198, "ifeval": 541, "reasoning_gym": 9600,
+              "acre": 100}  # fmt: skip
+    assert {name: get(name).num_problems for name in counts} == counts
+    for benchmark in BENCHMARKS.values():
+        assert bool(benchmark.num_problems) == bool(benchmark.counted_by), benchmark.name
+
+
+def test_what_a_publisher_says_of_the_task_reaches_the_grader() -> None:
+    benchmark = dataclasses.replace(get("amc"), task={"guards": False})
+    (row,) = benchmark.problems(
+        [Record(values={"problem": "q", "answer": "1"}, split="test", origin="f:0")]
+    ).rows
+    assert row.task == {"answer": "1", "guards": False}
