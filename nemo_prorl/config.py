@@ -84,6 +84,13 @@ class ImportanceCorrection(Enum):
     sequence = "sequence"
 
 
+class InformativeBy(Enum):
+    """What dynamic sampling compares within a group: the task's score, or the reward that shaping makes of it."""
+
+    score = "score"
+    reward = "reward"
+
+
 class EntropyBonus(Enum):
     fixed = "fixed"
     adaptive = "adaptive"
@@ -285,23 +292,53 @@ class AlgorithmConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class LengthPenaltyConfig:
+    """ProRL v2's scheduled cosine length penalty: weight x (a reward that falls with the response's length, along half
+    a cosine from `shortest` to `longest`) is added to the reward of every rollout. It takes turns being on and off."""
+
+    weight: float = 0.0
+    """lambda of ProRL v2, which does not state its value; 0 turns the penalty off."""
+    shortest: float = 0.0
+    """Length reward of an empty response, eta_max (our choice: ProRL v2 states no value; 0 never rewards brevity as
+    such)."""
+    longest: float = -1.0
+    """Length reward of a response that uses all tokens it may, eta_min (our choice, as above)."""
+    on_updates: int = 100
+    """Optimizer updates for which the penalty is on, from the first update of the first stage (ProRL v2: 100)."""
+    off_updates: int = 500
+    """Optimizer updates for which it is off then, before it is on again (ProRL v2: 500); 0: it is always on."""
+
+    def __post_init__(self) -> None:
+        _at_least("shaping.length_penalty", self, 0, ["weight", "off_updates"])
+        _at_least("shaping.length_penalty", self, 1, ["on_updates"])
+        if self.longest > self.shortest:
+            raise ConfigError(
+                f"shaping.length_penalty.longest={self.longest:g} would reward long responses more than short ones: "
+                f"write at most shaping.length_penalty.shortest={self.shortest:g}."
+            )
+
+
+@dataclass(slots=True, kw_only=True)
 class ShapingConfig:
-    """What training makes of a verdict's score."""
+    """What training makes of a verdict's score; docs/algorithm.md has the formulas."""
 
     termination_factor: float = 1.0
     """Multiplies the score of a rollout without end-of-sequence; 1 is off (on in ProRL's runs 4, 5; factor ours)."""
+    malformed_thought_factor: float = 1.0
+    """Multiplies the score of a rollout whose reasoning is not exactly one thought that is closed; 1 is off (NeMo RL's
+    penalize_malformed_think_tag: 0)."""
     overlong_buffer_tokens: int = 0
     """DAPO eq. 13: the last so many tokens before the limit are punished linearly; 0 is off."""
     overlong_penalty: float = 1.0
     """Largest punishment of the overlong buffer."""
+    overlong_filtering: bool = False
+    """Keeps rollouts that ran out of tokens out of the loss, where they would punish what may have been right (DAPO
+    section 3.4, DeepScaleR, NeMo RL). They still count in their group's mean and deviation."""
+    length_penalty: LengthPenaltyConfig = field(default_factory=LengthPenaltyConfig)
 
     def __post_init__(self) -> None:
-        _require(
-            0 <= self.termination_factor <= 1,
-            "shaping.termination_factor",
-            self.termination_factor,
-            "in [0, 1]",
-        )
+        for name in ("termination_factor", "malformed_thought_factor"):
+            _require(0 <= getattr(self, name) <= 1, f"shaping.{name}", getattr(self, name), "in [0, 1]")
         _at_least("shaping", self, 0, ["overlong_buffer_tokens", "overlong_penalty"])
 
 
@@ -358,10 +395,14 @@ class SamplerConfig:
 
 @dataclass(slots=True, kw_only=True)
 class DynamicSamplingConfig:
-    """DAPO's dynamic sampling: prompts whose rewards are all equal teach nothing and are replaced."""
+    """DAPO's dynamic sampling: prompts whose rollouts are all equally good teach nothing and are replaced."""
 
     enabled: bool = True
     """Off trains on every prompt that was sampled."""
+    by: InformativeBy = InformativeBy.score
+    """What has to differ within a group: the task's score (ProRL and DAPO drop prompts with accuracy 0 or 1), or only
+    the reward after shaping, by which an all-right group counts as soon as one of its answers is punished for its
+    length."""
     max_rounds: int = 8
     """Rounds of sampling a step may take before the data counts as saturated."""
     oversample: float = 1.25

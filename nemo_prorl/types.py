@@ -83,6 +83,10 @@ class ScoredRollout:
     rollout: Rollout
     verdict: ScoreResult
     reward: float
+    in_loss: bool = True
+    """False: the rollout counts in its group's statistics, and the loss leaves it out (shaping.overlong_filtering)."""
+    shaped_by: tuple[str, ...] = ()
+    """Names of the shaping rules that applied to it (`algorithm.shaping.SHAPINGS`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

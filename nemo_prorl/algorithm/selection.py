@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from nemo_prorl.config import InformativeBy
 from nemo_prorl.types import RolloutGroup
 
 
@@ -16,7 +17,10 @@ class Informativeness(StrEnum):
     all_right = "all_right"
     all_wrong = "all_wrong"
     all_equal = "all_equal"
-    """Rewards are equal, scores neither all 1 nor all 0: such as three rollouts that each pass half of the tests."""
+    """There is nothing to compare, and the scores are neither all 1 nor all 0: such as three rollouts that each pass
+    half of the tests, or a right and a wrong one to which shaping has given the same reward."""
+    all_filtered = "all_filtered"
+    """Overlong filtering keeps every rollout of the group out of the loss."""
     service_failure = "service_failure"
     """Fewer than two rollouts were graded: nothing to compare, and not the policy's doing."""
 
@@ -30,17 +34,26 @@ class Kept(NamedTuple):
     """Informative groups beyond those: sampled and graded in vain."""
 
 
-def classify(group: RolloutGroup) -> Informativeness:
-    """DAPO eq. 11 keeps a prompt if some rollouts are right and some wrong; for continuous rewards: if they differ.
+def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
+    """DAPO eq. 11 keeps a prompt if some of its rollouts are right and some are wrong. With scores between 0 and 1, it
+    is kept if the scores differ.
 
-    Equality is max == min of the rewards that training uses (after shaping), never a floating-point std, which is
-    not 0 for many groups of equal fractions. The scores only name the reason for dropping.
+    by: `score` judges by the task's score, as DAPO, ProRL (section 3.3) and NeMo RL do ("unshaped_total_reward" in its
+    algorithms/reward_functions.py): a group that is all right stays uninformative when shaping lowers the reward of a
+    member that ran out of tokens. `reward` judges by the shaped reward alone. Either way the rewards must differ as
+    well, since equal rewards give advantages of 0.
+
+    Equality means max == min, never a floating-point standard deviation, which is not 0 for many groups of equal
+    fractions.
     """
     if len(group.members) < 2:
         return Informativeness.service_failure
-    if max(group.rewards) != min(group.rewards):
-        return Informativeness.informative
+    if not any(member.in_loss for member in group.members):
+        return Informativeness.all_filtered
     scores = {member.verdict.score for member in group.members}
+    rewards_differ = max(group.rewards) != min(group.rewards)
+    if rewards_differ and (by is InformativeBy.reward or len(scores) > 1):
+        return Informativeness.informative
     if scores == {1.0}:
         return Informativeness.all_right
     if scores == {0.0}:

@@ -1,31 +1,83 @@
-"""What training makes of a verdict's score."""
+"""What training makes of a verdict's score. Every rule is off by default; docs/algorithm.md has the formulas."""
 
 from __future__ import annotations
 
-from nemo_prorl.config import ShapingConfig
-from nemo_prorl.types import Finish
+import math
+import re
+from typing import NamedTuple
+
+from nemo_prorl.config import LengthPenaltyConfig, ShapingConfig
+from nemo_prorl.types import Finish, Rollout
+from reward.extract import THINK_END, THINK_START
+
+SHAPINGS = (
+    "termination_factor",
+    "malformed_thought_factor",
+    "overlong_penalty",
+    "length_penalty",
+    "overlong_filtering",
+)
+"""The rules by the names of their options, as metrics count them."""
+
+_THOUGHT_TAG = re.compile(f"{THINK_START}|{THINK_END}")
+
+
+class Shaped(NamedTuple):
+    """What the rules make of one rollout."""
+
+    reward: float
+    in_loss: bool = True
+    """False: it counts in its group's statistics, and the loss leaves it out."""
+    shaped_by: tuple[str, ...] = ()
+    """The rules of SHAPINGS that applied to it, in that order."""
+
+
+def unshaped(rollout: Rollout, score: float) -> Shaped:
+    """The score itself: what validation and evaluation report."""
+    return Shaped(score)
 
 
 def shape_reward(
-    score: float, *, finish: Finish, num_tokens: int, max_response_tokens: int, config: ShapingConfig
-) -> float:
-    """The score, lowered for a rollout that does not end (ProRL section 4.2, runs 4 and 5) or almost does not.
+    rollout: Rollout, score: float, *, max_response_tokens: int, num_updates: int, config: ShapingConfig
+) -> Shaped:
+    """The reward of a rollout, whether it enters the loss, and which rules applied.
 
-    reward = score * (termination_factor if it ran out of tokens else 1)
-             + overlong_penalty * R_length (DAPO eq. 13, see `overlong_ramp`)
+    reward = score * (termination_factor if it ran out of tokens, else 1)
+                   * (malformed_thought_factor if its thought is malformed, else 1)
+             + overlong_penalty * `overlong_ramp`
+             + length_penalty.weight * `cosine_length_reward`, in updates in which the penalty is on
 
-    ProRL does not say how it punishes; a factor keeps a rollout that never earned anything at 0. Both parts are off
-    by default.
+    ProRL (section 4.2, runs 4 and 5) penalises responses that do not terminate and does not say how; a factor, as in
+    NeMo RL (stop_properly_penalty_coef), keeps a rollout that never earned anything at 0. The additive terms are DAPO's
+    and ProRL v2's. Overlong filtering leaves the reward as it is.
 
-    score: the verdict's, 0 to 1. num_tokens, max_response_tokens: tokens of the response, end-of-sequence included.
-    Raises ValueError on a score outside [0, 1] or NaN (a missing score is no score: drop the rollout instead) and on
-    a buffer that is longer than a response may be.
+    score: the verdict's, 0 to 1. max_response_tokens: tokens that a response may have, end-of-sequence included.
+    num_updates: optimizer updates of the run before this step. Raises ValueError on a score outside [0, 1] or NaN (a
+    missing score is no score: drop the rollout instead) and on a buffer that is longer than a response may be.
     """
     if not 0.0 <= score <= 1.0:
         raise ValueError(f"a score must be in [0, 1], got {score}")
-    factor = config.termination_factor if finish is Finish.length else 1.0
+    num_tokens, unfinished = len(rollout.token_ids), rollout.finish is Finish.length
+    reward, applied = score, []
+    if config.termination_factor < 1 and unfinished:
+        reward *= config.termination_factor
+        applied.append("termination_factor")
+    if config.malformed_thought_factor < 1 and is_malformed_thought(
+        rollout.text, in_thought=rollout.prompt.opens_thought
+    ):
+        reward *= config.malformed_thought_factor
+        applied.append("malformed_thought_factor")
     ramp = overlong_ramp(num_tokens, max_response_tokens, config.overlong_buffer_tokens)
-    return score * factor + config.overlong_penalty * ramp
+    if ramp < 0:
+        reward += config.overlong_penalty * ramp
+        applied.append("overlong_penalty")
+    penalty = config.length_penalty
+    if length_penalty_is_on(num_updates, penalty):
+        reward += penalty.weight * cosine_length_reward(num_tokens, max_response_tokens, penalty)
+        applied.append("length_penalty")
+    if filtered := config.overlong_filtering and unfinished:
+        applied.append("overlong_filtering")
+    return Shaped(reward, in_loss=not filtered, shaped_by=tuple(applied))
 
 
 def overlong_ramp(num_tokens: int, max_response_tokens: int, buffer_tokens: int) -> float:
@@ -39,3 +91,45 @@ def overlong_ramp(num_tokens: int, max_response_tokens: int, buffer_tokens: int)
         return 0.0
     num_over = num_tokens - (max_response_tokens - buffer_tokens)
     return -min(max(num_over / buffer_tokens, 0.0), 1.0)
+
+
+def cosine_length_reward(num_tokens: int, max_response_tokens: int, config: LengthPenaltyConfig) -> float:
+    """eta_min + (eta_max - eta_min) / 2 * (1 + cos(pi t / T)), with t the tokens of the response and T its limit.
+
+    ProRL v2 ("ProRL V2: Prolonged Training Validates RL Scaling Laws", 2025-08-11, section 3), after the cosine reward
+    of arXiv 2502.03373. With eta_max = `shortest` and eta_min = `longest` it falls from the one at t = 0 to the other
+    at T: slowly at both ends, fastest half-way. ProRL v2 calls T the "context token limit"; we take the limit of the
+    response, so that a response that uses all it may gets `longest` whatever its prompt's length.
+    """
+    progress = min(num_tokens / max_response_tokens, 1.0)
+    return config.longest + 0.5 * (config.shortest - config.longest) * (1.0 + math.cos(math.pi * progress))
+
+
+def length_penalty_is_on(num_updates: int, config: LengthPenaltyConfig) -> bool:
+    """ProRL v2 lets the penalty "cycle on and off at regular intervals (e.g., 100 updates on, 500 off)".
+
+    num_updates: optimizer updates of the run before this step, over all stages; the first cycle begins at 0 with the
+    penalty on (our choice). It is part of every checkpoint, so a resumed run is at the same point of the cycle. A step
+    keeps one setting for all of its updates: rewards are made once a step.
+    """
+    return config.weight > 0 and num_updates % (config.on_updates + config.off_updates) < config.on_updates
+
+
+def is_malformed_thought(response: str, *, in_thought: bool) -> bool:
+    """Whether the reasoning in a response is anything else than no thought at all or one thought that is closed.
+
+    in_thought: the prompt ends inside <think>, so the response begins inside a thought. It must then close it once
+    and open none. Otherwise it may have no tag, or begin with <think> and close it once. A thought that never ends, a
+    second one, a nested one and a </think> without a beginning are malformed.
+
+    NeMo RL (`penalize_malformed_think_tag`, experience/rollouts.py) counts tags: no <think> in any response, and one
+    </think> exactly if the prompt opened a thought. We also accept the whole thought of a model that opens it itself,
+    as Qwen3 does.
+    """
+    tags = list(_THOUGHT_TAG.finditer(response))
+    if not tags:
+        return in_thought
+    if in_thought:
+        return [tag.group() for tag in tags] != [THINK_END]
+    begins_with_it = not response[: tags[0].start()].strip()
+    return not begins_with_it or [tag.group() for tag in tags] != [THINK_START, THINK_END]

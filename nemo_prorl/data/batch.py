@@ -52,7 +52,9 @@ class TrainingRow:
 
 
 def training_rows(groups: Sequence[PreparedGroup], advantages: Sequence[FloatArray]) -> list[TrainingRow]:
-    """Every member of every group, in order; `advantages` has one [n] array a group."""
+    """Every member of every group in order, but for those that shaping keeps out of the loss; `advantages` has one [n]
+    array a group. What is left out is not counted in the update's tokens and rollouts either, by which its loss is
+    divided (as in NeMo RL, where its sample mask is 0 in both counts)."""
     return [
         TrainingRow(
             rollout=member.rollout, advantage=float(advantage), old_logprobs=old, reference_logprobs=reference
@@ -61,6 +63,7 @@ def training_rows(groups: Sequence[PreparedGroup], advantages: Sequence[FloatArr
         for member, advantage, old, reference in zip(
             group.group.members, group_advantages, group.old_logprobs, group.reference_logprobs, strict=True
         )
+        if member.in_loss
     ]
 
 

@@ -177,6 +177,7 @@ SAMPLING = Section(
                 ("dynamic_sampling/num_all_right", "all right"),
                 ("dynamic_sampling/num_all_wrong", "all wrong"),
                 ("dynamic_sampling/num_all_equal", "all equal"),
+                ("dynamic_sampling/num_all_filtered", "all filtered"),
                 ("dynamic_sampling/num_service_failure", "not graded"),
             ),
             reading="Growing “all right” is success that asks for harder prompts; “all wrong” is data beyond the "

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first
@@ -108,7 +109,7 @@ class Collector:
             groups += fresh_groups
             kept, num_surplus = keep_first([self._kind(group) for group in groups], needed)
         state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * (len(kept) + num_surplus) / len(groups)
-        kinds = Counter(classify(group) for group in groups)
+        kinds = Counter(classify(group, dynamic.by) for group in groups)
         if len(kept) < max(1.0, dynamic.min_fill * needed):
             if kinds[Informativeness.service_failure] >= needed - len(kept):
                 raise RewardServiceFailing(
@@ -141,10 +142,10 @@ class Collector:
             self._ahead = None
 
     def _kind(self, group: RolloutGroup) -> Informativeness:
-        """Without dynamic sampling every group that has something to compare counts as informative."""
-        kind = classify(group)
-        static = not self._config.dynamic_sampling.enabled and kind is not Informativeness.service_failure
-        return Informativeness.informative if static else kind
+        """Without dynamic sampling every group that has something to compare and to train on counts as informative."""
+        kind = classify(group, self._config.dynamic_sampling.by)
+        unusable = kind in (Informativeness.service_failure, Informativeness.all_filtered)
+        return kind if self._config.dynamic_sampling.enabled or unusable else Informativeness.informative
 
     def _round_size(self, missing: int, state: RunState) -> int:
         """Prompts to sample for `missing` groups at the yield seen so far, on however many engines."""
@@ -191,7 +192,7 @@ class Collector:
 
         `all_verdicts` of the step grows by the round's."""
         verdicts: dict[tuple[int, int], ScoreResult] = {}
-        groups, mine = self._settle(round_, rollouts, verdicts, policy_is_reference=state.policy_is_reference)
+        groups, mine = self._settle(round_, rollouts, verdicts, state)
         all_verdicts += verdicts.values()
         prepared: dict[int, PreparedGroup] = {}
         with self._stopwatch.measure("exchange_s"):
@@ -204,11 +205,16 @@ class Collector:
         round_: Round,
         rollouts: list[list[Rollout]],
         verdicts: dict[tuple[int, int], ScoreResult],
-        *,
-        policy_is_reference: bool,
+        state: RunState,
     ) -> tuple[list[RolloutGroup], dict[int, PreparedGroup]]:
         """Collects all `verdicts`, and meanwhile prepares this replica's share of the groups that are worth it."""
         layout = self._ranks.layout
+        shape = partial(
+            shape_reward,
+            max_response_tokens=self._config.sampler.max_response_tokens,
+            num_updates=state.num_updates,
+            config=self._config.shaping,
+        )
         self._stopwatch.begin("grading")
         sizes = [sum(rollout.length for rollout in group) for group in rollouts]
         mine = balance(sizes, layout.data_parallel)[layout.replica]
@@ -222,7 +228,7 @@ class Collector:
                     self._on_progress()
             decided = {
                 index: graded_group(
-                    round_.prompts[index], group, [verdicts[index, r.sibling] for r in group], self._shaped
+                    round_.prompts[index], group, [verdicts[index, r.sibling] for r in group], shape
                 )
                 for index, group in enumerate(rollouts)
                 if index not in groups and all((index, r.sibling) in verdicts for r in group)
@@ -231,20 +237,11 @@ class Collector:
             ready = [chunk for chunk in waiting if groups.keys() >= set(chunk)]
             waiting = [chunk for chunk in waiting if chunk not in ready]
             if useful := list(filter(None, (self._useful(chunk, groups) for chunk in ready))):
-                prepared |= self._prepare(useful, policy_is_reference)
+                prepared |= self._prepare(useful, state.policy_is_reference)
                 self._stopwatch.begin("grading")
             if not decided:
                 round_.in_flight.wait(_POLL_S)
         return [groups[index] for index in range(len(rollouts))], prepared
-
-    def _shaped(self, rollout: Rollout, score: float) -> float:
-        return shape_reward(
-            score,
-            finish=rollout.finish,
-            num_tokens=len(rollout.token_ids),
-            max_response_tokens=self._config.sampler.max_response_tokens,
-            config=self._config.shaping,
-        )
 
     def _useful(self, chunk: Sequence[int], groups: Mapping[int, RolloutGroup]) -> dict[int, RolloutGroup]:
         kinds = {index: self._kind(groups[index]) for index in chunk}
@@ -289,8 +286,17 @@ class Collector:
 
 def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:
     counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
+    if kinds[Informativeness.all_filtered] > kinds.total() / 2:
+        advice = (
+            "most groups have no response that ends, and overlong filtering trains on none that does not. Let "
+            "responses be longer (sampler.max_response_tokens), or write shaping.overlong_filtering=false."
+        )
+    else:
+        advice = (
+            "the data has little left to teach this policy. Add harder prompts, begin the next stage, or lower "
+            "trainer.prompts_per_step."
+        )
     return (
         f"dynamic sampling found {found} of {needed} informative prompts in {num_rounds} round(s) ({counts}): "
-        "the data has little left to teach this policy. Add harder prompts, begin the next stage, or lower "
-        "trainer.prompts_per_step."
+        f"{advice}"
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from nemo_prorl.algorithm.pass_at_k import mean_pass_at_k
+from nemo_prorl.algorithm.shaping import unshaped
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, SamplingSettings
 from nemo_prorl.training.fleet import SamplerFleet
@@ -56,7 +57,7 @@ def evaluate(
             prompt,
             [rollouts[index, sibling] for sibling in siblings],
             [verdicts[index, sibling] for sibling in siblings],
-            lambda _, score: score,
+            unshaped,
         )
         for index, prompt in enumerate(prompts)
     ]

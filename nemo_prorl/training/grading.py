@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 
+from nemo_prorl.algorithm.shaping import Shaped
 from nemo_prorl.engines.interface import Grader
 from nemo_prorl.training.timing import union_s
 from nemo_prorl.types import Prompt, Rollout, RolloutGroup, ScoredRollout
@@ -30,14 +31,14 @@ def graded_group(
     prompt: Prompt,
     rollouts: Sequence[Rollout],
     verdicts: Sequence[ScoreResult],
-    reward_of: Callable[[Rollout, float], float],
+    shape: Callable[[Rollout, float], Shaped],
 ) -> RolloutGroup:
     """The group without the rollouts that the service failed on: a failure is nobody's reward of 0.
 
-    `verdicts` are in the order of `rollouts`; `reward_of` makes the reward of a rollout and its score.
+    `verdicts` are in the order of `rollouts`; `shape` says what a rollout and its score are worth.
     """
     members = tuple(
-        ScoredRollout(rollout=rollout, verdict=verdict, reward=reward_of(rollout, verdict.score))
+        ScoredRollout(rollout=rollout, verdict=verdict, **shape(rollout, verdict.score)._asdict())
         for rollout, verdict in zip(rollouts, verdicts, strict=True)
         if was_graded(verdict) and verdict.score is not None
     )

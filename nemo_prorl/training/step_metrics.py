@@ -9,7 +9,8 @@ import numpy as np
 
 from nemo_prorl.algorithm.metrics import kl_at_sampling, merge_statistics, sampler_agreement
 from nemo_prorl.algorithm.selection import Informativeness
-from nemo_prorl.config import AlgorithmConfig
+from nemo_prorl.algorithm.shaping import SHAPINGS, length_penalty_is_on
+from nemo_prorl.config import AlgorithmConfig, ShapingConfig
 from nemo_prorl.training.collector import Collection
 from nemo_prorl.training.evaluation import CORRECT
 from nemo_prorl.types import Finish, ScoredRollout
@@ -69,6 +70,18 @@ def selection_metrics(collection: Collection) -> dict[str, float]:
         "dynamic_sampling/num_surplus": float(collection.num_surplus),
         "dynamic_sampling/num_rounds": float(collection.num_rounds),
         "dynamic_sampling/num_failed_rollouts": float(sum(group.num_failed for group in collection.sampled)),
+    }
+
+
+def shaping_metrics(collection: Collection, config: ShapingConfig, num_updates: int) -> dict[str, float]:
+    """How many of the sampled rollouts each rule of shaping applied to, and where the length penalty's cycle stands.
+
+    num_updates: optimizer updates of the run before this step.
+    """
+    applied = Counter(rule for group in collection.sampled for m in group.members for rule in m.shaped_by)
+    counts = {f"shaping/{rule}/num_rollouts": float(applied[rule]) for rule in SHAPINGS}
+    return counts | {
+        "shaping/length_penalty/on": float(length_penalty_is_on(num_updates, config.length_penalty))
     }
 
 

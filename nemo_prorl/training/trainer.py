@@ -33,6 +33,7 @@ from nemo_prorl.training.step_metrics import (
     policy_metrics,
     rollout_metrics,
     selection_metrics,
+    shaping_metrics,
     updates_behind,
 )
 from nemo_prorl.training.telemetry import RunLog, Telemetry
@@ -287,6 +288,7 @@ class ProRLTrainer:
     ) -> dict[str, Any]:
         """Everything about one step; collective over the ranks."""
         step_s = self.stopwatch.elapsed_s()
+        updates_before = self.state.num_updates - len(reports)
         parts = [part for replica in self.ranks.gather_replicas(list(statistics)) for part in replica]
         objective = merge_statistics(parts)
         coefficient = self._entropy_coefficient()
@@ -299,8 +301,9 @@ class ProRLTrainer:
             **rollout_metrics(collection),
             **objective,
             **policy_metrics(collection, self.config.algorithm),
-            "sampler/updates_behind": updates_behind(collection, self.state.num_updates - len(reports)),
+            "sampler/updates_behind": updates_behind(collection, updates_before),
             **selection_metrics(collection),
+            **shaping_metrics(collection, self.config.shaping, updates_before),
             **grading_metrics(collection),
             "objective/loss": float(np.mean([report.loss for report in reports])),
             "objective/entropy_coefficient": coefficient,

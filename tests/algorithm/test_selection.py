@@ -9,15 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first
+from nemo_prorl.algorithm.selection import Informativeness, keep_first
+from nemo_prorl.algorithm.selection import classify as classify_by
+from nemo_prorl.config import InformativeBy
 from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout
 from reward.protocol import ScoreResult, Status
 
 PROMPT = Prompt(uid="p#0", domain="math", source="s", text="?", token_ids=(1,), task={})
 
 
+def classify(group: RolloutGroup, by: InformativeBy = InformativeBy.score) -> Informativeness:
+    return classify_by(group, by)
+
+
 def group(
-    scores: Sequence[float], rewards: Sequence[float] | None = None, num_failed: int = 0
+    scores: Sequence[float],
+    rewards: Sequence[float] | None = None,
+    num_failed: int = 0,
+    in_loss: Sequence[bool] | None = None,
 ) -> RolloutGroup:
     members = tuple(
         ScoredRollout(
@@ -32,6 +41,7 @@ def group(
             ),
             verdict=ScoreResult(request_id=str(i), status=Status.graded, score=score, verdict="graded"),
             reward=reward,
+            in_loss=in_loss is None or in_loss[i],
         )
         for i, (score, reward) in enumerate(zip(scores, scores if rewards is None else rewards, strict=True))
     )
@@ -46,8 +56,10 @@ def group(
         ([0.0, 0.0], None, "all_wrong"),
         ([0.5, 0.5], None, "all_equal"),
         ([1 / 3, 1 / 3, 2 / 3], None, "informative"),
-        # Shaping decides what is compared: one of two right answers was overlong.
-        ([1.0, 1.0], [1.0, 0.4], "informative"),
+        # One of two right answers was punished for its length: the task has nothing more to teach here.
+        ([1.0, 1.0], [1.0, 0.4], "all_right"),
+        ([0.0, 0.0, 0.0], [0.0, -1.0, -0.2], "all_wrong"),
+        ([0.5, 0.5], [0.5, 0.25], "all_equal"),
         # Two right answers, both punished alike: nothing to compare, and still all right.
         ([1.0, 1.0], [0.5, 0.5], "all_right"),
         # A right answer without end of sequence at termination_factor 0 is worth what a wrong one is.
@@ -60,6 +72,26 @@ def group(
 )
 def test_kinds(scores, rewards, kind):
     assert classify(group(scores, rewards)) is Informativeness(kind)
+
+
+@pytest.mark.parametrize(
+    ("scores", "rewards", "kind"),
+    [
+        ([1.0, 1.0], [1.0, 0.4], "informative"),
+        ([0.0, 0.0], [0.0, -1.0], "informative"),
+        ([1.0, 1.0], [0.5, 0.5], "all_right"),
+        ([1.0, 0.0], [0.0, 0.0], "all_equal"),
+        ([1.0, 0.0], None, "informative"),
+    ],
+)
+def test_kinds_by_the_shaped_reward(scores, rewards, kind):
+    assert classify(group(scores, rewards), InformativeBy.reward) is Informativeness(kind)
+
+
+@pytest.mark.parametrize("by", InformativeBy)
+def test_a_group_without_a_rollout_in_the_loss_teaches_nothing(by):
+    assert classify(group([1.0, 0.0], in_loss=[False, False]), by) is Informativeness.all_filtered
+    assert classify(group([1.0, 0.0], in_loss=[False, True]), by) is Informativeness.informative
 
 
 def test_failures_of_the_service_do_not_make_a_group_wrong():
@@ -80,9 +112,9 @@ def test_no_constant_group_of_fractions_passes(n):
 
 def test_vectors_of_skyrl_filter_sampling():
     """NovaSky-AI/SkyRL tests/train/test_trainer_utils.py, test_handle_filter_sampling_*: rewards per prompt, and which
-    prompts it calls good. Its rewards are not scores, so the scores here are constant."""
+    prompts it calls good. Its rewards are no scores from 0 to 1, so the scores here are constant."""
     rewards = {"uid1": [1.0, 2.0], "uid2": [1.0, 1.0], "uid3": [3.0, 4.0]}
-    kinds = [classify(group([0.5, 0.5], pair)) for pair in rewards.values()]
+    kinds = [classify(group([0.5, 0.5], pair), InformativeBy.reward) for pair in rewards.values()]
     assert keep_first(kinds, 1) == ((0,), 1)
     assert keep_first(kinds, 2) == ((0, 2), 0)
 

@@ -1,28 +1,70 @@
-"""Rewards of rollouts that do not end, or almost do not."""
+"""What training makes of a score: every rule against its source, alone and together."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.shaping import overlong_ramp, shape_reward
-from nemo_prorl.config import ShapingConfig
-from nemo_prorl.types import Finish
+from nemo_prorl.algorithm.shaping import (
+    SHAPINGS,
+    Shaped,
+    cosine_length_reward,
+    is_malformed_thought,
+    length_penalty_is_on,
+    overlong_ramp,
+    shape_reward,
+    unshaped,
+)
+from nemo_prorl.config import ConfigError, LengthPenaltyConfig, ShapingConfig
+from nemo_prorl.types import Finish, Prompt, Rollout
+
+PROMPT = Prompt(uid="p#0", domain="math", source="s", text="?", token_ids=(1,), task={})
+
+
+def rollout_of(num_tokens: int, *, finish: Finish = Finish.stop, text: str = "") -> Rollout:
+    return Rollout(
+        prompt=PROMPT,
+        sibling=0,
+        token_ids=np.zeros(num_tokens, dtype=np.int64),
+        sampler_logprobs=np.zeros(num_tokens, dtype=np.float32),
+        text=text,
+        finish=finish,
+        policy_version=0,
+    )
+
+
+def shape(
+    score: float,
+    num_tokens: int,
+    config: ShapingConfig,
+    finish: Finish = Finish.stop,
+    limit: int = 25,
+    *,
+    text: str = "",
+    num_updates: int = 0,
+) -> Shaped:
+    rollout = rollout_of(num_tokens, finish=finish, text=text)
+    return shape_reward(rollout, score, max_response_tokens=limit, num_updates=num_updates, config=config)
 
 
 def shaped(
     score: float, num_tokens: int, config: ShapingConfig, finish: Finish = Finish.stop, limit: int = 25
 ) -> float:
-    return shape_reward(score, finish=finish, num_tokens=num_tokens, max_response_tokens=limit, config=config)
+    return shape(score, num_tokens, config, finish, limit).reward
 
 
 @given(score=st.floats(0, 1), num_tokens=st.integers(1, 30), finish=st.sampled_from(Finish))
 @settings(deadline=None)
 def test_off_by_default(score, num_tokens, finish):
-    assert shaped(score, num_tokens, ShapingConfig(), finish) == score
+    expected = Shaped(score, in_loss=True, shaped_by=())
+    assert shape(score, num_tokens, ShapingConfig(), finish, text="</think><think>") == expected
+    assert unshaped(rollout_of(num_tokens, finish=finish), score) == expected
 
 
 @given(
@@ -97,3 +139,135 @@ def test_a_buffer_that_does_not_fit_is_refused(buffer_tokens):
     """verl test_construct_with_overlong_buffer_enabled_rejects_short_max_resp_len."""
     with pytest.raises(ValueError, match="buffer"):
         overlong_ramp(3, 25, buffer_tokens)
+
+
+# The scheduled cosine length penalty of ProRL v2
+
+
+def yeo_cosine(t: float, longest: float, at_start: float, at_end: float) -> float:
+    """CosFn of arXiv 2502.03373 (GAIR-NLP/demystify-long-cot), in its own words: eta_min + (eta_max - eta_min) / 2 *
+    (1 + cos(t pi / T)), the cosine by its half-angle here."""
+    return at_end + (at_start - at_end) * math.cos(0.5 * math.pi * t / longest) ** 2
+
+
+@given(
+    num_tokens=st.integers(0, 100),
+    shortest=st.floats(-1, 2),
+    span=st.floats(0, 3),
+)
+def test_the_cosine_equals_its_source(num_tokens, shortest, span):
+    config = LengthPenaltyConfig(shortest=shortest, longest=shortest - span)
+    assert cosine_length_reward(num_tokens, 100, config) == pytest.approx(
+        yeo_cosine(num_tokens, 100, shortest, shortest - span), abs=1e-12
+    )
+
+
+def test_the_cosine_falls_from_the_shortest_to_the_longest_response():
+    config = LengthPenaltyConfig(shortest=0.5, longest=-1.5)
+    rewards = [cosine_length_reward(n, 8, config) for n in range(9)]
+    assert (rewards[0], rewards[4], rewards[8]) == pytest.approx((0.5, -0.5, -1.5))
+    assert all(later < earlier for earlier, later in itertools.pairwise(rewards))
+    assert cosine_length_reward(99, 8, config) == pytest.approx(-1.5)
+
+
+def test_the_penalty_is_on_for_100_updates_and_off_for_500():
+    config = LengthPenaltyConfig(weight=0.1)
+    on = [update for update in range(1300) if length_penalty_is_on(update, config)]
+    assert on == [*range(100), *range(600, 700), *range(1200, 1300)]
+    assert not any(length_penalty_is_on(update, LengthPenaltyConfig()) for update in range(700))
+    always = LengthPenaltyConfig(weight=0.1, on_updates=7, off_updates=0)
+    assert all(length_penalty_is_on(update, always) for update in range(30))
+
+
+def test_the_penalty_is_added_while_it_is_on():
+    config = ShapingConfig(length_penalty=LengthPenaltyConfig(weight=0.2))
+    on = shape(1.0, 25, config, num_updates=99)
+    assert on.reward == pytest.approx(0.8)
+    assert on.shaped_by == ("length_penalty",)
+    assert shape(0.0, 25, config, num_updates=99).reward == pytest.approx(-0.2)
+    assert shape(1.0, 25, config, num_updates=100) == (1.0, True, ())
+
+
+def test_a_penalty_that_rewards_length_is_refused():
+    with pytest.raises(ConfigError, match=r"longest=0\.5 would reward long responses"):
+        LengthPenaltyConfig(longest=0.5)
+
+
+# Overlong filtering
+
+
+def test_overlong_filtering_takes_a_rollout_out_of_the_loss_and_leaves_its_reward():
+    config = ShapingConfig(overlong_filtering=True)
+    assert shape(1.0, 25, config, Finish.length) == (1.0, False, ("overlong_filtering",))
+    assert shape(1.0, 25, config, Finish.stop) == (1.0, True, ())
+
+
+# Malformed thoughts
+
+
+@pytest.mark.parametrize(
+    ("text", "opened_by_prompt", "opened_by_response"),
+    [
+        # Columns: is it malformed after a prompt that opens the thought, and after one that does not?
+        ("so 4</think>\\boxed{4}", False, True),
+        ("<think>so 4</think>\\boxed{4}", True, False),
+        ("\n<think>so 4</think>\\boxed{4}", True, False),
+        ("\\boxed{4}", True, False),
+        ("<think>so 4", True, True),
+        ("so 4", True, False),
+        ("so</think>4</think>", True, True),
+        ("<think>a</think><think>b</think>", True, True),
+        ("<think>a<think>b</think></think>", True, True),
+        ("4 <think>is it?</think>", True, True),
+        ("</think>4<think>", True, True),
+        ("", True, False),
+    ],
+)
+def test_what_is_a_malformed_thought(text, opened_by_prompt, opened_by_response):
+    assert is_malformed_thought(text, in_thought=True) is opened_by_prompt
+    assert is_malformed_thought(text, in_thought=False) is opened_by_response
+
+
+@given(st.lists(st.sampled_from(["<think>", "</think>", "a"]), max_size=6).map("".join))
+def test_thoughts_that_nemo_rl_accepts_are_accepted(text):
+    """NeMo RL's counts (experience/rollouts.py, penalties 4a and 4b): no <think>, and one </think> after a prompt that
+    opened the thought, none after another. We accept these, and after another prompt one whole thought besides."""
+    counts = (text.count("<think>"), text.count("</think>"))
+    assert is_malformed_thought(text, in_thought=True) is (counts != (0, 1))
+    if counts == (0, 0):
+        assert not is_malformed_thought(text, in_thought=False)
+    elif not is_malformed_thought(text, in_thought=False):
+        assert counts == (1, 1)
+
+
+def test_a_malformed_thought_costs_its_factor():
+    config = ShapingConfig(malformed_thought_factor=0.0, termination_factor=0.5)
+    assert shape(1.0, 5, config, text="</think>4") == (0.0, True, ("malformed_thought_factor",))
+    assert shape(1.0, 5, config, text="<think>a</think>4") == (1.0, True, ())
+    opened = replace(rollout_of(5, text="</think>4"), prompt=replace(PROMPT, opens_thought=True))
+    assert shape_reward(opened, 1.0, max_response_tokens=25, num_updates=0, config=config).reward == 1.0
+    both = shape(
+        1.0,
+        5,
+        ShapingConfig(malformed_thought_factor=0.5, termination_factor=0.5),
+        Finish.length,
+        text="</think>",
+    )
+    assert both == (0.25, True, ("termination_factor", "malformed_thought_factor"))
+
+
+# All together
+
+
+def test_all_rules_together():
+    config = ShapingConfig(
+        termination_factor=0.5,
+        malformed_thought_factor=0.5,
+        overlong_buffer_tokens=10,
+        overlong_penalty=0.4,
+        overlong_filtering=True,
+        length_penalty=LengthPenaltyConfig(weight=0.2),
+    )
+    result = shape(0.8, 25, config, Finish.length, text="<think>")
+    assert result.reward == pytest.approx(0.8 * 0.25 - 0.4 - 0.2)
+    assert (result.in_loss, result.shaped_by) == (False, SHAPINGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -159,6 +161,12 @@ def test_training_rows_keep_members_and_their_numbers_together() -> None:
         np.testing.assert_array_equal(made.old_logprobs, expected.old_logprobs)
         np.testing.assert_array_equal(made.reference_logprobs, expected.reference_logprobs)
         assert made.length == 5
+    kept_out = replace(groups[1].group.members[1], in_loss=False)
+    members = (groups[1].group.members[0], kept_out, groups[1].group.members[2])
+    filtered = [groups[0], replace(groups[1], group=replace(groups[1].group, members=members))]
+    rows = training_rows(filtered, advantages)
+    assert [r.advantage for r in rows] == [0, 1, 2, 4]
+    np.testing.assert_array_equal(rows[-1].old_logprobs, row(2, 3, 4).old_logprobs)
     with pytest.raises(ValueError, match="zip"):
         training_rows(groups, advantages[:1])
     with pytest.raises(ValueError, match="zip"):

@@ -138,6 +138,7 @@ def selection(rng: np.random.Generator, progress: float) -> dict[str, float]:
     return {
         f"dynamic_sampling/num_{name}": float(count) for name, count in zip(names, counts, strict=True)
     } | {
+        "dynamic_sampling/num_all_filtered": 0.0,
         "dynamic_sampling/num_service_failure": 0.0,
         "dynamic_sampling/num_prompts": 512.0,
         "dynamic_sampling/informative_share": counts[0] / 512,

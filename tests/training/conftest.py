@@ -1,8 +1,9 @@
 """Scripted engines: a sampler, a policy and graders that do what a test says, in the order that it says, and ranks that
 are threads. The real engines have tests of their own; here the loop is on trial.
 
-A prompt carries its script: task={"scores": [1, 0, None, ...], "lengths": [...]}, one entry a sibling; a score of None
-is a verdict that the service failed to give.
+A prompt carries its script: task={"scores": [1, 0, None, ...], "lengths": [...], "unfinished": [2, ...]}: a score and
+a length for each sibling, and the siblings that run out of tokens; a score of None is a verdict that the service
+failed to give.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def make_rollout(
         token_ids=token_ids,
         sampler_logprobs=logprobs_of(torch.from_numpy(token_ids), torch.tensor(weight)).numpy(),
         text=str(sibling),
-        finish=finish,
+        finish=Finish.length if sibling in prompt.task.get("unfinished", ()) else finish,
         policy_version=version,
     )
 

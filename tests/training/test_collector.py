@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.algorithm.selection import Informativeness as Kind
-from nemo_prorl.config import ShapingConfig
+from nemo_prorl.config import InformativeBy, LengthPenaltyConfig, ShapingConfig
 from nemo_prorl.training import collector
 from nemo_prorl.training.collector import Saturated
 from nemo_prorl.training.grading import RewardServiceFailing
@@ -170,6 +170,7 @@ def test_every_prompt_is_counted_under_its_reason(scripts: list[Any]) -> None:
         Kind.all_right: scripts.count(RIGHT),
         Kind.all_wrong: scripts.count(WRONG),
         Kind.all_equal: scripts.count([0.5] * 4),
+        Kind.all_filtered: 0,
         Kind.service_failure: scripts.count(FAILED) + scripts.count([None, None, None, 1.0]),
     }
     assert {kind: collection.kinds[kind] for kind in Kind} == expected
@@ -241,13 +242,66 @@ def test_the_reference_is_fetched_once_for_all_groups_that_are_ready() -> None:
 
 def test_rewards_are_shaped_and_scores_are_not() -> None:
     shaping = ShapingConfig(overlong_buffer_tokens=10, overlong_penalty=0.5)
-    prompt = make_prompt("p", RIGHT, lengths=[1, 22, 27, 32])  # of 32 tokens, the last 10 cost
+    prompt = make_prompt("p", MIXED, lengths=[1, 22, 27, 32])  # of 32 tokens, the last 10 cost
     collection = make_collector(make_config(prompts_per_step=1, shaping=shaping), [prompt]).collect(
         new_state()
     )
     (prepared,) = collection.groups
-    assert prepared.group.rewards == pytest.approx((1.0, 1.0, 0.75, 0.5))
-    assert {member.verdict.score for member in prepared.group.members} == {1.0}
+    assert prepared.group.rewards == pytest.approx((1.0, 0.0, -0.25, 0.5))
+    assert [member.verdict.score for member in prepared.group.members] == MIXED
+
+
+@pytest.mark.parametrize(("by", "kept"), [("score", ["mixed"]), ("reward", ["all_right", "mixed"])])
+def test_an_all_right_group_with_a_punished_member_is_informative_by_its_rewards_alone(
+    by: str, kept: list[str]
+) -> None:
+    prompts = [make_prompt("all_right", RIGHT, unfinished=[2]), make_prompt("mixed", MIXED)]
+    shaping = ShapingConfig(termination_factor=0.5)
+    config = make_config(
+        prompts_per_step=2, shaping=shaping, by=InformativeBy(by), max_rounds=1, min_fill=0.0
+    )
+    collection = make_collector(config, prompts).collect(new_state())
+    assert uids(collection.groups) == kept
+
+
+def test_the_length_penalty_is_on_by_the_updates_of_the_run() -> None:
+    penalty = LengthPenaltyConfig(weight=0.5, on_updates=2, off_updates=3)
+    config = make_config(prompts_per_step=1, shaping=ShapingConfig(length_penalty=penalty))
+    rewards = []
+    for num_updates in range(7):
+        prompt = make_prompt("p", MIXED, lengths=[32, 32, 16, 16])  # of 32
+        collection = make_collector(config, [prompt]).collect(new_state(num_updates=num_updates))
+        rewards.append(collection.groups[0].group.rewards)
+    on, off = pytest.approx((0.5, -0.5, -0.25, 0.75)), (1.0, 0.0, 0.0, 1.0)
+    assert rewards == [on, on, off, off, off, on, on]
+
+
+# Overlong filtering
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_groups_without_a_response_that_ends_are_not_trained_on(enabled: bool) -> None:
+    """Otherwise an update could consist of nothing."""
+    prompts = [
+        make_prompt("none ends", MIXED, unfinished=[0, 1, 2, 3]),
+        make_prompt("one ends", MIXED, unfinished=[0, 1, 2]),
+        make_prompt("all end", MIXED),
+    ]
+    config = make_config(
+        prompts_per_step=3, shaping=ShapingConfig(overlong_filtering=True), max_rounds=1, min_fill=0.0,
+        enabled=enabled,
+    )  # fmt: skip
+    collection = make_collector(config, prompts).collect(new_state())
+    assert uids(collection.groups) == ["one ends", "all end"]
+    assert [member.in_loss for member in collection.groups[0].group.members] == [False, False, False, True]
+    assert collection.kinds[Kind.all_filtered] == 1
+
+
+def test_a_step_that_filters_everything_says_so() -> None:
+    prompts = [make_prompt(f"p{index}", MIXED, unfinished=[0, 1, 2, 3]) for index in range(2)]
+    config = make_config(prompts_per_step=2, shaping=ShapingConfig(overlong_filtering=True), max_rounds=1)
+    with pytest.raises(Saturated, match=r"2 all_filtered.*write shaping\.overlong_filtering=false"):
+        make_collector(config, prompts).collect(new_state())
 
 
 # Rounds

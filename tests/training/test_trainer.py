@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nemo_prorl.config import AlgorithmConfig, ConfigError, EntropyBonus
+from nemo_prorl.algorithm.advantage import group_advantages
+from nemo_prorl.config import (
+    AlgorithmConfig,
+    ConfigError,
+    EntropyBonus,
+    LengthPenaltyConfig,
+    ShapingConfig,
+)
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.types import RunState
@@ -289,6 +296,32 @@ def test_rewards_are_told_by_domain(tmp_path: Path) -> None:
 
 
 # The entropy bonus
+
+
+def test_the_cycle_of_the_length_penalty_goes_on_in_a_resumed_run(tmp_path: Path) -> None:
+    """Two updates a step: on for 4, off for 4."""
+    shaping = ShapingConfig(length_penalty=LengthPenaltyConfig(weight=0.1, on_updates=4, off_updates=4))
+    run = Run(tmp_path, num_steps=3, shaping=shaping, every=1)
+    run.fit()
+    run.resume(num_steps=6).fit()
+    steps = [record for record in run.records if "reward/mean" in record]
+    assert [record["shaping/length_penalty/on"] for record in steps] == [1, 1, 0, 0, 1, 1]
+    counts = [record["shaping/length_penalty/num_rollouts"] for record in steps]
+    assert counts == [16, 16, 0, 0, 16, 16]
+    assert all(record["shaping/overlong_filtering/num_rollouts"] == 0 for record in steps)
+
+
+def test_what_is_filtered_is_not_trained_on(tmp_path: Path) -> None:
+    """And the advantages of the others are those of the whole group."""
+    prompts = [make_prompt(f"p{index}", MIXED, unfinished=[0]) for index in range(4)]
+    run = Run(tmp_path, prompts=prompts, num_steps=1, shaping=ShapingConfig(overlong_filtering=True))
+    run.fit()
+    (record,) = [record for record in run.records if "reward/mean" in record]
+    assert record["shaping/overlong_filtering/num_rollouts"] == 4
+    assert [len(batch) for batch in run.policy.batches] == [6, 6]
+    whole = group_advantages(MIXED, normalise_std=True)
+    for batch in run.policy.batches:
+        assert batch.advantages_B.tolist() == [*whole[1:].tolist()] * 2
 
 
 def test_the_adaptive_coefficient_is_state(tmp_path: Path) -> None:
