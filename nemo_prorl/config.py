@@ -110,6 +110,31 @@ class ControllerMode(Enum):
     automatic = "automatic"
 
 
+class ValidationMean(Enum):
+    """Which mean of the held-out rewards stands for the whole validation.
+
+    domains: validation/domain_mean_reward, in which every domain counts the same; prompts: validation/reward, in which
+    every prompt does.
+    """
+
+    domains = "domains"
+    prompts = "prompts"
+
+
+class ResetTo(Enum):
+    """Which weights a reset makes the policy and the reference: the current ones, or the stage's best checkpoint's."""
+
+    current = "current"
+    best = "best"
+
+
+class StartFrom(Enum):
+    """Which checkpoint of its parent a stage begins with."""
+
+    last = "last"
+    best = "best"
+
+
 class ControllerAction(Enum):
     """What a signal leads to, in ascending order: of several that fire at one step the last one here happens.
 
@@ -536,7 +561,7 @@ class ValidationDropConfig:
 
 @dataclass(slots=True, kw_only=True)
 class ValidationPlateauConfig:
-    """Signal: the held-out reward over all prompts has no new best."""
+    """Signal: the held-out reward, as controller.validation_mean defines it, has no new best."""
 
     action: ControllerAction = ControllerAction.reset
     """ProRL: hard reset when improvements plateau."""
@@ -553,7 +578,7 @@ class ValidationPlateauConfig:
 
 @dataclass(slots=True, kw_only=True)
 class FutileResetsConfig:
-    """Signal: a plateau again, and the stage's last resets have not led above the best before them."""
+    """Signal: a plateau or a drop again, and the stage's last resets have not led above the best before them."""
 
     action: ControllerAction = ControllerAction.end_stage
     """Our choice: what a reset does not mend, the next stage may (ProRL lengthens the context, or samples more)."""
@@ -679,6 +704,14 @@ class ControllerConfig:
     """A reset clears the optimizer's moments as well (on in ProRL, off in ProRL v2)."""
     interval: int = 0
     """Steps after which a reset is due in any case (ProRL v2: 200 to 500); 0: never. Not in mode manual."""
+    reset_to: ResetTo = ResetTo.current
+    """Which weights a reset, also one that a user asks for, makes the policy and the reference. current: the policy
+    stays as it is (the papers: "a more recent snapshot of the online policy"). best: the policy goes back to the
+    stage's best checkpoint by exp_manager.checkpoint_callback_params.monitor (the "current best checkpoint" of
+    ProRL v2), with the optimizer's moments of that checkpoint unless reset_optimizer clears them."""
+    validation_mean: ValidationMean = ValidationMean.domains
+    """Which mean of the held-out rewards the signals of validation look at (our choice: the mean over domains, because
+    IFEval alone has more prompts than the other benchmarks of the papers' blend together)."""
     cooldown: int = 50
     """Steps after a reset or the start of a stage in which no signal counts (our choice: a quarter of ProRL v2's
     shortest interval; a reset must have had time to help)."""
@@ -711,6 +744,10 @@ class StageConfig:
     """At the start of a stage with a parent: the policy becomes the reference (ProRL's hard reset)."""
     reset_optimizer: bool = True
     """At the start of a stage with a parent: optimizer moments are cleared (on in ProRL, off in ProRL v2)."""
+    start_from: StartFrom = StartFrom.last
+    """Which checkpoint of the parent the policy is taken from. last: the papers reset "to a more recent snapshot of the
+    online policy". best: the best by exp_manager.checkpoint_callback_params.monitor, for a parent that ends because its
+    validation degrades. Steps, data and the learning-rate schedule go on behind the parent's last step either way."""
     reset_data: bool = False
     """At the start of a stage with a parent: every file begins again. Else known files go on where the parent stopped
     (our choice: the papers do not say)."""
@@ -732,15 +769,17 @@ class StageConfig:
 class CheckpointCallbackParams:
     """Field names of NeMo's exp_manager."""
 
-    every_n_train_steps: int = 25
-    """Steps between checkpoints; 0: only at the end of a stage."""
+    every_n_train_steps: int = 20
+    """Steps between checkpoints; 0: only at the end of a stage (our choice: validation.interval, so that every
+    validation is of a checkpoint and the best of them is on disk)."""
     save_last_k: int = 2
     """Newest checkpoints of the stage that are kept; older ones go after a newer one is whole. The last of every other
     stage stays, too."""
     save_top_k: int = 1
-    """Best checkpoints of the run by `monitor` that are kept besides; 0: none."""
-    monitor: str = "validation/reward"
-    """Metric that says which is best. A checkpoint of a step without a validation is not compared."""
+    """Best checkpoints by `monitor` that are kept besides, of the run and of the stage in training; 0: none."""
+    monitor: str = "validation/domain_mean_reward"
+    """Metric that says which is best (our choice: see controller.validation_mean). A checkpoint of a step without a
+    validation is not compared."""
     mode: BestMode = BestMode.max
     """max: the larger the better; min: the smaller."""
     async_save: bool = True
@@ -753,7 +792,7 @@ class CheckpointCallbackParams:
             bool(self.monitor),
             "exp_manager.checkpoint_callback_params.monitor",
             self.monitor,
-            "the name of a metric, such as validation/reward",
+            "the name of a metric, such as validation/domain_mean_reward",
         )
 
 
@@ -841,11 +880,45 @@ class RunConfig:
                 f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take for a hang what is a slow reward "
                 f"service, which has reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
             )
+        _check_best_exists(self)
         if self.sampler.ahead and self.algorithm.importance_correction is ImportanceCorrection.off:
             raise ConfigError(
                 "sampler.ahead=true trains on rollouts of older weights: write algorithm.importance_correction=token "
                 "(or sequence) as well."
             )
+
+
+def _check_best_exists(config: RunConfig) -> None:
+    """Whoever goes back to the best checkpoint needs one. Raises ConfigError before any work."""
+    params, asked = config.exp_manager.checkpoint_callback_params, ""
+    if config.controller.reset_to is ResetTo.best:
+        asked = "controller.reset_to=best"
+    elif config.stage.parent and config.stage.start_from is StartFrom.best:
+        asked = "stage.start_from=best"
+    if not asked:
+        return
+    where = "exp_manager.checkpoint_callback_params"
+    if not config.exp_manager.create_checkpoint_callback or params.save_top_k == 0:
+        raise ConfigError(
+            f"{asked} needs the best checkpoint on disk: write {where}.save_top_k=1 (and leave "
+            "exp_manager.create_checkpoint_callback on)."
+        )
+    if not params.monitor.startswith("validation/"):
+        raise ConfigError(
+            f"{asked} compares validations, and {where}.monitor={params.monitor} is a metric of training: write "
+            f"{where}.monitor=validation/domain_mean_reward."
+        )
+    if not config.data.validation:
+        raise ConfigError(
+            f"{asked} needs held-out prompts, which say what is best: write data.validation=[FILE, ...], or "
+            f"{asked.replace('reset_to=best', 'reset_to=current').replace('start_from=best', 'start_from=last')}."
+        )
+    every, interval = params.every_n_train_steps, config.validation.interval
+    if config.controller.reset_to is ResetTo.best and (every == 0 or interval == 0 or interval % every):
+        raise ConfigError(
+            f"{asked} needs a checkpoint at every validation: {where}.every_n_train_steps={every} must divide "
+            f"validation.interval={interval}, and neither may be 0."
+        )
 
 
 @dataclass(slots=True, kw_only=True)

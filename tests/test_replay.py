@@ -104,6 +104,32 @@ def test_mode_interval_is_replayed_as_such(tmp_path: Path, capsys: pytest.Captur
     assert "kl_spike" not in said.partition("What the controller")[2].partition("Never measured")[0]
 
 
+def test_a_run_that_did_not_record_the_mean_over_domains_is_judged_by_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Instructions, nine prompts of ten, improve; math falls as much: only the mean over domains stands still."""
+    records = [
+        {
+            "step": step,
+            "stage": "run1",
+            "validation/reward": 0.9 * (0.3 + 0.02 * step) + 0.1 * (0.5 - 0.02 * step),
+            "validation/instruction/reward": 0.3 + 0.02 * step,
+            "validation/math/reward": 0.5 - 0.02 * step,
+        }
+        for step in range(5)
+    ]
+    metrics = write(tmp_path / "old.jsonl", records)
+    options = [
+        *OPTIONS,
+        "controller.validation_plateau.patience=4",
+        "controller.validation_drop.action=ignore",
+    ]
+    assert cli.main(["replay", str(metrics), *options]) == 0
+    assert "validation/domain_mean_reward 0.400 has not exceeded its best" in capsys.readouterr().out
+    assert cli.main(["replay", str(metrics), *options, "controller.validation_mean=prompts"]) == 0
+    assert "has not exceeded" not in capsys.readouterr().out
+
+
 def test_the_picture_is_drawn_whatever_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = [
         {"step": 0, "stage": "run1"},

@@ -11,19 +11,8 @@ from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig
 from nemo_prorl.training.controller import Decision, ResetController
-from nemo_prorl.training.signals import ALL_PROMPTS, ENTROPY, KL, LENGTH, NO_EOS, VALIDATION
-
-METRIC = {
-    "entropy_collapse": ENTROPY,
-    "entropy_runaway": ENTROPY,
-    "no_eos": NO_EOS,
-    "response_length": LENGTH,
-    "futile_resets": ALL_PROMPTS,
-    "validation_drop": VALIDATION,
-    "kl_spike": KL,
-    "validation_plateau": ALL_PROMPTS,
-}
-"""What each signal looks at; a metric, or the beginning of its name."""
+from nemo_prorl.training.held_out import VALIDATION, with_domain_mean
+from nemo_prorl.training.signals import ENTROPY, HELD_OUT, KL, LENGTH, NO_EOS
 
 OPEN_LOOP = (
     "Open loop: the recorded run went on without these decisions, so from the first one on this shows where the "
@@ -51,8 +40,12 @@ class Replay:
 
 
 def replay(records: Sequence[Mapping[str, Any]], config: ControllerConfig) -> Replay:
-    """Shows the records to a controller one by one, and tells it of the resets that the run really made."""
+    """Shows the records to a controller one by one, and tells it of the resets that the run really made.
+
+    The mean over domains of a run that did not record it is computed from the rewards of its domains.
+    """
     controller, decisions, num_resets = ResetController(config), [], 0
+    records = [with_domain_mean(record) for record in records]
     for record in records:
         if decision := controller.observe(record):
             decisions.append(decision)
@@ -76,13 +69,28 @@ def describe(result: Replay, config: ControllerConfig) -> str:
     metrics = {key for record in result.records for key in record}
     unjudged = [
         f"{signal} ({metric.rstrip('/')})"
-        for signal, metric in METRIC.items()
+        for signal, metric in judged_metrics(config).items()
         if getattr(config, signal).action is not ControllerAction.ignore
         and not any(key == metric or (metric == VALIDATION and key.startswith(metric)) for key in metrics)
     ]
     if unjudged:
         lines += ["", f"Never measured in this run, so never judged: {', '.join(unjudged)}."]
     return "\n".join([*lines, "", OPEN_LOOP])
+
+
+def judged_metrics(config: ControllerConfig) -> dict[str, str]:
+    """What each signal looks at; a metric, or the beginning of its name."""
+    held_out = HELD_OUT[config.validation_mean]
+    return {
+        "entropy_collapse": ENTROPY,
+        "entropy_runaway": ENTROPY,
+        "no_eos": NO_EOS,
+        "response_length": LENGTH,
+        "futile_resets": held_out,
+        "validation_drop": VALIDATION,
+        "kl_spike": KL,
+        "validation_plateau": held_out,
+    }
 
 
 def _events(records: Sequence[Mapping[str, Any]]) -> Iterator[Event]:

@@ -19,6 +19,7 @@ from nemo_prorl.report.events import Kind, events_of
 from nemo_prorl.report.panels import names_in
 from nemo_prorl.report.runs import OUTSIDE_STEP, Run
 from nemo_prorl.training.controller import Decision
+from nemo_prorl.training.held_out import DOMAIN_MEAN, PROMPT_MEAN
 
 RECENT = 20
 """Steps whose mean says how things are now."""
@@ -51,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """Held-out reward of a domain ("all": of everything): at the first validation, now, and at its best."""
+    """Held-out reward of a domain, or one of the two means: at the first validation, now, and at its best."""
 
     domain: str
     first: float
@@ -67,9 +68,11 @@ def findings_of(run: Run) -> list[Finding]:
 
 
 def bests_of(run: Run) -> list[Best]:
-    """Of everything first, then of the domains by name; empty without validation."""
+    """Of the mean over domains, of the mean over prompts, and of the domains by name; empty without validation."""
     domains = names_in("validation/{}/reward", run.metrics)
-    keys = {"all": "validation/reward"} | {domain: f"validation/{domain}/reward" for domain in domains}
+    keys = {"mean over domains": DOMAIN_MEAN, "mean over prompts": PROMPT_MEAN} | {
+        domain: f"validation/{domain}/reward" for domain in domains
+    }
     bests = []
     for domain, key in keys.items():
         points = [(float(record[key]), int(record["step"])) for record in run.validations if key in record]

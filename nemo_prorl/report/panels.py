@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from nemo_prorl.report.difficulty import BANDS, BEFORE, NOW
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES
+from nemo_prorl.training.held_out import DOMAIN_MEAN, PROMPT_MEAN
 
 
 class Kind(StrEnum):
@@ -89,9 +90,9 @@ DYNAMICS = Section(
             name="validation",
             title="Held-out reward",
             unit="mean score",
-            series=(("validation/reward", "all"), ("validation/{}/reward", "{}")),
-            reading="The number that counts. Flat or falling over several validations is what a hard reset is for; "
-            "one domain that falls while others rise asks for another mix.",
+            series=((DOMAIN_MEAN, "all"), ("validation/{}/reward", "{}")),
+            reading="The number that counts; 'all' is the mean over domains. Flat or falling over several "
+            "validations is what a hard reset is for; one domain that falls while others rise asks for another mix.",
         ),
     ),
 )
@@ -124,6 +125,14 @@ REWARD = Section(
             series=(("validation/pass_at_{}", "pass@{}"),),
             reading="pass@1 rising towards a flat pass@k is sharpening what was there; pass@k rising as well is a "
             "wider reach, which is what prolonged training is for.",
+        ),
+        Panel(
+            name="held_out_means",
+            title="Held-out reward, two means",
+            unit="mean score",
+            series=((DOMAIN_MEAN, "mean over domains"), (PROMPT_MEAN, "mean over prompts")),
+            reading="Over domains each domain counts the same; over prompts the one with most prompts decides. Where "
+            "they part, that domain does better or worse than the others.",
         ),
         Panel(
             name="trained_reward",

@@ -16,6 +16,7 @@ import yaml
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.difficulty import difficulty_metrics
 from nemo_prorl.report.texts import Conversation, read_conversations
+from nemo_prorl.training.held_out import PROMPT_MEAN, with_domain_mean
 from nemo_prorl.training.telemetry import read_metrics
 
 Record = Mapping[str, Any]
@@ -96,7 +97,7 @@ class Run:
 
     @property
     def validations(self) -> list[Record]:
-        return [record for record in self.records if "validation/reward" in record]
+        return [record for record in self.records if PROMPT_MEAN in record]
 
     @property
     def last(self) -> Record:
@@ -170,10 +171,12 @@ def _metrics_of(run: Run) -> frozenset[str]:
 
 
 def _completed(record: Record, difficulty: Mapping[int, Mapping[str, float]]) -> Record:
-    """A step's, with what is computed here; a validation has none of it."""
+    """With what is computed here: of a step what the difficulty files say and the time that no phase explains, of a
+    validation of an older version the mean over domains."""
+    completed = with_domain_mean(record)
     if "reward/mean" not in record:
-        return record
-    completed = {**record, **difficulty.get(record["step"], {})}
+        return completed
+    completed |= difficulty.get(record["step"], {})
     if "time/step_s" in record:
         known = sum(record.get(phase, 0.0) for phase in PHASES)
         completed[OTHER] = max(0.0, record["time/step_s"] - known)

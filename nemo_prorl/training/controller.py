@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
-from nemo_prorl.training.signals import SIGNALS, Finding, History
+from nemo_prorl.training.held_out import DOMAIN_MEAN, PROMPT_MEAN, VALIDATION, with_domain_mean
+from nemo_prorl.training.signals import SIGNALS, Finding, History, Series
 
 SEVERITY = (
     ControllerAction.ignore,
@@ -70,7 +71,17 @@ class ResetController:
     def note_reset(self, step: int) -> None:
         """The policy became the reference after `step`, or a stage begins there."""
         if self._history is not None:
-            self._history = self._history.restarted(step)
+            self._history = self._history.restarted(step, self._config)
+
+    def note_other_weights(self, validation: Mapping[str, Any]) -> None:
+        """The reset of the newest step has put the weights of an earlier step in the policy's place. `validation`: what
+        was measured of them, as metrics of a record."""
+        if self._history is not None:
+            self._history = self._history.with_weights_of(validation)
+
+    def has_seen(self, stage: str) -> bool:
+        """Whether it has observed a record of this stage, and of none since."""
+        return self._history is not None and self._history.stage == stage
 
     def state(self) -> dict[str, Any]:
         """For the checkpoint; JSON-serialisable."""
@@ -116,14 +127,34 @@ def _interval_is_over(num_steps: int, interval: int) -> Finding:
 
 def _history_of(state: Mapping[str, Any]) -> History:
     """What asdict made of it; JSON turns tuples into lists."""
+    series = {
+        str(key): tuple((int(step), float(value)) for step, value in points)
+        for key, points in state["series"].items()
+    }
+    peaks = tuple(float(value) for value in state.get("peaks", ()))  # older checkpoints lack it
+    if (
+        PROMPT_MEAN in series and DOMAIN_MEAN not in series
+    ):  # still older ones: their peaks are of the other mean
+        series, peaks = series | _domain_means(series), ()
     return History(
         stage=str(state["stage"]),
         since=int(state["since"]),
         step=int(state["step"]),
         entropy_level=tuple(float(value) for value in state["entropy_level"]),
-        peaks=tuple(float(value) for value in state.get("peaks", ())),  # older checkpoints lack it
-        series={
-            str(key): tuple((int(step), float(value)) for step, value in series)
-            for key, series in state["series"].items()
-        },
+        peaks=peaks,
+        series=series,
     )
+
+
+def _domain_means(series: Mapping[str, Series]) -> dict[str, Series]:
+    """DOMAIN_MEAN at every validation, from the rewards of the domains."""
+    validations = {key: dict(points) for key, points in series.items() if key.startswith(VALIDATION)}
+    records = [
+        (
+            step,
+            with_domain_mean({key: of_step[step] for key, of_step in validations.items() if step in of_step}),
+        )
+        for step, _ in series[PROMPT_MEAN]
+    ]
+    points = tuple((step, float(record[DOMAIN_MEAN])) for step, record in records if DOMAIN_MEAN in record)
+    return {DOMAIN_MEAN: points} if points else {}

@@ -13,6 +13,7 @@ from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, SamplingSettings
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import GradingInFlight, check_failures, graded_group
+from nemo_prorl.training.held_out import domain_mean
 from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup
 from reward.protocol import ScoreResult
 
@@ -104,8 +105,9 @@ def deliver(in_flight: GradingInFlight, on_verdict: Callable[[tuple[int, int], S
 def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, float]:
     """Mean reward, pass@k for each k, response length and share without end, over all groups and per domain.
 
-    The mean over prompts of the mean over rollouts, so that prompts count equally. Groups that lost members to a
-    failing service enter pass@k only while they still have k of them.
+    `reward` is the mean over prompts of the mean over rollouts, so that prompts count equally; `domain_mean_reward` is
+    the mean of the domains' rewards, so that domains do. Groups that lost members to a failing service enter pass@k
+    only while they still have k of them.
     """
     summary = _summarise(groups, ks)
     by_domain: Mapping[str, list[RolloutGroup]] = defaultdict(list)
@@ -113,7 +115,8 @@ def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, fl
         by_domain[group.prompt.domain].append(group)
     for domain, members in sorted(by_domain.items()):
         summary |= {f"{domain}/{name}": value for name, value in _summarise(members, ks).items()}
-    return summary
+    mean = domain_mean(summary)
+    return summary if mean is None else summary | {"domain_mean_reward": mean}
 
 
 def _summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, float]:

@@ -12,7 +12,8 @@ from math import exp, isfinite, log, sqrt
 from statistics import median
 from typing import Any
 
-from nemo_prorl.config import ControllerConfig
+from nemo_prorl.config import ControllerAction, ControllerConfig, ValidationMean
+from nemo_prorl.training.held_out import DOMAIN_MEAN, NUM_ROLLOUTS, PROMPT_MEAN, REWARD, VALIDATION
 
 KL = "objective/kl_to_reference"
 ENTROPY = "objective/entropy"
@@ -21,10 +22,11 @@ NO_EOS = "response/no_eos_share"
 STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS)
 """Metrics of every step; those of validation are recognised by their names."""
 
-VALIDATION = "validation/"
-REWARD = "/reward"
-NUM_ROLLOUTS = "/num_rollouts"
-ALL_PROMPTS = "validation/reward"
+HELD_OUT: Mapping[ValidationMean, str] = {
+    ValidationMean.domains: DOMAIN_MEAN,
+    ValidationMean.prompts: PROMPT_MEAN,
+}
+"""The metric that stands for a whole validation."""
 
 MAD_TO_DEVIATION = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation: 1 / Phi^-1(3/4)."""
@@ -49,7 +51,7 @@ class History:
     entropy_level: tuple[float, ...] = ()
     """Entropies of the stage's first steps. They outlive a reset, which leaves the policy as it is."""
     peaks: tuple[float, ...] = ()
-    """The best validation/reward of each period of the stage that a reset has ended. They outlive resets, too."""
+    """The best held-out reward (HELD_OUT) of each period of the stage that a reset has ended. They outlive resets."""
     series: Mapping[str, Series] = field(default_factory=dict)
     """By metrics key."""
 
@@ -62,26 +64,36 @@ class History:
                 continue
             if key in STEP_KEYS:
                 series[key] = (*series.get(key, ()), (step, float(value)))[-horizon:]
-            elif key.startswith(VALIDATION) and key.endswith((REWARD, NUM_ROLLOUTS)):
+            elif _is_of_validation(key):
                 series[key] = (*series.get(key, ()), (step, float(value)))
         num_level = max(config.entropy_collapse.window, config.entropy_runaway.window)
         if len(level) < num_level and _is_number(record.get(ENTROPY)):
             level = (*level, float(record[ENTROPY]))
         return replace(self, step=step, entropy_level=level, series=series)
 
-    def restarted(self, step: int) -> History:
+    def restarted(self, step: int, config: ControllerConfig) -> History:
         """As it is after a reset: only the validation of these very weights still speaks for them."""
         kept = {
             key: tuple(point for point in series if point[0] == step)
             for key, series in self.series.items()
             if key.startswith(VALIDATION)
         }
-        rewards = self.series.get(ALL_PROMPTS, ())
+        rewards = self.series.get(HELD_OUT[config.validation_mean], ())
         # Without a validation of its own it was no period to speak of.
         was_measured = any(of_step > self.since for of_step, _ in rewards)
         peaks = (*self.peaks, max(value for _, value in rewards)) if was_measured else self.peaks
         series = {key: series for key, series in kept.items() if series}
         return replace(self, since=step, peaks=peaks, series=series)
+
+    def with_weights_of(self, validation: Mapping[str, Any]) -> History:
+        """After a reset that has put other weights in the policy's place: what was measured of those weights, as
+        metrics of a record, takes the place of what was measured of the policy that has gone."""
+        series = {
+            key: ((self.step, float(value)),)
+            for key, value in validation.items()
+            if _is_of_validation(key) and _is_number(value)
+        }
+        return replace(self, series=series)
 
     def measured(self, key: str) -> list[float]:
         """All values of a metric, oldest first; none unless the newest record carries it."""
@@ -154,13 +166,11 @@ def response_length(history: History, config: ControllerConfig) -> Finding | Non
 
 def validation_drop(history: History, config: ControllerConfig) -> Finding | None:
     """At each of the last `patience` validations of a domain: reward < best before them - max(margin * best,
-    num_standard_errors * their standard error). Of several domains the one that lost the largest share; all prompts
-    together count as one more domain."""
+    num_standard_errors * their standard error). Of several domains the one that lost the largest share; the mean that
+    stands for the whole validation counts as one more domain."""
     signal = config.validation_drop
     found: list[tuple[float, Finding]] = []
-    for key in sorted(history.series):
-        if not (key.startswith(VALIDATION) and key.endswith(REWARD)):
-            continue
+    for key in [*_domain_keys(history), HELD_OUT[config.validation_mean]]:
         if len(history.measured(key)) <= signal.patience:
             continue
         points = _validations(history, key)
@@ -205,16 +215,16 @@ def kl_spike(history: History, config: ControllerConfig) -> Finding | None:
 
 
 def validation_plateau(history: History, config: ControllerConfig) -> Finding | None:
-    """No validation of the last `patience` ones exceeds the best before it by min_delta; all prompts together."""
-    signal = config.validation_plateau
-    if len(history.measured(ALL_PROMPTS)) <= signal.patience:
+    """No validation of the last `patience` ones exceeds the best before it by min_delta."""
+    signal, held_out = config.validation_plateau, HELD_OUT[config.validation_mean]
+    if len(history.measured(held_out)) <= signal.patience:
         return None
-    steps, rewards = zip(*history.series[ALL_PROMPTS], strict=True)
+    steps, rewards = zip(*history.series[held_out], strict=True)
     best, num_since = _last_rise(rewards, signal.min_delta)
     if num_since < signal.patience:
         return None
     return Finding(
-        reason=f"{ALL_PROMPTS} {rewards[-1]:.3f} has not exceeded its best, {rewards[best]:.3f} at step {steps[best]}, "
+        reason=f"{held_out} {rewards[-1]:.3f} has not exceeded its best, {rewards[best]:.3f} at step {steps[best]}, "
         f"by {signal.min_delta:g} in {num_since} validations",
         numbers={
             "value": rewards[-1],
@@ -226,20 +236,26 @@ def validation_plateau(history: History, config: ControllerConfig) -> Finding | 
 
 
 def futile_resets(history: History, config: ControllerConfig) -> Finding | None:
-    """A plateau again, and none of the stage's last `patience` resets led above the best before it: the best
-    validation of each period between resets, by the plateau's min_delta."""
-    plateau = validation_plateau(history, config)
-    if plateau is None:
+    """A plateau or a drop again, and none of the stage's last `patience` resets led above the best before it: the
+    best validation of each period between resets, by the plateau's min_delta. A drop counts as well because resets to
+    the best checkpoint might else follow one another without end."""
+    held_out = HELD_OUT[config.validation_mean]
+    rewards = history.measured(held_out)
+    is_plateau = validation_plateau(history, config) is not None
+    is_drop_judged = config.validation_drop.action is not ControllerAction.ignore
+    drop = validation_drop(history, config) if is_drop_judged else None
+    if not rewards or not (is_plateau or drop):
         return None
-    peaks = [*history.peaks, max(history.measured(ALL_PROMPTS))]
+    peaks = [*history.peaks, max(rewards)]
     best, num_resets = _last_rise(peaks, config.validation_plateau.min_delta)
     if num_resets < config.futile_resets.patience:
         return None
+    what = f"{held_out} {rewards[-1]:.3f} is on a plateau again" if is_plateau or not drop else drop.reason
     return Finding(
-        reason=f"{ALL_PROMPTS} {plateau.numbers['value']:.3f} is on a plateau again, and the last {num_resets} resets "
-        f"have not brought it above {peaks[best]:.3f} by {config.validation_plateau.min_delta:g}",
+        reason=f"{what}, and the last {num_resets} resets have not brought {'it' if is_plateau else held_out} above "
+        f"{peaks[best]:.3f} by {config.validation_plateau.min_delta:g}",
         numbers={
-            "value": plateau.numbers["value"],
+            "value": rewards[-1],
             "best": peaks[best],
             "num_resets": float(num_resets),
         },
@@ -313,34 +329,58 @@ def _level(history: History, window: int) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Validation:
-    """One domain at one validation; num_rollouts is 0 when the record does not say."""
+    """The reward of a domain, or of all of them, at one validation. `variance`: of that mean, from above; 0 when the
+    record does not say of how many rollouts it is the mean."""
 
     step: int
     reward: float
-    num_rollouts: float
+    variance: float
 
 
 def _validations(history: History, key: str) -> list[_Validation]:
-    counts = dict(history.series.get(key.removesuffix(REWARD) + NUM_ROLLOUTS, ()))
+    """The mean of D independent means has the sum of their variances over D squared."""
+    domains = _domain_keys(history) if key == DOMAIN_MEAN else [key]
+    variances = [_variances(history, domain) for domain in domains]
     return [
-        _Validation(step=step, reward=reward, num_rollouts=counts.get(step, 0.0))
+        _Validation(
+            step=step,
+            reward=reward,
+            variance=sum(of_step.get(step, 0.0) for of_step in variances) / max(1, len(domains)) ** 2,
+        )
         for step, reward in history.series[key]
     ]
 
 
-def _standard_error(one: _Validation, other: _Validation) -> float:
-    """Of the difference between two means, from above.
+def _variances(history: History, key: str) -> dict[int, float]:
+    """By step: an upper bound on the variance of a mean reward over rollouts.
 
     A score in [0, 1] with mean p has a variance of at most p (1 - p), and the mean of p_i (1 - p_i) over prompts is at
     most that of their mean (Jensen). The prompts are the same at every validation, so their difficulty is no noise.
     """
-    return sqrt(
-        sum(
-            max(0.0, point.reward * (1 - point.reward)) / point.num_rollouts
-            for point in (one, other)
-            if point.num_rollouts > 0
-        )
+    counts = dict(history.series.get(key.removesuffix(REWARD) + NUM_ROLLOUTS, ()))
+    return {
+        step: max(0.0, reward * (1 - reward)) / counts[step]
+        for step, reward in history.series[key]
+        if counts.get(step, 0) > 0
+    }
+
+
+def _standard_error(one: _Validation, other: _Validation) -> float:
+    """Of the difference between two means, from above."""
+    return sqrt(one.variance + other.variance)
+
+
+def _domain_keys(history: History) -> list[str]:
+    """Names of the rewards of single domains."""
+    return sorted(
+        key
+        for key in history.series
+        if key.startswith(VALIDATION) and key.endswith(REWARD) and key != PROMPT_MEAN
     )
+
+
+def _is_of_validation(key: str) -> bool:
+    return key == DOMAIN_MEAN or (key.startswith(VALIDATION) and key.endswith((REWARD, NUM_ROLLOUTS)))
 
 
 def _horizon(config: ControllerConfig) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig
 from nemo_prorl.nemo_toolkit import nemo_loggers, wants_nemo
 from nemo_prorl.storage import replace_text
+from nemo_prorl.training.held_out import DOMAIN_MEAN, PROMPT_MEAN
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -175,7 +176,7 @@ class Telemetry:
             logger.log_metrics(numbers, step=int(record["step"]))
         if "reward/mean" in record:
             self._show(record, stage_step)
-        if "validation/reward" in record:
+        if PROMPT_MEAN in record:
             self._log.say(_validation_line(record))
 
     def prompts(self, step: int, groups: Sequence[RolloutGroup]) -> None:
@@ -210,4 +211,7 @@ def _validation_line(record: Mapping[str, Any]) -> str:
         if key.startswith("validation/") and key.endswith("/reward") and key.count("/") == 2
     )
     parts = ", ".join(f"{domain} {record[f'validation/{domain}/reward']:.3f}" for domain in domains)
-    return f"   held out at step {record['step']}: reward {record['validation/reward']:.3f} ({parts})"
+    means = f"reward {record[PROMPT_MEAN]:.3f}"
+    if DOMAIN_MEAN in record:
+        means = f"mean over domains {record[DOMAIN_MEAN]:.3f}, over prompts {record[PROMPT_MEAN]:.3f}"
+    return f"   held out at step {record['step']}: {means} ({parts})"

@@ -25,8 +25,8 @@ from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.evaluation import evaluate, summarise
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.training.held_out import PROMPT_MEAN
 from nemo_prorl.training.requests import reset_request_id, take_reset_request
-from nemo_prorl.training.signals import ALL_PROMPTS
 from nemo_prorl.training.stages import Outcome, reset_policy
 from nemo_prorl.training.step_metrics import (
     grading_metrics,
@@ -159,7 +159,7 @@ class ProRLTrainer:
     def _check_monitor(self) -> None:
         """A name that no validation measures would never be compared, in silence."""
         monitor = self.config.exp_manager.checkpoint_callback_params.monitor
-        is_validation = monitor.startswith("validation/") and ALL_PROMPTS in self._measured
+        is_validation = monitor.startswith("validation/") and PROMPT_MEAN in self._measured
         if is_validation and monitor not in self._measured:
             raise ConfigError(
                 f"exp_manager.checkpoint_callback_params.monitor={monitor} is not measured: write one of "

@@ -154,6 +154,7 @@ def validation(rng: np.random.Generator, progress: float) -> dict[str, float]:
     reward = 0.3 + 0.3 * progress**0.5
     record = {
         "validation/reward": reward,
+        "validation/domain_mean_reward": reward,
         "validation/num_prompts": 500.0,
         "validation/response_tokens": 5000 + 2000 * progress,
         "validation/no_eos_share": 0.01,

@@ -45,6 +45,7 @@ def test_a_summary_by_hand() -> None:
             "num_prompts": 3,
             "num_rollouts": 11,
             "reward": (0.5 + 1.0 + 0.25) / 3,
+            "domain_mean_reward": (0.75 + 0.25) / 2,
             "response_tokens": sum(lengths) / 11,
             "no_eos_share": 4 / 11,
             "pass_at_1": (1 / 4 + 1 + 0) / 3,

@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.config import ControllerConfig, ControllerMode, ValidationPlateauConfig
+from nemo_prorl.config import (
+    ControllerConfig,
+    ControllerMode,
+    FutileResetsConfig,
+    ValidationMean,
+    ValidationPlateauConfig,
+)
 from nemo_prorl.training.controller import ResetController
-from nemo_prorl.training.signals import SIGNALS
+from nemo_prorl.training.signals import SIGNALS, History, _standard_error, _validations
 from tests.training.controller_runs import columns, decisions, only
 
 NAN = float("nan")
@@ -128,7 +134,7 @@ def test_the_domain_that_lost_the_largest_share_of_its_best_is_named() -> None:
         validation__math__reward=[0.9, 0.7, 0.7],
         validation__code__reward=[0.2, 0.1, 0.1],
         validation__stem__reward=[0.5, 0.5, 0.5],
-        validation__reward=[0.53, 0.43, 0.43],
+        validation__domain_mean_reward=[0.53, 0.43, 0.43],
     )
     controller = ResetController(only("validation_drop", **DROP))
     decision = [controller.observe(record) for record in records][-1]
@@ -159,7 +165,7 @@ def test_the_domain_that_lost_the_largest_share_of_its_best_is_named() -> None:
 )
 def test_validation_plateau(rewards: list[float | None], fires_at: list[int]) -> None:
     config = only("validation_plateau", patience=3, min_delta=0.01)
-    made = decisions(columns(validation__reward=rewards), config)
+    made = decisions(columns(validation__domain_mean_reward=rewards), config)
     assert made == [(step, "reset", "validation_plateau") for step in fires_at]
 
 
@@ -201,7 +207,7 @@ def with_resets(*, patience: int = 2, **options: Any) -> ControllerConfig:
     ],
 )
 def test_futile_resets(rewards: list[float | None], made: list[tuple[int, str]]) -> None:
-    found = decisions(columns(validation__reward=rewards), with_resets())
+    found = decisions(columns(validation__domain_mean_reward=rewards), with_resets())
     assert [(step, action) for step, action, _ in found] == made
     names = {"reset": "validation_plateau", "end_stage": "futile_resets"}
     assert all(signal == names[action] for _, action, signal in found)
@@ -210,7 +216,7 @@ def test_futile_resets(rewards: list[float | None], made: list[tuple[int, str]])
 def test_a_reset_before_any_validation_of_its_own_is_not_futile() -> None:
     """Three requests of a user one after the other: the policy had no time to gain."""
     controller = ResetController(with_resets())
-    for record in columns(validation__reward=[0.3, 0.3, None, None, 0.3, 0.3]):
+    for record in columns(validation__domain_mean_reward=[0.3, 0.3, None, None, 0.3, 0.3]):
         decision = controller.observe(record)
         if record["step"] in (2, 3, 4):
             controller.note_reset(record["step"])
@@ -220,29 +226,32 @@ def test_a_reset_before_any_validation_of_its_own_is_not_futile() -> None:
 
 def test_futile_resets_say_so() -> None:
     controller = ResetController(with_resets())
-    *_, decision = [controller.observe(record) for record in columns(validation__reward=[0.97] * 7)]
+    *_, decision = [
+        controller.observe(record) for record in columns(validation__domain_mean_reward=[0.97] * 7)
+    ]
     assert decision is not None
     assert decision.reason == (
-        "validation/reward 0.970 is on a plateau again, and the last 2 resets have not brought it above 0.970 by 0.01 "
+        "validation/domain_mean_reward 0.970 is on a plateau again, and the last 2 resets have not brought it above "
+        "0.970 by 0.01 "
         "(also: validation_plateau)."
     )
     assert decision.numbers == {"value": 0.97, "best": 0.97, "num_resets": 2.0}
 
 
 def test_another_stage_has_made_no_futile_reset() -> None:
-    records = columns(validation__reward=[0.3] * 5) + columns(
-        first_step=6, stage="next", validation__reward=[0.3] * 5
+    records = columns(validation__domain_mean_reward=[0.3] * 5) + columns(
+        first_step=6, stage="next", validation__domain_mean_reward=[0.3] * 5
     )
     assert [action for _, action, _ in decisions(records, with_resets())] == ["reset"] * 4
 
 
 def test_a_history_from_before_the_signal_goes_on() -> None:
     controller = ResetController(with_resets())
-    for record in columns(validation__reward=[0.3] * 3):
+    for record in columns(validation__domain_mean_reward=[0.3] * 3):
         controller.observe(record)
     state = {key: value for key, value in controller.state().items() if key != "peaks"}
     resumed = ResetController(with_resets(), state)
-    later = columns(first_step=4, validation__reward=[0.3] * 6)
+    later = columns(first_step=4, validation__domain_mean_reward=[0.3] * 6)
     assert [(d.step, d.action.name) for record in later if (d := resumed.observe(record))] == [
         (5, "reset"),
         (7, "reset"),
@@ -329,3 +338,65 @@ def test_a_run_that_stands_still_hardly_ever_looks_like_one_that_drops() -> None
         series = {name: [float(value) for value in rewards[:, i]] for i, name in enumerate(names)}
         num_false += len(decisions(columns(**series, **counts), config))
     assert num_false <= 1
+
+
+# The mean that stands for the whole validation
+
+
+def two_domains(
+    instruction: list[float], math: list[float], num_rollouts: float = 1e9
+) -> list[dict[str, Any]]:
+    """Nine prompts of ten are instructions."""
+    means = [(i + m) / 2 for i, m in zip(instruction, math, strict=True)]
+    prompts = [0.9 * i + 0.1 * m for i, m in zip(instruction, math, strict=True)]
+    counts = [num_rollouts] * len(math)
+    return columns(
+        validation__instruction__reward=instruction,
+        validation__instruction__num_rollouts=counts,
+        validation__math__reward=math,
+        validation__math__num_rollouts=counts,
+        validation__reward=prompts,
+        validation__num_rollouts=[2 * num_rollouts] * len(math),
+        validation__domain_mean_reward=means,
+    )
+
+
+@pytest.mark.parametrize(("mean", "fires_at"), [(ValidationMean.domains, []), (ValidationMean.prompts, [4])])
+def test_a_large_domain_does_not_hide_that_a_small_one_improves(
+    mean: ValidationMean, fires_at: list[int]
+) -> None:
+    config = only("validation_plateau", patience=3, min_delta=0.01)
+    config.validation_mean = mean
+    made = decisions(two_domains([0.5] * 4, [0.1, 0.13, 0.16, 0.19]), config)
+    assert [step for step, _, _ in made] == fires_at
+
+
+def test_the_standard_error_of_the_mean_over_domains() -> None:
+    """Of D independent means it is the root of the sum of their variances, over D; of two validations, the root of
+    both variances' sum."""
+    history = History(stage="main", since=0, step=0)
+    for record in two_domains([0.5, 0.4], [0.3, 0.2], num_rollouts=100.0):
+        history = history.extended(record, only("validation_drop"))
+    first, last = _validations(history, "validation/domain_mean_reward")
+    variances = [
+        (0.5 * 0.5 / 100 + 0.3 * 0.7 / 100) / 4,
+        (0.4 * 0.6 / 100 + 0.2 * 0.8 / 100) / 4,
+    ]
+    assert [first.variance, last.variance] == pytest.approx(variances)
+    assert _standard_error(first, last) == pytest.approx(sum(variances) ** 0.5)
+
+
+def test_resets_do_not_follow_one_another_without_end_where_each_is_followed_by_a_drop() -> None:
+    """Both the first period and those after the resets reach 0.5 at best."""
+    config = only("validation_drop", patience=1)
+    config.futile_resets = FutileResetsConfig(patience=2)
+    rewards = [0.5, 0.2] * 4
+    found = decisions(two_domains(rewards, rewards), config)
+    assert [action for _, action, _ in found][:3] == ["reset", "reset", "end_stage"]
+
+
+def test_a_drop_that_is_ignored_makes_no_reset_futile() -> None:
+    controller = ResetController(only("futile_resets", patience=2))
+    for record in two_domains([0.5, 0.2] * 4, [0.5, 0.2] * 4):
+        assert controller.observe(record) is None
+        controller.note_reset(record["step"])
