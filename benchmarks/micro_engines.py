@@ -72,7 +72,7 @@ def engines(features: int, vocab_size: int) -> Iterator[tuple[Any, Any]]:
         write_random_model(Path(folder), features=features, num_layers=NUM_LAYERS, vocab_size=vocab_size)
         run = RunConfig(
             model=ModelConfig(path=folder, precision=Precision.fp32),
-            sampler=SamplerConfig(context_tokens=256, max_prompt_tokens=64, kv_cache_mib=32),
+            sampler=SamplerConfig(max_prompt_tokens=64, max_response_tokens=192, kv_cache_mib=32),
         )
         ranks = distributed.initialise(1, 1)
         policy, sampler = MegatronPolicy(run, ranks), VllmSampler(run, ranks, build_tokenizer())

@@ -84,7 +84,7 @@ def larger(folder: Path) -> list[str]:
     return [
         f"model.path={folder / 'model'}",
         "dynamic_sampling.enabled=false",
-        "sampler.context_tokens=288",
+        "sampler.max_response_tokens=256",
         "sampler.num_rollouts=4",
         "sampler.kv_cache_mib=512",
         "trainer.prompts_per_step=2",

@@ -36,7 +36,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import REPLACED, ConfigError, RunConfig
 from nemo_prorl.help import Option, conf_groups, conf_names, entries, options, sections, type_name, value_text
 from nemo_prorl.layout import check_layout, is_one_machine
 from nemo_prorl.nemo_toolkit import check_nemo
@@ -280,7 +280,10 @@ def _load(path: Path) -> Any:
 
 
 def _unknown(key: str, groups: Sequence[str] = ()) -> str:
-    """The closest by spelling; else a wrong section is likely: the option of the same name elsewhere."""
+    """Why this key sets nothing, and what to write instead: what has replaced an option of an earlier version, or the
+    option that is closest by spelling, or else the one of the same name in another section."""
+    if key in REPLACED:
+        return f"{key} is no longer an option: {REPLACED[key]}"
     known = [*options(), *sections(), *groups]
     name = key.rpartition(".")[2]
     alternative = _closest(key, known) or next((k for k in known if k.rpartition(".")[2] == name), None)

@@ -14,6 +14,12 @@ from enum import Enum
 from re import fullmatch
 from typing import Any
 
+REPLACED = {
+    "sampler.context_tokens": "write sampler.max_response_tokens, which bounds the response alone (the context is "
+    "sampler.max_prompt_tokens more).",
+}
+"""Options of earlier versions -> what to write instead; the end of the sentence that refuses them."""
+
 
 class ConfigError(ValueError):
     """A user's mistake, in one sentence: what, where, and what to write instead."""
@@ -375,10 +381,12 @@ class SamplerConfig:
     """Rollouts a prompt, n (ProRL: 16; 32 in runs 6 and 7)."""
     temperature: float = 1.2
     """Of training rollouts (ProRL: 1.2); the trainer divides its logits by it as well."""
-    context_tokens: int = 8096
-    """Prompt and response together (ProRL "8k": 8096)."""
-    max_prompt_tokens: int = 1024
-    """Longer prompts are left out of the data, and counted (our choice)."""
+    max_prompt_tokens: int = 4096
+    """Longer prompts are left out of the data, and counted (our choice: the papers give no bound; docs/data.md says
+    what each bound leaves out)."""
+    max_response_tokens: int = 8192
+    """A response is cut off after so many tokens, end-of-sequence included (ProRL "8k": 8192, and 16384 in run 8; that
+    the prompt does not count is our reading)."""
     tensor_parallel: int = 1
     """Ranks that share one vLLM engine; must divide the ranks of a node."""
     memory_fraction: float = 0.5
@@ -398,13 +406,8 @@ class SamplerConfig:
     def __post_init__(self) -> None:
         _positive("sampler", self, ["temperature", "kv_cache_mib", "max_sequences"])
         _at_least("sampler", self, 2, ["num_rollouts"])
-        _at_least("sampler", self, 1, ["context_tokens", "max_prompt_tokens", "tensor_parallel"])
+        _at_least("sampler", self, 1, ["max_prompt_tokens", "max_response_tokens", "tensor_parallel"])
         _require(0 < self.memory_fraction < 1, "sampler.memory_fraction", self.memory_fraction, "in (0, 1)")
-        if self.max_prompt_tokens >= self.context_tokens:
-            raise ConfigError(
-                f"sampler.max_prompt_tokens={self.max_prompt_tokens} leaves no room for a response in "
-                f"sampler.context_tokens={self.context_tokens}: write a smaller one."
-            )
         if self.ahead and (self.release_memory or self.tensor_parallel > 1):
             # Engines of several ranks would talk to each other while the policy's ranks do, in no common order.
             raise ConfigError(
@@ -414,8 +417,9 @@ class SamplerConfig:
             )
 
     @property
-    def max_response_tokens(self) -> int:
-        return self.context_tokens - self.max_prompt_tokens
+    def context_tokens(self) -> int:
+        """The longest prompt and the longest response together: positions that the model must have."""
+        return self.max_prompt_tokens + self.max_response_tokens
 
 
 @dataclass(slots=True, kw_only=True)
@@ -871,8 +875,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.shaping.overlong_buffer_tokens >= self.sampler.max_response_tokens:
             raise ConfigError(
-                f"shaping.overlong_buffer_tokens={self.shaping.overlong_buffer_tokens} must be smaller than a "
-                f"response, {self.sampler.max_response_tokens} tokens (sampler.context_tokens - max_prompt_tokens)."
+                f"shaping.overlong_buffer_tokens={self.shaping.overlong_buffer_tokens} must be smaller than the "
+                f"longest response, sampler.max_response_tokens={self.sampler.max_response_tokens}."
             )
         patience_s = self.reward.request_timeout_s * self.reward.max_attempts
         if 0 < self.trainer.hang_timeout_s <= patience_s:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "vllm", "megatron", "transformers", "lightning", "pyarrow", "matplotlib")
 ARCHITECTURE = """{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu",
 "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
-"num_hidden_layers": 2, "vocab_size": 64, "max_position_embeddings": 16384, "rms_norm_eps": 1e-6,
+"num_hidden_layers": 2, "vocab_size": 64, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
 "tie_word_embeddings": true, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}"""
 
 

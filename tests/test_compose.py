@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from nemo_prorl.compose import check_inputs, compose, to_dict, write_resolved
-from nemo_prorl.config import ConfigError, Fp8Recipe, RunConfig
+from nemo_prorl.config import REPLACED, ConfigError, Fp8Recipe, RunConfig
+from nemo_prorl.help import options, sections
 
 CONF_DIR = Path(__file__).resolve().parents[1] / "conf"
 
@@ -103,7 +104,12 @@ def test_environment_variables_can_be_named(monkeypatch: pytest.MonkeyPatch) -> 
         ("trainer.sequence_parallel=true", "write trainer.tensor_parallel=2 or more"),
         ("trainer.hang_timeout_s=600", "request_timeout_s x max_attempts = 600 s: write more"),
         ("reward.request_timeout_s=400", "trainer.hang_timeout_s=1800 would take for a hang"),
-        ("shaping.overlong_buffer_tokens=8000", "must be smaller than a response"),
+        (
+            "shaping.overlong_buffer_tokens=8192",
+            "smaller than the longest response, sampler.max_response_tokens=8192",
+        ),
+        ("sampler.context_tokens=8096", "is no longer an option: write sampler.max_response_tokens"),
+        ("+sampler.context_tokens=8096", "is no longer an option: write sampler.max_response_tokens"),
         ("trainer=big", "trainer is a section of options"),
         ("trainer.num_steps=1,2", "gives several values"),
         ("trainer.num_steps", "write KEY=VALUE"),
@@ -132,6 +138,10 @@ def test_a_mistake_in_an_override_is_one_sentence(override: str, must_say: str) 
             "defaults: [run_config, _self_]\ntrainer: {num_steps: many}",
             "trainer.num_steps takes a whole number",
         ),
+        (
+            "defaults: [run_config, _self_]\nsampler: {context_tokens: 8096}",
+            "sampler.context_tokens is no longer an option: write sampler.max_response_tokens",
+        ),
         ("defaults: [run_config, _self_]\nmodel: {fp8: off}", "write it in quotes"),
         ("defaults: [run_config, _self_]\nalgorithm: {clip_low: 2}", "in [0, 1)"),
         ("defaults: [run_config, _self_]\ntrainer: 5", "cannot be composed"),
@@ -148,6 +158,14 @@ def test_a_mistake_in_a_file_is_one_sentence(tmp_path: Path, content: str, must_
     message = mistake(name=str(path))
     assert must_say in message
     assert "\n" not in message
+
+
+def test_what_is_replaced_is_gone_and_its_advice_names_options_that_exist() -> None:
+    for key, advice in REPLACED.items():
+        assert key not in options()
+        named = re.findall(r"\b[a-z_]+\.[a-z_.]*[a-z_]\b", advice)
+        assert named
+        assert set(named) <= {*options(), *sections()}
 
 
 def test_a_mistake_in_a_stage_names_the_stage(tmp_path: Path) -> None:

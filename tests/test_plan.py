@@ -28,10 +28,10 @@ def test_the_recipe_at_a_glance(capsys: pytest.CaptureFixture[str]) -> None:
     lines = said.splitlines()
     assert lines[0] == " -> ".join(f"run{i}" for i in range(1, 9))
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("  run")}
-    assert rows["run6"][:3] == ["8,096", "32", "250"]
+    assert rows["run6"][:3] == ["8,192", "32", "250"]
     assert rows["run8"][:3] == ["16,384", "16", "200"]
     total = next(line.split() for line in lines if line.startswith("  total"))
-    assert total == ["total", "2,100", "41.1", "B", "16,000", "20.8"]
+    assert total == ["total", "2,100", "47.0", "B", "16,000", "20.8"]
     after = said.split("run3: run2's weights, reference and optimizer reset, data going on.\n")[1].split(
         "run4:"
     )[0]
@@ -97,8 +97,8 @@ def test_without_the_model_it_says_what_it_did_not_check(
     said = plan(capsys, f"model.path={model}")
     assert "Not checked" not in said
     assert "parameters" in said
-    assert cli.main(["plan", f"model.path={model}", "sampler.context_tokens=16385"]) == 2
-    assert "max_position_embeddings=16384" in capsys.readouterr().err
+    assert cli.main(["plan", f"model.path={model}", "sampler.max_response_tokens=28673"]) == 2
+    assert "max_position_embeddings=32768" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

@@ -43,7 +43,7 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
         # Of 1.5B without recomputation a pass of 8,192 tokens keeps some 16 GiB beside 30 GiB of weights and optimizer.
         config.trainer.micro_batch_tokens = 8192 if on_gpu else 512
         config.trainer.learning_rate = 1e-6  # the random policy shall stay finite
-        config.sampler = replace(config.sampler, context_tokens=8192)
+        config.sampler = replace(config.sampler, max_prompt_tokens=1024, max_response_tokens=7168)
         policy = build(config, ranks)
         yield from _passes(variant.name, policy, batch, architecture, machine)
         if first:

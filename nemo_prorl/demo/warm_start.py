@@ -58,7 +58,7 @@ def warm_start(
             packing=False,
             micro_batch_tokens=1536,
         ),
-        sampler=SamplerConfig(temperature=1.0, context_tokens=128, max_prompt_tokens=64),
+        sampler=SamplerConfig(temperature=1.0, max_prompt_tokens=64, max_response_tokens=64),
     )
     ranks = initialise(1, 1)
     policy = MegatronPolicy(config, ranks)

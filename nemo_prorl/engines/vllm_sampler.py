@@ -214,8 +214,8 @@ class VllmSampler:
             raise ValueError(f"Prompt {prompt.uid} has no tokens.")
         if length >= self._context_tokens:
             raise ValueError(
-                f"Prompt {prompt.uid} has {length} tokens, which leaves no room for a response in "
-                f"sampler.context_tokens={self._context_tokens}."
+                f"Prompt {prompt.uid} has {length} tokens, which leaves no room for a response in a context of "
+                f"{self._context_tokens} tokens."
             )
         if not 0 <= min(prompt.token_ids) <= max(prompt.token_ids) < self._vocab_size:
             raise ValueError(

@@ -1,7 +1,7 @@
 """What a stage costs, from the one number that the paper gives for all of it.
 
     response tokens = trainer.num_steps x trainer.prompts_per_step x sampler.num_rollouts x expected length
-    expected length = RESPONSE_SHARE x longest response (sampler.context_tokens - max_prompt_tokens)
+    expected length = RESPONSE_SHARE x sampler.max_response_tokens
     GPU hours       = response tokens / TOKENS_PER_GPU_S / 3600 x parameters / PAPER_PARAMETERS
 
 TOKENS_PER_GPU_S is calibrated so that the paper's chain costs what it did. It therefore holds everything that the
@@ -20,9 +20,10 @@ PAPER_GPU_HOURS = 16_000
 """On 4 x 8 H100-80GB, in total (2507.12507 section 4.1, 2505.24864 section 3.2)."""
 PAPER_PROMPTS = 256
 """A step (2507.12507 section 4.1)."""
-PAPER_RUNS = ((1_400, 16, 8_096), (500, 32, 8_096), (200, 16, 16_384))
-"""(steps, rollouts a prompt, context) of runs 1 to 5, 6 and 7, and 8. Rollouts, context, run 8's 200 steps and the sum
-beyond 2,000 steps are the papers' (2507.12507 section 4.2, 2505.24864 section 3.3), the other steps our choice."""
+PAPER_RUNS = ((1_400, 16, 8_192), (500, 32, 8_192), (200, 16, 16_384))
+"""(steps, rollouts a prompt, longest response) of runs 1 to 5, 6 and 7, and 8. Rollouts, lengths, run 8's 200 steps and
+the sum beyond 2,000 steps are the papers' (2507.12507 section 4.2, 2505.24864 section 3.3), the other steps our
+choice."""
 PAPER_PARAMETERS = 1.777e9
 """Of DeepSeek-R1-Distill-Qwen-1.5B, with its two embeddings. The cost of a token is taken to grow with them, as the
 arithmetic of every pass and the bytes of every decoding step do."""
@@ -41,11 +42,11 @@ PAPER_TOKENS = sum(
     steps
     * PAPER_PROMPTS
     * num_rollouts
-    * expected_response_tokens(SamplerConfig(num_rollouts=num_rollouts, context_tokens=context))
-    for steps, num_rollouts, context in PAPER_RUNS
+    * expected_response_tokens(SamplerConfig(num_rollouts=num_rollouts, max_response_tokens=longest))
+    for steps, num_rollouts, longest in PAPER_RUNS
 )
 TOKENS_PER_GPU_S = PAPER_TOKENS / (PAPER_GPU_HOURS * 3600)
-"""Response tokens trained on, over everything: about 713."""
+"""Response tokens trained on, over everything: about 816."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

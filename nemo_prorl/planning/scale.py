@@ -37,11 +37,11 @@ H20 = Gpu(
 """For one published row only. NVIDIA has no public data sheet of it; these are the figures that resellers print."""
 
 CASES = (
-    # model, nodes of 8 H100, context
-    ("r1-distill-qwen-1.5b", 1, 8096),
-    ("r1-distill-qwen-1.5b", 4, 8096),
+    # model, nodes of 8 H100, longest response
+    ("r1-distill-qwen-1.5b", 1, 8192),
+    ("r1-distill-qwen-1.5b", 4, 8192),
     ("r1-distill-qwen-1.5b", 4, 16384),
-    ("qwen2.5-7b", 1, 8096),
+    ("qwen2.5-7b", 1, 8192),
     ("qwen2.5-7b", 4, 16384),
     ("qwen2.5-14b", 8, 16384),
     ("qwen2.5-32b", 16, 16384),
@@ -50,20 +50,25 @@ CASES = (
 )
 
 
-def recipe(context_tokens: int) -> RunConfig:
-    """The paper's step: 256 prompts x 16 rollouts, 4 updates; the sampler sleeps during updates."""
+def recipe(max_response_tokens: int) -> RunConfig:
+    """The paper's step as conf/train.yaml has it: 256 prompts x 16 rollouts, 4 updates; the sampler sleeps during
+    updates."""
     return RunConfig(
-        trainer=TrainerConfig(micro_batch_tokens=16384),
-        sampler=SamplerConfig(context_tokens=context_tokens, release_memory=True, memory_fraction=0.7),
+        trainer=TrainerConfig(micro_batch_tokens=20480),
+        sampler=SamplerConfig(
+            max_response_tokens=max_response_tokens, release_memory=True, memory_fraction=0.7
+        ),
     )
 
 
 def scale_plans() -> Iterator[tuple[str, Cluster, int, Plan | None]]:
-    """(model, cluster, context, the fastest plan that fits) of every case."""
-    for name, num_nodes, context in CASES:
+    """(model, cluster, longest response, the fastest plan that fits) of every case."""
+    for name, num_nodes, max_response_tokens in CASES:
         cluster = Cluster(num_nodes=num_nodes, gpus_per_node=8)
-        plans = fitting_layouts(shape_of(name), recipe(context), cluster, GPUS["h100"], Workload())
-        yield name, cluster, context, plans[0] if plans else None
+        plans = fitting_layouts(
+            shape_of(name), recipe(max_response_tokens), cluster, GPUS["h100"], Workload()
+        )
+        yield name, cluster, max_response_tokens, plans[0] if plans else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +100,7 @@ def comparisons() -> list[Comparison]:
         config = RunConfig(
             model=ModelConfig(recompute=Recompute.full),
             trainer=TrainerConfig(micro_batch_tokens=context),
-            sampler=SamplerConfig(context_tokens=context, max_prompt_tokens=1),
+            sampler=SamplerConfig(max_prompt_tokens=1, max_response_tokens=context - 1),
         )
         whole = Rollouts(tokens=context, response_tokens=context, attended_tokens=context / 2)
         seconds = update_s(four, config, node, GPUS["h100"], whole, 64)
@@ -142,7 +147,7 @@ def _verl(num_gpus: int) -> dict[str, float]:
     config = RunConfig(
         trainer=TrainerConfig(prompts_per_step=512, updates_per_step=16, micro_batch_tokens=32768),
         sampler=SamplerConfig(
-            context_tokens=longest + 1024, max_prompt_tokens=1024, memory_fraction=0.8, release_memory=True
+            max_prompt_tokens=2048, max_response_tokens=longest, memory_fraction=0.8, release_memory=True
         ),
         dynamic_sampling=DynamicSamplingConfig(enabled=False),
     )
@@ -155,7 +160,7 @@ def _nemo_rl_gate() -> StepTime:
     """The configuration that NeMo RL's nightly test runs: 32 prompts x 16 rollouts, one update, 512 tokens in all."""
     config = RunConfig(
         trainer=TrainerConfig(prompts_per_step=32, updates_per_step=1, micro_batch_tokens=2048),
-        sampler=SamplerConfig(context_tokens=512, max_prompt_tokens=128),
+        sampler=SamplerConfig(max_prompt_tokens=128, max_response_tokens=384),
         dynamic_sampling=DynamicSamplingConfig(enabled=False),
     )
     return _step("qwen2.5-1.5b", config, Cluster(num_nodes=1, gpus_per_node=8), GPUS["h100"], Workload())

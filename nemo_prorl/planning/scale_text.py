@@ -150,11 +150,12 @@ def tail_text(results: Sequence[tuple[str, dict[Scheduling, Sampling]]]) -> list
 def scale_text(rows: Iterable[tuple[str, Cluster, int, Plan | None]]) -> list[str]:
     """Markdown: a row a model and cluster."""
     lines = [
-        "| model | H100 | context | layout: TP x PP, sampler TP, recompute | GiB | step, s | sampling | tokens/s/GPU |",
+        "| model | H100 | response "
+        "| layout: TP x PP, sampler TP, recompute | GiB | step, s | sampling | tokens/s/GPU |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name, cluster, context, plan in rows:
-        head = f"| {name} | {cluster.num_gpus:,} | {context:,} |"
+    for name, cluster, max_response_tokens, plan in rows:
+        head = f"| {name} | {cluster.num_gpus:,} | {max_response_tokens:,} |"
         if plan is None:
             lines.append(f"{head} none fits | | | | |")
             continue

@@ -23,7 +23,7 @@ from nemo_prorl.planning.estimate import (
 from nemo_prorl.planning.fit import Cluster
 from nemo_prorl.planning.remaining import Missing
 
-COSTS = ("stage", "context", "n", "steps", "tokens", "GPU h", "days", "ends before its last step on")
+COSTS = ("stage", "response", "n", "steps", "tokens", "GPU h", "days", "ends before its last step on")
 WIDTH = 100
 
 
@@ -76,7 +76,7 @@ def _heading(chain: Chain, cluster: Cluster) -> list[str]:
 def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
     """One row a stage, and the sum of the whole chain."""
 
-    def row(name: str, context: str, num_rollouts: str, cost: Estimate, ending: str) -> tuple[str, ...]:
+    def row(name: str, response: str, num_rollouts: str, cost: Estimate, ending: str) -> tuple[str, ...]:
         days = cost.gpu_hours / cluster.num_gpus / 24
         numbers = (
             f"{cost.num_steps:,}",
@@ -84,13 +84,13 @@ def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architectur
             f"{cost.gpu_hours:,.0f}",
             f"{days:.1f}",
         )
-        return (name, context, num_rollouts, *numbers, ending)
+        return (name, response, num_rollouts, *numbers, ending)
 
     rows: list[tuple[str, ...]] = [COSTS]
     for config in shown:
         sampler = config.sampler
-        context, num_rollouts = f"{sampler.context_tokens:,}", str(sampler.num_rollouts)
-        rows.append(row(config.stage.name, context, num_rollouts, estimate(config, model), _ending(config)))
+        response, num_rollouts = f"{sampler.max_response_tokens:,}", str(sampler.num_rollouts)
+        rows.append(row(config.stage.name, response, num_rollouts, estimate(config, model), _ending(config)))
     if len(chain) > 1:
         total = reduce(add, (estimate(config, model) for config in chain))
         rows.append(row("total" if shown == chain else "so far", "", "", total, ""))

@@ -140,4 +140,4 @@ def test_the_laptop_configuration_reads_what_the_demo_builds() -> None:
     assert set(config.data.train) == train
     assert set(config.data.validation) == held_out
     assert config.model.path == str(demo.BASE / "policy")
-    assert (config.sampler.context_tokens, config.sampler.max_prompt_tokens) == (72, 32)
+    assert (config.sampler.max_prompt_tokens, config.sampler.max_response_tokens) == (32, 40)

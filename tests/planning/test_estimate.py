@@ -12,15 +12,15 @@ from nemo_prorl.planning.estimate import PAPER_RUNS, Estimate, estimate
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 
 
-def cost(steps: int = 100, num_rollouts: int = 16, context: int = 8096, prompts: int = 256) -> Estimate:
+def cost(steps: int = 100, num_rollouts: int = 16, longest: int = 8192, prompts: int = 256) -> Estimate:
     trainer = TrainerConfig(num_steps=steps, prompts_per_step=prompts)
-    sampler = SamplerConfig(num_rollouts=num_rollouts, context_tokens=context)
+    sampler = SamplerConfig(num_rollouts=num_rollouts, max_response_tokens=longest)
     return estimate(RunConfig(trainer=trainer, sampler=sampler), None)
 
 
 def test_tokens_by_hand() -> None:
-    """2 steps x 256 prompts x 16 rollouts x half of (8096 - 1024) tokens."""
-    assert cost(steps=2).response_tokens == 2 * 256 * 16 * 3536
+    """2 steps x 256 prompts x 16 rollouts x half of 8192 tokens."""
+    assert cost(steps=2).response_tokens == 2 * 256 * 16 * 4096
 
 
 def test_the_recipe_costs_what_the_paper_says() -> None:
@@ -45,7 +45,7 @@ def test_the_speed_is_a_plausible_one() -> None:
         ({"steps": 200}, 2),
         ({"num_rollouts": 32}, 2),
         ({"prompts": 512}, 2),
-        ({"context": 2 * 8096 - 1024}, 2),
+        ({"longest": 16384}, 2),
     ],
 )
 def test_costs_are_in_proportion(change: dict[str, int], factor: float) -> None:

@@ -49,7 +49,7 @@ def run(trainer: T | None = None, sampler: SamplerConfig | None = None) -> RunCo
         (run(T(prompts_per_step=2, updates_per_step=1)), PAPER),  # 32 rollouts for 32 replicas
         (run(sampler=SamplerConfig(tensor_parallel=2)), PAPER),
         (run(), Cluster(num_nodes=1, gpus_per_node=1)),
-        (run(sampler=SamplerConfig(context_tokens=131072)), PAPER),
+        (run(sampler=SamplerConfig(max_prompt_tokens=2048, max_response_tokens=129024)), PAPER),
     ],
 )
 def test_what_works_passes(config: RunConfig, cluster: Cluster) -> None:
@@ -86,7 +86,11 @@ def test_what_the_cluster_cannot_run_is_refused_with_and_without_a_model(
 @pytest.mark.parametrize(
     ("config", "model", "words"),
     [
-        (run(sampler=SamplerConfig(context_tokens=131073)), MODEL, "max_position_embeddings=131072"),
+        (
+            run(sampler=SamplerConfig(max_prompt_tokens=2048, max_response_tokens=129025)),
+            MODEL,
+            "max_position_embeddings=131072",
+        ),
         (run(T(tensor_parallel=4)), MODEL, "does not divide the model's 2 key-value heads"),
         (run(T(pipeline_parallel=32)), MODEL, "more than the model's 28 layers"),
         (run(sampler=SamplerConfig(tensor_parallel=8)), MODEL, "12 attention heads"),

@@ -20,15 +20,15 @@ DOMAINS = {
 }
 FOUR = ("math", "code", "stem", "logic")
 FIVE = (*FOUR, "instruction")
-# (run, parent, context, rollouts a prompt, domains, are endless responses penalised, hard reset before it)
+# (run, parent, longest response, rollouts a prompt, domains, are endless responses penalised, hard reset before it)
 TABLE = [
-    ("run1", "", 8_096, 16, FOUR, False, False),
-    ("run2", "run1", 8_096, 16, FOUR, False, True),
-    ("run3", "run2", 8_096, 16, FIVE, False, True),
-    ("run4", "run3", 8_096, 16, FIVE, True, True),
-    ("run5", "run4", 8_096, 16, FIVE, True, True),
-    ("run6", "run5", 8_096, 32, FIVE, True, True),
-    ("run7", "run6", 8_096, 32, FIVE, True, True),
+    ("run1", "", 8_192, 16, FOUR, False, False),
+    ("run2", "run1", 8_192, 16, FOUR, False, True),
+    ("run3", "run2", 8_192, 16, FIVE, False, True),
+    ("run4", "run3", 8_192, 16, FIVE, True, True),
+    ("run5", "run4", 8_192, 16, FIVE, True, True),
+    ("run6", "run5", 8_192, 32, FIVE, True, True),
+    ("run7", "run6", 8_192, 32, FIVE, True, True),
     ("run8", "run7", 16_384, 16, FIVE, True, True),
 ]
 
@@ -48,7 +48,7 @@ def test_there_are_eight_in_their_order(recipe: Chain) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parent", "context", "num_rollouts", "domains", "penalised", "reset"),
+    ("name", "parent", "max_response_tokens", "num_rollouts", "domains", "penalised", "reset"),
     TABLE,
     ids=lambda v: str(v),
 )
@@ -56,7 +56,7 @@ def test_each_run_is_the_papers(
     runs: dict[str, RunConfig],
     name: str,
     parent: str,
-    context: int,
+    max_response_tokens: int,
     num_rollouts: int,
     domains: tuple[str, ...],
     penalised: bool,
@@ -64,7 +64,7 @@ def test_each_run_is_the_papers(
 ) -> None:
     config = runs[name]
     assert config.stage.parent == parent
-    assert config.sampler.context_tokens == context
+    assert config.sampler.max_response_tokens == max_response_tokens
     assert config.sampler.num_rollouts == num_rollouts
     assert config.data.train == dict(DOMAINS[domain] for domain in domains)
     assert (config.shaping.termination_factor < 1) is penalised

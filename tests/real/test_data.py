@@ -72,7 +72,7 @@ def test_evaluation_runs_end_to_end_on_the_pretrained_model(
             "evaluate", f"model={real_data / 'stories260K'}", "--config-name", "laptop",
             f"evaluation.benchmarks=[{','.join(EVALUATION)}]", f"evaluation.data_dir={benchmarks_dir}",
             "validation.max_prompts=2", "validation.num_rollouts=2", f"reward.urls=[{service}]",
-            "sampler.context_tokens=512", "sampler.max_prompt_tokens=448", f"evaluation.out={tmp_path / 'out'}",
+            "sampler.max_prompt_tokens=448", "sampler.max_response_tokens=64", f"evaluation.out={tmp_path / 'out'}",
         ]
     )  # fmt: skip
     assert code == 0

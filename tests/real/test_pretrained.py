@@ -73,7 +73,7 @@ def prompts(tokenizer: Any) -> list[Prompt]:
 @pytest.fixture(scope="module")
 def sampler(stories: Path, tokenizer: Any) -> Iterator[VllmSampler]:
     started = VllmSampler(
-        sampler_config(stories, context_tokens=256, max_prompt_tokens=64),
+        sampler_config(stories, max_prompt_tokens=64, max_response_tokens=192),
         distributed.initialise(1, 1),
         tokenizer,
     )

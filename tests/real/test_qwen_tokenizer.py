@@ -207,7 +207,7 @@ def write_run(folder: Path, url: str) -> None:
             "num_steps": 2, "prompts_per_step": 4, "updates_per_step": 1, "learning_rate": 1e-3,
             "adam_epsilon": 1e-4, "packing": False, "micro_batch_tokens": 512,
         },
-        "sampler": {"context_tokens": 80, "max_prompt_tokens": 48, "num_rollouts": 8, "kv_cache_mib": 32},
+        "sampler": {"max_prompt_tokens": 48, "max_response_tokens": 32, "num_rollouts": 8, "kv_cache_mib": 32},
         "dynamic_sampling": {"oversample": 1.0},
         "reward": {"urls": [url], "max_failed_share": 0.0},
         "exp_manager": {"checkpoint_callback_params": {"every_n_train_steps": 1, "save_last_k": 2}},

@@ -369,7 +369,7 @@ def make_config(
         trainer=TrainerConfig(
             prompts_per_step=prompts_per_step, updates_per_step=updates_per_step, num_steps=num_steps
         ),
-        sampler=SamplerConfig(num_rollouts=num_rollouts, context_tokens=64, max_prompt_tokens=32),
+        sampler=SamplerConfig(num_rollouts=num_rollouts, max_prompt_tokens=32, max_response_tokens=32),
         dynamic_sampling=DynamicSamplingConfig(**({"oversample": 1.0} | dynamic)),
         reward=RewardConfig(max_failed_share=max_failed_share),
         shaping=shaping or ShapingConfig(),

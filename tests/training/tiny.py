@@ -162,7 +162,12 @@ def write_case(folder: Path) -> None:
             "packing": False,
             "micro_batch_tokens": 1024,
         },
-        "sampler": {"context_tokens": 64, "max_prompt_tokens": 24, "num_rollouts": 8, "kv_cache_mib": 32},
+        "sampler": {
+            "max_prompt_tokens": 24,
+            "max_response_tokens": 40,
+            "num_rollouts": 8,
+            "kv_cache_mib": 32,
+        },
         "dynamic_sampling": {"oversample": 1.0},
         "validation": {"interval": 0, "num_rollouts": 4},
         "reward": {"python": REWARD_PYTHON, "ready_timeout_s": 500.0, "max_failed_share": 0.0},

@@ -124,8 +124,9 @@ def _check_layout(architecture: Architecture, config: RunConfig, world_size: int
 def _check_context(architecture: Architecture, config: RunConfig) -> None:
     if config.sampler.context_tokens > architecture.max_positions:
         raise ConfigError(
-            f"sampler.context_tokens={config.sampler.context_tokens} is longer than the model's "
-            f"max_position_embeddings={architecture.max_positions}: write a smaller one."
+            f"sampler.max_prompt_tokens={config.sampler.max_prompt_tokens} and "
+            f"sampler.max_response_tokens={config.sampler.max_response_tokens} are together longer than the model's "
+            f"max_position_embeddings={architecture.max_positions}: write less of one of them."
         )
 
 

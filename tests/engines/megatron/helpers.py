@@ -49,7 +49,7 @@ def run_config(
             path=str(path), precision=Precision.fp32, logprob_chunk_tokens=chunk, recompute=recompute
         ),
         trainer=TrainerConfig(**(settings | trainer)),
-        sampler=SamplerConfig(context_tokens=512, max_prompt_tokens=128, temperature=temperature),
+        sampler=SamplerConfig(max_prompt_tokens=128, max_response_tokens=384, temperature=temperature),
     )
 
 

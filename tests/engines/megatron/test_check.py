@@ -43,7 +43,7 @@ def run_config(model: dict[str, Any] | None = None, context: int = 1024, **train
     return RunConfig(
         model=ModelConfig(**(model or {})),
         trainer=TrainerConfig(**trainer),
-        sampler=SamplerConfig(context_tokens=context, max_prompt_tokens=128),
+        sampler=SamplerConfig(max_prompt_tokens=128, max_response_tokens=context - 128),
     )
 
 
@@ -87,7 +87,7 @@ BAD_RUNS: dict[str, tuple[RunConfig, int]] = {
     "tensor_parallel=8 does not divide the model's 4 key-value heads": (run_config(tensor_parallel=8), 8),
     "pipeline_parallel=8 is more than the model's 6 layers": (run_config(pipeline_parallel=8), 8),
     r"3 rank\(s\) cannot hold whole replicas": (run_config(tensor_parallel=2), 3),
-    "context_tokens=8192 is longer than the model's": (run_config(context=8192), 1),
+    "max_response_tokens=8064 are together longer than the model's": (run_config(context=8192), 1),
     "layer_spec=transformer_engine needs CUDA": (
         run_config({"layer_spec": LayerSpec.transformer_engine}), 1
     ),

@@ -69,7 +69,12 @@ def build_model(folder: Path, *, seed: int, tied: bool = True) -> Path:
 
 
 def run_config(path: Path, **sampler: int) -> RunConfig:
-    settings = {"context_tokens": 512, "max_prompt_tokens": 256, "kv_cache_mib": 64, "max_sequences": 256}
+    settings = {
+        "max_prompt_tokens": 256,
+        "max_response_tokens": 256,
+        "kv_cache_mib": 64,
+        "max_sequences": 256,
+    }
     return RunConfig(
         model=ModelConfig(path=str(path), precision=Precision.fp32),
         sampler=SamplerConfig(**(settings | sampler)),

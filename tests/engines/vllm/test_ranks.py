@@ -29,7 +29,7 @@ def sample_as_rank(models_dir: Path, tensor_parallel: int, texts: list[list[str]
     config = RunConfig(
         model=ModelConfig(path=str(models_dir / "base"), precision=Precision.fp32),
         sampler=SamplerConfig(
-            context_tokens=512, max_prompt_tokens=256, kv_cache_mib=64, tensor_parallel=tensor_parallel
+            max_prompt_tokens=256, max_response_tokens=256, kv_cache_mib=64, tensor_parallel=tensor_parallel
         ),
     )
     tokenizer = AutoTokenizer.from_pretrained(models_dir / "base")
