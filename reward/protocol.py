@@ -44,7 +44,8 @@ class ScoreRequest:
     """Whether the response begins inside a thought that the prompt has opened, as it does with chat templates that end
     the prompt with <think>. Such a response has an answer only after </think>: without one it gets 0."""
     task: Mapping[str, Any]
-    """math, stem {"answer"}; code {"inputs", "outputs", "fn_name"?} or {"test_program", "entry_point", "preamble"?};
+    """math, stem {"answer"}; code {"inputs", "outputs", "fn_name"?, "cpu_s"?, "test_cpu_s"?} or {"test_program",
+    "entry_point", "preamble"?, "cpu_s"?};
     logic {"task", "entry"}; instruction {"instruction_id_list", "kwargs"}. Any domain: {"require_think": bool}."""
     deadline_ms: int | None = None
     """Milliseconds from now after which nobody waits for the answer any more."""

@@ -15,7 +15,7 @@ from reward.metrics import Metrics
 from reward.pool import ForkedWorker, Pool, PoolOptions, Worker
 from reward.protocol import ScoreRequest, ScoreResult, Status
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import WALL_S
+from reward.sandbox.judge import MAX_WALL_S
 from reward.sandbox.launch import Judge, Zygote, ZygoteError
 
 
@@ -70,7 +70,7 @@ class Service:
             ),
         }
         if level is not None:
-            options = PoolOptions(workers=size, cpu_s=None, wall_s=WALL_S + 30.0, queue=queue)
+            options = PoolOptions(workers=size, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=queue)
             self.pools["code"] = Pool("code", options, lambda: Judge(level), self.metrics)
         self._pool_of = {
             "math": "math",
@@ -140,7 +140,7 @@ class Service:
         pool = self.pool(domain)
         assert pool is not None
         if domain == "code":
-            message = {"response": HANGING_PROGRAM, "task": DOUBLE, "cpu_s": 0.2}
+            message = {"response": HANGING_PROGRAM, "task": {**DOUBLE, "cpu_s": 0.2}}
             answer = await pool.run(message, urgent=True)
             return answer.get("grade", {}).get("verdict") == "timeout"
         return "timeout" in await pool.run({"spin": True}, cpu_s=0.1, urgent=True)

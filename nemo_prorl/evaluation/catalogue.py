@@ -13,6 +13,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.data.building.source import BOX_SUFFIX, Problem, Record
 from nemo_prorl.evaluation.benchmark import Benchmark, Metric
 from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
+from reward.graders.code_tests import MAX_CPU_S
 
 BASE = "DeepSeek-R1-Distill-Qwen-1.5B"
 DEEPSCALER = "DeepScaleR-1.5B"
@@ -25,6 +26,14 @@ MODELS = (BASE, DEEPSCALER, DEEPCODER, LARGER, PRORL)
 QWEN = "https://github.com/QwenLM/Qwen2.5-Math/tree/main/evaluation/data"
 PRIME = "PRIME-RL/Eurus-2-RL-Data on the hub, validation.parquet (MIT; all four sets in one file)"
 EXAMS = "two exams of 15"
+LIVECODEBENCH_LIMITS = {"cpu_s": MAX_CPU_S, "test_cpu_s": 6.0}
+"""LiveCodeBench's runner gives each test 6 s of wall time (lcb_runner, `--timeout`). All together get what the server
+gives at most."""
+EVALPLUS_LIMITS = {"cpu_s": MAX_CPU_S}
+"""EvalPlus gives each input 1 s (4 s in newer versions) or four times the reference's time: all together more than the
+server gives at most."""
+HUMANEVAL_LIMITS = {"cpu_s": 3.0}
+"""OpenAI's evaluate_functional_correctness gives a whole program 3 s."""
 PUZZLES_REMARK = (
     "The papers' 96 tasks are those of Reasoning Gym 0.1.13; the puzzles and verifiers here are of the version that "
     "results.json names, and generators and scorers have changed in between"
@@ -144,6 +153,7 @@ CODE = (
         convert=human_eval.convert,
         where="evalplus/humanevalplus on the hub",
         licence="Apache-2.0 (EvalPlus), MIT (HumanEval)",
+        task=EVALPLUS_LIMITS,
         num_problems=164,
         counted_by="EvalPlus",
         published={BASE: 61.77, DEEPCODER: 73.40, LARGER: 83.32, PRORL: 72.05},
@@ -157,6 +167,7 @@ CODE = (
         convert=programs.convert,
         where="livecodebench/code_generation_lite on the hub, test*.jsonl",
         licence="CC-BY-4.0 (dataset card); problems of LeetCode, AtCoder, Codeforces",
+        task=LIVECODEBENCH_LIMITS,
         date_column="contest_date",
         num_problems=279,
         counted_by="release v5 from 2024-08-01 to 2025-02-01, as DeepCoder evaluates",
@@ -227,6 +238,7 @@ FURTHER = (
         convert=human_eval.convert,
         where="https://github.com/openai/human-eval, data/HumanEval.jsonl.gz",
         licence="MIT",
+        task=HUMANEVAL_LIMITS,
         num_problems=164,
         counted_by="OpenAI",
     ),

@@ -4,10 +4,12 @@ The PRIME/Eurus form: {"inputs": [...], "outputs": [...]}, one pair a test. With
 input from standard input and its standard output is compared; with it, the function (of the module or of
 `class Solution`) gets one argument a line of JSON, and its result, as JSON, is compared.
 
-Every test is run and the score is passed / all; a syntax error or an exhausted time is 0. Outputs are compared as
-plain data, never inside the sandbox and never by the submission's own objects: exactly, else line by line without
-surrounding white space, else as numbers where both are (relative 1e-5, absolute 1e-8, PRIME's `allclose`; beside a
-whole number absolute 1e-5, or counts from 100,000 on could be guessed). There is no comparison as sets, no substring.
+Every test is run and the score is passed / all; a syntax error or an exhausted time is 0. Times are CPU seconds: of all
+tests together `cpu_s` (5 unless the task says otherwise), and of each test `test_cpu_s` where the task has one. Outputs
+are compared as plain data, never inside the sandbox and never by the submission's own objects: exactly, else line by
+line without surrounding white space, else as numbers where both are (relative 1e-5, absolute 1e-8, PRIME's `allclose`;
+beside a whole number absolute 1e-5, or counts from 100,000 on could be guessed). There is no comparison as sets, no
+substring.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ from typing import Any
 from reward.extract import last_code_block
 from reward.graders.grade import require
 
+CPU_S = 5.0
+"""Of all tests of a submission together, as the papers train (ProRL, appendix D)."""
+MAX_CPU_S = 30.0
+"""The server's bound on what a task may ask for: a worker is busy for so long, and the caller waits."""
 _MAX_TESTS = 1_000
 _MAX_DATA_BYTES = 32 << 20
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
@@ -52,9 +58,33 @@ class Tests:
         return same_result(value, self.expected[index])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """CPU seconds that a submission may take. Example: Limits(cpu_s=30.0, test_cpu_s=6.0)"""
+
+    cpu_s: float = CPU_S
+    """All tests together."""
+    test_cpu_s: float = MAX_CPU_S
+    """Each test."""
+
+
 def check(task: Mapping[str, Any]) -> None:
     """Raises InvalidTask unless the task can be graded."""
     tests_of(task)
+    limits_of(task)
+
+
+def limits_of(task: Mapping[str, Any]) -> Limits:
+    """The task's "cpu_s" and "test_cpu_s", or the defaults. Raises InvalidTask for what is no time, or beyond
+    MAX_CPU_S."""
+    given = {name: task[name] for name in ("cpu_s", "test_cpu_s") if name in task}
+    for name, value in given.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        require(
+            is_number and 0 < value <= MAX_CPU_S,
+            f'"{name}" must be a number of seconds above 0 and up to {MAX_CPU_S:g}',
+        )
+    return Limits(**given)
 
 
 def tests_of(task: Mapping[str, Any]) -> Tests:

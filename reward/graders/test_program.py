@@ -1,7 +1,8 @@
 """Submissions against a test program, HumanEval's `check(candidate)`. Pure text; reward.sandbox.judge runs it.
 
-task {"test_program", "entry_point", "preamble"?}: a program that defines `check(candidate)`, the function asked for,
-and what both the tests and the submission may lean on. The score is 1 if `check` ends without an error, else 0.
+task {"test_program", "entry_point", "preamble"?, "cpu_s"?}: a program that defines `check(candidate)`, the function
+asked for, what both the tests and the submission may lean on, and CPU seconds for the submission (5 by default). The
+score is 1 if `check` ends without an error, else 0.
 
 The tests never run in a process with the submission, so nothing that a submission prints, raises, exits with, patches
 or finds on the stack is a verdict. Two cells take turns, and plain data goes between them:
@@ -153,6 +154,7 @@ def check(task: Mapping[str, Any]) -> None:
     )
     require(isinstance(name, str) and name.isidentifier(), '"entry_point" must be a Python name')
     assert isinstance(program, str)
+    require("test_cpu_s" not in task, '"test_cpu_s" is of tasks with inputs and outputs: write "cpu_s"')
     require(
         len(program) + len(preamble) <= _MAX_BYTES, f"the test program is longer than {_MAX_BYTES} characters"
     )

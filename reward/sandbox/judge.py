@@ -20,21 +20,23 @@ from typing import Any
 
 from reward import frames
 from reward.graders import code_tests, gate, test_program
-from reward.graders.code_tests import Tests
+from reward.graders.code_tests import CPU_S, MAX_CPU_S, Limits, Tests
 from reward.graders.grade import Grade, InvalidTask
 from reward.sandbox import clock
 from reward.sandbox.cell import Level
 from reward.sandbox.clock import SleepMeter
 from reward.sandbox.launch import Zygote, ZygoteError
 
-CPU_S = 5.0
-"""For all tests of a submission together, as the paper says; CPU time, so that a loaded machine changes no verdict."""
 SLEEP_S = 5.0
 """A program that slept this long waits for what will not come: the same verdict as if it had computed."""
 WALL_S = 60.0
-"""The backstop. Who gets here with CPU time left and without sleep was starved: the machine's fault, not a verdict."""
+"""The backstop for CPU_S. A program that reaches it with CPU time left and without sleep was starved: that is the
+machine's fault, and no verdict."""
 UNMEASURED_WALL_S = 17.0
 """The backstop on kernels that do not tell sleep from starvation."""
+DEFAULT_LIMITS = Limits()
+MAX_WALL_S = WALL_S + 2 * (MAX_CPU_S - CPU_S)
+"""Both backstops grow by two seconds for each second of CPU time above CPU_S that a task asks for."""
 MEMORY = 512 << 20
 _SAMPLE_S = 0.25
 _RECYCLE_AFTER = 1_000
@@ -68,13 +70,14 @@ class Sandbox:
         self._zygote: Zygote | None = None
         self._runs = 0
 
-    def run(self, source: str, tests: Tests, cpu_s: float = CPU_S, wall_s: float = WALL_S) -> Execution:
+    def run(self, source: str, tests: Tests, limits: Limits = DEFAULT_LIMITS) -> Execution:
         """Raises ZygoteError if the sandbox failed; it can be tried again."""
         if self._zygote is None or self._runs >= _RECYCLE_AFTER:
             self.close()
             self._zygote, self._runs = Zygote("code", self._level), 0
         self._runs += 1
-        budget = {"cpu_s": cpu_s, "wall_s": 2 * wall_s, "memory": MEMORY}
+        more_s = 2 * max(0.0, limits.cpu_s - CPU_S)
+        budget = {**asdict(limits), "wall_s": 2 * (WALL_S + more_s), "memory": MEMORY}
         request = {"source": source, "inputs": tests.inputs, "fn_name": tests.fn_name, "budget": budget}
         request_fd = os.memfd_create("request")
         read_fd, write_fd = os.pipe()
@@ -85,12 +88,12 @@ class Sandbox:
             pid = self._zygote.spawn([request_fd, write_fd])
             os.close(write_fd)
             write_fd = -1
-            execution = _collect(read_fd, pid, cpu_s, wall_s)
+            execution = _collect(read_fd, pid, limits.cpu_s, more_s)
             ended_by = self._zygote.end(pid)
             if ended_by == signal.SIGKILL and not execution.is_whole(len(tests)):
                 raise ZygoteError("something on this machine killed the process that runs a program")
             if execution.cut == "wall" and execution.slept_s is not None:
-                raise ZygoteError(f"the machine is too loaded to run a program within {wall_s:g} s")
+                raise ZygoteError(f"the machine is too loaded to run a program within {WALL_S + more_s:g} s")
             return execution
         except ZygoteError:
             self.close()
@@ -109,12 +112,12 @@ def grade(
     sandbox: Sandbox,
     response: str,
     task: Mapping[str, Any],
-    cpu_s: float = CPU_S,
     *,
     in_thought: bool = False,
 ) -> Grade:
-    """passed / all, within `cpu_s` in total; 1 or 0 of a test program. `in_thought`: the response begins inside a
-    thought. Raises InvalidTask, and ZygoteError if the sandbox failed."""
+    """passed / all, within the task's limits of time; 1 or 0 of a test program. `in_thought`: the response begins
+    inside a thought. Raises InvalidTask, and ZygoteError if the sandbox failed."""
+    limits = code_tests.limits_of(task)
     checks = test_program.is_test_program(task)
     tests = None if checks else code_tests.tests_of(task)
     if checks:
@@ -126,8 +129,8 @@ def grade(
     if source is None:
         return Grade(score=0.0, verdict="no_code")
     if tests is None:
-        return _checked(sandbox, source, task, cpu_s)
-    return judged(sandbox.run(source, tests, cpu_s), tests)
+        return _checked(sandbox, source, task, limits.cpu_s)
+    return judged(sandbox.run(source, tests, limits), tests)
 
 
 def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: float) -> Grade:
@@ -148,7 +151,7 @@ def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: floa
             }
             return Grade(score=float(not failure), verdict="wrong" if failure else "correct", details=details)
         tests = test_program.calls_as_tests(asked)
-        execution = sandbox.run(program, tests, cpu_s - spent_s)
+        execution = sandbox.run(program, tests, Limits(cpu_s=cpu_s - spent_s))
         grade = judged(execution, tests)
         if grade.score < 1.0:
             verdict = "wrong" if grade.verdict == "partial" else grade.verdict
@@ -207,10 +210,10 @@ def judged(execution: Execution, tests: Tests) -> Grade:
     return Grade(score=passed / len(tests), verdict=verdict, details=details)
 
 
-def _collect(fd: int, runner: int, cpu_s: float, wall_s: float) -> Execution:
+def _collect(fd: int, runner: int, cpu_s: float, more_s: float) -> Execution:
     """Reads frames until the cell closes its pipe, sends nonsense or too much, compiles or sleeps too long, or time is
-    over. The tests' own CPU time is the runner's to watch."""
-    started, meter = time.monotonic(), SleepMeter(runner)
+    over. `more_s`: seconds added to both backstops. The tests' own CPU time is the runner's to watch."""
+    started, meter, wall_s = time.monotonic(), SleepMeter(runner), WALL_S + more_s
     execution, received, total, next_sample_s = Execution(), bytearray(), 0, _SAMPLE_S
     while not execution.cut:
         readable = select.select([fd], [], [], max(0.0, next_sample_s - execution.wall_s))[0]
@@ -221,7 +224,7 @@ def _collect(fd: int, runner: int, cpu_s: float, wall_s: float) -> Execution:
             if execution.compiled is None and (clock.cpu_s(runner) or 0.0) > cpu_s:
                 execution.cut = "compiling"
             elif execution.slept_s is None:
-                wall_s = min(wall_s, UNMEASURED_WALL_S)
+                wall_s = min(wall_s, UNMEASURED_WALL_S + more_s)
             elif execution.slept_s > SLEEP_S:
                 execution.cut = "asleep"
             if not execution.cut and execution.wall_s > wall_s:
@@ -269,7 +272,7 @@ def _parse(received: bytearray, execution: Execution) -> bool:
 
 
 def main(fd: int, level: str) -> None:
-    """Serves one socket until it closes. It answers {"response", "task", "in_thought"?, "cpu_s"?} with {"grade"},
+    """Serves one socket until it closes. It answers {"response", "task", "in_thought"?} with {"grade"},
     {"invalid": sentence} or {"retry": sentence}."""
     connection = socket.socket(fileno=fd)
     sandbox = Sandbox(Level(level))
@@ -279,7 +282,6 @@ def main(fd: int, level: str) -> None:
                 sandbox,
                 request["response"],
                 request["task"],
-                request.get("cpu_s", CPU_S),
                 in_thought=request.get("in_thought", False),
             )
             answer: dict[str, Any] = {"grade": asdict(graded)}

@@ -130,9 +130,11 @@ and `quit` come from the site module elsewhere, which we do without."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Of a whole submission: seconds of CPU time and, as a backstop, of wall time; bytes of address space."""
+    """Of a whole submission: seconds of CPU time and, as a backstop, of wall time; bytes of address space.
+    `test_cpu_s`: seconds of CPU time of each test."""
 
     cpu_s: float
+    test_cpu_s: float
     wall_s: float
     memory: int
 
@@ -179,6 +181,7 @@ def _run_test(
     spent_s: float,
 ) -> tuple[str, float, bytes]:
     """(how it ended, CPU seconds, output) of one test."""
+    limit_s = min(budget.cpu_s, spent_s + budget.test_cpu_s)
     input_read, input_write = os.pipe()
     output_read, output_write = os.pipe()
     pid = kernel.fork_into(0)
@@ -189,13 +192,15 @@ def _run_test(
             os._exit(1)
     os.close(input_read)
     os.close(output_write)
-    output, how = _converse(pid, input_write, output_read, data, budget, started, spent_s)
+    output, how = _converse(
+        pid, input_write, output_read, data, started, spent_s, limit_s=limit_s, wall_limit_s=budget.wall_s
+    )
     if how != "exit":
         os.kill(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
     used_s = usage.ru_utime + usage.ru_stime
     out_of_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
-    if out_of_time or spent_s + used_s > budget.cpu_s:
+    if out_of_time or spent_s + used_s > limit_s:
         how = "timeout"
     elif how == "exit" and os.waitstatus_to_exitcode(status) != 0:
         how = "error"
@@ -203,9 +208,18 @@ def _run_test(
 
 
 def _converse(
-    pid: int, input_write: int, output_read: int, data: bytes, budget: Budget, started: float, spent_s: float
+    pid: int,
+    input_write: int,
+    output_read: int,
+    data: bytes,
+    started: float,
+    spent_s: float,
+    *,
+    limit_s: float,
+    wall_limit_s: float,
 ) -> tuple[bytes, str]:
-    """Feeds the input, collects the output until the process has ended; how: exit, output_limit or timeout."""
+    """Feeds the input, collects the output until the process has ended; how: exit, output_limit or timeout. `limit_s`:
+    of the CPU time with what the tests before have spent; `wall_limit_s`: of the time since `started`."""
     clock = (~pid << 3) | 2  # the process's CPU clock, clock_getcpuclockid(3)
     exit_handle = os.pidfd_open(pid)
     poll = select.poll()
@@ -243,9 +257,9 @@ def _converse(
         while exit_handle in open_fds or output_read in open_fds:
             wall_s = monotonic() - started
             cpu_s = spent_s + (clock_gettime(clock) if exit_handle in open_fds else 0.0)
-            if cpu_s >= budget.cpu_s or wall_s >= budget.wall_s:
+            if cpu_s >= limit_s or wall_s >= wall_limit_s:
                 return b"", "timeout"
-            wait_s = max(0.01, min(budget.cpu_s - cpu_s, budget.wall_s - wall_s))
+            wait_s = max(0.01, min(limit_s - cpu_s, wall_limit_s - wall_s))
             for fd, _event in poll.poll(wait_s * 1000):
                 if fd == exit_handle:
                     poll.unregister(fd)

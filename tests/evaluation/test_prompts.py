@@ -16,6 +16,7 @@ from nemo_prorl.data.building.source import Record
 from nemo_prorl.evaluation import prompts
 from nemo_prorl.evaluation.catalogue import BENCHMARKS, get
 from nemo_prorl.evaluation.tables import MARK, as_markdown, tables
+from reward.graders.code_tests import limits_of
 from tests.evaluation.test_comparison import result
 
 
@@ -181,3 +182,12 @@ def test_what_a_publisher_says_of_the_task_reaches_the_grader() -> None:
         [Record(values={"problem": "q", "answer": "1"}, split="test", origin="f:0")]
     ).rows
     assert row.task == {"answer": "1", "guards": False}
+
+
+def test_programs_get_their_publishers_time_and_the_others_the_papers() -> None:
+    assert get("livecodebench").task == {"cpu_s": 30.0, "test_cpu_s": 6.0}
+    assert get("humaneval_plus").task == {"cpu_s": 30.0}
+    for benchmark in BENCHMARKS.values():
+        limits_of(benchmark.task)
+        assert not benchmark.task or benchmark.domain == "code", benchmark.name
+    assert get("codeforces").task == {}

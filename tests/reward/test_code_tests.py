@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from reward.graders.code_tests import same_output, same_result
+from reward.graders.code_tests import CPU_S, MAX_CPU_S, Limits, limits_of, same_output, same_result
 from reward.graders.code_tests import tests_of as read_tests
 from reward.graders.grade import InvalidTask
 
@@ -101,3 +101,16 @@ def test_forms_of_inputs_and_outputs() -> None:
 def test_broken_tasks_are_invalid(task: dict[str, object]) -> None:
     with pytest.raises(InvalidTask):
         read_tests(json.loads(json.dumps(task)))
+
+
+@pytest.mark.parametrize("name", ["cpu_s", "test_cpu_s"])
+@pytest.mark.parametrize("value", [0, -1, MAX_CPU_S + 0.1, float("nan"), float("inf"), True, "6", None])
+def test_a_time_that_is_none_or_beyond_the_servers_bound_is_refused(name: str, value: object) -> None:
+    with pytest.raises(InvalidTask, match=f'"{name}" must be a number of seconds above 0 and up to 30'):
+        limits_of({name: value})
+
+
+def test_times_are_the_papers_unless_the_task_says_otherwise() -> None:
+    assert limits_of({}) == Limits(cpu_s=CPU_S, test_cpu_s=MAX_CPU_S)
+    assert CPU_S == 5.0
+    assert limits_of({"cpu_s": 30, "test_cpu_s": 6}) == Limits(cpu_s=30, test_cpu_s=6)

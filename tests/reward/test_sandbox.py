@@ -18,7 +18,7 @@ import pytest
 from reward.graders import code_tests
 from reward.sandbox import seccomp
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import Sandbox, judged
+from reward.sandbox.judge import Sandbox, grade, judged
 from reward.sandbox.kernel import Unsupported
 from reward.sandbox.launch import ZygoteError
 from reward.sandbox.probe import failure_of
@@ -231,9 +231,28 @@ def test_large_input_and_output_pass_through_pipes(sandbox: Sandbox) -> None:
 
 def test_time_is_counted_over_all_tests(sandbox: Sandbox) -> None:
     source = "import time\nt = time.process_time()\nwhile time.process_time() - t < 0.4: pass\nprint(int(input()) * 2)"
-    execution = sandbox.run(source, double_tests("stdin"), cpu_s=1.0)
+    execution = sandbox.run(source, double_tests("stdin"), code_tests.Limits(cpu_s=1.0))
     assert execution.ends[-1] == "timeout"
     assert judged(execution, double_tests("stdin")).score == 0
+
+
+BUSY = (
+    "import time\nt = time.process_time()\nwhile time.process_time() - t < {}: pass\nprint(int(input()) * 2)"
+)
+
+
+def test_a_task_sets_its_own_time(sandbox: Sandbox) -> None:
+    """Of all tests together, and of each test: what takes 0.3 s a test passes or not by the task alone."""
+    task = {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "4\n"]}
+    response = f"```python\n{BUSY.format(0.3)}\n```"
+    assert grade(sandbox, response, task).verdict == "correct"
+    assert grade(sandbox, response, {**task, "cpu_s": 20}).verdict == "correct"
+    assert grade(sandbox, response, {**task, "cpu_s": 0.45}).verdict == "timeout"
+    each = grade(sandbox, response, {**task, "cpu_s": 20, "test_cpu_s": 0.15})
+    assert (each.verdict, each.details["outcomes"]) == ("timeout", ["timeout"])
+    assert grade(sandbox, response, {**task, "test_cpu_s": 2.0}).verdict == "correct", (
+        "of each test, not of both"
+    )
 
 
 def test_sleep_is_counted_over_all_tests(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +342,7 @@ class Solution:
 def test_compiling_counts_as_computing(sandbox: Sandbox) -> None:
     """An f-string of 390 KB takes CPython a minute to compile."""
     tests = double_tests("stdin")
-    execution = sandbox.run("f'" + "{1}" * 130_000 + "'", tests, cpu_s=0.5)
+    execution = sandbox.run("f'" + "{1}" * 130_000 + "'", tests, code_tests.Limits(cpu_s=0.5))
     assert execution.compiled is None
     grade = judged(execution, tests)
     assert (grade.score, grade.verdict) == (0.0, "timeout")

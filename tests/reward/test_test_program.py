@@ -70,6 +70,12 @@ def test_wrong_functions_do_not(sandbox: Sandbox, source: str, verdict: str) -> 
     assert score(sandbox, source) == (0.0, verdict)
 
 
+def test_a_task_sets_its_own_time(sandbox: Sandbox) -> None:
+    busy = "import time\nt = time.process_time()\nwhile time.process_time() - t < 0.4: pass\n" + RIGHT
+    assert score(sandbox, busy, {**TASK, "cpu_s": 20}) == (1.0, "correct")
+    assert score(sandbox, busy, {**TASK, "cpu_s": 0.2}) == (0.0, "timeout")
+
+
 FORGERIES = {
     "prints what the tester says": "import os\nfor fd in range(1, 9):\n    try:\n"
     '        os.write(fd, b\'{"asked": [], "failure": ""}\')\n'
@@ -163,6 +169,7 @@ def test_the_preamble_is_there_for_both(sandbox: Sandbox) -> None:
         {"test_program": 3},
         {"entry_point": "a b"},
         {"preamble": None},
+        {"test_cpu_s": 1.0},
     ],
 )
 def test_tasks_that_cannot_be_graded(change: dict[str, Any]) -> None:
