@@ -259,7 +259,7 @@ def selection(scale: Scale) -> Iterator[Figure]:
     """512 groups of 16 rewards."""
     from nemo_prorl.algorithm.advantage import STD_EPSILON, group_advantages
     from nemo_prorl.algorithm.selection import classify, keep_first
-    from nemo_prorl.config import InformativeBy
+    from nemo_prorl.config import Advantage, InformativeBy
     from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout
     from reward.protocol import ScoreResult, Status
 
@@ -284,7 +284,7 @@ def selection(scale: Scale) -> Iterator[Figure]:
 
     def ours() -> Any:
         kept = keep_first([classify(group, InformativeBy.score) for group in groups], 256)
-        return [group_advantages(groups[i].rewards, normalise_std=True) for i in kept.indices]
+        return [group_advantages(groups[i].rewards, Advantage.group_std) for i in kept.indices]
 
     def whole_arrays() -> Any:
         kept = rewards[rewards.max(1) != rewards.min(1)][:256]

@@ -49,7 +49,7 @@ ARMS: Mapping[str, Sequence[str]] = {
         "algorithm.entropy_target=0.3",
     ),
     "reset": ("controller.mode=interval", "controller.interval=7"),
-    "ahead": ("sampler.ahead=true", "algorithm.importance_correction=token"),
+    "ahead": ("sampler.ahead=true", "algorithm.correction_level=token"),
 }
 """Name of the arm's runs -> what it changes. The reset comes after step 7, so that no second one is due at step 12."""
 COLOURS = ("#3f6fa3", "#b0413e", "#4f8a57", "#8a6d3b")

@@ -17,6 +17,9 @@ from typing import Any
 REPLACED = {
     "sampler.context_tokens": "write sampler.max_response_tokens, which bounds the response alone (the context is "
     "sampler.max_prompt_tokens more).",
+    "algorithm.normalise_std": "write algorithm.advantage=group_std (true) or algorithm.advantage=group_mean (false).",
+    "algorithm.importance_correction": "write algorithm.correction_level, with the same value.",
+    "algorithm.importance_cap": "write algorithm.correction_high.",
 }
 """Options of earlier versions -> what to write instead; the end of the sentence that refuses them."""
 
@@ -82,12 +85,53 @@ class Aggregation(Enum):
     sequence_mean_token_sum = "sequence_mean_token_sum"
 
 
-class ImportanceCorrection(Enum):
-    """Truncated importance sampling between sampler and trainer."""
+class Advantage(Enum):
+    """How rewards become advantages; see docs/algorithm.md."""
+
+    group_std = "group_std"
+    group_mean = "group_mean"
+    leave_one_out = "leave_one_out"
+    batch_std = "batch_std"
+
+
+class Objective(Enum):
+    """clip: PPO's minimum of the ratio and the clipped ratio; cispo: REINFORCE, weighted with the clipped ratio."""
+
+    clip = "clip"
+    cispo = "cispo"
+
+
+class RatioLevel(Enum):
+    """Whether the clip sees each token's ratio of current to old probability or the response's geometric mean."""
+
+    token = "token"
+    sequence = "sequence"
+
+
+class KlIn(Enum):
+    """loss: the KL penalty is a term of the loss; reward: it is subtracted from the reward."""
+
+    loss = "loss"
+    reward = "reward"
+
+
+class CorrectionLevel(Enum):
+    """Whose ratio of trainer to sampler probability is held against the bounds: each token's, the product over a
+    response, or the geometric mean over a response."""
 
     off = "off"
     token = "token"
     sequence = "sequence"
+    geometric = "geometric"
+
+
+class CorrectionMode(Enum):
+    """What happens outside the bounds. truncate: the weight is clamped to them; mask: it is 0; drop: the whole rollout
+    gets the weight 0, and every other rollout keeps its tokens' own weights."""
+
+    truncate = "truncate"
+    mask = "mask"
+    drop = "drop"
 
 
 class InformativeBy(Enum):
@@ -279,26 +323,52 @@ class TrainerConfig:
 
 @dataclass(slots=True, kw_only=True)
 class AlgorithmConfig:
-    """GRPO with DAPO's decoupled clip and ProRL's KL penalty; docs/algorithm.md has every formula."""
+    """GRPO with DAPO's decoupled clip and ProRL's KL penalty by default; docs/algorithm.md has every formula."""
 
+    advantage: Advantage = Advantage.group_std
+    """How rewards become advantages. group_std: less the group's mean, divided by its standard deviation (ProRL eq. 2);
+    group_mean: less the group's mean (Dr. GRPO); leave_one_out: less the mean of the others (RLOO); batch_std: less the
+    group's mean, then normalised over all response tokens of the step (REINFORCE++-baseline, ProRL v2)."""
+    objective: Objective = Objective.clip
+    """clip: PPO's clipped surrogate (ProRL eq. 1), which stops the gradient of clipped tokens; cispo: the
+    log-probability, weighted by the clipped ratio as a constant (MiniMax-M1); every token keeps its gradient."""
+    ratio_level: RatioLevel = RatioLevel.token
+    """token: every token has its own ratio (ProRL eq. 1); sequence: all tokens of a rollout have the geometric mean of
+    its ratios (GSPO), which takes far smaller values of clip_low and clip_high."""
     clip_low: float = 0.2
-    """eps_low of the ratio clip (ProRL eq. 3)."""
+    """The ratio is clipped below at 1 - clip_low (ProRL eq. 3: 0.2); 1: no lower bound, as MiniMax-M1 has for cispo."""
     clip_high: float = 0.4
-    """eps_high of the ratio clip (ProRL eq. 3)."""
+    """The ratio is clipped above at 1 + clip_high (ProRL eq. 3: 0.4)."""
     dual_clip: float = 0.0
     """Lower bound c > 1 on the objective for negative advantages (arXiv 1912.09729); 0 turns it off."""
     aggregation: Aggregation = Aggregation.token_mean
     """Mean over all response tokens of the update (DAPO eq. 8; our choice, ProRL is silent)."""
-    normalise_std: bool = True
-    """Divides group-relative advantages by the group's standard deviation (ProRL eq. 2)."""
+    aggregation_constant: float = 1.0
+    """With aggregation=sequence_mean_token_sum the sum over a response is divided by this (Dr. GRPO: the largest number
+    of response tokens); 1 leaves the plain sum."""
     kl_beta: float = 1e-4
-    """Weight of the KL penalty in the loss (ProRL: 1e-4)."""
+    """Weight of the KL penalty (ProRL: 1e-4); 0 leaves it out."""
     kl_estimator: KlEstimator = KlEstimator.k3
     """Estimator of the KL penalty (ProRL eq. 5: k3)."""
-    importance_correction: ImportanceCorrection = ImportanceCorrection.off
-    """Weighs the loss by min(old / sampler, importance_cap), per token or per sequence."""
-    importance_cap: float = 2.0
-    """Truncation of the importance weight."""
+    kl_in: KlIn = KlIn.loss
+    """loss: the penalty is a term of each token's loss (ProRL eq. 4); reward: its sum over the response is subtracted
+    from the reward before advantages are computed (RLOO)."""
+    kl_clamp_log_ratio: float = 20.0
+    """The log-ratio in the KL estimator is clamped to plus or minus this many nats, and a token beyond it has no KL
+    gradient; 0: no clamp (verl and NeMo RL: 20; ProRL v2: 10; ProRL does not say)."""
+    kl_clamp_value: float = 10.0
+    """The KL estimate of a token is clamped to plus or minus this many nats, and a token beyond it has no KL gradient;
+    0: no clamp (verl, which ProRL was trained with, NeMo RL and OpenRLHF: 10; ProRL does not say)."""
+    correction_level: CorrectionLevel = CorrectionLevel.off
+    """Weighs the policy-gradient term by the ratio of the trainer's to the sampler's probability: of each token, of the
+    sequence (the product over the response), or the geometric mean over the response; off: not at all."""
+    correction_mode: CorrectionMode = CorrectionMode.truncate
+    """What happens where that ratio is outside [correction_low, correction_high]. truncate: it is clamped to them;
+    mask: the weight is 0; drop: the whole rollout gets the weight 0, and all others keep their tokens' own weights."""
+    correction_low: float = 0.0
+    """Lower bound of that ratio (our choice: none)."""
+    correction_high: float = 2.0
+    """Upper bound of that ratio (Yao et al. 2025, verl: 2)."""
     entropy_bonus: EntropyBonus = EntropyBonus.fixed
     """fixed: entropy_coefficient as it is; adaptive: Skywork's rule drives entropy towards entropy_target."""
     entropy_coefficient: float = 0.0
@@ -312,14 +382,31 @@ class AlgorithmConfig:
 
     def __post_init__(self) -> None:
         _at_least("algorithm", self, 0, ["clip_high", "kl_beta", "entropy_coefficient", "entropy_step"])
-        _positive("algorithm", self, ["importance_cap", "entropy_target", "entropy_coefficient_max"])
-        _require(0 <= self.clip_low < 1, "algorithm.clip_low", self.clip_low, "in [0, 1)")
+        _at_least("algorithm", self, 0, ["kl_clamp_log_ratio", "kl_clamp_value", "correction_low"])
+        _positive("algorithm", self, ["aggregation_constant", "entropy_target", "entropy_coefficient_max"])
+        _require(0 <= self.clip_low <= 1, "algorithm.clip_low", self.clip_low, "in [0, 1]")
+        _require(
+            self.correction_high > self.correction_low,
+            "algorithm.correction_high",
+            self.correction_high,
+            f"greater than algorithm.correction_low={self.correction_low:g}",
+        )
         _require(
             self.dual_clip == 0 or self.dual_clip > 1,
             "algorithm.dual_clip",
             self.dual_clip,
             "0 or greater than 1",
         )
+        if self.objective is Objective.cispo and self.dual_clip > 0:
+            raise ConfigError(
+                f"algorithm.dual_clip={self.dual_clip:g} has no meaning with algorithm.objective=cispo, whose weight "
+                "algorithm.clip_high bounds already: write algorithm.dual_clip=0."
+            )
+        if self.aggregation_constant != 1 and self.aggregation is not Aggregation.sequence_mean_token_sum:
+            raise ConfigError(
+                f"algorithm.aggregation_constant={self.aggregation_constant:g} is a divisor for "
+                "algorithm.aggregation=sequence_mean_token_sum only: write that, or leave it at 1."
+            )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -401,7 +488,7 @@ class SamplerConfig:
     """Frees the KV cache while the policy trains (vLLM sleep level 1); no effect on CPU."""
     ahead: bool = False
     """Samples the next step's first round while the policy trains on this step's: its rollouts are one step old, which
-    algorithm.importance_correction makes up for. Needs the sampler's memory all the time (our choice: off)."""
+    algorithm.correction_level makes up for. Needs the sampler's memory all the time (our choice: off)."""
 
     def __post_init__(self) -> None:
         _positive("sampler", self, ["temperature", "kv_cache_mib", "max_sequences"])
@@ -885,10 +972,10 @@ class RunConfig:
                 f"service, which has reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
             )
         _check_best_exists(self)
-        if self.sampler.ahead and self.algorithm.importance_correction is ImportanceCorrection.off:
+        if self.sampler.ahead and self.algorithm.correction_level is CorrectionLevel.off:
             raise ConfigError(
-                "sampler.ahead=true trains on rollouts of older weights: write algorithm.importance_correction=token "
-                "(or sequence) as well."
+                "sampler.ahead=true trains on rollouts of older weights: write algorithm.correction_level=token "
+                "(or sequence, or geometric) as well."
             )
 
 

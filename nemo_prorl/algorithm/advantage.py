@@ -1,26 +1,56 @@
-"""How much better a rollout did than its siblings."""
+"""How much better a rollout did than others: its reward against a baseline, scaled."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from nemo_prorl.types import FloatArray
+from nemo_prorl.algorithm.kl import kl_penalty
+from nemo_prorl.config import Advantage, AlgorithmConfig, KlIn
+from nemo_prorl.types import FloatArray, IntArray, PreparedGroup
+
+_Values = NDArray[np.float64]
 
 STD_EPSILON = 1e-6
-"""Added to the standard deviation. It changes the advantages of a group that disagrees by less than 1 in 10^5, and
-keeps rounding noise of 1e-16 between equal rewards from becoming advantages of +-1."""
+"""Added to the standard deviation of a group. It changes the advantages of a group that disagrees by less than 1 in
+10^5, and keeps rounding noise of 1e-16 between equal rewards from becoming advantages of +-1."""
+BATCH_VARIANCE_FLOOR = 1e-8
+"""Smallest variance that the advantages of a batch are divided by the root of, as in NeMo RL and OpenRLHF."""
 
 
-def group_advantages(rewards: Sequence[float], *, normalise_std: bool) -> FloatArray:
-    """ProRL eq. 2 (GRPO): A_i = (R_i - mean(R)) / std(R) over the n rollouts of one prompt.
+def step_advantages(groups: Sequence[PreparedGroup], config: AlgorithmConfig) -> list[FloatArray]:
+    """One [n] float32 array a group: the advantages of its rollouts, by `algorithm.advantage`.
 
-    The paper does not say which standard deviation: it is the sample's (n - 1) with 1e-6 added, as in verl, which
-    ProRL was trained with. `normalise_std=False` leaves the division out (Dr. GRPO, arXiv 2503.20783).
+    groups: all groups of the step, since batch_std normalises over them; so the result does not depend on how they are
+    dealt to updates and replicas afterwards. Rollouts that shaping keeps out of the loss count in the statistics of
+    their group and not in those of the batch, as in NeMo RL. With kl_in=reward the rewards are those of
+    `rewards_after_kl`. Raises ValueError on a reward that is NaN or infinite.
+    """
+    rewards = [rewards_after_kl(group, config) for group in groups]
+    advantages = [group_advantages(values, config.advantage) for values in rewards]
+    if config.advantage is not Advantage.batch_std:
+        return [values.astype(np.float32) for values in advantages]
+    num_tokens = [
+        np.array([len(member.rollout.token_ids) * member.in_loss for member in group.group.members])
+        for group in groups
+    ]
+    return [values.astype(np.float32) for values in batch_normalised(advantages, num_tokens)]
 
-    rewards: n rewards of one group, any unit. Returns [n] float32; exactly 0 everywhere when the rewards are all
-    equal or n is 1. Raises ValueError on a reward that is NaN or infinite.
+
+def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
+    """[n] advantages of the n rollouts of one prompt, from their rewards R alone:
+
+    group_std: (R_i - mean(R)) / std(R) (ProRL eq. 2, GRPO). The paper does not say which standard deviation: it is the
+    sample's (n - 1) with 1e-6 added, as in verl, which ProRL was trained with.
+    group_mean: R_i - mean(R) (Dr. GRPO, arXiv 2503.20783).
+    leave_one_out: R_i - mean of the others, which is n / (n - 1) times that (RLOO, arXiv 2402.14740 eq. 8).
+    batch_std: R_i - mean(R), which `batch_normalised` goes on with.
+
+    rewards: any unit. Exactly 0 everywhere when the rewards are all equal or n is 1. Raises ValueError on a reward
+    that is NaN or infinite.
     """
     values = np.asarray(rewards, dtype=np.float64)
     if not np.isfinite(values).all():
@@ -28,10 +58,61 @@ def group_advantages(rewards: Sequence[float], *, normalise_std: bool) -> FloatA
     # Equality is decided on the rewards themselves: the mean of equal numbers is not always that number in floating
     # point, and dividing what is left over by its own spread gives advantages out of nothing.
     if values.size == 0 or values.max() == values.min():
-        return np.zeros(values.shape, dtype=np.float32)
+        return np.zeros(values.shape)
     # Rewards that differ little are subtracted from each other exactly; their mean would be rounded first.
     offsets = values - values.min()
     deviations = offsets - offsets.mean()
-    if normalise_std:
-        deviations /= offsets.std(ddof=1) + STD_EPSILON
-    return deviations.astype(np.float32)
+    match kind:
+        case Advantage.group_std:
+            return deviations / (offsets.std(ddof=1) + STD_EPSILON)
+        case Advantage.leave_one_out:
+            return deviations * (values.size / (values.size - 1))
+        case Advantage.group_mean | Advantage.batch_std:
+            return deviations
+
+
+def batch_normalised(advantages: Sequence[_Values], num_tokens: Sequence[IntArray]) -> list[_Values]:
+    """(A - mean) / sqrt(max(variance, 1e-8)), with mean and variance over all response tokens of the batch, each of
+    which has the advantage of its rollout (REINFORCE++-baseline, arXiv 2501.03262; ProRL v2).
+
+    The batch is the whole step, before it is split into updates, and the variance that of the population, as in NeMo
+    RL's `ReinforcePlusPlusAdvantageEstimator` and OpenRLHF's `reinforce_baseline`. (verl's
+    `reinforce_plus_plus_baseline` divides by N - 1 tokens, which differs by 1 in 2 N.) The mean over tokens is not 0
+    where right answers have another length than wrong ones.
+
+    advantages, num_tokens: one [n] array a group, of the same rollouts. Without any tokens the advantages are returned
+    as they are.
+    """
+    if not sum(int(counts.sum()) for counts in num_tokens):
+        return list(advantages)
+    values = np.concatenate([np.asarray(part, dtype=np.float64) for part in advantages])
+    weights = np.concatenate([np.asarray(part, dtype=np.float64) for part in num_tokens])
+    mean = np.average(values, weights=weights)
+    variance = np.average(np.square(values - mean), weights=weights)
+    scale = 1.0 / np.sqrt(max(variance, BATCH_VARIANCE_FLOOR))
+    return [(part - mean) * scale for part in advantages]
+
+
+def rewards_after_kl(group: PreparedGroup, config: AlgorithmConfig) -> list[float]:
+    """Rewards of a group's rollouts; with kl_in=reward less kl_beta times the sum of `kl_penalty` over the response.
+
+    R'_i = R_i - beta * sum_t KL_t, with KL_t from `old` log-probabilities: a constant, without gradient. With k1 the
+    sum is log(old / reference) of the whole response (RLOO, arXiv 2402.14740; TRL's RLOOTrainer). verl's
+    `use_kl_in_reward` sums the same way for estimators that give one advantage a rollout; NeMo RL subtracts each
+    token's KL from that token's advantage instead, OpenRLHF the sum of what is still to come.
+    With kl_beta 0 the reference is not read.
+    """
+    rewards = list(group.group.rewards)
+    if config.kl_in is KlIn.loss or config.kl_beta == 0:
+        return rewards
+    return [
+        reward - config.kl_beta * _response_kl(old, reference, config)
+        for reward, old, reference in zip(rewards, group.old_logprobs, group.reference_logprobs, strict=True)
+    ]
+
+
+def _response_kl(old_logprobs: FloatArray, reference_logprobs: FloatArray, config: AlgorithmConfig) -> float:
+    old, reference = (
+        torch.from_numpy(np.asarray(array, dtype=np.float64)) for array in (old_logprobs, reference_logprobs)
+    )
+    return float(kl_penalty(old, reference, config).sum())

@@ -17,13 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nemo_prorl.algorithm.objective import (
-    clip_bindings,
-    importance_ratio,
-    importance_weight,
-    kl_penalty,
-    probability_ratio,
-)
+from nemo_prorl.algorithm.kl import kl_estimate, kl_is_clamped, kl_penalty
+from nemo_prorl.algorithm.mismatch import importance_weights
+from nemo_prorl.algorithm.ratio import clip_bindings, probability_ratio
 from nemo_prorl.config import AlgorithmConfig, KlEstimator
 from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
 
@@ -92,12 +88,16 @@ def update_statistics(
     makes it exactly 0.
 
     Names (means over response tokens unless said otherwise, log-probabilities in nats):
-    objective/kl_to_reference(_max): `kl_penalty` with the configured estimator.
+    objective/kl_to_reference(_max): `kl_penalty` with the configured estimator and clamps.
+    objective/kl_clamped_fraction: share of tokens on which one of its clamps acts.
     objective/entropy: of the next-token distribution.
-    objective/ratio_mean, _min, _max, _p01, _p99: current / old probability.
-    objective/clip_low_fraction, clip_high_fraction, dual_clip_fraction: share of tokens without gradient by the clip.
+    objective/ratio_mean, _min, _max, _p01, _p99: current / old probability, at the configured ratio_level.
+    objective/clip_low_fraction, clip_high_fraction, dual_clip_fraction: share of tokens in `clip_bindings`: without
+    gradient because of the clip, or with a clipped weight in the case of cispo.
     objective/approx_kl_to_old: KL(old || current) by k3; tokens were drawn from (nearly) old.
-    objective/importance_weight_mean: after truncation; objective/importance_capped_fraction: tokens it truncated.
+    objective/importance_weight_mean: after truncating, masking or dropping.
+    objective/importance_limited_fraction: share of tokens that were truncated, masked or dropped.
+    objective/importance_limited_rollout_fraction: share of rollouts with at least one such token.
     objective/advantage_std, _min, _max: over rollouts, each counted once.
 
     Raises ValueError on a report whose arrays have another shape than the batch.
@@ -122,24 +122,29 @@ def update_statistics(
     )
     advantages = torch.from_numpy(batch.advantages_B.astype(np.float64)).unsqueeze(1)
     # The functions of the loss itself, so that a metric cannot drift from what is optimised.
-    ratio = probability_ratio(current, old)
+    mask_BT = torch.from_numpy(mask)
+    ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
     bindings = clip_bindings(ratio, advantages, config)
-    importance = importance_ratio(old, sampler, config.importance_correction)
-    weight = importance_weight(importance, config)
+    importance = importance_weights(old - sampler, mask_BT, config)
+    held_back = old if is_first else current
     of_tokens = {
-        "objective/kl_to_reference": kl_penalty(old if is_first else current, reference, config.kl_estimator),
+        "objective/kl_to_reference": kl_penalty(held_back, reference, config),
+        "objective/kl_clamped_fraction": kl_is_clamped(held_back, reference, config),
         "objective/entropy": entropy,
         "objective/ratio": ratio,
         "objective/clip_low_fraction": bindings.low,
         "objective/clip_high_fraction": bindings.high,
         "objective/dual_clip_fraction": bindings.dual,
-        "objective/approx_kl_to_old": kl_penalty(old, current, KlEstimator.k3),
-        "objective/importance_weight_mean": weight,
-        "objective/importance_capped_fraction": importance > weight,
+        "objective/approx_kl_to_old": kl_estimate(old, current, KlEstimator.k3),
+        "objective/importance_weight_mean": importance.weight_BT,
+        "objective/importance_limited_fraction": importance.limited_BT,
     }
     values = {name: tensor.numpy()[mask].astype(np.float64) for name, tensor in of_tokens.items()}
     kl, ratios = values["objective/kl_to_reference"], values.pop("objective/ratio")
-    rows = batch.advantages_B[mask.any(axis=1)].astype(np.float64)
+    is_rollout = np.asarray(mask.any(axis=1))
+    rows = batch.advantages_B[is_rollout].astype(np.float64)
+    is_limited = (importance.limited_BT & mask_BT).any(dim=1).numpy()
+    values["objective/importance_limited_rollout_fraction"] = is_limited[is_rollout].astype(np.float64)
     return UpdateStatistics(
         means={name: _sum(array) for name, array in values.items()} | {"objective/ratio_mean": _sum(ratios)},
         minima={"objective/ratio_min": float(ratios.min()), "objective/advantage_min": float(rows.min())},
@@ -179,14 +184,14 @@ def kl_at_sampling(
     old_logprobs: Sequence[FloatArray], reference_logprobs: Sequence[FloatArray], config: AlgorithmConfig
 ) -> UpdateStatistics:
     """KL of the policy that sampled a step's rollouts to the reference, before any of its updates: `kl_penalty` with
-    the configured estimator, mean over response tokens. Gives objective/kl_at_sampling.
+    the configured estimator and clamps, mean over response tokens. Gives objective/kl_at_sampling.
 
     old_logprobs, reference_logprobs: one [R] array a rollout.
     """
     old, reference = _flat(old_logprobs), _flat(reference_logprobs)
     if old.size == 0:
         return UpdateStatistics()
-    values = kl_penalty(torch.from_numpy(old), torch.from_numpy(reference), config.kl_estimator)
+    values = kl_penalty(torch.from_numpy(old), torch.from_numpy(reference), config)
     return UpdateStatistics(means={"objective/kl_at_sampling": _sum(values.numpy())})
 
 

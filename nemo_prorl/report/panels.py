@@ -349,16 +349,19 @@ MISMATCH = Section(
         Panel(
             name="importance",
             title="Importance weight",
-            unit="old / sampler, truncated",
+            unit="old / sampler, as bounded",
             series=(("objective/importance_weight_mean", "mean"),),
-            reading="1 where sampler and trainer agree, or with algorithm.importance_correction=off. Off 1 by "
-            "more than a few per cent, the policy trains on another's rollouts.",
+            reading="1 where sampler and trainer agree, or with algorithm.correction_level=off. A mean that is "
+            "off 1 by more than a few per cent says that the policy trains on another's rollouts.",
         ),
         Panel(
-            name="importance_capped",
-            title="Truncated importance weights",
-            unit="share of tokens",
-            series=(("objective/importance_capped_fraction", "truncated"),),
+            name="importance_limited",
+            title="Importance weights outside their bounds",
+            unit="share truncated, masked or dropped",
+            series=(
+                ("objective/importance_limited_fraction", "of tokens"),
+                ("objective/importance_limited_rollout_fraction", "of rollouts"),
+            ),
             reading="Near 0 is good; more means that the correction itself is biased.",
         ),
     ),

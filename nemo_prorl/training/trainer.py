@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nemo_prorl.algorithm.advantage import group_advantages
+from nemo_prorl.algorithm.advantage import step_advantages
 from nemo_prorl.algorithm.entropy import active_entropy_coefficient, next_entropy_coefficient
 from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics, update_statistics
 from nemo_prorl.algorithm.objective import policy_loss
@@ -244,6 +244,7 @@ class ProRLTrainer:
         """The step's optimizer updates, each on an equal share of the groups, balanced over the replicas."""
         algorithm, layout = self.config.algorithm, self.ranks.layout
         loss = partial(policy_loss, config=algorithm, entropy_coefficient=self._entropy_coefficient())
+        advantages = step_advantages(groups, algorithm)
         reports: list[UpdateReport] = []
         statistics: list[UpdateStatistics] = []
         with self.stopwatch.measure("updates_s"):
@@ -252,11 +253,7 @@ class ProRLTrainer:
                 np.arange(len(groups)), min(self.config.trainer.updates_per_step, len(groups))
             ):
                 part = [groups[index] for index in share]
-                advantages = [
-                    group_advantages(group.group.rewards, normalise_std=algorithm.normalise_std)
-                    for group in part
-                ]
-                rows = training_rows(part, advantages)
+                rows = training_rows(part, [advantages[index] for index in share])
                 mine = balance([row.length for row in rows], layout.data_parallel)[layout.replica]
                 batch = train_batch([rows[index] for index in mine])
                 report = self.policy.update(batch, loss)

@@ -20,13 +20,13 @@ from nemo_prorl.algorithm.metrics import (
     sampler_agreement,
     update_statistics,
 )
-from nemo_prorl.config import AlgorithmConfig, ImportanceCorrection, KlEstimator
+from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, KlEstimator
 from nemo_prorl.types import TrainBatch, UpdateReport
 
 CONFIG = AlgorithmConfig(
     dual_clip=1.5,
-    importance_correction=ImportanceCorrection.token,
-    importance_cap=1.1,
+    correction_level=CorrectionLevel.token,
+    correction_high=1.1,
     kl_estimator=KlEstimator.k2,
 )
 
@@ -96,8 +96,17 @@ def oracle(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> 
         "objective/clip_high_fraction": statistics.mean(a > 0 and r > 1 + config.clip_high for r, a in pairs),
         "objective/dual_clip_fraction": statistics.mean(a < 0 and r > config.dual_clip for r, a in pairs),
         "objective/approx_kl_to_old": statistics.mean(r - 1 - math.log(r) for r in ratios),
-        "objective/importance_weight_mean": statistics.mean(min(w, config.importance_cap) for w in weights),
-        "objective/importance_capped_fraction": statistics.mean(w > config.importance_cap for w in weights),
+        "objective/importance_weight_mean": statistics.mean(min(w, config.correction_high) for w in weights),
+        "objective/importance_limited_fraction": statistics.mean(w > config.correction_high for w in weights),
+        "objective/importance_limited_rollout_fraction": statistics.mean(
+            any(
+                math.exp(float(batch.old_logprobs_BT[b, t]) - float(batch.sampler_logprobs_BT[b, t]))
+                > config.correction_high
+                for t in np.flatnonzero(batch.tokens.response_mask_BT[b])
+            )
+            for b in range(len(batch))
+        ),
+        "objective/kl_clamped_fraction": 0.0,
         "objective/advantage_std": statistics.pstdev(per_rollout),
         "objective/advantage_min": min(per_rollout),
         "objective/advantage_max": max(per_rollout),
@@ -130,9 +139,9 @@ def test_sequence_importance_counts_each_token_of_a_capped_rollout(make_batch):
     batch = make_batch(
         advantages=[1.0, -1.0], old=[[-1.0, -1.0, -1.0], [-2.0]], sampler=[[-1.1, -1.1, -1.1], [-1.6]]
     )
-    config = AlgorithmConfig(importance_correction=ImportanceCorrection.sequence, importance_cap=1.2)
+    config = AlgorithmConfig(correction_level=CorrectionLevel.sequence, correction_high=1.2)
     merged = merge_statistics([update_statistics(report_on(batch, 0), batch, config)])
-    assert merged["objective/importance_capped_fraction"] == 0.75
+    assert merged["objective/importance_limited_fraction"] == 0.75
     assert merged["objective/importance_weight_mean"] == pytest.approx(
         (3 * 1.2 + math.exp(-0.4)) / 4, rel=1e-6
     )
@@ -141,19 +150,19 @@ def test_sequence_importance_counts_each_token_of_a_capped_rollout(make_batch):
 def test_correction_off_reports_weights_of_one(random_batch):
     batch = random_batch(1, [3, 2])
     merged = merge_statistics(
-        [update_statistics(report_on(batch, 0), batch, AlgorithmConfig(importance_cap=1.01))]
+        [update_statistics(report_on(batch, 0), batch, AlgorithmConfig(correction_high=1.01))]
     )
     assert merged["objective/importance_weight_mean"] == 1.0
-    assert merged["objective/importance_capped_fraction"] == 0.0
+    assert merged["objective/importance_limited_fraction"] == 0.0
     assert merged["objective/dual_clip_fraction"] == 0.0
 
 
 @pytest.mark.parametrize("junk", [math.nan, math.inf, -50.0])
-@pytest.mark.parametrize("correction", ImportanceCorrection)
+@pytest.mark.parametrize("correction", CorrectionLevel)
 def test_nothing_outside_the_response_counts(junk, correction, random_batch):
     """SkyRL tests/train/algorithms/test_losses.py, ..._ratio_min_max_ignore_masked_tokens: a minimum of 0 from
     padding. Here also the product over the response of the sequence weight."""
-    config = AlgorithmConfig(importance_correction=correction)
+    config = AlgorithmConfig(correction_level=correction)
     clean, dirty = random_batch(3, [4, 1]), random_batch(3, [4, 1], padding=3, outside=junk)
     dirty.sampler_logprobs_BT[~dirty.tokens.response_mask_BT] = 1.0
     expected = merge_statistics([update_statistics(report_on(clean, 3), clean, config)])

@@ -12,7 +12,7 @@ from nemo_prorl.algorithm.objective import (
     policy_loss,
     supervised_loss,
 )
-from nemo_prorl.config import Aggregation, AlgorithmConfig, ImportanceCorrection
+from nemo_prorl.config import Aggregation, AlgorithmConfig, CorrectionLevel
 from nemo_prorl.types import Totals
 
 BARE = AlgorithmConfig(kl_beta=0.0, clip_low=0.2, clip_high=0.2)
@@ -72,9 +72,7 @@ def test_a_correction_that_is_off_truncates_nothing(random_batch, totals_of):
             current,
             batch,
             totals_of(batch),
-            config=AlgorithmConfig(
-                importance_correction=ImportanceCorrection(correction), importance_cap=cap
-            ),
+            config=AlgorithmConfig(correction_level=CorrectionLevel(correction), correction_high=cap),
             entropy_coefficient=0.0,
         ).item()
         for correction, cap in (("off", 2.0), ("off", 0.5), ("token", 0.5))

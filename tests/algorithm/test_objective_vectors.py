@@ -7,16 +7,11 @@ import math
 import pytest
 import torch
 
-from nemo_prorl.algorithm.objective import (
-    clip_bindings,
-    clipped_surrogate,
-    importance_ratio,
-    kl_penalty,
-    policy_loss,
-    supervised_loss,
-    token_shares,
-)
-from nemo_prorl.config import Aggregation, AlgorithmConfig, ImportanceCorrection, KlEstimator
+from nemo_prorl.algorithm.kl import kl_estimate
+from nemo_prorl.algorithm.mismatch import importance_ratio
+from nemo_prorl.algorithm.objective import policy_loss, supervised_loss, token_shares
+from nemo_prorl.algorithm.ratio import clip_bindings, clipped_surrogate
+from nemo_prorl.config import Aggregation, AlgorithmConfig, CorrectionLevel, KlEstimator
 from nemo_prorl.types import Totals
 
 BARE = AlgorithmConfig(kl_beta=0.0, clip_low=0.2, clip_high=0.2)
@@ -63,7 +58,7 @@ def test_vectors_of_nemo_rl_kl_in_the_loss(make_batch):
 )
 def test_vectors_of_nemo_rl_kl_estimators(estimator, expected):
     """test_calculate_kl there, without its clamps."""
-    kl = kl_penalty(torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([0.0, -15.0, -30.0]), estimator)
+    kl = kl_estimate(torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([0.0, -15.0, -30.0]), estimator)
     torch.testing.assert_close(kl, torch.tensor(expected), rtol=1e-3, atol=0.0)
 
 
@@ -73,8 +68,8 @@ def test_vectors_of_nemo_rl_truncated_importance_sampling(make_batch):
         clip_low=0.2,
         clip_high=0.2,
         kl_beta=0.0,
-        importance_correction=ImportanceCorrection.token,
-        importance_cap=0.8,
+        correction_level=CorrectionLevel.token,
+        correction_high=0.8,
     )
     old, current, sampler = [-1.0] * 3, [-1.69315, -1.0, -0.59453], [-0.5, -1.5, -0.8]
     loss = loss_of(make_batch, [1.0, -1.0, 2.0], old, current, config, sampler=sampler)
@@ -93,7 +88,8 @@ def test_vectors_of_nemo_rl_truncated_importance_sampling(make_batch):
 )
 def test_vectors_of_skyrl_importance_weights(old, sampler, correction, cap, expected):
     """NovaSky-AI/SkyRL tests/train/algorithms/test_off_policy_correction.py, test_compute_tis_ratio_*."""
-    weights = importance_ratio(torch.tensor([old]), torch.tensor([sampler]), ImportanceCorrection(correction))
+    log_ratio = torch.tensor([old]) - torch.tensor([sampler])
+    weights = importance_ratio(log_ratio, log_ratio != 0, CorrectionLevel(correction))
     torch.testing.assert_close(weights.clamp(max=cap), torch.tensor([expected]), rtol=1e-4, atol=0.0)
 
 

@@ -9,7 +9,7 @@ import pytest
 from nemo_prorl.config import (
     AlgorithmConfig,
     ConfigError,
-    ImportanceCorrection,
+    CorrectionLevel,
     LayerSpec,
     ModelConfig,
     Precision,
@@ -193,7 +193,7 @@ def test_sampling_ahead_holds_the_samplers_logits_beside_everything_else() -> No
     for ahead, beside in ((False, 0), (True, logits)):
         begun = config(
             sampler={"ahead": ahead},
-            algorithm=AlgorithmConfig(importance_correction=ImportanceCorrection.token),
+            algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token),
         )
         memory = estimate_memory(SMALL, begun, PAPER, H100, WORKLOAD)
         assert memory.phases["sampling"]["logits"] == logits

@@ -9,8 +9,8 @@ import pytest
 from nemo_prorl.config import (
     AlgorithmConfig,
     ConfigError,
+    CorrectionLevel,
     DynamicSamplingConfig,
-    ImportanceCorrection,
     ModelConfig,
     Recompute,
     RunConfig,
@@ -111,7 +111,7 @@ def test_sampling_ahead_hides_at_most_what_the_policy_does_meanwhile() -> None:
     config = replace(
         FITS,
         model=ModelConfig(recompute=Recompute.full),
-        algorithm=AlgorithmConfig(importance_correction=ImportanceCorrection.token),
+        algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token),
         sampler=replace(FITS.sampler, release_memory=False, memory_fraction=0.4),
     )
     begun_ahead = replace(config, sampler=replace(config.sampler, ahead=True))
@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused_with_a_way_out_that_fits() -> None:
 
 
 def test_the_way_out_of_sampling_ahead_is_to_leave_it_off() -> None:
-    algorithm = AlgorithmConfig(importance_correction=ImportanceCorrection.token)
+    algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
     with pytest.raises(ConfigError, match=r"sampler\.release_memory=true sampler\.ahead=false") as caught:
         plan_of(
             SMALL,

@@ -19,7 +19,7 @@ from nemo_prorl.config import (
     ConfigError,
     ControllerConfig,
     ControllerMode,
-    ImportanceCorrection,
+    CorrectionLevel,
 )
 from nemo_prorl.engines.interface import SamplingSettings
 from nemo_prorl.training.ahead import Round, RoundAhead, Share
@@ -39,7 +39,7 @@ from tests.training.conftest import (
 from tests.training.scripted_run import Run
 from tests.training.tiny import Case, saved_tensors, steps, timeless
 
-CORRECTED = AlgorithmConfig(importance_correction=ImportanceCorrection.token)
+CORRECTED = AlgorithmConfig(correction_level=CorrectionLevel.token)
 UPDATES = 2
 
 
@@ -214,7 +214,7 @@ def test_a_stage_that_saturates_while_the_next_round_is_sampled_is_validated_aft
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["sampler.ahead=true"], "importance_correction=token"),
+        (["sampler.ahead=true"], "correction_level=token"),
         (["sampler.ahead=true", "sampler.release_memory=true"], "sampler.release_memory=false"),
         (["sampler.ahead=true", "sampler.tensor_parallel=2"], "sampler.tensor_parallel=1"),
     ],
@@ -232,7 +232,7 @@ def test_the_real_engines_repeat_themselves_and_resume_exactly(
     """A thread's timing decides nothing: not on one rank, nor where two replicas exchange gradients meanwhile."""
     overrides = [
         "sampler.ahead=true",
-        "algorithm.importance_correction=token",
+        "algorithm.correction_level=token",
         "trainer.num_steps=4",
         "exp_manager.checkpoint_callback_params.every_n_train_steps=2",
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import AlgorithmConfig, ImportanceCorrection
+from nemo_prorl.config import AlgorithmConfig, CorrectionLevel
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.training.requests import ask_for_reset, reset_request
@@ -41,7 +41,7 @@ def on_every_rank(
 
     def fit(ranks: ThreadRanks) -> tuple[str, dict[str, Any]]:
         rank = ranks.layout.rank
-        algorithm = AlgorithmConfig(importance_correction=ImportanceCorrection.token)
+        algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
         run = Run(folder, algorithm=algorithm, **options)
         run.config.sampler = replace(run.config.sampler, ahead=ahead)
         run.policy.reference_hash = lambda: "the same"  # type: ignore[method-assign]

@@ -13,6 +13,7 @@ import pytest
 
 from nemo_prorl.algorithm.advantage import group_advantages
 from nemo_prorl.config import (
+    Advantage,
     AlgorithmConfig,
     ConfigError,
     EntropyBonus,
@@ -319,7 +320,7 @@ def test_what_is_filtered_is_not_trained_on(tmp_path: Path) -> None:
     (record,) = [record for record in run.records if "reward/mean" in record]
     assert record["shaping/overlong_filtering/num_rollouts"] == 4
     assert [len(batch) for batch in run.policy.batches] == [6, 6]
-    whole = group_advantages(MIXED, normalise_std=True)
+    whole = group_advantages(MIXED, Advantage.group_std).astype(np.float32)
     for batch in run.policy.batches:
         assert batch.advantages_B.tolist() == [*whole[1:].tolist()] * 2
 

@@ -1,0 +1,74 @@
+"""Importance weights that make up for sampling with another engine, or with older weights.
+
+The policy that samples and the one that trains have the same weights and other kernels, so their probabilities differ
+(Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"); with `sampler.ahead` the
+sampler's weights are a step old as well. docs/algorithm.md says which option of which peer each combination of level
+and mode is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from nemo_prorl.algorithm.numerics import exp, response_mean, response_sum
+from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode
+
+
+@dataclass(frozen=True, slots=True)
+class ImportanceWeights:
+    """What the policy-gradient term of each token is multiplied by. No gradient flows through it."""
+
+    weight_BT: torch.Tensor
+    """[B, T]; exactly 1 where the correction is off."""
+    limited_BT: torch.Tensor
+    """[B, T], boolean: the weight was truncated, or the token was masked or dropped with its rollout. Means something
+    on response tokens only."""
+
+
+def importance_ratio(
+    log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor, level: CorrectionLevel
+) -> torch.Tensor:
+    """[B, T] old / sampler probability, unbounded, from `log_ratio_BT` = old - sampler log-probability, which must be 0
+    outside the response.
+
+    token: of each token. sequence: the product over the response, on each of its tokens. geometric: the geometric mean
+    over the response, on each of its tokens. off: 1.
+    """
+    match level:
+        case CorrectionLevel.off:
+            return torch.ones_like(log_ratio_BT)
+        case CorrectionLevel.token:
+            return exp(log_ratio_BT)
+        case CorrectionLevel.sequence:
+            return exp(response_sum(log_ratio_BT))
+        case CorrectionLevel.geometric:
+            return exp(response_mean(log_ratio_BT, mask_BT))
+
+
+def importance_weights(
+    log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor, config: AlgorithmConfig
+) -> ImportanceWeights:
+    """Weights from `importance_ratio` and what `correction_mode` does outside [correction_low, correction_high].
+
+    truncate: the ratio is clamped to the bounds (IMPALA, arXiv 1802.01561 eq. 1, has the upper one).
+    mask: where the ratio is outside the bounds, the weight is 0.
+    drop: a rollout with a ratio outside the bounds gets the weight 0 on all of its tokens; the tokens of every other
+    rollout keep their own ratio, whatever the level.
+
+    Arguments as of `importance_ratio`. With level `off` every weight is 1, whatever the bounds.
+    """
+    ratio_BT = importance_ratio(log_ratio_BT, mask_BT, config.correction_level)
+    if config.correction_level is CorrectionLevel.off:
+        return ImportanceWeights(ratio_BT, torch.zeros_like(mask_BT))
+    outside_BT = (ratio_BT < config.correction_low) | (ratio_BT > config.correction_high)
+    match config.correction_mode:
+        case CorrectionMode.truncate:
+            weight_BT = ratio_BT.clamp(config.correction_low, config.correction_high)
+        case CorrectionMode.mask:
+            weight_BT = torch.where(outside_BT, 0.0, ratio_BT)
+        case CorrectionMode.drop:
+            outside_BT = (outside_BT & mask_BT).any(dim=1, keepdim=True).expand_as(outside_BT)
+            weight_BT = torch.where(outside_BT, 0.0, exp(log_ratio_BT))
+    return ImportanceWeights(weight_BT, outside_BT)

@@ -1,0 +1,110 @@
+"""Ratios and the two ways to clip them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nemo_prorl.algorithm.objective import policy_loss
+from nemo_prorl.algorithm.ratio import clip_bindings, clipped_surrogate, probability_ratio
+from nemo_prorl.config import AlgorithmConfig, RatioLevel
+from nemo_prorl.types import Totals
+from tests.algorithm.oracle import BARE, gradients
+
+
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "slope"),
+    [
+        # slope: derivative of the objective by the log-probability, ratio * A or exactly 0.
+        (1.0, 0.5, 0.5),  # unlikely but good: pulled up, however far below the clip
+        (1.0, 0.79, 0.79),
+        (1.0, 1.0, 1.0),
+        (1.0, 1.39, 1.39),
+        (1.0, 1.41, 0.0),  # good and likely enough
+        (1.0, 3.0, 0.0),
+        (-2.0, 0.5, 0.0),  # bad and unlikely enough
+        (-2.0, 0.79, 0.0),
+        (-2.0, 0.81, -1.62),
+        (-2.0, 1.0, -2.0),
+        (-2.0, 1.41, -2.82),  # bad and likely: pushed down, however far above the clip
+        (-2.0, 30.0, -60.0),
+        (0.0, 0.5, 0.0),
+        (0.0, 3.0, 0.0),
+    ],
+)
+def test_the_clip_stops_the_gradient_exactly(advantage, ratio, slope, make_batch):
+    batch = make_batch(advantages=[advantage], old=[[-1.0]], num_prompt_tokens=1)
+    current = torch.tensor([[0.0, -1.0 + math.log(ratio)]], dtype=torch.float64, requires_grad=True)
+    config = AlgorithmConfig(clip_low=0.2, clip_high=0.4, kl_beta=0.0)
+    loss = policy_loss(
+        current,
+        torch.zeros(1, 2),
+        batch,
+        Totals(num_tokens=1, num_rollouts=1),
+        config=config,
+        entropy_coefficient=0.0,
+    )
+    (gradient,) = gradients(loss, current)
+    if slope == 0.0:
+        assert gradient.tolist() == [[0.0, 0.0]]
+    else:
+        assert gradient[0, 1].item() == pytest.approx(-slope, rel=1e-9)
+
+
+@pytest.mark.parametrize(("ratio", "stops"), [(2.9, False), (3.1, True), (0.5, True)])
+def test_dual_clip_stops_the_gradient_exactly(ratio, stops, make_batch):
+    """Beyond c = 3 for a negative advantage, besides the ordinary clip below 1 - 0.2."""
+    batch = make_batch(advantages=[-1.0], old=[[-2.0]], num_prompt_tokens=1)
+    current = torch.tensor([[0.0, -2.0 + math.log(ratio)]], dtype=torch.float64, requires_grad=True)
+    config = AlgorithmConfig(kl_beta=0.0, dual_clip=3.0)
+    totals = Totals(num_tokens=1, num_rollouts=1)
+    loss = policy_loss(current, torch.zeros(1, 2), batch, totals, config=config, entropy_coefficient=0.0)
+    (gradient,) = gradients(loss, current)
+    assert gradient[0, 1].item() == (0.0 if stops else pytest.approx(ratio, rel=1e-9))
+
+
+@given(
+    ratio=st.floats(0.01, 20.0),
+    advantage=st.sampled_from([-3.0, -0.5, 0.0, 0.5, 3.0]),
+    dual_clip=st.sampled_from([0.0, 2.0]),
+)
+@settings(deadline=None)
+def test_bindings_name_the_bound_that_stops_the_gradient(ratio, advantage, dual_clip):
+    config = AlgorithmConfig(dual_clip=dual_clip)
+    ratios = torch.tensor([ratio], dtype=torch.float64, requires_grad=True)
+    advantages = torch.tensor([advantage], dtype=torch.float64)
+    (gradient,) = gradients(clipped_surrogate(ratios, advantages, config).sum(), ratios)
+    bindings = clip_bindings(ratios.detach(), advantages, config)
+    bound = [bool(which.item()) for which in (bindings.low, bindings.high, bindings.dual)]
+    assert sum(bound) == (1 if gradient.item() == 0.0 and advantage != 0 else 0)
+
+
+@pytest.mark.parametrize("log_ratio", [85.0, 500.0, 1e5])
+def test_a_ratio_beyond_float32_is_clipped_or_refused_but_never_a_hidden_nan(log_ratio, make_batch):
+    totals = Totals(num_tokens=1, num_rollouts=1)
+    losses, slopes = [], []
+    for advantage in (1.0, -1.0):
+        batch = make_batch(advantages=[advantage], old=[[-log_ratio]], num_prompt_tokens=1)
+        current = torch.zeros(1, 2, requires_grad=True)
+        loss = policy_loss(current, current, batch, totals, config=BARE, entropy_coefficient=0.0)
+        losses.append(loss.item())
+        slopes.append(gradients(loss, current)[0].tolist())
+    assert losses == [pytest.approx(-1.2), math.inf]
+    assert slopes[0] == [[0.0, 0.0]]
+
+
+def test_an_update_on_the_policy_itself_has_ratio_one_and_the_plain_policy_gradient(random_batch, totals_of):
+    """First update of a step: old is current, so no clip acts and the KL to old is 0."""
+    batch = random_batch(11, [4, 2])
+    current = torch.tensor(batch.old_logprobs_BT, requires_grad=True)
+    loss = policy_loss(current, current, batch, totals_of(batch), config=BARE, entropy_coefficient=0.0)
+    mask = torch.tensor(batch.tokens.response_mask_BT)
+    advantages = torch.tensor(batch.advantages_B)[:, None] * mask
+    for level in RatioLevel:
+        assert torch.equal(probability_ratio(current, current, mask, level), torch.ones_like(current))
+    torch.testing.assert_close(loss, -advantages.sum() / 6)
+    torch.testing.assert_close(gradients(loss, current)[0], -advantages / 6)
