@@ -17,6 +17,7 @@ import yaml
 from nemo_prorl.compose import to_dict, write_resolved
 from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.mix import PromptMix, Tokenizer, held_out
+from nemo_prorl.data.too_long import file_lengths, left_out
 from nemo_prorl.distributed import Ranks, initialise
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.layout import rank_from_environment
@@ -144,6 +145,8 @@ def train_stage(
         write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
     tokenizer = load_tokenizer(config)
     prompts, validation_prompts = read_prompts(config, tokenizer)
+    if ranks.layout.is_main:
+        log.say(left_out_prompts(config, tokenizer))
     with ExitStack() as stack:
         grader = stack.enter_context(reward_client(config.reward, ranks, run_dir))
         policy, state = build_policy(config, ranks, start)
@@ -325,6 +328,17 @@ def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> list[Prompt]:
         max_prompts=config.validation.max_prompts,
         max_prompt_tokens=config.sampler.max_prompt_tokens,
     )
+
+
+def left_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> str:
+    """One line on the prompts that sampler.max_prompt_tokens leaves out of each file: counted in all that a validation
+    takes, and in a sample of each training file."""
+    training = [file_lengths(path, tokenizer=tokenizer) for path in config.data.train]
+    validation = [
+        file_lengths(path, tokenizer=tokenizer, max_rows=0, of_first=config.validation.max_prompts)
+        for path in config.data.validation
+    ]
+    return left_out([*training, *validation], config.sampler.max_prompt_tokens)
 
 
 def provenance() -> dict[str, Any]:

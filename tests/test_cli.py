@@ -8,7 +8,9 @@ import pytest
 from nemo_prorl import __main__ as cli
 from nemo_prorl.commands import ending
 from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.data.rows import write_rows
 from nemo_prorl.help import options
+from tests.data.conftest import CharacterTokenizer, make_row
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "vllm", "megatron", "transformers", "lightning", "pyarrow", "matplotlib")
@@ -194,6 +196,24 @@ def test_check_reads_the_prompts_that_it_says_one_can_start_with(
         cli.main(["train", "--check", f"model.path={model}", *files, folder, "reward.urls=[http://x]"]) == 2
     )
     assert f"data file {prompts} is not Parquet" in capsys.readouterr().err
+
+
+def test_check_says_how_many_prompts_are_left_out(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nemo_prorl import run
+
+    monkeypatch.setattr(run, "load_tokenizer", lambda config: CharacterTokenizer())
+    for name, lengths in {"train": [1] * 9, "held_out": [1, 900, 1]}.items():
+        rows = [make_row(f"{name}/{place}", "x" * length) for place, length in enumerate(lengths)]
+        write_rows(tmp_path / f"{name}.parquet", rows)
+    files = [f"data.train={{{tmp_path}/train.parquet: 1}}", f"data.validation=[{tmp_path}/held_out.parquet]"]
+    folder = f"exp_manager.explicit_log_dir={tmp_path / 'run'}"
+    check = ["train", "--check", f"model.path={model}", *files, folder, "reward.urls=[http://x]"]
+    assert cli.main([*check, "sampler.max_prompt_tokens=100"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert f"left out: 1 of 3 in {tmp_path}/held_out.parquet. Raise sampler.max_prompt_tokens" in said[0]
+    assert said[1].startswith("stage main can start")
 
 
 def test_train_takes_overrides_before_and_after_its_options(

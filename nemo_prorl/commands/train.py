@@ -30,7 +30,9 @@ def main(arguments: Sequence[str]) -> int:
 
     if given.check:
         run.starting_point(config)
-        run.read_prompts(config, run.load_tokenizer(config))
+        tokenizer = run.load_tokenizer(config)
+        run.read_prompts(config, tokenizer)
+        print(run.left_out_prompts(config, tokenizer))
         print(f"stage {config.stage.name} can start in {config.exp_manager.explicit_log_dir}")
         return 0
     return run_unless_stopped(lambda: run.train(config))

@@ -23,6 +23,7 @@ from nemo_prorl.evaluation.tables import as_markdown, as_text, details, tables
 from nemo_prorl.run import (
     build_sampler,
     held_out_prompts,
+    left_out_prompts,
     load_tokenizer,
     provenance,
     reward_client,
@@ -88,6 +89,8 @@ def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = 
         prompts = held_out_prompts(config, tokenizer)
         if not prompts:
             raise ConfigError("data.validation names no prompt that fits: give at least one prompt file.")
+        if machinery.ranks.layout.is_main:
+            machinery.say(left_out_prompts(config, tokenizer))
         groups = evaluate(
             prompts,
             validation_settings(config),

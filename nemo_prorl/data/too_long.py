@@ -1,0 +1,80 @@
+"""How many prompts of each file are longer than sampler.max_prompt_tokens, to be said before a run leaves them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nemo_prorl.data.mix import Tokenizer, render
+from nemo_prorl.data.rows import RowFile
+
+MAX_ROWS = 1000
+"""Rows of a training file that are looked at, evenly spaced over it: enough to know a share to within 3 points (twice
+the standard error, at most), and a second or two of a tokenizer's time for each file."""
+NOTABLE_SHARE = 0.1
+"""A file that loses more than this share is named as one to raise the bound for (our choice)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLengths:
+    """Prompt lengths of one file, of all its rows or of some.
+
+    Example: FileLengths(path="data/eurus/train.parquet", num_rows=24000, lengths=(311, 650, ...))
+    """
+
+    path: str
+    num_rows: int
+    """That a run may draw from; `lengths` has as many entries, or fewer where only some were looked at."""
+    lengths: tuple[int, ...]
+    """Tokens of the rendered prompts."""
+
+    def num_longer(self, max_prompt_tokens: int) -> int:
+        return sum(length > max_prompt_tokens for length in self.lengths)
+
+
+def file_lengths(
+    path: str, *, tokenizer: Tokenizer, max_rows: int = MAX_ROWS, of_first: int = 0
+) -> FileLengths:
+    """Of at most `max_rows` rows (0: all), evenly spaced over the first `of_first` rows of the file (0: over all)."""
+    file = RowFile(Path(path))
+    num_rows = min(len(file), of_first) if of_first else len(file)
+    num_looked_at = min(num_rows, max_rows) if max_rows else num_rows
+    places = np.linspace(0, num_rows - 1, num_looked_at).round().astype(int)
+    lengths = tuple(len(render(file[int(place)], tokenizer).token_ids) for place in places)
+    return FileLengths(path=path, num_rows=num_rows, lengths=lengths)
+
+
+def left_out(files: Sequence[FileLengths], max_prompt_tokens: int) -> str:
+    """One line: what the bound leaves out of each file, and which files lose so much that it should be raised."""
+    bound = f"sampler.max_prompt_tokens={max_prompt_tokens}"
+    losing = [file for file in files if file.num_longer(max_prompt_tokens)]
+    if not losing:
+        num_prompts = sum(len(file.lengths) for file in files)
+        return f"None of {num_prompts:,} prompts in {len(files)} files is longer than {bound}."
+    said = (
+        f"Prompts longer than {bound} are left out: {_listed(_loss(f, max_prompt_tokens) for f in losing)}."
+    )
+    notable = [
+        file for file in losing if file.num_longer(max_prompt_tokens) > NOTABLE_SHARE * len(file.lengths)
+    ]
+    if notable:
+        longest = max(max(file.lengths) for file in notable)
+        said += (
+            f" Raise sampler.max_prompt_tokens to keep more of {_listed(file.path for file in notable)}: the longest "
+            f"has {longest:,} tokens."
+        )
+    return said
+
+
+def _loss(file: FileLengths, max_prompt_tokens: int) -> str:
+    looked_at = f"{len(file.lengths):,}"
+    if len(file.lengths) < file.num_rows:
+        looked_at += " rows looked at"
+    return f"{file.num_longer(max_prompt_tokens):,} of {looked_at} in {file.path}"
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return ", ".join(parts)

@@ -1,0 +1,62 @@
+"""What the bound on prompts leaves out, counted by file and said in one line."""
+
+import pytest
+
+from nemo_prorl.data.mix import held_out
+from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
+from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile
+
+
+def made(path: str, lengths: list[int], num_rows: int = 0) -> FileLengths:
+    return FileLengths(path=path, num_rows=num_rows or len(lengths), lengths=tuple(lengths))
+
+
+def test_every_row_is_counted_where_all_are_looked_at(
+    write_file: WriteFile, tokenizer: CharacterTokenizer
+) -> None:
+    path = write_file("a", [3, 40, 5, 90])
+    found = file_lengths(path, tokenizer=tokenizer, max_rows=0)
+    assert found.lengths == tuple(length + FRAME_TOKENS for length in (3, 40, 5, 90))
+    assert [found.num_longer(bound) for bound in (0, 40 + FRAME_TOKENS, 41, 1000)] == [4, 1, 2, 0]
+    kept = held_out([path], tokenizer=tokenizer, max_prompts=0, max_prompt_tokens=41)
+    assert len(kept) == 4 - found.num_longer(41)
+
+
+def test_only_what_a_validation_takes_is_counted(
+    write_file: WriteFile, tokenizer: CharacterTokenizer
+) -> None:
+    found = file_lengths(write_file("a", [90, 1, 90, 90]), tokenizer=tokenizer, max_rows=0, of_first=2)
+    assert (found.num_rows, found.num_longer(50)) == (2, 1)
+    whole = file_lengths(write_file("b", [90, 1]), tokenizer=tokenizer, max_rows=0, of_first=7)
+    assert (whole.num_rows, whole.num_longer(50)) == (2, 1)
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 9, 10, 11, 25, 1000])
+def test_a_sample_is_spread_over_the_file_and_no_row_counts_twice(
+    write_file: WriteFile, tokenizer: CharacterTokenizer, num_rows: int
+) -> None:
+    """Files are often sorted by task: a sample of the first rows would miss the task with the long prompts."""
+    found = file_lengths(write_file("a", list(range(num_rows))), tokenizer=tokenizer, max_rows=10)
+    rows = [length - FRAME_TOKENS for length in found.lengths]
+    assert found.num_rows == num_rows
+    assert len(set(rows)) == len(rows) == min(10, num_rows)
+    assert (rows[0], rows[-1]) == (0, num_rows - 1)
+
+
+def test_the_line_when_nothing_is_left_out() -> None:
+    said = left_out([made("a", [5, 6]), made("b", [7])], 7)
+    assert said == "None of 3 prompts in 2 files is longer than sampler.max_prompt_tokens=7."
+
+
+def test_the_line_names_each_losing_file_and_the_bound_to_raise() -> None:
+    few, many = [9] * 1 + [1] * 99, [8000] * 2 + [1] * 8
+    said = left_out([made("few", few, 24_000), made("none", [1]), made("many", many)], 8)
+    assert said == (
+        "Prompts longer than sampler.max_prompt_tokens=8 are left out: 1 of 100 rows looked at in few, 2 of 10 in "
+        "many. Raise sampler.max_prompt_tokens to keep more of many: the longest has 8,000 tokens."
+    )
+
+
+def test_a_tenth_is_not_yet_worth_a_warning() -> None:
+    assert "Raise" not in left_out([made("a", [9] + [1] * 9)], 8)
+    assert "Raise" in left_out([made("a", [9, 9] + [1] * 9)], 8)
