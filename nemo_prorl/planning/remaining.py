@@ -11,6 +11,11 @@ from nemo_prorl.planning.chain import Chain
 MAKERS = (
     (r"models/(DeepSeek-R1-\S+)", "hf download deepseek-ai/\\1 \\\\\n          --local-dir \\g<0>"),
     (r"data/eval/(\w+)\.parquet", r"python -m nemo_prorl evaluate benchmarks=\1 --write-prompts data/eval"),
+    (
+        r"data/scp116k/train\.parquet",
+        "python -m nemo_prorl data build scp116k \\\\\n          endpoint=http://127.0.0.1:8000/v1 "
+        "model=Qwen/Qwen2.5-32B-Instruct  # a judge that you serve",
+    ),
     (r"data/(\w+)/(train|validation)\.parquet", r"python -m nemo_prorl data build \1"),
     (r"runs/tiny/\S+", "python -m nemo_prorl demo"),
 )

@@ -54,6 +54,8 @@ def build(
     """Builds options.out/NAME and returns its manifest. Raises ConfigError or GradingFailed, and then nothing is
     written."""
     started = time.monotonic()
+    if options.rows < 0:
+        options = replace(options, rows=source.paper_rows)
     origin = load.locate(source, options.source, options.revision)
     evaluation = overlap.EvaluationIndex(evaluation_problems(options.against, progress))
     ledger = Ledger()

@@ -126,6 +126,9 @@ class Source:
     """Raises ConfigError before any work."""
     refine: Refine | None = None
     """A filter over all candidates together, before they prove themselves."""
+    paper_rows: int = 0
+    """Training rows of ProRL's own set (2507.12507 table 1), kept where the option `rows` names no other number; 0: all
+    that pass."""
     templated: bool = False
     """Questions are filled-in templates: n-grams in common say nothing about them, only equality does."""
 

@@ -24,4 +24,5 @@ SOURCE = Source(
     licence="MIT (dataset card)",
     columns=("problem", "answer"),
     convert=convert,
+    paper_rows=40_000,
 )

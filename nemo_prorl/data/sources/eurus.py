@@ -65,4 +65,5 @@ SOURCE = Source(
     licence="MIT (dataset card); the problems come from APPS, CodeContests, TACO and Codeforces",
     columns=("data_source", "prompt", "ability", "reward_model"),
     convert=convert,
+    paper_rows=24_000,
 )

@@ -50,4 +50,5 @@ SOURCE = Source(
     licence="CC-BY-4.0 (dataset card); its rows say ODC-BY",
     columns=("input", "args"),
     convert=convert,
+    paper_rows=10_000,
 )

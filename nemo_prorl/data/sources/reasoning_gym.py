@@ -164,5 +164,6 @@ SOURCE = Source(
     licence="Apache-2.0 (the library); codeio, arc_1d, arc_agi and rearc carry data of their own",
     generate=generate,
     convert=convert,
+    paper_rows=NUM_TRAIN,
     templated=True,
 )

@@ -208,6 +208,7 @@ SOURCE = Source(
     licence="CC-BY-NC-SA-4.0 (dataset card; its first version said MIT): not for commercial use",
     columns=("problem", SOLUTION, RESPONSE),
     convert=convert,
+    paper_rows=25_000,
     check_options=check_options,
     refine=agreeing,
 )

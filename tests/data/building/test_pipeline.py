@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.building import pipeline
+from nemo_prorl.data.building.source import get
 from nemo_prorl.data.building.verify import GradingFailed
 from nemo_prorl.data.rows import RowFile
 from reward.protocol import ScoreRequest, ScoreResult, Status
@@ -173,6 +175,19 @@ def test_choices_keep_the_sources_order_and_split_it(building: Building) -> None
     answers = [int(row.task["answer"]) for row in train]
     assert answers == sorted(answers)
     assert answers != list(range(10, 18))
+
+
+def test_the_papers_number_of_rows_is_kept_unless_another_is_asked_for(
+    building: Building, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    like_the_papers = replace(get("deepscaler"), paper_rows=6)
+    monkeypatch.setattr("tests.data.building.conftest.get", lambda name: like_the_papers)
+    manifest = building.run("deepscaler", SUMS)
+    assert (manifest["num_rows"]["train"], manifest["options"]["rows"]) == (6, 6)
+    assert manifest["num_chosen_from"] == len(SUMS)
+    assert building.run("deepscaler", SUMS, rows=0)["num_rows"]["train"] == len(SUMS)
+    assert building.run("deepscaler", SUMS, rows=3)["num_rows"]["train"] == 3
+    assert building.run("deepscaler", SUMS[:4])["num_rows"]["train"] == 4, "fewer pass: all of them"
 
 
 def test_a_limit_reads_no_further(building: Building) -> None:
