@@ -441,7 +441,8 @@ class ShapingConfig:
     """What training makes of a verdict's score; docs/algorithm.md has the formulas."""
 
     termination_factor: float = 1.0
-    """Multiplies the score of a rollout without end-of-sequence; 1 is off (on in ProRL's runs 4, 5; factor ours)."""
+    """Multiplies the score of a rollout without end-of-sequence; 1 is off (ProRL penalises such rollouts in runs 4 and
+    5 and does not say how; 0 in our runs 4 to 8, as in the authors' ProRL v2 scripts)."""
     malformed_thought_factor: float = 1.0
     """Multiplies the score of a rollout whose reasoning is not exactly one thought that is closed; 1 is off (NeMo RL's
     penalize_malformed_think_tag: 0)."""
@@ -1024,8 +1025,9 @@ class DataBuildConfig:
     """Folder in which each set gets a folder of its name."""
     limit: int = 0
     """Records that are read at most, for a trial; 0: all."""
-    rows: int = 0
-    """Training rows, chosen by seed from those that pass; 0: all, and ProRL's 37,000 of reasoning_gym."""
+    rows: int = -1
+    """Training rows that are kept, chosen by seed from those that pass; -1: as many as ProRL's set has (40,000 of
+    deepscaler, 24,000 of eurus, 25,000 of scp116k, 37,000 of reasoning_gym, 10,000 of llama_nemotron_if); 0: all."""
     held_out: int = -1
     """Rows kept out of training for validation, of reasoning_gym for each task; -1: none, and ProRL's 100 a task."""
     against: list[str] = field(default_factory=list)
@@ -1053,7 +1055,7 @@ class DataBuildConfig:
     def __post_init__(self) -> None:
         for name, minimum in {
             "limit": 0,
-            "rows": 0,
+            "rows": -1,
             "held_out": -1,
             "concurrency": 1,
             "max_reply_tokens": 1,

@@ -6,7 +6,9 @@
 
 TOKENS_PER_GPU_S is calibrated so that the paper's chain costs what it did. It therefore holds everything that the
 paper's total holds: prompts sampled in vain, validation, checkpoints, restarts. It is one point, and knows nothing of
-layout or kernels: an estimate for a plan, not a promise.
+layout or kernels: an estimate for a plan, not a promise. SPEED_RANGE says how far it moves with what the papers leave
+open. The mean length of a response cancels out of GPU hours, because stages are long in the same proportion; the number
+of steps does not.
 """
 
 from __future__ import annotations
@@ -24,13 +26,17 @@ PAPER_RUNS = ((1_400, 16, 8_192), (500, 32, 8_192), (200, 16, 16_384))
 """(steps, rollouts a prompt, longest response) of runs 1 to 5, 6 and 7, and 8. Rollouts, lengths, run 8's 200 steps and
 the sum beyond 2,000 steps are the papers' (2507.12507 section 4.2, 2505.24864 section 3.3), the other steps our
 choice."""
+PAPER_STEPS = (2_100, 2_450)
+"""Of all runs: the bounds of conf/stage/, which are ours, and what JustRL counts for ProRL (arXiv 2512.16649 table 4).
+The papers say more than 2,000 (2505.24864 section 3.3)."""
 PAPER_PARAMETERS = 1.777e9
 """Of DeepSeek-R1-Distill-Qwen-1.5B, with its two embeddings. The cost of a token is taken to grow with them, as the
 arithmetic of every pass and the bytes of every decoding step do."""
 
 RESPONSE_SHARE = 0.5
-"""Mean response over longest response (our choice: the papers show lengths as curves only. DeepScaleR, the same model
-on math alone at 8k, reports 5,500 falling to 3,500 tokens; that the other domains are shorter is our guess)."""
+"""Mean response over longest response (our choice: the papers show lengths as curves only)."""
+RESPONSE_SHARES = (3_500 / 8_192, 5_500 / 8_192)
+"""What it may be: DeepScaleR, the same model on math alone at 8k, reports 5,500 falling to 3,500 tokens."""
 
 
 def expected_response_tokens(sampler: SamplerConfig) -> float:
@@ -38,15 +44,29 @@ def expected_response_tokens(sampler: SamplerConfig) -> float:
     return RESPONSE_SHARE * sampler.max_response_tokens
 
 
-PAPER_TOKENS = sum(
-    steps
-    * PAPER_PROMPTS
-    * num_rollouts
-    * expected_response_tokens(SamplerConfig(num_rollouts=num_rollouts, max_response_tokens=longest))
-    for steps, num_rollouts, longest in PAPER_RUNS
+def tokens_per_gpu_s(num_steps: int, response_share: float) -> float:
+    """Response tokens trained on a GPU and second, over everything, if the paper's chain had so many steps and its
+    responses were so long. Steps other than ours are shared out over runs 1 to 7 as ours are; run 8's are the paper's.
+    """
+    *others, last = PAPER_RUNS
+    stretch = (num_steps - last[0]) / sum(steps for steps, _, _ in others)
+    runs = [(steps * stretch, num_rollouts, longest) for steps, num_rollouts, longest in others] + [last]
+    longest_tokens = sum(
+        steps * PAPER_PROMPTS * num_rollouts * longest for steps, num_rollouts, longest in runs
+    )
+    return response_share * longest_tokens / (PAPER_GPU_HOURS * 3600)
+
+
+TOKENS_PER_GPU_S = tokens_per_gpu_s(PAPER_STEPS[0], RESPONSE_SHARE)
+"""About 816."""
+SPEED_RANGE = (
+    tokens_per_gpu_s(PAPER_STEPS[0], RESPONSE_SHARES[0]),
+    tokens_per_gpu_s(PAPER_STEPS[1], RESPONSE_SHARES[1]),
 )
-TOKENS_PER_GPU_S = PAPER_TOKENS / (PAPER_GPU_HOURS * 3600)
-"""Response tokens trained on, over everything: about 816."""
+"""About 697 to 1,268."""
+HOURS_SHARE = TOKENS_PER_GPU_S / tokens_per_gpu_s(PAPER_STEPS[1], RESPONSE_SHARE)
+"""Share of the estimated GPU hours that remains if the paper's 16,000 went into the larger number of steps: about
+0.86."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

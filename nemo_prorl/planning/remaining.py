@@ -14,7 +14,7 @@ MAKERS = (
     (
         r"data/scp116k/train\.parquet",
         "python -m nemo_prorl data build scp116k \\\\\n          endpoint=http://127.0.0.1:8000/v1 "
-        "model=Qwen/Qwen2.5-32B-Instruct  # a judge that you serve",
+        "model=Qwen/Qwen2.5-32B-Instruct  # or another judge",
     ),
     (r"data/(\w+)/(train|validation)\.parquet", r"python -m nemo_prorl data build \1"),
     (r"runs/tiny/\S+", "python -m nemo_prorl demo"),

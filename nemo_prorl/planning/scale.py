@@ -137,7 +137,9 @@ VERL = {
     128: {"sampling": 177.85, "old log-probabilities": 53.92, "updates": 113.81},
 }
 """Qwen2.5-Math-7B, colocated and synchronous, 512 prompts x 16 rollouts of up to 28k tokens, on H20 (verl's
-documentation, fully asynchronous policy trainer)."""
+documentation, fully asynchronous policy trainer, at commit 2147009; newer versions of the page have the updates of 32
+GPUs, colocated and asynchronous, the other way round, which contradicts their own seconds of whole steps:
+docs/scale.md)."""
 VERL_RESPONSE_TOKENS = 1_240
 """Not published. The one free number: with it the pass on 32 GPUs takes what verl's took."""
 

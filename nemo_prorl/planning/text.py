@@ -14,8 +14,12 @@ from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.planning.chain import Chain
 from nemo_prorl.planning.differences import differences, flattened
 from nemo_prorl.planning.estimate import (
+    HOURS_SHARE,
     PAPER_GPU_HOURS,
+    PAPER_STEPS,
     RESPONSE_SHARE,
+    RESPONSE_SHARES,
+    SPEED_RANGE,
     TOKENS_PER_GPU_S,
     Estimate,
     estimate,
@@ -147,10 +151,18 @@ def _changes(parent: RunConfig, config: RunConfig) -> list[str]:
 
 def _explanation(model: Architecture | None) -> list[str]:
     size = "" if model is None else f", scaled to {large(model.num_parameters)} parameters"
+    (fewer, more), (slow, fast) = PAPER_STEPS, SPEED_RANGE
+    shares = " to ".join(f"{share:.0%}" for share in RESPONSE_SHARES)
+    said = (
+        f"GPU h: on H100, at {TOKENS_PER_GPU_S:.0f} such tokens a GPU and second, with which the paper's eight runs "
+        f"take its {PAPER_GPU_HOURS:,} hours{size}. The papers leave open how long responses were ({shares} of the "
+        f"longest in DeepScaleR) and how many steps there were ({fewer:,} here, {more:,} by JustRL's count): the speed "
+        f"was between {slow:.0f} and {fast:,.0f} tokens, and with {more:,} steps all hours above are "
+        f"{1 - HOURS_SHARE:.0%} fewer. Sources: nemo_prorl/planning/estimate.py."
+    )
     return [
         f"tokens: of responses trained on, a response being {RESPONSE_SHARE:.0%} of the longest possible on average.",
-        f"GPU h: on H100, at {TOKENS_PER_GPU_S:.0f} such tokens a GPU and second, with which the paper's eight",
-        f"runs take its {PAPER_GPU_HOURS:,} hours{size}; sources: nemo_prorl/planning/estimate.py.",
+        *wrap(said, WIDTH),
         "steps: at most. A stage ends earlier when its controller decides so.",
     ]
 

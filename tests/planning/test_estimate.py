@@ -6,8 +6,17 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.config import RunConfig, SamplerConfig, TrainerConfig
+from nemo_prorl.planning import estimate as module
 from nemo_prorl.planning.chain import load_chain, recipe_names
-from nemo_prorl.planning.estimate import PAPER_RUNS, Estimate, estimate
+from nemo_prorl.planning.estimate import (
+    HOURS_SHARE,
+    PAPER_RUNS,
+    PAPER_STEPS,
+    SPEED_RANGE,
+    TOKENS_PER_GPU_S,
+    Estimate,
+    estimate,
+)
 
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 
@@ -30,7 +39,29 @@ def test_the_recipe_costs_what_the_paper_says() -> None:
     for config in chain:
         total += estimate(config, None)
     assert total.gpu_hours == pytest.approx(16_000)
-    assert total.num_steps == sum(steps for steps, _, _ in PAPER_RUNS)
+    assert total.num_steps == sum(steps for steps, _, _ in PAPER_RUNS) == PAPER_STEPS[0]
+
+
+def test_the_speeds_by_hand() -> None:
+    """Rollouts' longest tokens of (1,400 x 16 + 500 x 32) x 8,192 + 200 x 16 x 16,384, times 256 prompts: 93.95 B."""
+    longest = 256 * ((1_400 * 16 + 500 * 32) * 8_192 + 200 * 16 * 16_384)
+    assert longest == 93_952_409_600
+    assert pytest.approx(longest / 2 / 16_000 / 3_600) == TOKENS_PER_GPU_S
+    assert round(TOKENS_PER_GPU_S) == 816
+    slow, fast = SPEED_RANGE
+    assert slow == pytest.approx(longest * 3_500 / 8_192 / 16_000 / 3_600)
+    # 2,450 steps, of which 200 are run 8's: the other 1,900 become 2,250
+    more = 256 * ((1_400 * 16 + 500 * 32) * 2_250 / 1_900 * 8_192 + 200 * 16 * 16_384)
+    assert fast == pytest.approx(more * 5_500 / 8_192 / 16_000 / 3_600)
+    assert slow < TOKENS_PER_GPU_S < fast
+    assert pytest.approx(longest / more) == HOURS_SHARE
+
+
+def test_hours_do_not_depend_on_how_long_responses_are_taken_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cost().gpu_hours
+    monkeypatch.setattr(module, "RESPONSE_SHARE", 0.67)
+    monkeypatch.setattr(module, "TOKENS_PER_GPU_S", module.tokens_per_gpu_s(2_100, 0.67))
+    assert cost().gpu_hours == pytest.approx(before)
 
 
 def test_the_speed_is_a_plausible_one() -> None:

@@ -1,14 +1,17 @@
 """The eight runs against the papers' table, written down here a second time (2507.12507 section 4.2, table 1;
-2505.24864 appendix E). What the papers leave open is held where conf/stage/ says what was chosen."""
+2505.24864 appendix E). What the papers leave open, and what was chosen, is held apart from it."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 
-from nemo_prorl.compose import compose
-from nemo_prorl.config import ControllerAction, ControllerMode, RunConfig
+from nemo_prorl.compose import compose, settings
+from nemo_prorl.config import ControllerAction, ControllerMode, DataBuildConfig, RunConfig
+from nemo_prorl.data.building.source import get, sources
 from nemo_prorl.planning.chain import Chain, load_chain, recipe_names
+from nemo_prorl.planning.remaining import missing_files
 
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 DOMAINS = {
@@ -20,17 +23,19 @@ DOMAINS = {
 }
 FOUR = ("math", "code", "stem", "logic")
 FIVE = (*FOUR, "instruction")
-# (run, parent, longest response, rollouts a prompt, domains, are endless responses penalised, hard reset before it)
-TABLE = [
-    ("run1", "", 8_192, 16, FOUR, False, False),
-    ("run2", "run1", 8_192, 16, FOUR, False, True),
-    ("run3", "run2", 8_192, 16, FIVE, False, True),
-    ("run4", "run3", 8_192, 16, FIVE, True, True),
-    ("run5", "run4", 8_192, 16, FIVE, True, True),
-    ("run6", "run5", 8_192, 32, FIVE, True, True),
-    ("run7", "run6", 8_192, 32, FIVE, True, True),
-    ("run8", "run7", 16_384, 16, FIVE, True, True),
+# What the papers say; None where they are silent.
+# (run, longest response, rollouts a prompt, domains, are endless responses penalised, is there a hard reset before it)
+PAPERS = [
+    ("run1", 8_192, 16, FOUR, False, False),
+    ("run2", 8_192, 16, FOUR, False, True),
+    ("run3", 8_192, 16, FIVE, False, None),
+    ("run4", 8_192, 16, FIVE, True, None),
+    ("run5", 8_192, 16, FIVE, True, None),
+    ("run6", 8_192, 32, FIVE, None, True),
+    ("run7", 8_192, 32, FIVE, None, True),
+    ("run8", 16_384, 16, FIVE, None, None),
 ]
+NAMES = [row[0] for row in PAPERS]
 
 
 @pytest.fixture(scope="module")
@@ -44,36 +49,66 @@ def runs(recipe: Chain) -> dict[str, RunConfig]:
 
 
 def test_there_are_eight_in_their_order(recipe: Chain) -> None:
-    assert [config.stage.name for config in recipe] == [row[0] for row in TABLE]
+    assert [config.stage.name for config in recipe] == NAMES
 
 
 @pytest.mark.parametrize(
-    ("name", "parent", "max_response_tokens", "num_rollouts", "domains", "penalised", "reset"),
-    TABLE,
+    ("name", "max_response_tokens", "num_rollouts", "domains", "penalised", "reset"),
+    PAPERS,
     ids=lambda v: str(v),
 )
 def test_each_run_is_the_papers(
     runs: dict[str, RunConfig],
     name: str,
-    parent: str,
     max_response_tokens: int,
     num_rollouts: int,
     domains: tuple[str, ...],
-    penalised: bool,
-    reset: bool,
+    penalised: bool | None,
+    reset: bool | None,
 ) -> None:
     config = runs[name]
-    assert config.stage.parent == parent
     assert config.sampler.max_response_tokens == max_response_tokens
     assert config.sampler.num_rollouts == num_rollouts
     assert config.data.train == dict(DOMAINS[domain] for domain in domains)
-    assert (config.shaping.termination_factor < 1) is penalised
+    if penalised is not None:
+        assert (config.shaping.termination_factor < 1) is penalised
     if reset:
         assert (config.stage.reset_reference, config.stage.reset_optimizer) == (True, True)
-        assert config.stage.reset_data is False
 
 
-@pytest.mark.parametrize("name", [row[0] for row in TABLE])
+def test_a_run_continues_the_one_before_it(recipe: Chain) -> None:
+    assert [config.stage.parent for config in recipe] == ["", *NAMES[:-1]]
+
+
+def test_what_we_chose_where_the_papers_are_silent(runs: dict[str, RunConfig]) -> None:
+    for name, *_, penalised, reset in PAPERS:
+        config = runs[name]
+        if penalised is not False:
+            assert config.shaping.termination_factor == 0.0, "as in the authors' ProRL v2 scripts"
+        if reset is not False:
+            assert (config.stage.reset_reference, config.stage.reset_optimizer) == (True, True)
+            assert config.stage.reset_data is False
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_what_we_chose_is_marked_in_the_file(name: str) -> None:
+    """A reader of the YAML can tell the papers' settings from ours."""
+    lines = (CONF_DIR / "stage" / f"{name}.yaml").read_text().splitlines()
+    (_, *_, penalised, reset) = next(row for row in PAPERS if row[0] == name)
+    marks = {
+        "reset_reference": reset is None,
+        "reset_optimizer": reset is None,
+        "reset_data": True,
+        "termination_factor": penalised is not False,
+        "num_steps": name != "run8",
+    }
+    for option, is_ours in marks.items():
+        for line in (line for line in lines if line.lstrip().startswith(f"{option}:")):
+            is_marked = "our" in line or "as in run 4" in line
+            assert is_marked is is_ours, line
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_what_never_changes(runs: dict[str, RunConfig], name: str) -> None:
     config = runs[name]
     assert config.model.path == "models/DeepSeek-R1-Distill-Qwen-1.5B"
@@ -118,10 +153,28 @@ def test_longer_responses_do_not_end_the_run_that_makes_room_for_them(runs: dict
     assert runs["run8"].controller.response_length.action is ControllerAction.ignore
 
 
-@pytest.mark.parametrize("name", [row[0] for row in TABLE[1:]])
+@pytest.mark.parametrize("name", NAMES[1:])
 def test_a_child_says_itself_what_it_inherits(name: str) -> None:
     written = yaml.safe_load((CONF_DIR / "stage" / f"{name}.yaml").read_text())["stage"]
     assert set(written) == {"name", "parent", "reset_reference", "reset_optimizer", "reset_data"}
+
+
+def test_the_data_sets_are_built_as_large_as_they_weigh(recipe: Chain) -> None:
+    sizes = {f"data/{source.name}/train.parquet": source.paper_rows for source in sources().values()}
+    assert sizes == dict(DOMAINS.values()) == recipe[-1].data.train
+
+
+def test_what_is_still_to_do_builds_the_papers_sets(recipe: Chain) -> None:
+    """The printed commands, read as the command line reads them."""
+    makers = {item.path: item.maker for item in missing_files(recipe)}
+    for path in dict(DOMAINS.values()):
+        words = shlex.split(makers[path].replace("\\\n", " "), comments=True)
+        assert words[:5] == ["python", "-m", "nemo_prorl", "data", "build"]
+        source, options = get(words[5]), settings(DataBuildConfig, words[6:], "data build")
+        assert path == f"{options.out}/{source.name}/train.parquet"
+        assert options.rows == -1
+        if source.check_options is not None:
+            source.check_options(options)
 
 
 def test_a_run_on_a_laptop_keeps_the_laptops_data_and_model() -> None:
