@@ -20,6 +20,8 @@ REPLACED = {
     "algorithm.normalise_std": "write algorithm.advantage=group_std (true) or algorithm.advantage=group_mean (false).",
     "algorithm.importance_correction": "write algorithm.correction_level, with the same value.",
     "algorithm.importance_cap": "write algorithm.correction_high.",
+    "shaping.overlong_buffer_tokens": "write shaping.overlong_buffer_share, the buffer as a share of "
+    "sampler.max_response_tokens.",
 }
 """Options of earlier versions -> what to write instead; the end of the sentence that refuses them."""
 
@@ -446,19 +448,20 @@ class ShapingConfig:
     malformed_thought_factor: float = 1.0
     """Multiplies the score of a rollout whose reasoning is not exactly one thought that is closed; 1 is off (NeMo RL's
     penalize_malformed_think_tag: 0)."""
-    overlong_buffer_tokens: int = 0
-    """DAPO eq. 13: the last so many tokens before the limit are punished linearly; 0 is off."""
+    overlong_buffer_share: float = 0.0
+    """DAPO eq. 13: a response that reaches into the last so large a share of sampler.max_response_tokens is punished,
+    the more the further; 0 is off (DAPO: 4096 of 20480 tokens, 0.2)."""
     overlong_penalty: float = 1.0
-    """Largest punishment of the overlong buffer."""
+    """Punishment of a response that uses all of its tokens (DAPO: 1, for rewards of -1 and 1)."""
     overlong_filtering: bool = False
     """Keeps rollouts that ran out of tokens out of the loss, where they would punish what may have been right (DAPO
     section 3.4, DeepScaleR, NeMo RL). They still count in their group's mean and deviation."""
     length_penalty: LengthPenaltyConfig = field(default_factory=LengthPenaltyConfig)
 
     def __post_init__(self) -> None:
-        for name in ("termination_factor", "malformed_thought_factor"):
+        for name in ("termination_factor", "malformed_thought_factor", "overlong_buffer_share"):
             _require(0 <= getattr(self, name) <= 1, f"shaping.{name}", getattr(self, name), "in [0, 1]")
-        _at_least("shaping", self, 0, ["overlong_buffer_tokens", "overlong_penalty"])
+        _at_least("shaping", self, 0, ["overlong_penalty"])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -961,11 +964,6 @@ class RunConfig:
     exp_manager: ExpManagerConfig = field(default_factory=ExpManagerConfig)
 
     def __post_init__(self) -> None:
-        if self.shaping.overlong_buffer_tokens >= self.sampler.max_response_tokens:
-            raise ConfigError(
-                f"shaping.overlong_buffer_tokens={self.shaping.overlong_buffer_tokens} must be smaller than the "
-                f"longest response, sampler.max_response_tokens={self.sampler.max_response_tokens}."
-            )
         patience_s = self.reward.request_timeout_s * self.reward.max_attempts
         if 0 < self.trainer.hang_timeout_s <= patience_s:
             raise ConfigError(

@@ -52,8 +52,8 @@ def shape_reward(
     and ProRL v2's. Overlong filtering leaves the reward as it is.
 
     score: the verdict's, 0 to 1. max_response_tokens: tokens that a response may have, end-of-sequence included.
-    num_updates: optimizer updates of the run before this step. Raises ValueError on a score outside [0, 1] or NaN (a
-    missing score is no score: drop the rollout instead) and on a buffer that is longer than a response may be.
+    num_updates: optimizer updates of the run before this step. Raises ValueError on a score outside [0, 1] or NaN: a
+    missing score is no score, so drop the rollout instead.
     """
     if not 0.0 <= score <= 1.0:
         raise ValueError(f"a score must be in [0, 1], got {score}")
@@ -67,7 +67,7 @@ def shape_reward(
     ):
         reward *= config.malformed_thought_factor
         applied.append("malformed_thought_factor")
-    ramp = overlong_ramp(num_tokens, max_response_tokens, config.overlong_buffer_tokens)
+    ramp = overlong_ramp(num_tokens, max_response_tokens, config.overlong_buffer_share)
     if ramp < 0:
         reward += config.overlong_penalty * ramp
         applied.append("overlong_penalty")
@@ -80,15 +80,15 @@ def shape_reward(
     return Shaped(reward, in_loss=not filtered, shaped_by=tuple(applied))
 
 
-def overlong_ramp(num_tokens: int, max_response_tokens: int, buffer_tokens: int) -> float:
+def overlong_ramp(num_tokens: int, max_response_tokens: int, buffer_share: float) -> float:
     """DAPO eq. 13, R_length: 0 up to the buffer, then down linearly to -1 at the limit, and -1 beyond it.
 
-    buffer_tokens: L_cache of the paper, the tokens before the limit that are punished; 0 punishes nothing.
+    buffer_share: L_cache / L_max of the paper, the last part of the tokens that a response may have, in which it is
+    punished; 0 punishes nothing.
     """
-    if not 0 <= buffer_tokens <= max_response_tokens:
-        raise ValueError(f"a buffer of {buffer_tokens} tokens does not fit into {max_response_tokens}")
-    if buffer_tokens == 0:
+    if buffer_share == 0:
         return 0.0
+    buffer_tokens = buffer_share * max_response_tokens
     num_over = num_tokens - (max_response_tokens - buffer_tokens)
     return -min(max(num_over / buffer_tokens, 0.0), 1.0)
 

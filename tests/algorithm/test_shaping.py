@@ -86,7 +86,9 @@ def test_equals_the_cases_of_the_paper(limit, data, score, factor, penalty, fini
         punishment = ((limit - cache) - length) / cache
     else:
         punishment = -1.0
-    config = ShapingConfig(termination_factor=factor, overlong_buffer_tokens=cache, overlong_penalty=penalty)
+    config = ShapingConfig(
+        termination_factor=factor, overlong_buffer_share=cache / limit, overlong_penalty=penalty
+    )
     expected = (score * factor if finish == "length" else score) + penalty * punishment
     assert shaped(score, length, config, finish, limit) == pytest.approx(expected, abs=1e-12)
 
@@ -94,11 +96,11 @@ def test_equals_the_cases_of_the_paper(limit, data, score, factor, penalty, fini
 def test_vectors_of_nemo_rl_overlong():
     """NVIDIA-NeMo/RL tests/unit/algorithms/test_reward_functions.py, test_reward_shaping_with_penalties: buffer 5 of
     25, penalty 0.5. Its last row (30 tokens) goes on falling to -0.6; DAPO eq. 13 stops at the full penalty."""
-    config = ShapingConfig(overlong_buffer_tokens=5, overlong_penalty=0.5)
+    config = ShapingConfig(overlong_buffer_share=5 / 25, overlong_penalty=0.5)
     rewards = [shaped(score, n, config) for score, n in ((1.0, 10), (0.8, 22), (0.6, 25), (0.4, 30))]
     assert rewards == pytest.approx([1.0, 0.6, 0.1, -0.1])
     # test_reward_shaping_no_penalties
-    config = ShapingConfig(overlong_buffer_tokens=5, overlong_penalty=1.0)
+    config = ShapingConfig(overlong_buffer_share=5 / 25, overlong_penalty=1.0)
     assert [shaped(score, n, config) for score, n in ((1.0, 10), (0.5, 15), (0.8, 18))] == [1.0, 0.5, 0.8]
 
 
@@ -118,12 +120,12 @@ def test_factor_zero_makes_an_unfinished_answer_worthless():
 
 def test_vectors_of_verl_dapo_reward_manager():
     """verl tests/workers/reward_manager/test_dapo_on_cpu.py: score 0.5, 4 tokens of 4, buffer 2."""
-    config = ShapingConfig(overlong_buffer_tokens=2, overlong_penalty=1.0)
+    config = ShapingConfig(overlong_buffer_share=2 / 4, overlong_penalty=1.0)
     assert shaped(0.5, 4, config, limit=4) == -0.5
 
 
 def test_both_parts_add_up():
-    config = ShapingConfig(termination_factor=0.5, overlong_buffer_tokens=10, overlong_penalty=0.4)
+    config = ShapingConfig(termination_factor=0.5, overlong_buffer_share=10 / 25, overlong_penalty=0.4)
     assert shaped(0.8, 25, config, Finish.length) == pytest.approx(0.8 * 0.5 - 0.4)
     assert shaped(0.8, 20, config, Finish.stop) == pytest.approx(0.8 - 0.4 * 0.5)
 
@@ -134,11 +136,10 @@ def test_what_is_no_score_is_refused(score):
         shaped(score, 3, ShapingConfig())
 
 
-@pytest.mark.parametrize("buffer_tokens", [-1, 26])
-def test_a_buffer_that_does_not_fit_is_refused(buffer_tokens):
-    """verl test_construct_with_overlong_buffer_enabled_rejects_short_max_resp_len."""
-    with pytest.raises(ValueError, match="buffer"):
-        overlong_ramp(3, 25, buffer_tokens)
+@given(num_tokens=st.integers(0, 50), buffer=st.integers(1, 25), scale=st.integers(1, 300))
+def test_the_ramp_is_the_same_at_every_scale(num_tokens, buffer, scale):
+    ramp = overlong_ramp(num_tokens, 25, buffer / 25)
+    assert overlong_ramp(scale * num_tokens, scale * 25, buffer / 25) == pytest.approx(ramp, abs=1e-9)
 
 
 # The scheduled cosine length penalty of ProRL v2
@@ -263,7 +264,7 @@ def test_all_rules_together():
     config = ShapingConfig(
         termination_factor=0.5,
         malformed_thought_factor=0.5,
-        overlong_buffer_tokens=10,
+        overlong_buffer_share=10 / 25,
         overlong_penalty=0.4,
         overlong_filtering=True,
         length_penalty=LengthPenaltyConfig(weight=0.2),

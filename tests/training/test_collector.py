@@ -241,7 +241,7 @@ def test_the_reference_is_fetched_once_for_all_groups_that_are_ready() -> None:
 
 
 def test_rewards_are_shaped_and_scores_are_not() -> None:
-    shaping = ShapingConfig(overlong_buffer_tokens=10, overlong_penalty=0.5)
+    shaping = ShapingConfig(overlong_buffer_share=10 / 32, overlong_penalty=0.5)
     prompt = make_prompt("p", MIXED, lengths=[1, 22, 27, 32])  # of 32 tokens, the last 10 cost
     collection = make_collector(make_config(prompts_per_step=1, shaping=shaping), [prompt]).collect(
         new_state()
