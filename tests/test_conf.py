@@ -51,6 +51,28 @@ def test_stages_are_named_after_their_file_and_continue_an_existing_one(name: st
     assert stage.parent in ("", *conf_names(CONF_DIR, "stage"))
 
 
+@pytest.mark.parametrize(
+    ("name", "choices", "bounds"),
+    [
+        ("train", [], (4_096, 8_192)),
+        ("train", ["stage=run8"], (4_096, 16_384)),
+        ("train", ["suite=validation"], (4_096, 8_192)),
+        ("train", ["suite=paper"], (4_096, 32_768)),
+        ("train", ["suite=reasoning_boundary"], (4_096, 32_768)),
+        ("train", ["suite=smoke"], (32, 40)),
+        ("laptop", [], (32, 40)),
+        ("stories", ["model.path=x"], (32, 96)),
+    ],
+)
+def test_how_long_prompts_and_responses_may_be(
+    name: str, choices: list[str], bounds: tuple[int, int]
+) -> None:
+    """Recorded figures hold for these; a response has its tokens however long its prompt is."""
+    sampler = compose(name, choices, conf_dir=CONF_DIR).sampler
+    assert (sampler.max_prompt_tokens, sampler.max_response_tokens) == bounds
+    assert sampler.context_tokens == sum(bounds)
+
+
 def _repeated(written: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> list[str]:
     found = []
     for key, value in written.items():

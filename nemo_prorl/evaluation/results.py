@@ -123,7 +123,7 @@ def summarise(
     }
     if not prompts:
         raise ConfigError(
-            f"{benchmark.name}: no prompt was graded ({num_too_long} are too long for the context)."
+            f"{benchmark.name}: no prompt was graded ({num_too_long} are longer than sampler.max_prompt_tokens)."
         )
     tokens = [sample.num_tokens for sample in known.samples.values()]
     return BenchmarkResult(
