@@ -10,8 +10,8 @@ from nemo_prorl.planning.estimate import RESPONSE_SHARE
 from nemo_prorl.planning.lengths import Lengths
 
 PROMPT_TOKENS = 256
-"""Mean of a prompt, or sampler.max_prompt_tokens where that is less (our choice: measured means of MATH,
-CodeContests and Reasoning Gym are 96, 684 and 273, docs/data.md, which the paper's sizes weigh to about this)."""
+"""Mean of a prompt, or sampler.max_prompt_tokens where that is less (our choice: with Qwen2.5's tokenizer
+MATH has a mean of 96, CodeContests of 684 and Reasoning Gym of 275, and the paper's sets of their sizes about this)."""
 INFORMATIVE_SHARE = 0.6
 """Of sampled prompts that have both good and bad rollouts (our choice: the papers do not print it)."""
 

@@ -147,8 +147,8 @@ REWARD = Section(
             title="Rollouts without an end",
             unit="share",
             series=(("response/no_eos_share", "training"), ("validation/no_eos_share", "held out")),
-            reading="Cut off at sampler.max_response_tokens. Should stay near 0; growth means repetition, which shaping "
-            "by termination, or a larger bound, is for.",
+            reading="Cut off at sampler.max_response_tokens. Should stay near 0; growth means repetition, which "
+            "shaping by termination, or a larger bound, is for.",
         ),
         Panel(
             name="validation_length",
