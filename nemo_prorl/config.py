@@ -783,6 +783,54 @@ class EntropyRunawayConfig:
         _require(self.ratio > 1, "controller.entropy_runaway.ratio", self.ratio, "greater than 1")
 
 
+@dataclass(slots=True, kw_only=True)
+class SamplerMismatchConfig:
+    """Signal: the sampler does not run the trainer's weights. A fault and no matter of taste, so it is watched in every
+    controller.mode and has no cool-down."""
+
+    action: ControllerAction = ControllerAction.stop
+    """stop, or ignore: suspicious refits are then repeated and reported, but the run goes on (our choice: rollouts of
+    another policy are worth less than none)."""
+    patience: int = 2
+    """Steps in a row. Tensors that are still wrong after a second complete refit stop the run at once (our choice)."""
+    window: int = 20
+    """Steps before them that are the trend; until there are as many, only max_nats counts (our choice)."""
+    ratio: float = 3.0
+    """At least so many times the median of the window (our choice: a broken refit made trl's issue 5312 13 times as
+    large)."""
+    num_deviations: float = 6.0
+    """And so many robust standard deviations (1.4826 MAD) of the log difference above it (our choice)."""
+    min_nats: float = 1e-3
+    """Mean differences of log-probabilities up to this never count: fp32 rounds to less than 1e-5 (our choice)."""
+    max_nats: float = 0.15
+    """Larger ones always count. bf16 shows 0.01 to 0.02, trl's issue 5312 showed 0.2 (our choice)."""
+    canary_rollouts: int = 4
+    """Rollouts of a fixed prompt that every engine draws after each refit, for the trainer to score; 0: no canary (our
+    choice)."""
+    canary_tokens: int = 16
+    """Tokens of each of them, at most (our choice)."""
+
+    def __post_init__(self) -> None:
+        prefix = "controller.sampler_mismatch"
+        _check_trend(prefix, self)
+        _at_least(prefix, self, 0, ["canary_rollouts"])
+        _at_least(prefix, self, 1, ["canary_tokens"])
+        _positive(prefix, self, ["min_nats"])
+        _require(self.ratio > 1, f"{prefix}.ratio", self.ratio, "greater than 1")
+        _require(
+            self.max_nats >= self.min_nats,
+            f"{prefix}.max_nats",
+            self.max_nats,
+            f"at least {prefix}.min_nats={self.min_nats:g}",
+        )
+        _require(
+            self.action in (ControllerAction.stop, ControllerAction.ignore),
+            f"{prefix}.action",
+            self.action.name,
+            "stop or ignore: neither a reset nor another stage gives the sampler other weights",
+        )
+
+
 def _check_trend(prefix: str, config: object) -> None:
     _at_least(prefix, config, 1, ["patience"])
     _at_least(prefix, config, 5, ["window"])  # fewer have no spread to speak of
@@ -818,6 +866,7 @@ class ControllerConfig:
     no_eos: NoEosConfig = field(default_factory=NoEosConfig)
     entropy_collapse: EntropyCollapseConfig = field(default_factory=EntropyCollapseConfig)
     entropy_runaway: EntropyRunawayConfig = field(default_factory=EntropyRunawayConfig)
+    sampler_mismatch: SamplerMismatchConfig = field(default_factory=SamplerMismatchConfig)
 
     def __post_init__(self) -> None:
         _at_least("controller", self, 0, ["interval", "cooldown"])

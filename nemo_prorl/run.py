@@ -29,6 +29,7 @@ from nemo_prorl.reward_service import (
     running_service,
 )
 from nemo_prorl.storage import LOCK_FILE, sole_user
+from nemo_prorl.training.canary import canary_prompt
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
 from nemo_prorl.training.deadline import Deadline, find_ends
 from nemo_prorl.training.grading import RewardServiceFailing
@@ -176,6 +177,7 @@ def train_stage(
             grader=grader,
             prompts=prompts,
             held_out=validation_prompts,
+            canary=canary_prompt(tokenizer, config),
             checkpoints=checkpoints if config.exp_manager.create_checkpoint_callback else None,
             telemetry=telemetry,
             log=log,

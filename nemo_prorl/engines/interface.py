@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -35,12 +35,24 @@ class SamplingSettings:
     """With the prompt's uid and the sibling index it decides every token: independent of batch order and of ranks."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedWeights:
+    """What a sampler says of weights that it was given. The same on all ranks of an engine, unless one got others."""
+
+    received: Mapping[str, int]
+    """`algorithm.fingerprint` of each tensor as it arrived, by its Hugging Face name."""
+    not_held: tuple[str, ...] = ()
+    """Names of tensors that arrived, and that the engine does not compute with: its loader left them out or changed
+    them."""
+
+
 class Sampler(Protocol):
     """Draws rollouts. Colocated with the policy: `wake` before use, `sleep` gives its memory back."""
 
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Takes the complete set of Hugging-Face-named tensors. Raises ValueError on a missing, unknown or misshaped
-        tensor and NonFiniteUpdate on NaN or infinity; it then refuses to sample until a complete set is loaded."""
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> LoadedWeights:
+        """Takes the complete set of Hugging-Face-named tensors, and says what it has got. Raises ValueError on a
+        missing, unknown or misshaped tensor and NonFiniteUpdate on NaN or infinity; it then refuses to sample until a
+        complete set is loaded."""
         ...
 
     def sample(

@@ -33,7 +33,7 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines import weight_transfer
-from nemo_prorl.engines.interface import SamplingSettings
+from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
 from nemo_prorl.types import Finish, Prompt, Rollout
 
 
@@ -158,7 +158,7 @@ class VllmSampler:
                 engine.abort_request(list(waiting))
         return [[group[sibling] for sibling in mine] for group, mine in zip(groups, wanted, strict=True)]
 
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> LoadedWeights:
         """Replaces all weights in place by the complete set of Hugging-Face-named tensors, any float dtype, on CPU or
         this rank's GPU. They are read one by one and not kept; none may be written to until this returns.
 
@@ -171,9 +171,10 @@ class VllmSampler:
         self._kv_cache_is_poisoned |= bool(self._unusable)
         self._unusable = f"loading weights of version {version} failed; load a complete set"
         checked = weight_transfer.checked(weights, self._shapes, self._tied_head)
+        loaded: list[LoadedWeights] = []
         with self._one_thread(), self._own_stream():
             self._llm.start_weight_update()
-            self._llm.update_weights({"update_info": {"weights": checked}})
+            self._llm.update_weights({"update_info": {"weights": checked, "loaded": loaded}})
             self._llm.finish_weight_update(str(version))
             if not self._llm.reset_prefix_cache():
                 raise RuntimeError("vLLM kept its prefix cache: requests are still running.")
@@ -183,6 +184,7 @@ class VllmSampler:
                 self._kv_cache_is_poisoned = False
         self._policy_version = version
         self._unusable = ""
+        return loaded[0]
 
     def wake(self) -> None:
         """Takes its GPU memory back (vLLM sleep level 1). No effect on CPU or without `sampler.release_memory`."""

@@ -25,7 +25,8 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from vllm.model_executor.model_loader.reload.layerwise import _place_kernel_tensors, get_layerwise_info
 from vllm.platforms import current_platform
 
-from nemo_prorl.engines.interface import NonFiniteUpdate
+from nemo_prorl.engines.held_weights import HeldWeights
+from nemo_prorl.engines.interface import LoadedWeights, NonFiniteUpdate
 
 BACKEND = "in_process"
 """Name of the backend in vLLM's WeightTransferConfig."""
@@ -44,6 +45,8 @@ class UpdateInfo(WeightTransferUpdateInfo):
     vLLM keeps references until the layer it belongs to is complete."""
 
     weights: Iterable[tuple[str, torch.Tensor]] = field(default_factory=list)
+    loaded: list[LoadedWeights] = field(default_factory=list)
+    """Gets what the worker says of the update when it is finished."""
 
 
 class InProcessTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
@@ -55,17 +58,21 @@ class InProcessTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         unpack_embedding(self.model)
+        self._held = HeldWeights(self.model, self.model_config.dtype)
+        self._loaded: list[LoadedWeights] = []
 
     def start_weight_update(self) -> None:
         put_back_unfinished_layers(self.model)
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
-        self.model.load_weights(update_info.weights)
+        self._loaded = update_info.loaded
+        self.model.load_weights(self._held.noting(update_info.weights))
 
     def finish_weight_update(self) -> None:
         finalize_layerwise_reload(self.model, self.model_config)
         repack_tied_heads(self.model)
+        self._loaded.append(self._held.loaded())
 
     def shutdown(self) -> None:
         pass

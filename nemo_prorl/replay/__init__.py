@@ -12,7 +12,7 @@ from typing import Any
 from nemo_prorl.config import ControllerAction, ControllerConfig
 from nemo_prorl.training.controller import Decision, ResetController
 from nemo_prorl.training.held_out import VALIDATION, with_domain_mean
-from nemo_prorl.training.signals import ENTROPY, HELD_OUT, KL, LENGTH, NO_EOS
+from nemo_prorl.training.signals import ENTROPY, HELD_OUT, KL, LENGTH, NO_EOS, ROLLOUTS
 
 OPEN_LOOP = (
     "Open loop: the recorded run went on without these decisions, so from the first one on this shows where the "
@@ -82,6 +82,7 @@ def judged_metrics(config: ControllerConfig) -> dict[str, str]:
     """What each signal looks at; a metric, or the beginning of its name."""
     held_out = HELD_OUT[config.validation_mean]
     return {
+        "sampler_mismatch": ROLLOUTS,
         "entropy_collapse": ENTROPY,
         "entropy_runaway": ENTROPY,
         "no_eos": NO_EOS,

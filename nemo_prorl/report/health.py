@@ -20,11 +20,10 @@ from nemo_prorl.report.panels import names_in
 from nemo_prorl.report.runs import OUTSIDE_STEP, Run
 from nemo_prorl.training.controller import Decision
 from nemo_prorl.training.held_out import DOMAIN_MEAN, PROMPT_MEAN
+from nemo_prorl.training.signals import FAULTS, WRONG_TENSORS
 
 RECENT = 20
 """Steps whose mean says how things are now."""
-MISMATCH_NATS = 0.05
-"""Mean |sampler - trainer|: a probability off by 5 % a token."""
 LOW_YIELD = 0.25
 """A step then samples four times what it trains on."""
 FAILED_SHARE = 0.001
@@ -165,16 +164,22 @@ def _controller_is_content(run: Run) -> Finding | None:
 
 
 def _standing_decision(run: Run) -> Decision | None:
-    """What the controller in mode automatic says of the last stage since its last reset; None: nothing."""
-    stage = str(run.last["stage"])
-    config = _with_options(ControllerConfig(), run.configs.get(stage, {}), "controller")
-    decisions = replay(
-        [record for record in run.records if record["stage"] == stage],
-        dataclasses.replace(config, mode=ControllerMode.automatic),
-    ).decisions
+    """What the controller in mode automatic says of the last stage since its last reset; None: nothing. Its signals of
+    faults have a check of their own."""
+    decisions = [decision for decision in _decisions(run) if decision.signal not in FAULTS]
     resets = [event.step for event in events_of(run) if event.kind is Kind.reset]
     is_standing = bool(decisions) and (not resets or decisions[-1].step > resets[-1])
     return decisions[-1] if is_standing else None
+
+
+def _decisions(run: Run) -> list[Decision]:
+    """Of the controller in mode automatic, with the options of the last stage, on its records."""
+    stage = str(run.last["stage"])
+    config = _with_options(ControllerConfig(), run.configs.get(stage, {}), "controller")
+    return replay(
+        [record for record in run.records if record["stage"] == stage],
+        dataclasses.replace(config, mode=ControllerMode.automatic),
+    ).decisions
 
 
 def _with_options(config: _Config, options: Mapping[str, Any], prefix: str) -> _Config:
@@ -222,27 +227,23 @@ def _grades_everything(run: Run) -> Finding | None:
 
 
 def _engines_agree(run: Run) -> Finding | None:
+    """Judged by the controller's signal; of the recent steps."""
     values = _recent(run, "sampler/logprob_abs_diff_mean")
     if not values:
         return None
-    if any(_recent(run, "sampler/updates_behind")):
-        return Finding(
-            title="Sampler and trainer",
-            is_fine=True,
-            text=f"Log-probabilities differ by {fmean(values):.2g} nats a token, from weights that are one step old "
-            "(sampler.ahead).",
-        )
-    is_fine = fmean(values) <= MISMATCH_NATS
-    return Finding(
-        title="Sampler and trainer",
-        is_fine=is_fine,
-        text=f"Log-probabilities differ by {fmean(values):.2g} nats a token"
-        + (
-            "."
-            if is_fine
-            else ": the policy trains on another's rollouts. Check temperature, precision and refit."
-        ),
-    )
+    difference = f"Log-probabilities differ by {fmean(values):.2g} nats a token"
+    since = int(run.last["step"]) - RECENT
+    mismatches = [one for one in _decisions(run) if one.signal in FAULTS and one.step > since]
+    repeated = sum(value > 0 for value in _recent(run, WRONG_TENSORS))
+    if mismatches:
+        text = f"At step {mismatches[-1].step:,}: {mismatches[-1].reason} The policy trains on another's rollouts."
+    elif repeated:
+        text = f"{difference}. {repeated} recent refits brought wrong tensors and were repeated: run.log names them."
+    elif any(_recent(run, "sampler/updates_behind")):
+        text = f"{difference}, from weights that are one step old (sampler.ahead)."
+    else:
+        text = f"{difference}."
+    return Finding(title="Sampler and trainer", is_fine=not mismatches and not repeated, text=text)
 
 
 def _clips_seldom(run: Run) -> Finding | None:

@@ -341,9 +341,11 @@ MISMATCH = Section(
                 ("sampler/logprob_abs_diff_mean", "mean"),
                 ("sampler/logprob_abs_diff_p99", "99th percentile"),
                 ("sampler/logprob_abs_diff_max", "largest"),
+                ("sampler/canary_abs_diff_mean", "canary"),
             ),
-            reading="In fp32 on CPU the largest stays below 1e-4; bf16 costs much more. Growth over the run is drift: "
-            "check temperature, precision and the refit before anything else.",
+            reading="In fp32 on CPU the largest stays below 1e-4; bf16 costs much more. The canary is drawn after each "
+            "refit, always from the same prompt. Growth over the run is drift: check temperature, precision and "
+            "the refit before anything else.",
             log=True,
         ),
         Panel(

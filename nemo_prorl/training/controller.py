@@ -8,12 +8,13 @@ reads a file or a clock, so `python -m nemo_prorl replay` decides exactly as a r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
 from nemo_prorl.training.held_out import DOMAIN_MEAN, PROMPT_MEAN, VALIDATION, with_domain_mean
-from nemo_prorl.training.signals import SIGNALS, Finding, History, Series
+from nemo_prorl.training.signals import CANARY, FAULTS, SIGNALS, Finding, History, Series
+from nemo_prorl.training.trends import mismatch_limit
 
 SEVERITY = (
     ControllerAction.ignore,
@@ -83,6 +84,22 @@ class ResetController:
         """Whether it has observed a record of this stage, and of none since."""
         return self._history is not None and self._history.stage == stage
 
+    def canary_limit(self) -> float:
+        """Up to which difference, in nats a token, the next canary finds nothing."""
+        series = self._history.series.get(CANARY, ()) if self._history is not None else ()
+        return mismatch_limit([value for _, value in series], self._config.sampler_mismatch)
+
+    def warning(self) -> str:
+        """What is wrong with the sampler at the newest record, though it has not lasted long enough to act upon; empty:
+        nothing."""
+        if self._history is None:
+            return ""
+        impatient = replace(self._config.sampler_mismatch, patience=1)
+        finding = SIGNALS["sampler_mismatch"](
+            self._history, replace(self._config, sampler_mismatch=impatient)
+        )
+        return finding.reason if finding is not None else ""
+
     def state(self) -> dict[str, Any]:
         """For the checkpoint; JSON-serialisable."""
         return asdict(self._history) if self._history is not None else {}
@@ -91,17 +108,19 @@ class ResetController:
 def decide(history: History, config: ControllerConfig) -> Decision | None:
     """The action that the newest record of `history` calls for, if any. A pure function.
 
-    Signals count in mode automatic and after the cool-down only, a fixed interval in the modes automatic and interval.
+    Signals count in mode automatic and after the cool-down only, but those in FAULTS always; a fixed interval in the
+    modes automatic and interval.
     Of several that fire the most severe action happens (stop, end_stage, reset), and the first of SIGNALS that calls
     for it is named; the interval comes last.
     """
     num_steps = history.step - history.since
     fired: list[tuple[ControllerAction, str, Finding]] = []
-    if config.mode is ControllerMode.automatic and num_steps >= config.cooldown:
-        for name, signal in SIGNALS.items():
-            action = getattr(config, name).action
-            if action is not ControllerAction.ignore and (finding := signal(history, config)):
-                fired.append((action, name, finding))
+    all_count = config.mode is ControllerMode.automatic and num_steps >= config.cooldown
+    for name, signal in SIGNALS.items():
+        action = getattr(config, name).action
+        counts = (all_count or name in FAULTS) and action is not ControllerAction.ignore
+        if counts and (finding := signal(history, config)):
+            fired.append((action, name, finding))
     if config.mode is not ControllerMode.manual and 0 < config.interval <= num_steps:
         fired.append((ControllerAction.reset, "interval", _interval_is_over(num_steps, config.interval)))
     if not fired:

@@ -54,6 +54,14 @@ class SamplerFleet:
         sampled = self._sampler.sample(mine, settings, report, list(siblings.values()))
         return dict(zip(siblings, sampled, strict=True)) if self._shard == 0 else {}
 
+    def sample_on_each(
+        self, prompts: Sequence[Prompt], settings: SamplingSettings
+    ) -> list[list[list[Rollout]]]:
+        """All rollouts of all prompts, from every engine: by engine, prompt and sibling, on every rank."""
+        sampled = self._sampler.sample(prompts, settings, lambda rollout: self._on_progress())
+        shards = self._ranks.gather(sampled if self._shard == 0 else [])
+        return [shards[rank] for rank in range(0, len(shards), len(shards) // self.num_engines)]
+
     def gather(
         self, share: dict[int, list[Rollout]], prompts: Sequence[Prompt], settings: SamplingSettings
     ) -> list[list[Rollout]]:

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import exp, isfinite, log, sqrt
+from math import isfinite, sqrt
 from statistics import median
 from typing import Any
 
-from nemo_prorl.config import ControllerAction, ControllerConfig, ValidationMean
+from nemo_prorl.config import ControllerAction, ControllerConfig, SamplerMismatchConfig, ValidationMean
 from nemo_prorl.training.held_out import DOMAIN_MEAN, NUM_ROLLOUTS, PROMPT_MEAN, REWARD, VALIDATION
+from nemo_prorl.training.trends import above_log_trend, above_trend, mismatch_limit
 
 KL = "objective/kl_to_reference"
 ENTROPY = "objective/entropy"
 LENGTH = "response/tokens_mean"
 NO_EOS = "response/no_eos_share"
-STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS)
+WRONG_TENSORS = "sampler/num_wrong_tensors"
+UNMENDED_TENSORS = "sampler/num_unmended_tensors"
+CANARY = "sampler/canary_abs_diff_mean"
+ROLLOUTS = "sampler/logprob_abs_diff_mean"
+UPDATES_BEHIND = "sampler/updates_behind"
+SAMPLER_KEYS = (WRONG_TENSORS, UNMENDED_TENSORS, CANARY, ROLLOUTS)
+"""About the sampler's weights, which a reset leaves alone: their history outlives it."""
+
+STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS, *SAMPLER_KEYS)
 """Metrics of every step; those of validation are recognised by their names."""
 
 HELD_OUT: Mapping[ValidationMean, str] = {
@@ -27,9 +36,6 @@ HELD_OUT: Mapping[ValidationMean, str] = {
     ValidationMean.prompts: PROMPT_MEAN,
 }
 """The metric that stands for a whole validation."""
-
-MAD_TO_DEVIATION = 1.4826
-"""The standard deviation of a normal distribution over its median absolute deviation: 1 / Phi^-1(3/4)."""
 
 Series = tuple[tuple[int, float], ...]
 """(step, value) in the order of steps."""
@@ -60,8 +66,8 @@ class History:
         step, series, level = int(record["step"]), dict(self.series), self.entropy_level
         horizon = _horizon(config)
         for key, value in record.items():
-            if not _is_number(value):
-                continue
+            if not _is_number(value) or (key == ROLLOUTS and record.get(UPDATES_BEHIND)):
+                continue  # rollouts that were sampled ahead differ because the policy has moved on
             if key in STEP_KEYS:
                 series[key] = (*series.get(key, ()), (step, float(value)))[-horizon:]
             elif _is_of_validation(key):
@@ -77,7 +83,7 @@ class History:
             key: tuple(point for point in series if point[0] == step)
             for key, series in self.series.items()
             if key.startswith(VALIDATION)
-        }
+        } | self._of_the_sampler()
         rewards = self.series.get(HELD_OUT[config.validation_mean], ())
         # Without a validation of its own it was no period to speak of.
         was_measured = any(of_step > self.since for of_step, _ in rewards)
@@ -93,7 +99,10 @@ class History:
             for key, value in validation.items()
             if _is_of_validation(key) and _is_number(value)
         }
-        return replace(self, series=series)
+        return replace(self, series=self._of_the_sampler() | series)
+
+    def _of_the_sampler(self) -> dict[str, Series]:
+        return {key: self.series[key] for key in SAMPLER_KEYS if key in self.series}
 
     def measured(self, key: str) -> list[float]:
         """All values of a metric, oldest first; none unless the newest record carries it."""
@@ -139,7 +148,7 @@ def no_eos(history: History, config: ControllerConfig) -> Finding | None:
     """The share of training rollouts without end-of-sequence is above its trend."""
     signal = config.no_eos
     values = history.measured(NO_EOS)
-    numbers = _above_trend(values, signal.patience, signal.window, signal.rise, signal.num_deviations)
+    numbers = above_trend(values, signal.patience, signal.window, signal.rise, signal.num_deviations)
     if numbers is None:
         return None
     return Finding(
@@ -153,7 +162,7 @@ def response_length(history: History, config: ControllerConfig) -> Finding | Non
     """The mean length of training rollouts is above its trend."""
     signal = config.response_length
     values = history.measured(LENGTH)
-    numbers = _above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
+    numbers = above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
     if numbers is None:
         return None
     return Finding(
@@ -203,7 +212,7 @@ def kl_spike(history: History, config: ControllerConfig) -> Finding | None:
     """The KL to the reference is above its trend."""
     signal = config.kl_spike
     values = history.measured(KL)
-    numbers = _above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
+    numbers = above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
     if numbers is None:
         return None
     return Finding(
@@ -262,8 +271,46 @@ def futile_resets(history: History, config: ControllerConfig) -> Finding | None:
     )
 
 
+def sampler_mismatch(history: History, config: ControllerConfig) -> Finding | None:
+    """Tensors of the sampler that a second complete refit has not mended; or, at each of the last `patience` steps,
+    tensors that had to be mended, or a difference of log-probabilities above `mismatch_limit`: of the canary, or of the
+    step's rollouts."""
+    signal = config.sampler_mismatch
+    unmended, wrong = history.measured(UNMENDED_TENSORS), history.measured(WRONG_TENSORS)[-signal.patience :]
+    if unmended and unmended[-1]:
+        return Finding(
+            reason=f"{unmended[-1]:g} tensors of the sampler are not the policy's, even after a second complete refit",
+            numbers={"value": unmended[-1]},
+        )
+    if len(wrong) == signal.patience and min(wrong) > 0:
+        return Finding(
+            reason=f"{wrong[-1]:g} tensors of the sampler were not the policy's before a second complete refit "
+            + _at_the_last_steps(signal.patience),
+            numbers={"value": wrong[-1]},
+        )
+    return next(filter(None, (_disagreement(history, key, signal) for key in (CANARY, ROLLOUTS))), None)
+
+
+def _disagreement(history: History, key: str, signal: SamplerMismatchConfig) -> Finding | None:
+    values = history.measured(key)
+    recent = values[-signal.patience :]
+    limit = mismatch_limit(values[: -signal.patience], signal)
+    if len(recent) < signal.patience or min(recent) <= limit:
+        return None
+    return Finding(
+        reason=f"{key} is {recent[-1]:.3g}: sampler and trainer disagree about the same tokens by more than "
+        f"{limit:.3g} nats {_at_the_last_steps(signal.patience)}",
+        numbers={"value": recent[-1], "limit": limit},
+    )
+
+
+def _at_the_last_steps(count: int) -> str:
+    return "at the last step" if count == 1 else f"at each of the last {count} steps"
+
+
 Signal = Callable[[History, ControllerConfig], Finding | None]
 SIGNALS: Mapping[str, Signal] = {
+    "sampler_mismatch": sampler_mismatch,
     "entropy_collapse": entropy_collapse,
     "entropy_runaway": entropy_runaway,
     "no_eos": no_eos,
@@ -275,6 +322,8 @@ SIGNALS: Mapping[str, Signal] = {
 }
 """By section of ControllerConfig. Of two that call for the same action, the one that comes first here names it: what is
 most specific first."""
+FAULTS = frozenset({"sampler_mismatch"})
+"""Signals of a run that does not do what it was told: they count in every mode, and without a cool-down."""
 
 
 def _last_rise(values: Sequence[float], min_delta: float) -> tuple[int, int]:
@@ -285,38 +334,6 @@ def _last_rise(values: Sequence[float], min_delta: float) -> tuple[int, int]:
         if value > values[last] + min_delta:
             last = index
     return last, len(values) - 1 - last
-
-
-def _above_log_trend(
-    values: Sequence[float], patience: int, window: int, ratio: float, num_deviations: float
-) -> dict[str, float] | None:
-    """_above_trend of the logarithms, in the values' own unit. What is not positive (KL right after a reset) has no
-    logarithm and is left out."""
-    if not values or values[-1] <= 0:
-        return None
-    logs = [log(value) for value in values if value > 0]
-    numbers = _above_trend(logs, patience, window, log(ratio), num_deviations)
-    return None if numbers is None else {name: exp(value) for name, value in numbers.items()}
-
-
-def _above_trend(
-    values: Sequence[float], patience: int, window: int, rise: float, num_deviations: float
-) -> dict[str, float] | None:
-    """Whether each of the last `patience` values exceeds median + max(rise, num_deviations * 1.4826 MAD) of the
-    `window` values before them. MAD: the median distance from the median, which outliers in the window do not move.
-
-    A steady trend is its own spread: when values grow along a line, the next one lies half a window above the median
-    and MAD is a quarter of a window, so that steady growth does not fire from num_deviations = 2 on.
-    """
-    if len(values) < window + patience:
-        return None
-    before, recent = values[-window - patience : -patience], values[-patience:]
-    middle = median(before)
-    deviation = MAD_TO_DEVIATION * median(abs(value - middle) for value in before)
-    limit = middle + max(rise, num_deviations * deviation)
-    if min(recent) <= limit:
-        return None
-    return {"value": recent[-1], "median": middle, "limit": limit}
 
 
 def _level(history: History, window: int) -> float | None:
@@ -384,7 +401,7 @@ def _is_of_validation(key: str) -> bool:
 
 
 def _horizon(config: ControllerConfig) -> int:
-    trends = (config.kl_spike, config.response_length, config.no_eos)
+    trends = (config.kl_spike, config.response_length, config.no_eos, config.sampler_mismatch)
     levels = (config.entropy_collapse, config.entropy_runaway)
     return max(
         *(signal.patience + signal.window for signal in trends),

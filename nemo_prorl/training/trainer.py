@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from nemo_prorl.training.evaluation import evaluate, summarise
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.training.held_out import PROMPT_MEAN
+from nemo_prorl.training.refit import Refit, Refitted
 from nemo_prorl.training.requests import reset_request_id, take_reset_request
 from nemo_prorl.training.stages import Outcome, reset_policy
 from nemo_prorl.training.step_metrics import (
@@ -59,6 +61,7 @@ class ProRLTrainer:
         grader: Grader,
         prompts: PromptMix,
         held_out: Sequence[Prompt],
+        canary: Prompt | None,
         checkpoints: CheckpointWriter | None,
         telemetry: Telemetry | None,
         log: RunLog,
@@ -88,6 +91,11 @@ class ProRLTrainer:
         self.fleet = SamplerFleet(
             sampler, ranks, tensor_parallel=config.sampler.tensor_parallel, on_progress=watchdog.beat
         )
+        self.refit = Refit(
+            canary, config=config, policy=policy, sampler=sampler, fleet=self.fleet, ranks=ranks, say=log.say
+        )
+        self.refitted = Refitted()
+        """How the last refit went."""
         self.collector = Collector(
             config=config,
             prompts=prompts,
@@ -120,6 +128,10 @@ class ProRLTrainer:
             return ended
         self._take_obeyed_request()  # the process before may have died between its reset's checkpoint and this
         self._refit()
+        if self.refitted.is_lost:
+            raise StoppedByController(
+                f"stage {self.state.stage} stopped before step {self.state.step + 1}: {self.refitted.diagnosis}"
+            )
         if self.state.stage_step == 0:
             self._open_stage()
         while True:
@@ -171,9 +183,11 @@ class ProRLTrainer:
         self.deadline.note("step", self.stopwatch.elapsed_s())
         self.state.step += 1
         self.state.stage_step += 1
-        if self._validation_is_due():
+        if self._validation_is_due() and not self.refitted.is_lost:
             metrics |= self._validate()
         decision = self._decide(metrics)
+        if decision is None and (warning := self.controller.warning()):
+            self.log.say(f"warning after step {self.state.step}: {warning}.")
         if decision is not None:
             metrics["controller"] = decision.as_record()
             self.log.say(f"{decision.action.name} after step {self.state.step}: {decision.reason}")
@@ -221,6 +235,8 @@ class ProRLTrainer:
         decision = self.controller.observe(self._position() | dict(metrics))
         request = reset_request_id(self.run_dir) if self.ranks.layout.is_main else ""
         decision, request = self.ranks.from_main((decision, request))
+        if decision is not None and decision.signal == "sampler_mismatch":
+            decision = replace(decision, reason=f"{decision.reason} {self.refitted.diagnosis}")
         overtaken = decision is not None and decision.action is not ControllerAction.reset
         if overtaken or request in ("", self.state.last_reset_request):
             return decision
@@ -275,7 +291,8 @@ class ProRLTrainer:
         self.collector.finish_ahead()
         with self.stopwatch.measure("refit_s"):
             self.sampler.wake()
-            self.sampler.load_weights(self.policy.named_weights(), version=self.state.num_updates)
+            limit = self.controller.canary_limit()
+            self.refitted = self.refit(self.state.num_updates, canary_limit=limit)
 
     def _metrics(
         self,
@@ -298,6 +315,7 @@ class ProRLTrainer:
             **rollout_metrics(collection),
             **objective,
             **policy_metrics(collection, self.config.algorithm),
+            **self.refitted.metrics,
             "sampler/updates_behind": updates_behind(collection, updates_before),
             **selection_metrics(collection),
             **shaping_metrics(collection, self.config.shaping, updates_before),

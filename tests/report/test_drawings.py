@@ -26,7 +26,9 @@ def lines_of(drawing: Drawing) -> dict[str, drawings.Line]:
 
 def test_every_panel_shows_metrics_that_the_trainer_records(tmp_path: Path) -> None:
     """The real loop on scripted engines: a metric that is renamed there must be renamed here."""
-    ScriptedRun(tmp_path, num_steps=2, every=1, interval=1).fit()
+    run = ScriptedRun(tmp_path, num_steps=2, every=1, interval=1)
+    run.canary = run.held_out[0]
+    run.fit()
     metrics = read_run(tmp_path).metrics | {NOW, BEFORE}  # of prompts that come again; these do not
     unknown = [
         metric

@@ -31,7 +31,13 @@ def test_a_healthy_run_has_no_warning(make_run: Callable[..., Run], long_run: Ru
 @pytest.mark.parametrize(
     ("title", "change", "said"),
     [
-        ("Sampler and trainer", late(**{"sampler/logprob_abs_diff_mean": 0.2}), "0.2 nats"),
+        ("Sampler and trainer", late(**{"sampler/logprob_abs_diff_mean": 0.2}), "by more than 0.15 nats"),
+        ("Sampler and trainer", late(**{"sampler/canary_abs_diff_mean": 0.2}), "canary_abs_diff_mean is 0.2"),
+        (
+            "Sampler and trainer",
+            late(**{"sampler/num_unmended_tensors": 3.0}),
+            "3 tensors of the sampler are not",
+        ),
         ("Yield of dynamic sampling", late(**{"dynamic_sampling/informative_share": 0.1}), "10%"),
         ("Grading", late(**{"dynamic_sampling/num_failed_rollouts": 400.0}), "without a verdict"),
         ("Clipping", late(**{"objective/clip_high_fraction": 0.3}), "30."),
@@ -45,6 +51,12 @@ def test_a_cause_has_its_warning_and_no_other(
     found = warnings(make_run(change))
     assert list(found) == [title]
     assert said in found[title]
+
+
+def test_a_refit_that_had_to_be_repeated_is_told(make_run: Callable[..., Run]) -> None:
+    found = warnings(make_run(lambda r: r | {"sampler/num_wrong_tensors": float(r["step"] == 50)}))
+    assert list(found) == ["Sampler and trainer"]
+    assert "1 recent refits brought wrong tensors" in found["Sampler and trainer"]
 
 
 def test_rollouts_of_older_weights_may_differ(make_run: Callable[..., Run]) -> None:

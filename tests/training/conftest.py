@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 
+from nemo_prorl.algorithm.fingerprint import fingerprint
 from nemo_prorl.config import (
     DynamicSamplingConfig,
     Precision,
@@ -32,7 +33,7 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.config import ModelConfig as Model
 from nemo_prorl.distributed import Layout, Ranks
-from nemo_prorl.engines.interface import LossFunction, PendingSave, SamplingSettings
+from nemo_prorl.engines.interface import LoadedWeights, LossFunction, PendingSave, SamplingSettings
 from nemo_prorl.training import grading
 from nemo_prorl.training.collector import Collection, Collector
 from nemo_prorl.training.fleet import SamplerFleet
@@ -162,9 +163,11 @@ class ScriptedSampler:
     version: int = 0
     weight: float = 0.0
 
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        self.weight, self.version = float(dict(weights)["weight"]), version
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> LoadedWeights:
+        received = dict(weights)
+        self.weight, self.version = float(received["weight"]), version
         self.events.append(f"load {version}")
+        return LoadedWeights(received={name: fingerprint(tensor) for name, tensor in received.items()})
 
     def sample(
         self,

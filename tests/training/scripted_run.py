@@ -64,6 +64,7 @@ class Run:
         self.deadline = Deadline({})
         self.prompts = ListedPrompts(prompts or [make_prompt(f"p{index}", MIXED) for index in range(200)])
         self.on_phase: Callable[[str], None] = lambda phase: None
+        self.canary: Prompt | None = None
         self.held_out = [make_prompt(f"v{index}", MIXED, domain="logic") for index in range(held_out)]
 
     @staticmethod
@@ -110,6 +111,7 @@ class Run:
             grader=self.grader,
             prompts=self.prompts,  # type: ignore[arg-type]
             held_out=self.held_out,
+            canary=self.canary,
             checkpoints=writer,
             telemetry=telemetry,
             log=log,

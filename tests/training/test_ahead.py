@@ -21,7 +21,7 @@ from nemo_prorl.config import (
     ControllerMode,
     CorrectionLevel,
 )
-from nemo_prorl.engines.interface import SamplingSettings
+from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
 from nemo_prorl.training.ahead import Round, RoundAhead, Share
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.grading import GradingInFlight
@@ -52,10 +52,11 @@ class WatchedSampler(ScriptedSampler):
         self.busy = threading.Lock()
         self.updated = threading.Event()
 
-    def load_weights(self, *arguments: Any, **keywords: Any) -> None:
+    def load_weights(self, *arguments: Any, **keywords: Any) -> LoadedWeights:
         assert self.busy.acquire(blocking=False), "weights are loaded into a sampler that samples"
-        super().load_weights(*arguments, **keywords)
+        loaded = super().load_weights(*arguments, **keywords)
         self.busy.release()
+        return loaded
 
     def sample(self, *arguments: Any, **keywords: Any) -> Any:
         assert self.busy.acquire(blocking=False), "two rounds at one time"

@@ -1,0 +1,33 @@
+"""A number for the content of a tensor, which stays the same however the tensor is cut, joined or padded with zeros.
+
+Trainer and sampler hold the same weights in different pieces: query, key and value as one tensor or as three, whole or
+in tensor-parallel shards. With a fingerprint that adds up, each side can say what it holds without moving a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+MODULUS = 2**64
+_CHUNK = 1 << 22
+"""Elements that are widened to 64 bits at one time: 32 MiB."""
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def fingerprint(tensor: torch.Tensor) -> int:
+    """The sum of the bits of all elements, each read as a signed integer, modulo 2^64.
+
+    Exact: the order of summation, the device and the layout do not matter. A changed bit changes it, and so does any
+    change of several that does not cancel by chance. Blind to elements of one tensor that change places. Zeros add
+    nothing. Tensors of different precision are compared after a cast to the same one.
+    """
+    bits = tensor.detach().view(_INTEGERS[tensor.element_size()]).flatten()
+    sums = [chunk.sum(dtype=torch.int64) for chunk in bits.split(_CHUNK)]
+    return int(torch.stack(sums).sum()) % MODULUS if sums and tensor.numel() else 0
+
+
+def joined(fingerprints: Iterable[int]) -> int:
+    """The fingerprint of the tensor that consists of all these parts."""
+    return sum(fingerprints) % MODULUS
