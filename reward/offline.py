@@ -178,6 +178,8 @@ VERDICTS = {
     "no_think_end": "the task demands </think>, and it is missing",
     "open_thought": "the thought is never ended by </think>, so there is no answer",
     "hedge": "the box holds more than one guess (see guard)",
+    "unreadable": "the box holds what is not shown or is no mathematics (see reason)",
+    "ambiguous": "two readers of mathematics read different answers in the box",
     "too_deep": "brackets nest too deep to be an answer",
     "too_complex": "a parser ran out of memory or depth on it",
     "grader_error": "a grading library failed on it",

@@ -12,7 +12,6 @@ _VERDICT_PACKAGES = (
     "latex2sympy2_extended",
     "antlr4-python3-runtime",
     "sympy",
-    "pylatexenc",
     "reasoning-gym",
     "langdetect",
 )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 
 import sympy
-from pylatexenc.latex2text import LatexNodes2Text
 from sympy.parsing import sympy_parser
 
 from reward.graders.safe_expression import is_cheap, parse_safely
@@ -25,6 +24,23 @@ _UNIT_PATTERNS = tuple(re.compile(rf"{unit}(es)?(s)? *(\^[0-9]+)?") for unit in 
 _THOUSANDS = re.compile(r"(\d)(,)(\d\d\d)($|\D)")
 _FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
 _BRACKETS = "()[]"
+_MAX_NESTED = 20
+_FRACTION_COMMAND = re.compile(r"\\frac\{([^{}]*)\}\{([^{}]*)\}")
+_BINOMIAL = re.compile(r"\\binom\{([^{}]*)\}\{([^{}]*)\}")
+_SQUARE_ROOT = re.compile(r"\\sqrt\{([^{}]*)\}")
+_OTHER_ROOT = re.compile(r"\\sqrt\[([^\[\]{}]*)\]\{([^{}]*)\}")
+_SCRIPT = re.compile(r"([_^])\{([^{}]*)\}")
+_TEXT_COMMAND = re.compile(r"\\text\{([^{}]*)\}")
+_ATOM = re.compile(r"-?\d+(?:\.\d+)?|[A-Za-z]|\\[A-Za-z]+")
+_SYMBOLS = {
+    "\\pi": "pi ",
+    "\\infty": "inf ",
+    "\\cup": "U ",
+    "\\cdot": "*",
+    "\\times": "*",
+    "\\{": "{",
+    "\\}": "}",
+}
 _TRANSFORMATIONS = (
     *sympy_parser.standard_transformations,
     sympy_parser.implicit_multiplication_application,
@@ -139,6 +155,18 @@ def _equal_element(gold: str, answer: str) -> bool:
         return False
 
 
+def number(text: str) -> float | None:
+    """The real number that the sympy rule takes the text for; None if it is no number to it."""
+    elements = _elements(_normal(text))
+    if len(elements) != 1 or not is_cheap(elements[0]):
+        return None
+    parsed = parse_safely(elements[0].replace("^", "**"), _TRANSFORMATIONS)
+    try:
+        return float(parsed) if parsed is not None and parsed.is_number else None
+    except (TypeError, AttributeError, ValueError, OverflowError):  # complex, infinite, or no expression
+        return None
+
+
 def _normal(text: str) -> str:
     if match := _TEXT_WRAP.search(text):
         text = match["text"]
@@ -167,14 +195,31 @@ def _normal(text: str) -> str:
 
 
 def _latex_to_text(text: str) -> str:
-    plain = text.replace("\\tfrac", "\\frac").replace("\\dfrac", "\\frac").replace("\\frac", " \\frac")
-    try:
-        plain = LatexNodes2Text().latex_to_text(plain)
-    except Exception:  # malformed LaTeX: the original goes on with the raw text
-        return text
-    for symbol, name in (("√", "sqrt"), ("π", "pi"), ("∞", "inf"), ("∪", "U"), ("·", "*"), ("×", "*")):
+    """LaTeX as the arithmetic that it shows. theirs is pylatexenc's latex2text, which gives `\\frac{1}{2+3}` as 1/2+3,
+    `\\binom{5}{2}` as 52 and drops `\\phantom{12}`; a command that is not in this function stays, and is not parsed."""
+    plain = text.replace("\\frac", " \\frac")
+    for _ in range(_MAX_NESTED):
+        shorter = _SCRIPT.sub(_plain_script, plain)
+        shorter = _SQUARE_ROOT.sub(r"sqrt(\1)", _OTHER_ROOT.sub(r"((\2)^(1/(\1)))", shorter))
+        shorter = _BINOMIAL.sub(r"binomial(\1,\2)", _FRACTION_COMMAND.sub(_plain_fraction, shorter))
+        if shorter == plain:
+            break
+        plain = shorter
+    plain = _TEXT_COMMAND.sub(r"\1", plain)
+    for symbol, name in _SYMBOLS.items():
         plain = plain.replace(symbol, name)
     return plain.strip()
+
+
+def _plain_fraction(match: re.Match[str]) -> str:
+    above, below = match.groups()
+    if _ATOM.fullmatch(above) and _ATOM.fullmatch(below):
+        return f"{above}/{below}"
+    return f"(({above})/({below}))"
+
+
+def _plain_script(match: re.Match[str]) -> str:
+    return match[1] + (match[2] if _ATOM.fullmatch(match[2]) else f"({match[2]})")
 
 
 def _elements(text: str) -> list[str]:
@@ -202,7 +247,7 @@ def _without_thousands(text: str) -> str:
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        return None if "_" in text else float(text)  # theirs: Python's float takes 101_2 for 1012
     except ValueError:
         return None
 

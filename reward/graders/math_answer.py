@@ -11,38 +11,28 @@ Sources: DeepScaleR (reward.graders.deepscaler), huggingface/Math-Verify 0.9.0 (
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-
 from reward.extract import joined_boxes, last_box
-from reward.graders import deepscaler, near_zero, notation, units, wording
+from reward.graders import (
+    agreement,
+    deepscaler,
+    math_verify_rule,
+    near_zero,
+    notation,
+    units,
+    visible,
+    wording,
+)
 from reward.graders.grade import Grade, require
 from reward.graders.safe_expression import is_cheap, is_shallow
 
-for _name in ("math_verify", "math_verify.parser", "math_verify.grader", "math_verify.utils"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)  # it logs model text
-
-_EXTRACTION = (
-    LatexExtractionConfig(
-        boxed_match_priority=0,
-        normalization_config=NormalizationConfig(
-            basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="all", equations=False
-        ),
-    ),
-    ExprExtractionConfig(),
-)
 _INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d*\.\d+", re.ASCII)
-_E_NOTATION = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?![\w.])", re.ASCII)
 _OR = re.compile(r"\bor\b|\\lor\b|\\vee\b")
-_LAST_LETTER = re.compile(r"(?P<before>.*[\d}\s])(?P<letter>[a-z])\s*", re.DOTALL)
-_FUNCTION_LAST = re.compile(r"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?:\^\{?-?\d+\}?)?\s*$")
 _GUARDS = {"unit": units.differ, "near zero": near_zero.differ, "notation": notation.differ}
 _MAX_GOLD = 5_000
 _MAX_ROWS = 10
@@ -69,26 +59,35 @@ def check(task: Mapping[str, Any]) -> None:
 def grade(text: str, task: Mapping[str, Any]) -> Grade:
     """1 if the last box equals task["answer"], else 0; `details` say what was extracted and which rule accepted it."""
     gold = _unboxed(task["answer"])
-    answer = last_box(text)
-    if answer is None:
+    box = last_box(text)
+    if box is None:
         return Grade(score=0.0, verdict="no_box", details={"gold": gold})
-    details: dict[str, Any] = {"extracted": answer[:500], "gold": gold[:500]}
-    if not is_shallow(answer):
+    details: dict[str, Any] = {"extracted": box[:500], "gold": gold[:500]}
+    if not is_shallow(box):
         return Grade(score=0.0, verdict="too_deep", details=details)
-    answer, gold = notation.plain(answer), notation.plain(gold)
+    try:
+        answer = _shown(box)
+    except visible.Unreadable as error:
+        if box == gold:
+            return Grade(score=1.0, verdict="correct", details={**details, "accepted_by": "same text"})
+        return Grade(score=0.0, verdict="unreadable", details={**details, "reason": str(error)})
+    gold = _shown_gold(gold)
     if task.get("guards", True) and (reason := hedge(answer, gold)):
         return Grade(score=0.0, verdict="hedge", details={**details, "guard": reason})
-    rule = accepted_by(answer, gold, list(map(notation.plain, joined_boxes(text))))
+    rule = accepted_by(answer, gold, _shown_run(text))
     if rule is None:
         return Grade(score=0.0, verdict="wrong", details=details)
     for guard, differ in _GUARDS.items():
         if task.get("guards", True) and differ(answer, gold):
             return Grade(score=0.0, verdict="wrong", details={**details, "guard": guard})
+    if agreement.is_ambiguous(answer, gold, rule):
+        return Grade(score=0.0, verdict="ambiguous", details={**details, "accepted_by": rule})
     return Grade(score=1.0, verdict="correct", details={**details, "accepted_by": rule})
 
 
-def accepted_by(answer: str, gold: str, joined: list[str] | None = None) -> str | None:
-    """Name of the first rule under which the answer equals the gold, or None."""
+def accepted_by(answer: str, gold: str, joined: str | None = None) -> str | None:
+    """Name of the first rule under which the answer equals the gold, or None. `joined` is the answer with the boxes
+    that are tied to it."""
     if not answer.strip():
         return None
     if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(gold):
@@ -108,11 +107,10 @@ def accepted_by(answer: str, gold: str, joined: list[str] | None = None) -> str 
         return "formula"
     if rule := deepscaler.equal(answer, gold):
         return rule
-    candidates = [answer] if joined is None or len(joined) < 2 else [answer, ", ".join(joined)]
-    for candidate in candidates:
-        parsed = _parsed(candidate) if is_cheap(candidate) else []
-        if parsed and verify(list(_parsed_gold(gold)), parsed, timeout_seconds=None):
-            return "math_verify"
+    if is_cheap(answer) and math_verify_rule.equal(answer, gold):
+        return "math_verify"
+    if joined is not None and is_cheap(joined) and math_verify_rule.equal(joined, gold):
+        return "joined"
     return None
 
 
@@ -165,7 +163,7 @@ def _exact_value(text: str) -> Any | None:
 
     if _DECIMAL.fullmatch(text):
         return sympy.Rational(text)
-    for value in _parsed_gold(text):
+    for value in math_verify_rule.value(text):
         if isinstance(value, sympy.Basic) and value.is_number:
             return sympy.nsimplify(value, rational=True) if value.is_Float else value
     return None
@@ -197,9 +195,27 @@ def _unboxed(gold: str) -> str:
     return (gold if content is None else content).strip()
 
 
+def _shown(box: str) -> str:
+    """What the box shows, in the spelling that the verifiers are given. Raises Unreadable."""
+    return visible.read(notation.plain(box))
+
+
 @lru_cache(maxsize=4096)
-def _parsed_gold(gold: str) -> tuple[Any, ...]:
-    return tuple(_parsed(gold))
+def _shown_gold(gold: str) -> str:
+    """The same for a gold. One that cannot be read is compared as it is: nobody hides a guess in it."""
+    try:
+        return _shown(gold)
+    except visible.Unreadable:
+        return notation.plain(gold)
+
+
+def _shown_run(text: str) -> str | None:
+    """The last box and those that are tied to it as one list; None if it stands alone or one cannot be read."""
+    boxes = joined_boxes(text)
+    try:
+        return ", ".join(map(_shown, boxes)) if len(boxes) > 1 else None
+    except visible.Unreadable:
+        return None
 
 
 def warm_up() -> None:
@@ -207,26 +223,3 @@ def warm_up() -> None:
     for form in re.split(r";|\n", _TYPICAL):
         if form.strip():
             accepted_by(form.strip() + " + z", form.strip())
-
-
-def _parsed(answer: str) -> list[Any]:
-    """What math-verify reads in a box with this content."""
-    text = re.sub(r"\\exp\s*\{", "e^{", answer)  # it reads \exp(x) and e^{x}, not \exp{x}
-    text = _E_NOTATION.sub(r"\1\\times 10^{\2}", text)  # it takes 1.07e16 for a product with Euler's number
-    boxed = f"\\boxed{{{_with_last_variable(text)}}}"
-    return list(parse(boxed, list(_EXTRACTION), parsing_timeout=None))
-
-
-def _with_last_variable(answer: str) -> str:
-    """math-verify drops a last `t`, `m`, `h` and the like as a unit, also where it is a variable: `v_0 t` would equal
-    `v_0`. Behind a function or an expression with variables of one letter it gets braces, and stays."""
-    match = _LAST_LETTER.fullmatch(answer)
-    if match is None:
-        return answer
-    before = re.sub(
-        r"\d[eE][-+]?\d|\\(?:text|mathrm|mbox)\s*\{[^{}]*\}", "", match["before"].rpartition("=")[2]
-    )
-    without_commands = re.sub(r"\\[A-Za-z]+", " ", before)
-    if _FUNCTION_LAST.search(before) or re.search(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])", without_commands):
-        return f"{match['before']}{{{match['letter']}}}"
-    return answer

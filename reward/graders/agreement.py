@@ -1,0 +1,55 @@
+"""Whether the readers of an answer agree on what it says.
+
+Each rule that accepts an answer has read it in its own way. Where another reader can read it too, and takes it for
+something that is not the gold, the answer is worth nothing: whichever of the two the gold were, it would be right.
+"""
+
+from __future__ import annotations
+
+import math
+
+from reward.graders import deepscaler, math_verify_rule
+from reward.graders.safe_expression import is_cheap
+
+_CLOSE = 1e-5
+
+
+def is_ambiguous(answer: str, gold: str, rule: str) -> bool:
+    """Whether a reader beside the rule that accepted the answer reads something else in it.
+
+    An answer that is written as the gold is cannot be read in another way than the gold. Percent signs and degrees
+    count as units here, which the verifiers drop or convert as they like: 50 % is 50 and 0.5.
+    """
+    if rule not in ("mathd", "sympy", "math_verify") or _bare(answer) == _bare(gold):
+        return False
+    ours, golds = _without_percent(answer), _without_percent(gold)
+    if rule == "math_verify":
+        return ours == answer and golds == gold and _arithmetic_differs(ours, golds)
+    if not (is_cheap(ours) and is_cheap(golds)):
+        return False
+    return _math_verify_differs(ours, golds) or (rule == "mathd" and _arithmetic_differs(ours, golds))
+
+
+def _math_verify_differs(answer: str, gold: str) -> bool:
+    """Also where a last letter or word may be a variable or a unit, it must be one of the two in both."""
+    for keep_units in (False, True):
+        if not (math_verify_rule.value(answer, keep_units) and math_verify_rule.value(gold, keep_units)):
+            return False
+        if math_verify_rule.equal(answer, gold, keep_units):
+            return False
+    return True
+
+
+def _arithmetic_differs(answer: str, gold: str) -> bool:
+    one, other = deepscaler.number(answer), deepscaler.number(gold)
+    return (
+        one is not None and other is not None and not math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)
+    )
+
+
+def _without_percent(text: str) -> str:
+    return text.replace("\\%", "")
+
+
+def _bare(text: str) -> str:
+    return text.replace(" ", "")

@@ -1,0 +1,82 @@
+"""The LaTeX that an answer may be written in: every command with its arguments and with what it shows.
+
+A command that is not here makes a box unreadable (reward/graders/visible.py). Add one only if it shows all of its
+arguments, and if both verifiers read it as it is typeset, or neither reads it.
+"""
+
+from __future__ import annotations
+
+
+def _names(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+SPACES = _names(", ; : > thinspace medspace thickspace enspace enskip nobreakspace") | {" ", "\n", "\t"}
+WIDE_SPACES = _names("quad qquad")
+"""What stands between two statements: between two equations it is a comma."""
+APPEARANCE = _names(
+    "! displaystyle textstyle scriptstyle limits nolimits bf it rm sf tt bfseries itshape rmfamily large Large LARGE "
+    "huge small normalsize left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr bigm hline "
+    "notag nonumber ( ) [ ]"
+)
+"""Commands without an argument that change how the rest looks, and the delimiters of mathematics."""
+WRAPPERS = _names("mathbf mathit boldsymbol bm mathsf mathtt underline boxed fbox ensuremath ce")
+"""Commands whose one argument is shown as it is."""
+TEXTS = _names(
+    "text textrm textbf textit textsf texttt textnormal textup textmd textsl emph mbox hbox mathrm operatorname"
+)
+"""Commands whose one argument is text."""
+SYNONYMS = {
+    "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge", "neq": "ne", "dfrac": "frac", "tfrac": "frac",
+    "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "varnothing": "emptyset", "to": "rightarrow",
+    "implies": "Rightarrow", "iff": "Leftrightarrow", "wedge": "land", "vee": "lor", "lnot": "neg", "dots": "ldots",
+    "dotsc": "ldots", "dotsb": "cdots", "smallsetminus": "setminus", "backslash": "setminus",
+    "infin": "infty", "mathbbm": "mathbb",
+}  # fmt: skip
+"""Other names of a command."""
+STAND_FOR = {
+    "colon": ":", "ast": "*", "lt": "<", "gt": ">", "lvert": "|", "rvert": "|", "vert": "|", "prime": "'",
+    "lVert": "\\|", "rVert": "\\|", "Vert": "\\|", "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]",
+    "degree": "^\\circ", "R": "\\mathbb{R}", "lparen": "(", "rparen": ")",
+}  # fmt: skip
+"""Commands that are another way to type these signs."""
+LETTERS = _names(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi varpi rho varrho "
+    "sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega "
+    "hbar ell Re Im aleph nabla partial infty emptyset imath jmath"
+)
+FUNCTIONS = _names(
+    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh arccosh "
+    "arctanh log ln lg exp det dim ker deg gcd lcm min max sup inf lim arg sum prod int iint oint sgn tr rank"
+)
+"""Names that what follows belongs to: a number behind them is their argument."""
+SIGNS = _names(
+    "cdot times div pm mp cup cap setminus oplus otimes circ bullet star neg triangle angle perp parallel square "
+    "ldots cdots vdots forall exists top bot dagger checkmark"
+)
+RELATIONS = _names(
+    "le ge ne approx equiv sim simeq cong propto in notin ni subset subseteq supset supseteq mid rightarrow leftarrow "
+    "Rightarrow Leftarrow Leftrightarrow leftrightarrow mapsto land lor ll gg bmod"
+)
+OPENING = _names("lfloor lceil langle {")
+CLOSING = _names("rfloor rceil rangle }")
+ACCENTS = _names("overline bar hat widehat vec overrightarrow dot ddot tilde widetilde")
+"""Marks over letters. Over numbers they would be read as nothing by one verifier."""
+ALPHABETS = _names("mathbb mathcal mathfrak mathscr")
+MATRICES = _names("matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix array cases")
+LINES = _names("aligned align gathered gather split equation")
+"""Environments that set one statement below the other: shown as a list of them."""
+
+CHARACTERS = {
+    "’": "'", "‘": "'", "′": "'", "“": '"', "”": '"', "：": ":", "；": ";", "．": ".", "＝": "=", "＋": "+",
+    "＜": "<", "＞": ">",
+    "α": "\\alpha ", "β": "\\beta ", "γ": "\\gamma ", "δ": "\\delta ", "ε": "\\varepsilon ", "θ": "\\theta ",
+    "λ": "\\lambda ", "μ": "\\mu ", "µ": "\\mu ", "ν": "\\nu ", "ρ": "\\rho ", "σ": "\\sigma ", "τ": "\\tau ",
+    "φ": "\\phi ", "ϕ": "\\phi ", "ω": "\\omega ", "Δ": "\\Delta ", "Ω": "\\Omega ", "Γ": "\\Gamma ", "Σ": "\\Sigma ",
+    "Φ": "\\Phi ", "Ψ": "\\Psi ", "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "ℕ": "\\mathbb{N}", "ℚ": "\\mathbb{Q}",
+    "€": "", "£": "", "¥": "", "₹": "", "…": "\\ldots ", "→": "\\to ", "⇒": "\\Rightarrow ", "≈": "\\approx ",
+    "≡": "\\equiv ", "∧": "\\land ", "∨": "\\lor ", "∖": "\\setminus ", "∠": "\\angle ", "△": "\\triangle ",
+    "\u00a0": " ", "\u2002": " ", "\u2003": " ", "\u2004": " ", "\u2005": " ", "\u2006": " ", "\u2007": " ",
+    "\u2008": " ", "\u2009": " ", "\u200a": " ", "\u202f": " ", "\u3000": " ",
+}  # fmt: skip
+"""Characters beyond ASCII, and the LaTeX for what they show. Currency signs are left out, as the verifiers do."""

@@ -1,0 +1,77 @@
+"""math-verify's reader and comparison, on the whole of a box or not at all.
+
+math-verify looks for an answer in free text: where it cannot parse a box it takes the last number in it. Here it gets
+a box that has been read already (reward.graders.visible), and what it cannot parse from end to end it does not read.
+
+Source: huggingface/Math-Verify 0.9.0 (Apache-2.0), normalisation and grammar of latex2sympy2_extended 1.11.0.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import lru_cache
+from typing import Any
+
+from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
+from math_verify import verify
+from math_verify.parser import parse_latex_cached
+
+for _name in ("math_verify", "math_verify.parser", "math_verify.grader", "math_verify.utils"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # it logs model text
+
+_NORMALIZATION = NormalizationConfig(
+    basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="none", equations=False
+)
+_E_NOTATION = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?![\w.])", re.ASCII)
+_LAST_LETTER = re.compile(r"(?P<before>.*[\d}\s])(?P<letter>[a-z])\s*", re.DOTALL)
+_FUNCTION_LAST = re.compile(r"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?:\^\{?-?\d+\}?)?\s*$")
+_PRODUCT = re.compile(r"(?<=[\d)])\s*\((?=[-+]?\d)")
+_OMISSION = re.compile(r"\\[lcv]dots")
+
+
+def equal(answer: str, gold: str, keep_units: bool = False) -> bool:
+    """Whether math-verify reads both, and as the same."""
+    parsed = value(answer, keep_units)
+    return bool(parsed) and verify(list(value(gold, keep_units)), list(parsed), timeout_seconds=None)
+
+
+@lru_cache(maxsize=4096)
+def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
+    """The sympy object that math-verify reads, alone in a tuple; an empty tuple if it cannot read all of the text.
+
+    Of a chain of equations, or one whose left side it does not know, it reads the last side. With `keep_units` what it
+    would drop as a unit stays, as a product of variables."""
+    if _OMISSION.search(text):  # it drops the dots, so that 1, \\ldots, 5 would be 1 and 5
+        return ()
+    text = re.sub(r"\\exp\s*\{", "e^{", text)  # it reads \\exp(x) and e^{x}, not \\exp{x}
+    text = _E_NOTATION.sub(r"\1\\times 10^{\2}", text)  # it takes 1.07e16 for a product with Euler's number
+    text = _PRODUCT.sub(r"\\cdot (", text)  # it takes 5(12) for a mixed number
+    text = _with_units(text) if keep_units else _with_last_variable(text)
+    for part in (text, text.rpartition("=")[2]):
+        try:
+            return (parse_latex_cached(normalize_latex(part, _NORMALIZATION)),)
+        except Exception:  # a parser fed with free text; it raises what it likes
+            if "=" not in text or re.search(r"[,;]|[<>!]=", text):
+                break
+    return ()
+
+
+def _with_units(text: str) -> str:
+    unwrapped = re.sub(r"\\text\{\s*([^{}]*?)\s*\}", r" {\1}", text)
+    return re.sub(r"(?<=[\d}\s])([A-Za-z])\s*$", r"{\1}", unwrapped)
+
+
+def _with_last_variable(answer: str) -> str:
+    """math-verify drops a last `t`, `m`, `h` and the like as a unit, also where it is a variable: `v_0 t` would equal
+    `v_0`. Behind a function or an expression with variables of one letter it gets braces, and stays."""
+    match = _LAST_LETTER.fullmatch(answer)
+    if match is None:
+        return answer
+    before = re.sub(
+        r"\d[eE][-+]?\d|\\(?:text|mathrm|mbox)\s*\{[^{}]*\}", "", match["before"].rpartition("=")[2]
+    )
+    without_commands = re.sub(r"\\[A-Za-z]+", " ", before)
+    if _FUNCTION_LAST.search(before) or re.search(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])", without_commands):
+        return f"{match['before']}{{{match['letter']}}}"
+    return answer

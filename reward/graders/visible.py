@@ -1,0 +1,405 @@
+r"""What stands visibly in a box, as one text that every verifier is given.
+
+DeepScaleR's rules and math-verify each bring their own reader of LaTeX. One drops the argument of a command that the
+other reads, one stops where the other goes on, and so a box such as `630\label{\to 12}` was right for 630 and for 12.
+Here the box is parsed once, before either sees it. `read` writes what the typeset page shows, in one spelling
+(`\frac12`, `\dfrac{1}{2}` and `{1 \over 2}` are all `\frac{1}{2}`). It raises `Unreadable`, with the reason in words,
+where a box holds a command that is not in `latex_commands`, something that is not shown, or two values side by side
+that no sign connects.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from reward.graders import latex_commands as commands
+from reward.graders.typeset import Piece, Unreadable, attach, last_of, written
+
+_TOKEN = re.compile(
+    r"\\(?P<name>[A-Za-z]+)\*?|\\(?P<sign>.)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<space>[\s~]+)|(?P<dots>\.\.\.+)"
+    r"|(?P<other>.)",
+    re.DOTALL | re.ASCII,
+)
+_TEXT_TOKEN = re.compile(r"\\(?P<name>[A-Za-z]+)\*?\s*|\\(?P<sign>.)|(?P<brace>[{}])|[^\\{}]+", re.DOTALL)
+_NUMBER_IN_TEXT = re.compile(r"(?<![\w^_{.,\-])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w|[.,]\d)", re.ASCII)
+_MATH_IN_TEXT = re.compile(r"(?<!\\)\$([^$]*)\$|\\\((.*?)\\\)", re.DOTALL)
+_LARGE = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_LARGE_NUMBER = re.compile(rf"(?<=\d)\s*\\text\{{\s*({'|'.join(_LARGE)})s?(\s[^{{}}]*)?\}}")
+_BARE_MATRIX = re.compile(
+    r"([(\[])\s*\\begin\{(matrix|array)\}(?:\{[^{}]*\})?((?:(?!\\begin).)*?)\\end\{\2\}\s*[)\]]", re.DOTALL
+)
+_MAX_DEPTH = 60
+
+
+_KINDS = {
+    **dict.fromkeys("+-*/:.|", "sign"), **dict.fromkeys("=<>", "relation"), **dict.fromkeys(",;", "comma"),
+    **dict.fromkeys("([", "open"), **dict.fromkeys(")]", "close"),
+}  # fmt: skip
+_COMMAND_KINDS = {
+    "letter": commands.LETTERS, "function": commands.FUNCTIONS, "sign": commands.SIGNS | {"|"},
+    "relation": commands.RELATIONS, "open": commands.OPENING, "close": commands.CLOSING,
+}  # fmt: skip
+
+
+def read(box: str) -> str:
+    r"""What the box shows, in one spelling. Raises Unreadable.
+
+    Example: read(r"\dfrac12 \, \mathrm{cm}") -> r"\frac{1}{2} \text{cm}"
+    """
+    text = re.sub(r"\s*\\+\s*$", "", box.strip())
+    if match := re.fullmatch(r"(\*\*|`)([^*`]+)\1", text):  # Markdown
+        text = match[2]
+    for character, latex in commands.CHARACTERS.items():
+        text = text.replace(character, latex)
+    shown = _Parser(text).everything()
+    shown = _LARGE_NUMBER.sub(
+        lambda found: f"\\times 10^{{{_LARGE[found[1]]}}}" + _rest_of_text(found[2]), shown
+    )
+    return _BARE_MATRIX.sub(_bracketed_matrix, shown)
+
+
+def _rest_of_text(words: str | None) -> str:
+    return f"\\text{{{words}}}" if words and words.strip() else ""
+
+
+def _bracketed_matrix(found: re.Match[str]) -> str:
+    name = "pmatrix" if found[1] == "(" else "bmatrix"
+    return f"\\begin{{{name}}}{found[3]}\\end{{{name}}}"
+
+
+# ------------------------------------------------------------------------------------- from LaTeX to pieces
+class _Parser:
+    """Recursive descent over one text. Each method that reads returns pieces or the line that they make."""
+
+    def __init__(self, text: str, depth: int = 0) -> None:
+        if depth > _MAX_DEPTH:
+            raise Unreadable("it is nested too deeply")
+        self._text, self._at, self._depth = text, 0, depth
+        self._dollars = len(re.findall(r"(?<!\\)\$", text))
+
+    def everything(self) -> str:
+        pieces, ended_by = self._pieces()
+        if ended_by:
+            raise Unreadable(f"`{ended_by}` stands outside of a matrix or has no counterpart")
+        return written(pieces)
+
+    def _next(self) -> re.Match[str] | None:
+        match = _TOKEN.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+        return match
+
+    def _skip_spaces(self) -> None:
+        while self._at < len(self._text) and self._text[self._at].isspace():
+            self._at += 1
+
+    def _pieces(self) -> tuple[list[Piece], str]:
+        """Pieces up to a `}`, `&`, `\\\\`, `\\end` or `]` of an option, with that sign, or up to the end."""
+        found: list[Piece] = []
+        while (token := self._next()) is not None:
+            if token["name"] is not None:
+                if token["name"] == "end":
+                    return found, "\\end"
+                if token["name"] == "over":
+                    below, ended_by = self._pieces()
+                    return [Piece("value", f"\\frac{{{written(found)}}}{{{written(below)}}}")], ended_by
+                self._command(token["name"], found)
+            elif token["sign"] is not None:
+                if token["sign"] == "\\":
+                    return found, "\\\\"
+                self._command(token["sign"], found)
+            elif token["number"] is not None:
+                found.append(Piece("number", token["number"]))
+            elif token["space"] is not None:
+                found.append(Piece("space", " "))
+            elif token["dots"] is not None:
+                found.append(Piece("sign", "\\ldots"))
+            elif token["other"] in "}&":
+                return found, token["other"]
+            else:
+                self._character(token["other"], found)
+        return found, ""
+
+    def _character(self, character: str, found: list[Piece]) -> None:
+        if character == "{":
+            inner = self._group()
+            last = last_of(found)
+            if last is not None and last.kind == "function":
+                found.append(Piece("value", f"{{{written(inner)}}}"))
+            else:
+                found.extend(inner)
+        elif character in "^_":
+            self._script(character, found)
+        elif character in "'!":
+            attach(found, character)
+        elif character == "%":
+            attach(found, "\\%")
+        elif character == "$":
+            if self._dollars % 2 and self._text[self._at : self._at + 1].isdigit():
+                found.append(Piece("sign", "\\$"))
+        elif character == '"':
+            found.append(Piece("space", " "))
+        elif kind := _KINDS.get(character):
+            found.append(Piece(kind, character))
+        elif character.isalpha() and _is_latin(character):
+            found.append(Piece("letter", character))
+        else:
+            name = unicodedata.name(character, f"U+{ord(character):04X}")
+            raise Unreadable(f"it holds a sign that is no mathematics: {name}")
+
+    def _command(self, name: str, found: list[Piece]) -> None:
+        if match := re.fullmatch(r"(q?quad)([A-Za-z]+)", name):  # a space is missing behind it
+            self._at -= len(match[2])
+            name = match[1]
+        name = commands.SYNONYMS.get(name, name)
+        if name in commands.STAND_FOR:
+            inner = _Parser(commands.STAND_FOR[name], self._depth + 1)
+            if commands.STAND_FOR[name][0] in "^'":
+                inner._prepend(found)
+            else:
+                found.extend(inner._pieces()[0])
+        elif name in commands.SPACES:
+            found.append(Piece("space", " "))
+        elif name in commands.WIDE_SPACES:
+            found.append(Piece("wide", " "))
+        elif name in commands.APPEARANCE:
+            if name in ("left", "right", "middle", "!"):
+                self._skip_spaces()
+            if name in ("left", "right", "middle"):
+                self._at += self._text.startswith(".", self._at)
+        elif name in commands.WRAPPERS:
+            found.extend(self._argument())
+        elif name in commands.TEXTS:
+            found.extend(self._text_pieces(name))
+        elif name in ("color", "textcolor"):
+            self._color()
+            found.extend(self._argument() if name == "textcolor" else [])
+        elif name == "begin":
+            found.append(self._environment())
+        elif name == "not":
+            found.append(Piece("relation", self._negated()))
+        elif name in ("%", "$"):
+            attach(found, "\\%") if name == "%" else found.append(Piece("sign", "\\$"))
+        else:
+            found.append(self._mathematics(name))
+
+    def _mathematics(self, name: str) -> Piece:
+        """A symbol, or a command with the arguments that belong to it."""
+        command = f"\\{name}"
+        if name in ("frac", "binom"):
+            above, below = written(self._argument()), written(self._argument())
+            return Piece("value", f"{command}{{{above}}}{{{below}}}")
+        if name == "sqrt":
+            index = self._option()
+            return Piece("value", f"{command}{index}{{{written(self._argument())}}}")
+        if name == "pmod":
+            return Piece("value", f"{command}{{{written(self._argument())}}}")
+        if name in commands.ALPHABETS:
+            return Piece("letter", f"{command}{{{written(self._argument())}}}")
+        if name in commands.ACCENTS:
+            below = written(self._argument())
+            if re.search(r"\d", re.sub(r"_(\d|\{[^{}]*\})", "", below)):
+                raise Unreadable(f"`{command}` stands over a number")
+            return Piece("value", f"{command}{{{below}}}")
+        for kind, names in _COMMAND_KINDS.items():
+            if name in names:
+                return Piece(kind, command)
+        raise Unreadable(f"`{command}` is not a command of an answer")
+
+    # --------------------------------------------------------------------------------- arguments
+    def _group(self) -> list[Piece]:
+        """The pieces of a group whose brace is open."""
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise Unreadable("it is nested too deeply")
+        inner, ended_by = self._pieces()
+        if ended_by != "}":
+            raise Unreadable("its braces do not match")
+        self._depth -= 1
+        return inner
+
+    def _argument(self) -> list[Piece]:
+        """A group, a command with its arguments, a letter or one digit."""
+        self._skip_spaces()
+        if self._at < len(self._text) and self._text[self._at].isdigit():
+            self._at += 1
+            return [Piece("number", self._text[self._at - 1])]
+        token = self._next()
+        found: list[Piece] = []
+        if token is None or token["other"] in tuple("}&^_"):
+            raise Unreadable("a command lacks its argument")
+        if token["name"] or token["sign"]:
+            self._command(token["name"] or token["sign"], found)
+        else:
+            self._character(token[0], found)
+        return found
+
+    def _option(self) -> str:
+        self._skip_spaces()
+        if not self._text.startswith("[", self._at):
+            return ""
+        end = self._text.find("]", self._at)
+        if end < 0:
+            raise Unreadable("a bracket is not closed")
+        inner = _Parser(self._text[self._at + 1 : end], self._depth + 1).everything()
+        self._at = end + 1
+        return f"[{inner}]"
+
+    def _script(self, sign: str, found: list[Piece]) -> None:
+        """An exponent or index, written behind what it belongs to."""
+        self._skip_spaces()
+        if match := re.compile(r"[-+]?\d+").match(self._text, self._at):  # 2^10 is meant as 2^{10}
+            self._at = match.end()
+            attach(found, _scripted(sign, match[0]))
+            return
+        inner = written(self._argument()).strip()
+        if match := re.fullmatch(r"\\text\{\s*(st|nd|rd|th)\s*\}", inner):
+            base = last_of(found)
+            if sign == "^" and base is not None and base.kind == "number":
+                return  # 12^{\text{th}}
+        if inner and (script := _scripted(sign, inner)) != "^'":
+            attach(found, script)
+        elif inner:
+            attach(found, inner)
+
+    def _prepend(self, found: list[Piece]) -> None:
+        """Reads this text on behind what another parser has found: a degree sign or a prime belongs to it."""
+        while (token := self._next()) is not None:
+            self._character(token[0], found)
+
+    def _color(self) -> None:
+        """The name of a color, which is not shown; anything else in its place is refused."""
+        match = re.compile(r"\s*\{\s*[A-Za-z]+\s*\}").match(self._text, self._at)
+        if match is None:
+            raise Unreadable("`\\color` takes the name of a color")
+        self._at = match.end()
+
+    def _negated(self) -> str:
+        match = re.compile(r"\s*(=|\\in\b|\\equiv\b)").match(self._text, self._at)
+        if match is None:
+            raise Unreadable("`\\not` strikes something out")
+        self._at = match.end()
+        return {"=": "\\ne", "\\in": "\\notin"}.get(match[1], "\\not\\equiv")
+
+    def _raw_group(self) -> str:
+        """A group as it is written, without its braces."""
+        self._skip_spaces()
+        start, depth = self._at, 0
+        for brace in re.compile(r"\\.|[{}]", re.DOTALL).finditer(self._text, start):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if brace.start() == start and depth == 0:
+                break
+            if depth == 0:
+                self._at = brace.end()
+                return self._text[start + 1 : brace.start()]
+        raise Unreadable("a command lacks its argument")
+
+    # --------------------------------------------------------------------------------- text
+    def _text_pieces(self, name: str) -> list[Piece]:
+        """Text, with the numbers and the mathematics in it taken out of it: `\\text{12 cm}` is `12\\text{ cm}`."""
+        self._skip_spaces()
+        if not self._text.startswith("{", self._at):
+            return [Piece("text", f"\\text{{{written(self._argument())}}}")]
+        content = self._raw_group()
+        if name == "operatorname" and content.isalpha():
+            is_known = content in commands.FUNCTIONS
+            return [Piece("function", f"\\{content}" if is_known else f"\\operatorname{{{content}}}")]
+        if name == "mathrm" and len(content.strip()) == 1 and content.strip().isalpha():
+            return [Piece("letter", content.strip())]
+        found: list[Piece] = []
+        end = 0
+        for math in _MATH_IN_TEXT.finditer(content):
+            found += self._plain_text(content[end : math.start()])
+            found += _Parser(math[1] or math[2] or "", self._depth + 1)._all_pieces()
+            end = math.end()
+        return found + self._plain_text(content[end:])
+
+    def _plain_text(self, text: str) -> list[Piece]:
+        words, found, end = _without_commands(text), [], 0
+        for number in _NUMBER_IN_TEXT.finditer(words):
+            found += self._words(words[end : number.start()])
+            found += _Parser(number[0], self._depth + 1)._all_pieces()
+            end = number.end()
+        return found + self._words(words[end:])
+
+    def _words(self, words: str) -> list[Piece]:
+        if re.search(r"[^\W\d_]", words):
+            for character in words:
+                if not (character.isascii() or _is_latin(character)):
+                    raise Unreadable(f"its text holds {unicodedata.name(character, 'an unknown sign')}")
+            return [Piece("text", f"\\text{{{words}}}")]
+        return _Parser(words, self._depth + 1)._all_pieces()
+
+    def _all_pieces(self) -> list[Piece]:
+        pieces, ended_by = self._pieces()
+        if ended_by:
+            raise Unreadable(f"`{ended_by}` stands in a text")
+        return pieces
+
+    # --------------------------------------------------------------------------------- environments
+    def _environment(self) -> Piece:
+        name = self._raw_group().strip().removesuffix("*")
+        if name in ("array", "matrix") and (
+            columns := re.compile(r"\s*\{[lcr|\s]*\}").match(self._text, self._at)
+        ):
+            self._at = columns.end()
+        if name not in commands.MATRICES | commands.LINES:
+            raise Unreadable(f"`{name}` is not an environment of an answer")
+        rows: list[list[str]] = [[]]
+        ended_by = ""
+        while ended_by != "\\end":
+            pieces, ended_by = self._pieces()
+            if ended_by in ("}", ""):
+                raise Unreadable(f"the environment `{name}` does not end")
+            rows[-1].append(written(pieces))
+            if ended_by == "\\\\":
+                rows.append([])
+                if space := re.compile(r"\s*\[[\w.\s]*\]").match(self._text, self._at):
+                    self._at = space.end()
+        if self._raw_group().strip().removesuffix("*") != name:
+            raise Unreadable(f"the environment `{name}` does not end")
+        rows = [row for row in rows if any(row)]
+        if name in commands.LINES:
+            lines = ["".join(row) for row in rows]
+            if any(
+                re.match(r"\s*(?:[=<>]|\\(?:le|ge|ne|approx|equiv|Rightarrow)\b)", line) for line in lines[1:]
+            ):
+                raise Unreadable("it shows a derivation in several lines")
+            return Piece("value", ", ".join(lines))
+        name = {"smallmatrix": "matrix"}.get(name, name)
+        option = f"{{{'c' * max(map(len, rows), default=1)}}}" if name == "array" else ""
+        body = " \\\\ ".join(" & ".join(row) for row in rows)
+        return Piece("value", f"\\begin{{{name}}}{option}{body}\\end{{{name}}}")
+
+
+# ------------------------------------------------------------------------------------- small readings
+def _is_latin(character: str) -> bool:
+    """Whether it is a letter of the Latin alphabet, with or without an accent: no look-alike of another script."""
+    base = unicodedata.normalize("NFD", character)[0]
+    return (base.isascii() and base.isalpha()) or character in "ßæœøłđðÆŒØŁ"
+
+
+def _scripted(sign: str, inner: str) -> str:
+    return sign + inner if inner in ("\\circ", "'") else f"{sign}{{{inner}}}"
+
+
+def _without_commands(text: str) -> str:
+    """Text without the commands and braces in it. Raises Unreadable at a command that is not known in text."""
+    found: list[str] = []
+    for token in _TEXT_TOKEN.finditer(text):
+        name = token["name"] or token["sign"]
+        if name is None:
+            is_script = found and found[-1][-1:] in ("^", "_")
+            found.append("" if token["brace"] and not is_script else token[0] if not token["brace"] else "")
+        elif name in commands.SPACES | commands.WIDE_SPACES:
+            found.append(" ")
+        elif name in commands.TEXTS | commands.APPEARANCE | commands.WRAPPERS:
+            found.append("")
+        elif name in ("%", "$", "&", "_", "#"):
+            found.append({"%": "\\%", "$": "\\$"}.get(name, name))
+        elif name in ("mu", "Omega", "cdot", "circ", "times"):
+            found.append(f"\\{name} ")
+        else:
+            raise Unreadable(f"`\\{name}` stands in a text")
+    return re.sub(r"\s+", " ", "".join(found).replace("~", " "))

@@ -1,0 +1,157 @@
+"""A box has one reading, whoever reads it: nothing in it is hidden, and no box is right for two different answers."""
+
+import os
+import random
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+import pytest
+
+pytest.importorskip("math_verify")
+
+from reward.graders import grade, math_verify_rule
+from reward.graders.typeset import Unreadable
+from reward.graders.visible import read
+from tests.reward.two_guesses import PAIRS, filled, forms
+
+FORMS = list(dict.fromkeys(forms()))
+
+
+def score(gold: str, answer: str, domain: str = "math", **options: object) -> float:
+    return grade(domain, f"\\boxed{{{answer}}}", {"answer": gold, **options}).score
+
+
+def right_for_both(form: str, pairs: tuple[tuple[str, str], ...], domain: str = "math") -> list[str]:
+    """The boxes of this form that are right for both values of a pair."""
+    boxes = [(filled(form, *pair), pair) for pair in pairs]
+    return [box for box, pair in boxes if all(score(gold, box, domain) == 1 for gold in pair)]
+
+
+def test_the_pairs_are_pairs_of_different_answers() -> None:
+    for first, second in PAIRS:
+        assert score(first, first) == score(second, second) == 1
+        assert score(first, second) == score(second, first) == 0
+
+
+@pytest.mark.parametrize("domain", ["math", "stem"])
+def test_no_form_is_right_for_two_answers(domain: str) -> None:
+    draw = random.Random(domain)
+    for form in draw.sample(FORMS, 200):
+        assert right_for_both(form, (draw.choice(PAIRS),), domain) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_000)
+def test_none_of_several_thousand_forms_is_right_for_two_answers() -> None:
+    chosen = random.Random(0).sample(FORMS, 3_000)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(partial(right_for_both, pairs=PAIRS), chosen, chunksize=20)
+        assert [box for boxes in found for box in boxes] == []
+
+
+@pytest.mark.parametrize(
+    "hiding",
+    [
+        r"\label{\to V}", r"\hspace{. V}", r"\vphantom{V}", r"\hphantom{\to V}", r"\phantom{=V}", r"\color{\to V}",
+        r"\xrightarrow{V}", r"\cite{V}", r"\footnote{V}", r"\input{V}", r"\tag{V}", r"\cancel{V}", r"\not{V}",
+        r"\stackrel{V}{=}", r"\overset{V}{=}", r"\substack{V}", r"\underbrace{}_{V}", r"\href{V}{}", r"\rule{V}{0pt}",
+        r"\kern V", r"\def\a{V}", r"\begin{comment}V\end{comment}", "\u200b V", r"\verb|V|", r"\raisebox{0pt}{V}",
+    ],
+)  # fmt: skip
+def test_what_is_not_shown_makes_a_box_unreadable(hiding: str) -> None:
+    for gold in ("630", "12"):
+        found = grade("math", "\\boxed{630" + hiding.replace("V", "12") + "}", {"answer": gold})
+        assert (found.score, found.verdict) == (0, "unreadable")
+        assert found.details["reason"]
+
+
+@pytest.mark.parametrize(
+    ("box", "gold"),
+    [
+        (r"\frac{\pi}{2}", r"\frac{1}{2\pi}"),
+        (r"\frac{1}{2+3}", r"\frac{7}{2}"),
+        (r"\binom{5}{2}", "52"),
+        (r"\sqrt[3]{8}", r"\sqrt{8}"),
+        ("101_2", "1012"),
+        ("1012", "101_2"),
+        ("5 12", "17"),
+        ("5 12", "512"),
+        (r"5 \ne 12", "17"),
+        (r"5 \land 12", "17"),
+        (r"5\quad 12", "17"),
+        ("5(12)", "17"),
+        ("7 3/4", r"\frac{73}{4}"),
+        ("7 3/4", r"\frac{5}{2}"),
+        ("2^{1+1}", "3"),
+        (r"\overline{12}", "12"),
+        (r"1, \ldots, 5", "1,5"),
+        (r"5^\circ 12'", "17"),
+        (r"\gcd(5,12)", "(5,12)"),
+        (r"3\text{i}", "3"),
+        (r"3\text{x}", "3"),
+        ("63_0", "630"),
+    ],
+)
+def test_what_one_of_the_readers_alone_misread(box: str, gold: str) -> None:
+    assert score(gold, box) == 0
+
+
+@pytest.mark.parametrize(
+    ("box", "shown"),
+    [
+        (r"\dfrac12", r"\frac{1}{2}"),
+        (r"{7 \over 2}", r"\frac{7}{2}"),
+        (r"\frac\pi2", r"\frac{\pi}{2}"),
+        (r"\left(1,\;2\right)", "(1, 2)"),
+        (r"\mathbf{12}", "12"),
+        (r"\text{12 cm}", r"12\text{ cm}"),
+        (r"\mbox{cm}", r"\text{cm}"),
+        (r"\textcolor{red}{5}", "5"),
+        (r"{\color{blue} 5}", "5"),
+        (r"$5$", "5"),
+        (r"\(5\)", "5"),
+        ("$5", r"\$5"),
+        ("1,234", "1234"),
+        ("1, 234", "1, 234"),
+        ("(1,234)", "(1,234)"),
+        ("10 000", "10000"),
+        (r"32,\! 349", "32349"),
+        ("7 3/4", r"7\frac{3}{4}"),
+        (r"x=1 \quad y=2", "x=1 , y=2"),
+        ("50%", r"50\%"),
+        ("2^10", "2^{10}"),
+        ("x_1", "x_{1}"),
+        (r"x \not= 5", r"x \ne 5"),
+        (r"5 \text{ million}", r"5\times 10^{6}"),
+        ("12.", "12"),
+        ("**17**", "17"),
+        (r"\begin{aligned} x &= 1 \\ y &= 2 \end{aligned}", "x= 1, y= 2"),
+        (r"\left(\begin{array}{c} 1 \\[4pt] 2 \end{array}\right)", r"\begin{pmatrix}1 \\ 2\end{pmatrix}"),
+        ("Schrödinger", "Schrödinger"),
+    ],
+)
+def test_what_a_box_shows(box: str, shown: str) -> None:
+    assert read(box) == shown
+    assert read(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "box",
+    ["5 12", r"\frac{1}{2}3", "5. 12", r"5 \\ 12", "5 & 12", "5{", "5}", r"\frac{1}", r"\sqrt", "x^2^3", "5@12", "5 #1",
+     r"\begin{pmatrix}1", r"\begin{verbatim}5\end{verbatim}", "аnswer", "5" + "{" * 100 + "}" * 100, r"\overline{12}"],
+)  # fmt: skip
+def test_what_cannot_be_read(box: str) -> None:
+    with pytest.raises(Unreadable):
+        read(box)
+
+
+def test_an_answer_that_is_written_as_an_unreadable_gold_is_right() -> None:
+    gold = r"\begin{pmatrix} 1 & \phantom -1 \end{pmatrix}"
+    assert score(gold, gold) == 1
+    assert score(gold, r"\phantom{1}") == 0
+
+
+def test_math_verify_reads_all_of_a_text_or_nothing() -> None:
+    assert math_verify_rule.value("12")
+    assert math_verify_rule.value("hello @ 12") == ()
+    assert math_verify_rule.value(r"5 \Rightarrow 12") == ()

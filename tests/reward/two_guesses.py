@@ -1,0 +1,106 @@
+"""Boxes that show or hide two values. No such box may be right for both of them.
+
+`forms` is a grammar: a wrapper around the first value, a separator or a hiding place between the two, and a dress for
+the second. `PAIRS` are golds of every kind; the two of a pair are not equal.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+PAIRS = (
+    ("630", "12"), ("7", "-7"), ("0", "5"), ("1234", "234"), ("100", "1"), ("101", "5"), ("52", "10"),
+    ("3.5", "0.25"),
+    ("\\frac{1}{2}", "\\frac{3}{4}"), ("\\frac{7}{3}", "12"), ("-\\frac{5}{6}", "\\frac{5}{6}"),
+    ("2\\sqrt{3}", "\\sqrt{5}"),
+    ("\\frac{\\pi}{2}", "2\\pi"), ("x+1", "x-1"), ("x^2", "2x"), ("(1,2)", "(2,1)"), ("[0,1]", "(0,1)"),
+    ("1,2,3", "4,5,6"), ("3+4i", "5"),
+    ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix}3\\\\4\\end{pmatrix}"),
+)  # fmt: skip
+"""Twenty pairs of golds."""
+
+SEPARATORS = r"""
+@ | \ | \, | \; | \: | \! | \quad | \qquad | ~ | , | ,\  | ; | : | . | .\  | / | = | == | != | \ne | \neq
+\approx | \equiv | \sim | \cong | \simeq | \propto | \to | \rightarrow | \Rightarrow | \implies | \iff
+\leftarrow | \leftrightarrow | \mapsto | \mid | \vert | \Vert | \parallel | \perp | < | > | \le | \ge | \ll
+\gg | \in | \subset | \cup | \cap | \setminus | \wedge | \vee | \land | \lor | \oplus | \otimes | \circ | \star
+\bullet | \dagger | \cdot | \times | \div | \bmod | \pm | \mp | + | - | * | ** | ^ | _ | ! | ' | " | ? | @@ | #
+& | \\ | \newline | \par | % | \% | $ | \$ | $$ | \_ | \& | \# | \( | \) | \text{ or } | \text{ and }
+\text{or} | \text{ not } | \text{ vs } | \text{, or } | \textbf{ or } | \mathrm{or} | or | and
+\operatorname{or} | \text{ if } | \text{ cm} | \text{ or possibly } | \text{ (} | \text{;} | \ldots | , \ldots,
+\cdots | \dots | \hspace{1cm} | \kern3pt | \hfill | \hskip1em | \mskip3mu | \linebreak | \relax | \empty | \null
+\stackrel{?}{=} | \overset{!}{=} | \xrightarrow{} | \backslash | \prime | ^\circ | ^\circ\ | \colon | \middle|
+\big| | \left.\right. | \limits | \allowbreak | \n | \t | \xa0 | \u2009 | \u200b | \u2060 | \u00ad | \u202e
+\ufeff | ＝ | ， | ； | 、 | ｜ | 或 | → | ⇒ | ≈ | ≡ | ∨ | ∧ | ∪ | •
+"""
+HIDING = r"""
+\label{V} | \hspace{V} | \hspace*{V} | \vspace{V} | \phantom{V} | \hphantom{V} | \vphantom{V} | \color{V}
+\textcolor{V}{} | \textcolor{white}{V} | \color{white}V | {\color{white}V} | \ensuremath{V} | \tag{V} | \tag*{V}
+\ref{V} | \eqref{V} | \cite{V} | \footnote{V} | \index{V} | \input{V} | \include{V} | \includegraphics{V}
+\href{V}{} | \href{}{V} | \url{V} | \rule{V}{0pt} | \kern V | \raisebox{V}{} | \raisebox{0pt}{V} | \makebox[V]{}
+\makebox{V} | \hbox{V} | \vbox{V} | \mbox{V} | \fbox{V} | \boxed{V} | \cancel{V} | \bcancel{V} | \xcancel{V}
+\sout{V} | \not{V} | \not V | \stackrel{V}{} | \stackrel{}{V} | \overset{V}{=} | \underset{V}{=} | \substack{V}
+\substack{\\V} | \underbrace{}_{V} | \overbrace{}^{V} | \xrightarrow{V} | \xrightarrow[V]{} | \xleftarrow{V}
+\overline{V} | \underline{V} | \hat{V} | \widehat{V} | \bar{V} | \vec{V} | \dot{V} | \tilde{V} | _{V} | ^{V}
+_V | ^V | ^{\text{V}} | _{\text{V}} | \text{V} | \textbf{V} | \textit{V} | \mathrm{V} | \mathbf{V} | \mathbb{V}
+\mathcal{V} | \operatorname{V} | \pmod{V} | \pmod V | \mod V | \text{$V$} | \text{\(V\)} | \text{ V}
+\text{ cm V} | \text{ (V)} | \text{ or V} | \text{is V} | \mathrm{ V} | $V$ | \(V\) | \[V\] | $$V$$ | % V | %V
+\iffalse V\fi | \if V\fi | \def\a{V} | \def\a{V}\a | \let\a V | \newcommand{\a}{V}\a | \csname V\endcsname
+\verb|V| | \begin{cases}V\end{cases} | \begin{matrix}V\end{matrix} | \begin{array}{c}V\end{array}
+\begin{array}{V}\end{array} | \begin{aligned}V\end{aligned} | \begin{aligned}\\V\end{aligned}
+\begin{comment}V\end{comment} | \begin{V}\end{V} | \begin{align*}&=V\end{align*} | \sqrt[V]{} | \sqrt[V]{1}
+\frac{V}{} | \frac{}{V} | \binom{V}{0} | \log_{V}1 | \lim_{x\to V} | \sum_{V}^{V} | \int_V^V | \left.\right|_{V}
+\{V\} | (V) | [V] | |V| | \langle V\rangle | \lfloor V\rfloor | \lvert V\rvert | \left(V\right)
+\left\{V\right\} | \big(V\big) | \{\,\mid V\} | \{x\mid x=V\} | \min(V) | \max(V) | f(V) | f(V)=
+\displaystyle V | \scriptscriptstyle{V} | \tiny{V} | \smash{V} | <!--V--> | <b>V</b> | <sub>V</sub> | &nbsp;V
+[V](x) | ![](V) | **V** | `V` | #V | \begin{tabular}{c}V\end{tabular} | \special{V} | \mathop{V} | \mathrel{V}
+\mathbin{V} | \mathord{V} | \mathinner{V} | \mathchoice{V}{V}{V}{V} | \limits_{V} | \nolimits^{V} | \llap{V}
+\rlap{V} | \ce{V} | \unit{V} | \SI{V}{} | \num{V} | \qty{V} | \operatorname*{V} | \mathstrut{V} | \strut V
+\noindent V | \char V | \symbol{V} | \^{V} | \"{V}
+"""
+DRESSES = r"""
+V | {V} | \to V | =V | x=V | \Rightarrow V | . V | , V | ; V | \ V | \text{ }V | \text{is }V | $V$ | \(V\)
+\[V\] | \boxed{V} | \fbox{V} | {} V | \quad V | : V | or V | \text{ or }V | \mid V | \approx V | \text{V} | (V)
++V-V+V | \displaystyle V | 0+V | V. | V, | V\text{ cm} | \; V
+"""
+WRAPPERS = r"""
+G | \boxed{G} | x=G | G\ldots | \text{G} | {G} | (G) | \left(G\right) | \displaystyle G | G. | $G$ | G\text{ cm}
+\approx G | \mathbf{G} | \{G\}
+"""
+_INVISIBLE = {"@": "", "@@": "@", "\\n": "\n", "\\t": "\t"}
+
+
+def _entries(table: str) -> list[str]:
+    entries = [entry for row in table.strip().split("\n") for entry in row.split(" | ")]
+    return [
+        _INVISIBLE.get(entry, re.sub(r"^\\(?:u[0-9a-f]{4}|xa0)$", _character, entry)) for entry in entries
+    ]
+
+
+def _character(escape: re.Match[str]) -> str:
+    return chr(int(escape[0][2:], 16))
+
+
+def forms() -> Iterator[str]:
+    """Every form of the grammar, with G and V for the two values."""
+    separators, hiding, dresses, wrappers = map(_entries, (SEPARATORS, HIDING, DRESSES, WRAPPERS))
+    for separator, wrapper in itertools.product(separators, wrappers):
+        for space in ("", " "):
+            yield f"{wrapper}{space}{separator}{space}V"
+    for separator, dress in itertools.product(separators, dresses):
+        yield f"G {separator} {dress}"
+    for hidden, dress in itertools.product(hiding, dresses):
+        inner = hidden.replace("V", dress)
+        yield f"G{inner}"
+        yield f"G {inner}"
+        yield f"{inner} G"
+        yield f"{inner}G"
+    for hidden, wrapper in itertools.product(hiding, wrappers):
+        yield f"{wrapper}{hidden}"
+        yield f"{hidden}{wrapper}"
+
+
+def filled(form: str, first: str, second: str) -> str:
+    return form.replace("G", "\0").replace("V", second).replace("\0", first)
