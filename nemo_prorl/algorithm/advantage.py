@@ -46,7 +46,7 @@ def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
     group_std: (R_i - mean(R)) / std(R) (ProRL eq. 2, GRPO). The paper does not say which standard deviation: it is the
     sample's (n - 1) with 1e-6 added, as in verl, which ProRL was trained with.
     group_mean: R_i - mean(R) (Dr. GRPO, arXiv 2503.20783).
-    leave_one_out: R_i - mean of the others, which is n / (n - 1) times that (RLOO, arXiv 2402.14740 eq. 8).
+    leave_one_out: R_i - mean of the others, which is n / (n - 1) times that (RLOO, arXiv 2402.14740 section 3.2).
     batch_std: R_i - mean(R), which `batch_normalised` goes on with.
 
     rewards: any unit. Exactly 0 everywhere when the rewards are all equal or n is 1. Raises ValueError on a reward

@@ -1,4 +1,4 @@
-"""Group-relative advantages against the statistics module, and the constant groups that trip peers up."""
+"""Advantages against the statistics module, the constant groups that trip peers up, and those of a whole step."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.advantage import group_advantages
-from nemo_prorl.config import Advantage
+from nemo_prorl.algorithm.advantage import group_advantages, rewards_after_kl, step_advantages
+from nemo_prorl.config import Advantage, AlgorithmConfig, KlEstimator, KlIn
+from nemo_prorl.types import Finish, PreparedGroup, Prompt, Rollout, RolloutGroup, ScoredRollout
+from reward.protocol import ScoreResult, Status
+from tests.algorithm.oracle import oracle_kl
 
 REWARDS = st.lists(st.integers(0, 100).map(lambda i: i / 100), min_size=2, max_size=32)
 
@@ -106,3 +109,134 @@ def test_groups_of_one_and_of_none(kind):
 def test_rewards_that_are_no_numbers_are_refused(bad):
     with pytest.raises(ValueError, match="finite"):
         group_advantages([0.0, bad], Advantage.group_std)
+
+
+# --- A whole step -----------------------------------------------------------------------------------------------------
+
+
+def group_of(
+    rewards: list[float],
+    num_tokens: list[int],
+    *,
+    filtered: tuple[int, ...] = (),
+    old: list[list[float]] | None = None,
+    reference: list[list[float]] | None = None,
+) -> PreparedGroup:
+    prompt = Prompt(uid="p", domain="math", source="s", text="", token_ids=(1,), task={})
+    verdict = ScoreResult(request_id="r", status=Status.graded, score=0.5, verdict="")
+
+    def arrays(rows: list[list[float]] | None) -> tuple[np.ndarray, ...]:
+        return tuple(np.array(row, dtype=np.float32) for row in rows or [[-1.0] * n for n in num_tokens])
+
+    members = tuple(
+        ScoredRollout(
+            rollout=Rollout(
+                prompt=prompt, sibling=i, token_ids=np.zeros(n, dtype=np.int64), text="", policy_version=0,
+                sampler_logprobs=np.zeros(n, dtype=np.float32), finish=Finish.stop,
+            ),
+            verdict=verdict,
+            reward=reward,
+            in_loss=i not in filtered,
+        )
+        for i, (reward, n) in enumerate(zip(rewards, num_tokens, strict=True))
+    )  # fmt: skip
+    return PreparedGroup(
+        group=RolloutGroup(prompt=prompt, members=members),
+        old_logprobs=arrays(old),
+        reference_logprobs=arrays(reference),
+    )
+
+
+STEPS = st.lists(
+    st.lists(st.tuples(st.integers(0, 10).map(lambda i: i / 10), st.integers(1, 30)), min_size=2, max_size=5),
+    min_size=1,
+    max_size=5,
+)
+BATCH_STD = AlgorithmConfig(advantage=Advantage.batch_std)
+
+
+@given(step=STEPS)
+@settings(deadline=None)
+def test_batch_std_normalises_over_every_token_of_the_step(step):
+    """One number a token, as the peers have it; mean and deviation by the standard library."""
+    groups = [group_of([reward for reward, _ in rows], [n for _, n in rows]) for rows in step]
+    deviations, of_tokens = [], []
+    for rows in step:
+        mean = statistics.mean(reward for reward, _ in rows)
+        for reward, n in rows:
+            deviations.append(reward - mean)
+            of_tokens += [reward - mean] * n
+    mean, spread = statistics.fmean(of_tokens), math.sqrt(max(statistics.pvariance(of_tokens), 1e-8))
+    expected = [(deviation - mean) / spread for deviation in deviations]
+    advantages = step_advantages(groups, BATCH_STD)
+    assert [len(part) for part in advantages] == [len(rows) for rows in step]
+    assert all(part.dtype == np.float32 for part in advantages)
+    assert np.concatenate(advantages).tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_a_step_of_equal_rewards_has_advantages_of_zero():
+    """Their deviations are exactly 0, and so is what the floor of the variance divides."""
+    groups = [group_of([0.3, 0.3], [5, 2]), group_of([0.1, 0.1, 0.1], [2, 9, 4])]
+    assert not np.concatenate(step_advantages(groups, BATCH_STD)).any()
+
+
+def test_what_is_kept_out_of_the_loss_counts_in_its_group_and_not_in_the_batch():
+    """As in NeMo RL, whose mask is the tokens' times the samples'."""
+    groups = [group_of([1.0, 0.0, 0.0], [1, 3, 100], filtered=(2,)), group_of([0.5, 0.0], [2, 2])]
+    deviations = [2 / 3, -1 / 3, -1 / 3, 0.25, -0.25]
+    of_tokens = [2 / 3, *[-1 / 3] * 3, 0.25, 0.25, -0.25, -0.25]
+    mean, spread = statistics.fmean(of_tokens), statistics.pstdev(of_tokens)
+    expected = [(deviation - mean) / spread for deviation in deviations]
+    assert np.concatenate(step_advantages(groups, BATCH_STD)).tolist() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Advantage.group_std, Advantage.group_mean, Advantage.leave_one_out])
+def test_the_other_advantages_know_only_their_group(kind):
+    rewards, config = [[1.0, 0.0, 0.25], [0.5, 0.75]], AlgorithmConfig(advantage=kind)
+    advantages = step_advantages([group_of(rewards[0], [3, 1, 9]), group_of(rewards[1], [2, 2])], config)
+    for got, of_group in zip(advantages, rewards, strict=True):
+        assert got.tolist() == group_advantages(of_group, kind).astype(np.float32).tolist()
+
+
+# --- The KL in the reward ---------------------------------------------------------------------------------------------
+
+REWARDS_OF_FOUR = [1.0, 0.0, 0.5, 0.25]
+OLD = [[-1.06, -0.44, -0.72, -1.98], [-1.81], [-0.49, -2.49, -0.61], [-0.67, -1.42]]
+REFERENCE = [[-3.36, -1.16, -2.19, -3.19], [-0.22], [-1.7, -2.54, 0.72], [-1.55, -1.59]]
+NO_REFERENCE = [[math.nan] * len(row) for row in OLD]
+
+
+def in_reward(**options: object) -> AlgorithmConfig:
+    unclamped: dict[str, object] = {"kl_clamp_log_ratio": 0.0, "kl_clamp_value": 0.0, "kl_beta": 0.05}
+    return AlgorithmConfig(kl_in=KlIn.reward, **(unclamped | options))  # type: ignore[arg-type]
+
+
+def group_with(reference: list[list[float]]) -> PreparedGroup:
+    return group_of(REWARDS_OF_FOUR, [4, 1, 3, 2], old=OLD, reference=reference)
+
+
+@pytest.mark.parametrize("estimator", KlEstimator)
+def test_the_kl_of_the_response_is_taken_from_the_reward(estimator):
+    config = in_reward(kl_estimator=estimator, kl_clamp_value=1.3)
+    expected = [
+        reward - 0.05 * sum(oracle_kl(o, r, config) for o, r in zip(old, reference, strict=True))
+        for reward, old, reference in zip(REWARDS_OF_FOUR, OLD, REFERENCE, strict=True)
+    ]
+    assert rewards_after_kl(group_with(REFERENCE), config) == pytest.approx(expected, rel=1e-6)
+
+
+def test_rloo_with_the_kl_in_the_reward_is_trls():
+    """Recorded from RLOOTrainer of TRL 1.16.0, beta 0.05; how, test_peers.py says."""
+    config = in_reward(kl_estimator=KlEstimator.k1, advantage=Advantage.leave_one_out)
+    (advantages,) = step_advantages([group_with(REFERENCE)], config)
+    assert advantages.tolist() == pytest.approx([0.454833333, -0.3925, 0.172833333, -0.235166667], abs=1e-6)
+
+
+@pytest.mark.parametrize("config", [in_reward(kl_beta=0.0), AlgorithmConfig(kl_in=KlIn.loss)])
+def test_a_reward_without_kl_does_not_read_the_reference(config):
+    assert rewards_after_kl(group_with(NO_REFERENCE), config) == REWARDS_OF_FOUR
+
+
+def test_a_kl_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="finite"):
+        step_advantages([group_with(NO_REFERENCE)], in_reward())

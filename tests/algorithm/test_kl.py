@@ -1,4 +1,4 @@
-"""The KL penalty: estimators, clamps, and the KL that is taken from the reward."""
+"""The KL penalty: its estimators and its clamps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.kl import kl_estimate
-from nemo_prorl.config import KlEstimator
-from tests.algorithm.oracle import gradients
+from nemo_prorl.algorithm.kl import kl_estimate, kl_is_clamped, kl_penalty
+from nemo_prorl.config import AlgorithmConfig, KlEstimator
+from tests.algorithm.oracle import gradients, oracle_kl
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,58 @@ def test_k2_and_k3_are_never_negative(current, reference):
 def test_a_kl_beyond_float32_is_infinite_so_that_the_update_is_refused():
     current = torch.tensor(-200.0, requires_grad=True)
     assert kl_estimate(current, torch.tensor(-1.0), KlEstimator.k3).item() == math.inf
+
+
+# --- Clamps -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    d=st.floats(-30, 30),
+    estimator=st.sampled_from(KlEstimator),
+    log_ratio=st.sampled_from([0.0, 0.7, 20.0]),
+    value=st.sampled_from([0.0, 0.3, 10.0]),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_clamped_token_is_charged_for_and_has_no_gradient(d, estimator, log_ratio, value):
+    config = AlgorithmConfig(kl_estimator=estimator, kl_clamp_log_ratio=log_ratio, kl_clamp_value=value)
+    current = torch.tensor(-1.0, dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor(-1.0, dtype=torch.float64) + d
+    penalty = kl_penalty(current, reference, config)
+    assert penalty.item() == pytest.approx(oracle_kl(-1.0, -1.0 + d, config), rel=1e-9, abs=1e-12)
+    (gradient,) = gradients(penalty, current)
+    if kl_is_clamped(current.detach(), reference, config):
+        assert gradient.item() == 0.0
+    else:
+        assert penalty.item() == kl_estimate(current, reference, estimator).item()
+        slope = {"k1": 1.0, "k2": -d, "k3": 1.0 - math.exp(d)}[estimator.value]
+        assert gradient.item() == pytest.approx(slope, rel=1e-9, abs=1e-9)
+
+
+def test_without_clamps_it_is_the_estimate():
+    config = AlgorithmConfig(kl_clamp_log_ratio=0.0, kl_clamp_value=0.0)
+    current, reference = torch.tensor([-1.0, -40.0]), torch.tensor([-40.0, -1.0])
+    expected = kl_estimate(current, reference, config.kl_estimator)
+    assert torch.equal(kl_penalty(current, reference, config), expected)
+    assert not kl_is_clamped(current, reference, config).any()
+
+
+@pytest.mark.parametrize("estimator", KlEstimator)
+@pytest.mark.parametrize("d", [1e5, -1e5])
+def test_a_log_ratio_beyond_float32_is_clamped_without_nan(estimator, d):
+    config = AlgorithmConfig(kl_estimator=estimator, kl_clamp_log_ratio=0.0, kl_clamp_value=10.0)
+    current = torch.tensor(-1.0, requires_grad=True)
+    penalty = kl_penalty(current, torch.tensor(-1.0 + d), config)
+    assert abs(penalty.item()) == 10.0
+    assert gradients(penalty, current)[0].item() == 0.0
+
+
+def test_one_token_does_not_outweigh_all_others():
+    """Nine tokens near the reference and one that it finds e^20 times as likely: by default, and without clamps."""
+    slopes = []
+    for config in (AlgorithmConfig(), AlgorithmConfig(kl_clamp_log_ratio=0.0, kl_clamp_value=0.0)):
+        current = torch.full((10,), -21.0, dtype=torch.float64, requires_grad=True)
+        reference = torch.tensor([-20.9] * 9 + [-1.0], dtype=torch.float64)
+        slopes.append(gradients(kl_penalty(current, reference, config).sum(), current)[0].abs())
+    assert slopes[0][-1] == 0.0
+    assert slopes[0][:9].tolist() == slopes[1][:9].tolist()
+    assert slopes[1][-1] > 1e8 * slopes[1][:9].sum()

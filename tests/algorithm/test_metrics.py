@@ -20,7 +20,7 @@ from nemo_prorl.algorithm.metrics import (
     sampler_agreement,
     update_statistics,
 )
-from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, KlEstimator
+from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode, KlEstimator, RatioLevel
 from nemo_prorl.types import TrainBatch, UpdateReport
 
 CONFIG = AlgorithmConfig(
@@ -145,6 +145,40 @@ def test_sequence_importance_counts_each_token_of_a_capped_rollout(make_batch):
     assert merged["objective/importance_weight_mean"] == pytest.approx(
         (3 * 1.2 + math.exp(-0.4)) / 4, rel=1e-6
     )
+
+
+def test_what_is_dropped_or_clamped_is_counted(make_batch):
+    """One token of rollout 1 is outside: three of four tokens and one of two rollouts go. k3 of d = 3 is clamped."""
+    batch = make_batch(
+        advantages=[1.0, -1.0],
+        old=[[-1.0, -1.0, -1.0], [-2.0]],
+        sampler=[[-1.0, -2.5, -1.0], [-2.0]],
+        reference=[[-1.0, -1.0, -1.0], [1.0]],
+    )
+    config = AlgorithmConfig(
+        correction_level=CorrectionLevel.token, correction_mode=CorrectionMode.drop, correction_high=2.0
+    )
+    statistics = update_statistics(report_on(batch, 0), batch, config, is_first=True)
+    merged = merge_statistics([statistics, statistics])
+    assert merged["objective/importance_limited_fraction"] == 0.75
+    assert merged["objective/importance_limited_rollout_fraction"] == 0.5
+    assert merged["objective/importance_weight_mean"] == 0.25
+    assert merged["objective/kl_clamped_fraction"] == 0.25
+    assert merged["objective/kl_to_reference_max"] == 10.0
+
+
+def test_the_sequence_ratio_is_told_and_its_clip_counted_token_by_token(make_batch):
+    """Ratios of 1.5 and 0.5 make 0.87 for their rollout, which alone of the two is clipped below 0.9."""
+    batch = make_batch(advantages=[-1.0, -1.0], old=[[-1.0, -1.0], [-2.0]])
+    report = report_on(batch, 0)
+    report.current_logprobs_BT[0, 2:4] = -1.0 + math.log(1.5), -1.0 + math.log(0.5)
+    report.current_logprobs_BT[1, 2] = -2.0
+    config = AlgorithmConfig(ratio_level=RatioLevel.sequence, clip_low=0.1, clip_high=0.1)
+    merged = merge_statistics([update_statistics(report, batch, config)])
+    assert merged["objective/ratio_min"] == pytest.approx(math.sqrt(0.75), rel=1e-6)
+    assert merged["objective/ratio_max"] == 1.0
+    assert merged["objective/clip_low_fraction"] == pytest.approx(2 / 3)
+    assert merged["objective/clip_high_fraction"] == 0.0
 
 
 def test_correction_off_reports_weights_of_one(random_batch):

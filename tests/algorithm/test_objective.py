@@ -17,6 +17,7 @@ from nemo_prorl.config import (
     AlgorithmConfig,
     CorrectionLevel,
     CorrectionMode,
+    KlIn,
     Objective,
     RatioLevel,
 )
@@ -83,6 +84,16 @@ def test_a_term_that_is_off_does_not_read_its_inputs(random_batch, totals_of):
         entropy_coefficient=0.0,
     )
     assert loss.item() == expected.item()
+
+
+def test_the_kl_that_is_in_the_reward_is_not_in_the_loss(random_batch, totals_of):
+    batch = random_batch(2, [3, 2])
+    current, entropy = current_and_entropy(batch, 1)
+    losses = [
+        policy_loss(current, entropy, batch, totals_of(batch), config=config, entropy_coefficient=0.0).item()
+        for config in (AlgorithmConfig(kl_beta=0.0), AlgorithmConfig(kl_beta=0.3, kl_in=KlIn.reward))
+    ]
+    assert losses[0] == losses[1]
 
 
 # --- Where the response is not ----------------------------------------------------------------------------------------

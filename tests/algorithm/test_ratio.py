@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.objective import policy_loss
+from nemo_prorl.algorithm.objective import policy_loss, token_shares
 from nemo_prorl.algorithm.ratio import clip_bindings, clipped_surrogate, probability_ratio
-from nemo_prorl.config import AlgorithmConfig, RatioLevel
+from nemo_prorl.config import Aggregation, AlgorithmConfig, Objective, RatioLevel
 from nemo_prorl.types import Totals
-from tests.algorithm.oracle import BARE, gradients
+from tests.algorithm.oracle import BARE, current_and_entropy, gradients
 
 
 @pytest.mark.parametrize(
@@ -108,3 +108,77 @@ def test_an_update_on_the_policy_itself_has_ratio_one_and_the_plain_policy_gradi
         assert torch.equal(probability_ratio(current, current, mask, level), torch.ones_like(current))
     torch.testing.assert_close(loss, -advantages.sum() / 6)
     torch.testing.assert_close(gradients(loss, current)[0], -advantages / 6)
+
+
+# --- One ratio a rollout ----------------------------------------------------------------------------------------------
+
+
+def test_the_sequence_ratio_is_the_geometric_mean():
+    current = torch.tensor([[0.0, -1.0, -2.0], [0.0, -3.0, 0.0]], dtype=torch.float64)
+    old = torch.tensor([[0.0, -1.5, -1.7], [0.0, -2.0, 0.0]], dtype=torch.float64)
+    mask = torch.tensor([[False, True, True], [False, True, False]])
+    ratio = probability_ratio(current, old, mask, RatioLevel.sequence)
+    assert ratio[0].tolist() == [pytest.approx(math.exp((0.5 - 0.3) / 2))] * 3
+    assert ratio[1].tolist() == [pytest.approx(math.exp(-1.0))] * 3
+
+
+@pytest.mark.parametrize("aggregation", Aggregation)
+def test_gspo_has_the_gradient_of_its_token_variant(aggregation, random_batch, totals_of):
+    """GSPO-token (arXiv 2507.18071 section 4.3): sg(s) pi / sg(pi) on each token. Equal, since every token of a
+    rollout has one advantage and one share of the loss."""
+    batch = random_batch(4, [3, 1, 5, 2])
+    config = AlgorithmConfig(
+        kl_beta=0.0, ratio_level=RatioLevel.sequence, aggregation=aggregation, clip_low=0.1, clip_high=0.1
+    )
+    totals = totals_of(batch)
+    current, _ = current_and_entropy(batch, 3)
+    loss = policy_loss(current, current, batch, totals, config=config, entropy_coefficient=0.0)
+    mask = torch.tensor(batch.tokens.response_mask_BT)
+    old = torch.tensor(batch.old_logprobs_BT, dtype=torch.float64)
+    s = probability_ratio(current.detach(), old, mask, RatioLevel.sequence)
+    by_token = s * (current - current.detach()).exp()
+    advantages = torch.tensor(batch.advantages_B, dtype=torch.float64)[:, None]
+    surrogate = clipped_surrogate(by_token, advantages, config)
+    variant = -(surrogate * token_shares(mask, totals, aggregation)).sum()
+    assert loss.item() == pytest.approx(variant.item(), rel=1e-12)
+    ((by_mean,), (by_variant,)) = gradients(loss, current), gradients(variant, current)
+    torch.testing.assert_close(by_mean, by_variant, rtol=1e-10, atol=0.0)
+    num_without_gradient = int((by_mean[mask] == 0).sum())
+    assert 0 < num_without_gradient < batch.num_tokens, "some rollouts are clipped, and some are not"
+
+
+# --- CISPO ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("advantage", [1.0, -2.0])
+@pytest.mark.parametrize(
+    ("ratio", "clip_low", "weight"),
+    [(0.5, 0.2, 0.8), (0.5, 1.0, 0.5), (1e-9, 1.0, 1e-9), (1.0, 0.2, 1.0), (1.3, 0.2, 1.3), (9.0, 0.2, 1.4)],
+)
+def test_cispo_clips_the_weight_and_keeps_the_gradient(advantage, ratio, clip_low, weight, make_batch):
+    batch = make_batch(advantages=[advantage], old=[[-1.0]], num_prompt_tokens=1)
+    now = -1.0 + math.log(ratio)
+    current = torch.tensor([[0.0, now]], dtype=torch.float64, requires_grad=True)
+    config = AlgorithmConfig(kl_beta=0.0, objective=Objective.cispo, clip_low=clip_low, clip_high=0.4)
+    totals = Totals(num_tokens=1, num_rollouts=1)
+    loss = policy_loss(current, torch.zeros(1, 2), batch, totals, config=config, entropy_coefficient=0.0)
+    assert loss.item() == pytest.approx(-weight * advantage * now, rel=1e-9)
+    assert gradients(loss, current)[0].tolist() == [[0.0, pytest.approx(-weight * advantage, rel=1e-9)]]
+
+
+def test_cispo_counts_the_weights_that_it_clips_on_either_side():
+    ratio = torch.tensor([0.5, 0.5, 0.5, 1.0, 2.0, 2.0, 2.0])
+    advantages = torch.tensor([1.0, -1.0, 0.0, 1.0, 1.0, -1.0, 0.0])
+    bindings = clip_bindings(ratio, advantages, AlgorithmConfig(objective=Objective.cispo))
+    assert bindings.low.tolist() == [True, True, False, False, False, False, False]
+    assert bindings.high.tolist() == [False, False, False, False, True, True, False]
+    assert not bindings.dual.any()
+
+
+def test_cispo_with_a_ratio_beyond_float32_has_the_bound_as_its_weight(make_batch):
+    batch = make_batch(advantages=[-1.0], old=[[-500.0]], num_prompt_tokens=1)
+    current = torch.tensor([[0.0, -0.5]], requires_grad=True)
+    config = AlgorithmConfig(kl_beta=0.0, objective=Objective.cispo)
+    totals = Totals(num_tokens=1, num_rollouts=1)
+    loss = policy_loss(current, current, batch, totals, config=config, entropy_coefficient=0.0)
+    assert gradients(loss, current)[0].tolist() == [[0.0, pytest.approx(1.4)]]

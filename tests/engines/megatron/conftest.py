@@ -11,7 +11,7 @@ import pytest
 from nemo_prorl import distributed
 from tests.engines.conftest import run_ranks
 from tests.engines.megatron.helpers import MakePolicy, World, measure_all
-from tests.engines.megatron.layouts import FOUR, ONE, TWO
+from tests.engines.megatron.layouts import ALONE, FOUR, TWO
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +39,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def one(hf_models: dict[str, Path], checkpoints: Path) -> World:
-    return World(ranks=[measure_all(ONE, hf_models, checkpoints, "one")])
+    return World(ranks=[measure_all(ALONE, hf_models, checkpoints, "one")])
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,17 @@ import numpy as np
 import torch
 
 from nemo_prorl import distributed
-from nemo_prorl.config import ModelConfig, Precision, Recompute, RunConfig, SamplerConfig, TrainerConfig
+from nemo_prorl.algorithm.advantage import batch_normalised
+from nemo_prorl.algorithm.objective import policy_loss
+from nemo_prorl.config import (
+    AlgorithmConfig,
+    ModelConfig,
+    Precision,
+    Recompute,
+    RunConfig,
+    SamplerConfig,
+    TrainerConfig,
+)
 from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch
@@ -83,6 +94,22 @@ def train_batch(tokens: TokenBatch, seed: int = 1) -> TrainBatch:
     )
 
 
+def train_batch_of_a_step(tokens: TokenBatch) -> TrainBatch:
+    """Advantages that are normalised over the batch, old log-probabilities near those of an untrained model, and a
+    sampler that differs from them by so much that a geometric mean leaves [0.95, 1.05] in some rows and not in others.
+    """
+    rng = np.random.default_rng(5)
+    mask, shape = tokens.response_mask_BT, tokens.token_ids_BT.shape
+    old = np.where(mask, rng.normal(-np.log(VOCAB), 0.1, shape), 0.0).astype(np.float32)
+    advantages = batch_normalised([rng.normal(size=len(tokens))], [mask.sum(axis=1)])[0]
+    return replace(
+        train_batch(tokens),
+        advantages_B=advantages.astype(np.float32),
+        old_logprobs_BT=old,
+        sampler_logprobs_BT=np.where(mask, old + rng.normal(0.0, 0.3, shape), 0.0).astype(np.float32),
+    )
+
+
 def loss_function(
     current_BT: torch.Tensor, entropy_BT: torch.Tensor, batch: TrainBatch, totals: Totals
 ) -> torch.Tensor:
@@ -136,6 +163,13 @@ class Case:
     """Gives all rows to the first replica."""
     resume: str = ""
     """A checkpoint to continue from, WORLD/CASE."""
+    algorithm: AlgorithmConfig | None = None
+    """Trains on `train_batch_of_a_step` with these options instead of on noise with `loss_function`."""
+
+    @property
+    def alone(self) -> str:
+        """Name of the case in which one rank does the same."""
+        return self.model if self.algorithm is None else f"{self.model}-algorithm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,19 +191,23 @@ def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) 
     config = run_config(models[case.model], **case.trainer)
     ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
     policy = MegatronPolicy(config, ranks)
-    whole = train_batch(token_batch())
+    if case.algorithm is None:
+        whole, loss = train_batch(token_batch()), loss_function
+    else:
+        whole = train_batch_of_a_step(token_batch())
+        loss = partial(policy_loss, config=case.algorithm, entropy_coefficient=0.1)
     rows = my_rows(case, ranks.layout, len(whole))
     batch = whole.select(rows)
     before = dict(policy.named_weights())
     logprobs = policy.logprobs(batch.tokens)
     if config.trainer.distributed_optimizer and ranks.layout.data_parallel > 1:
         gradients: dict[str, torch.Tensor] = {}
-        first = policy.update(batch, loss_function)
+        first = policy.update(batch, loss)
     else:
         with captured_gradients(policy) as gradients:
-            first = policy.update(batch, loss_function)
+            first = policy.update(batch, loss)
     save(policy, checkpoints / world / case.name)
-    second = policy.update(batch, loss_function)
+    second = policy.update(batch, loss)
     measured = {
         "rows": rows,
         "logprobs": logprobs,
@@ -190,7 +228,7 @@ def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) 
             policy.load(checkpoints / source)
             save(policy, checkpoints / world / f"{case.name}-{key}")
             reference_hash = policy.reference_hash()
-            update = policy.update(batch, loss_function)
+            update = policy.update(batch, loss)
             measured[key] = {
                 "after": as_numpy(dict(policy.named_weights())),
                 "learning_rate": update.learning_rate,

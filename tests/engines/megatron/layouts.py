@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode, RatioLevel
 from tests.engines.megatron.helpers import Case
 
 TP, PP, SP = (
@@ -10,13 +11,25 @@ TP, PP, SP = (
     {"tensor_parallel": 2, "sequence_parallel": True},
 )
 UNSHARDED = {"distributed_optimizer": False}
+OF_SEQUENCES = AlgorithmConfig(
+    ratio_level=RatioLevel.sequence,
+    correction_level=CorrectionLevel.geometric,
+    correction_mode=CorrectionMode.drop,
+    correction_low=0.95,
+    correction_high=1.05,
+    kl_beta=0.1,
+)
+"""What depends on whole responses: GSPO's ratio, and rollouts that are dropped by their geometric mean."""
 
 ONE = [Case(name=model, model=model) for model in ("qwen2", "qwen3_tied", "llama_tied")]
+ALONE = [*ONE, Case(name="qwen2-algorithm", model="qwen2", algorithm=OF_SEQUENCES)]
+"""What one rank measures: what others are compared with."""
 TWO = [
     Case(name="tp2", model="qwen2", trainer=TP, resume="one/qwen2"),
     Case(name="pp2", model="qwen2", trainer=PP, resume="two/tp2"),
     Case(name="dp2", model="qwen2", resume="two/pp2"),
     Case(name="dp2-unsharded", model="qwen2", trainer=UNSHARDED, resume="two/dp2"),
+    Case(name="dp2-algorithm", model="qwen2", trainer=UNSHARDED, algorithm=OF_SEQUENCES),
     Case(name="tp2-sp", model="qwen2", trainer=SP, resume="two/dp2-unsharded"),
     Case(name="tied-tp2", model="qwen3_tied", trainer=TP, resume="one/qwen3_tied"),
     Case(name="tied-pp2", model="qwen3_tied", trainer=PP, resume="two/tied-tp2"),

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from tests.engines.megatron.helpers import Case, World
-from tests.engines.megatron.layouts import FOUR, ONE, TWO
+from nemo_prorl.algorithm.mismatch import importance_weights
+from tests.engines.megatron.helpers import Case, World, token_batch, train_batch_of_a_step
+from tests.engines.megatron.layouts import FOUR, OF_SEQUENCES, ONE, TWO
 
 
 def assert_same(world: World, one: World, case: Case) -> None:
-    alone = one.ranks[0][case.model]
+    alone = one.ranks[0][case.alone]
     for rank in world.ranks:
         got = rank[case.name]
         for name, wanted in alone["before"].items():
@@ -58,6 +60,14 @@ def test_gradients_are_compared_wherever_one_rank_has_them_whole(two: World, fou
     assert compared == {case.name for case in TWO + FOUR} - {
         "dp2", "tied-dp2-one-empty", "tied-tp2-dp2", "tied-pp2-dp2-one-empty"
     }  # fmt: skip
+
+
+def test_rollouts_are_dropped_and_kept_in_the_update_that_is_compared() -> None:
+    batch = train_batch_of_a_step(token_batch())
+    mask = torch.from_numpy(batch.tokens.response_mask_BT)
+    log_ratio = torch.from_numpy(batch.old_logprobs_BT - batch.sampler_logprobs_BT)
+    dropped = importance_weights(log_ratio, mask, OF_SEQUENCES).limited_BT.all(dim=1)
+    assert 2 <= int(dropped.sum()) <= len(batch) - 2
 
 
 @pytest.mark.parametrize("case", ONE, ids=lambda case: case.name)
