@@ -13,7 +13,7 @@ from enum import Enum
 from statistics import fmean, median
 from typing import Any, TypeVar
 
-from nemo_prorl.config import ControllerConfig, ControllerMode
+from nemo_prorl.config import ControllerConfig, ControllerMode, RatioLevel
 from nemo_prorl.replay import replay
 from nemo_prorl.report.events import Kind, events_of
 from nemo_prorl.report.panels import names_in
@@ -29,7 +29,7 @@ LOW_YIELD = 0.25
 FAILED_SHARE = 0.001
 """Of the recent rollouts without a verdict; a healthy service has none."""
 CLIPPED_SHARE = 0.1
-"""Of tokens without gradient."""
+"""Of the recent tokens, on which the clip acts."""
 EXPOSED_SHARE = 0.2
 """Of step time spent in waiting for verdicts."""
 OVERDUE = 2.0
@@ -247,6 +247,11 @@ def _engines_agree(run: Run) -> Finding | None:
 
 
 def _clips_seldom(run: Run) -> Finding | None:
+    """Not of ratios of whole responses: GSPO (arXiv 2507.18071, section 5.2) clips a hundred times as many tokens as
+    GRPO, and is meant to."""
+    options = run.configs.get(str(run.last["stage"]), {})
+    if options.get("algorithm.ratio_level") == RatioLevel.sequence.name:
+        return None
     low, high = _recent(run, "objective/clip_low_fraction"), _recent(run, "objective/clip_high_fraction")
     if not low or not high:
         return None

@@ -260,7 +260,8 @@ OPTIMISATION = Section(
                 ("objective/dual_clip_fraction", "dual clip"),
             ),
             reading="Some per mille to a few per cent is usual. Exactly 0 means that updates are timid; more than "
-            "about 10 % means that most of an update's later half is thrown away.",
+            "about 10 % means that most of an update's later half is thrown away. Ratios of whole responses (GSPO) "
+            "are clipped far more often, and with CISPO such a token keeps its gradient, with a bounded weight.",
         ),
         Panel(
             name="ratio",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,6 +66,15 @@ def test_rollouts_of_older_weights_may_differ(make_run: Callable[..., Run]) -> N
     assert said.is_fine
     assert "0.2 nats" in said.text
     assert "sampler.ahead" in said.text
+
+
+def test_gspo_may_clip_much(make_run: Callable[..., Run]) -> None:
+    run = make_run(late(**{"objective/clip_high_fraction": 0.3}))
+    configs = {
+        stage: {**options, "algorithm.ratio_level": "sequence"} for stage, options in run.configs.items()
+    }
+    assert warnings(run) != {}
+    assert warnings(replace(run, configs=configs)) == {}
 
 
 def test_validation_that_stopped(make_run: Callable[..., Run]) -> None:
