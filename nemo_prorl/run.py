@@ -42,12 +42,13 @@ from nemo_prorl.training.markers import (
     why_failed,
 )
 from nemo_prorl.training.requests import withdraw_reset_request
+from nemo_prorl.training.resets import reset_policy
 from nemo_prorl.training.stages import (
     Outcome,
     StartingPoint,
+    best_without_checkpoint,
     find_intact_start,
     find_starting_point,
-    reset_policy,
 )
 from nemo_prorl.training.telemetry import RunLog, Telemetry
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
@@ -168,7 +169,10 @@ def train_stage(
         telemetry = None
         if ranks.layout.is_main:
             telemetry = stack.enter_context(Telemetry(config, log=log, state=state))
-        log.note(f"stage {state.stage} {f'goes on after step {state.step}' if start.is_resume else 'begins'}")
+        if sentence := best_without_checkpoint(start, config):
+            log.say(sentence)
+        begins = f"begins with {start}"
+        log.note(f"stage {state.stage} {f'goes on after step {state.step}' if start.is_resume else begins}")
         outcome = ProRLTrainer(
             config=config,
             ranks=ranks,
@@ -244,8 +248,8 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
         return policy, RunState(
             stage=config.stage.name, entropy_coefficient=config.algorithm.entropy_coefficient
         )
-    state, stage = start.checkpoint.state, config.stage
-    load_policy(policy, start.checkpoint)
+    state, stage = start.state(), config.stage
+    load_policy(policy, start.checkpoint, num_updates=state.num_updates)
     if start.is_resume:
         return policy, state
     if stage.reset_reference:

@@ -224,6 +224,9 @@ class RunState:
     """Lines of metrics.jsonl that lead up to here; what follows them is done again by whoever resumes."""
     outcome: str = ""
     """Why the stage ended; empty while it goes on."""
+    went_back_to: int = -1
+    """Step whose weights the policy was given when it went back to a checkpoint, until a record has told of it; -1:
+    there is nothing to tell."""
 
     @property
     def policy_is_reference(self) -> bool:

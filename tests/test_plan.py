@@ -32,7 +32,7 @@ def test_the_recipe_at_a_glance(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["run8"][:3] == ["16,384", "16", "200"]
     total = next(line.split() for line in lines if line.startswith("  total"))
     assert total == ["total", "2,100", "47.0", "B", "16,000", "20.8"]
-    after = said.split("run3: run2's weights, reference and optimizer reset, data going on.\n")[1].split(
+    after = said.split("run3: run2's best weights, reference and optimizer reset, data going on.\n")[1].split(
         "run4:"
     )[0]
     added = "data.train.data/llama_nemotron_if/train.parquet"
@@ -73,9 +73,10 @@ def test_one_stage_says_what_it_inherits_changes_and_keeps(capsys: pytest.Captur
 def test_one_stage_keeps_apart_what_is_kept_and_what_is_reset(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=true"]
     said = plan(capsys, "stage=run2", *flags)
-    assert "run1's moments" in said
+    assert "run1's best checkpoint by validation/domain_mean_reward" in said
+    assert "that checkpoint's moments" in said
     assert "every file begins again" in said
-    assert "run2: run1's weights, data reset, reference and optimizer going on." in plan(capsys, *flags)
+    assert "run2: run1's best weights, data reset, reference and optimizer going on." in plan(capsys, *flags)
 
 
 def test_a_chain_of_the_users(capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,6 +130,26 @@ def test_a_run_that_did_not_record_the_mean_over_domains_is_judged_by_it(
     assert "has not exceeded" not in capsys.readouterr().out
 
 
+def test_what_a_reset_went_back_to_counts_as_measured() -> None:
+    """After step 4 the run went back to step 1, which had 0.6. So 0.45 is a drop again, at step 6; against what was
+    measured of the policy that has gone, 0.3, it would be the best so far."""
+    rewards = {1: 0.6, 2: 0.6, 4: 0.3, 5: 0.45, 6: 0.45}
+    records: list[dict[str, Any]] = [
+        {
+            "step": step,
+            "stage": "run1",
+            "num_resets": int(step >= 4),
+            "validation/reward": reward,
+            "validation/math/reward": reward,
+        }
+        for step, reward in rewards.items()
+    ]
+    config = only("validation_drop", patience=2)
+    assert not replay(records, config).decisions
+    records[2] |= {"went_back_to_step": 1, "controller": {"action": "reset"}}
+    assert [decision.step for decision in replay(records, config).decisions] == [6]
+
+
 def test_the_picture_is_drawn_whatever_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = [
         {"step": 0, "stage": "run1"},

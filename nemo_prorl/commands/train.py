@@ -27,12 +27,16 @@ def main(arguments: Sequence[str]) -> int:
     prepare()
     environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
     from nemo_prorl import run
+    from nemo_prorl.training.stages import best_without_checkpoint
 
     if given.check:
-        run.starting_point(config)
+        start = run.starting_point(config)
         tokenizer = run.load_tokenizer(config)
         run.read_prompts(config, tokenizer)
         print(run.left_out_prompts(config, tokenizer))
-        print(f"stage {config.stage.name} can start in {config.exp_manager.explicit_log_dir}")
+        how = "go on" if start.is_resume else "start"
+        print(f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {start}")
+        if sentence := best_without_checkpoint(start, config):
+            print(sentence)
         return 0
     return run_unless_stopped(lambda: run.train(config))

@@ -120,8 +120,16 @@ class Policy(Protocol):
         now, to be written into `directory` in any-layout shards. Training may go on at once."""
         ...
 
-    def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
-        """What `begin_save` has saved, in the same or another layout; what is not asked for is left as it is."""
+    def load(
+        self,
+        directory: Path,
+        *,
+        optimizer: bool = True,
+        reference: bool = True,
+        num_updates: int | None = None,
+    ) -> None:
+        """What `begin_save` has saved, in the same or another layout; what is not asked for is left as it is. The
+        learning-rate schedule goes on after `num_updates` updates; None: where it stood when this was saved."""
         ...
 
     def reference_hash(self) -> str:

@@ -28,9 +28,8 @@ from nemo_prorl.run import (
     provenance,
     reward_client,
 )
-from nemo_prorl.training.evaluation import evaluate, summarise
+from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
 from nemo_prorl.training.fleet import SamplerFleet
-from nemo_prorl.training.trainer import validation_settings
 from nemo_prorl.types import RolloutGroup
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from operator import add
 from textwrap import wrap
 
-from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode, RunConfig
+from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode, RunConfig, StartFrom
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.planning.chain import Chain
 from nemo_prorl.planning.differences import differences, flattened
@@ -124,16 +124,23 @@ def _beginning(config: RunConfig) -> str:
     }
     reset = " and ".join(name for name, is_reset in resets.items() if is_reset)
     kept = " and ".join(name for name, is_reset in resets.items() if not is_reset)
-    said = [f"{stage.parent}'s weights", reset and f"{reset} reset", kept and f"{kept} going on"]
+    said = [
+        f"{stage.parent}'s {stage.start_from.name} weights",
+        reset and f"{reset} reset",
+        kept and f"{kept} going on",
+    ]
     return ", ".join(part for part in said if part) + "."
 
 
 def _inheritance(config: RunConfig) -> list[tuple[str, str]]:
     stage, parent = config.stage, config.stage.parent
+    is_best = stage.start_from is StartFrom.best
+    best = f"{parent}'s best checkpoint by {config.exp_manager.checkpoint_callback_params.monitor}"
+    of_parent = "that checkpoint's" if is_best else f"{parent}'s"
     return [
-        ("weights", f"{parent}'s last"),
-        ("reference", "the same weights: KL begins at 0" if stage.reset_reference else f"{parent}'s"),
-        ("optimizer", "none, its moments are cleared" if stage.reset_optimizer else f"{parent}'s moments"),
+        ("weights", best if is_best else f"{parent}'s last"),
+        ("reference", "the same weights: KL begins at 0" if stage.reset_reference else of_parent),
+        ("optimizer", "none, its moments are cleared" if stage.reset_optimizer else f"{of_parent} moments"),
         ("learning rate", "its schedule goes on"),
         (
             "data",

@@ -11,7 +11,7 @@ from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig
 from nemo_prorl.training.controller import Decision, ResetController
-from nemo_prorl.training.held_out import VALIDATION, with_domain_mean
+from nemo_prorl.training.held_out import PROMPT_MEAN, VALIDATION, WENT_BACK, with_domain_mean
 from nemo_prorl.training.signals import ENTROPY, HELD_OUT, KL, LENGTH, NO_EOS, ROLLOUTS
 
 OPEN_LOOP = (
@@ -46,12 +46,17 @@ def replay(records: Sequence[Mapping[str, Any]], config: ControllerConfig) -> Re
     """
     controller, decisions, num_resets = ResetController(config), [], 0
     records = [with_domain_mean(record) for record in records]
+    validations = {(record["stage"], record["step"]): record for record in records if PROMPT_MEAN in record}
     for record in records:
         if decision := controller.observe(record):
             decisions.append(decision)
         if int(record.get("num_resets", 0)) > num_resets:
             num_resets = int(record["num_resets"])
             controller.note_reset(int(record["step"]))
+            if (
+                WENT_BACK in record and "controller" in record
+            ):  # else a stage begins, with a validation of its own
+                controller.note_other_weights(validations.get((record["stage"], record[WENT_BACK]), {}))
     return Replay(records=records, events=list(_events(records)), decisions=decisions)
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from nemo_prorl.report.runs import Run
+from nemo_prorl.training.held_out import WENT_BACK
 
 NOT_COMPARED = ("stage.name", "stage.parent")
 """Options that differ between stages by their nature."""
@@ -101,12 +102,13 @@ def _between(run: Run, before: Mapping[str, Any], after: Mapping[str, Any]) -> I
         cause = "at the start of the stage" if is_new_stage else "asked for by hand"
         if isinstance(decision, Mapping) and decision.get("action") == "reset":
             cause = "by the controller"
+        went_back = f"goes back to step {after[WENT_BACK]} and " if WENT_BACK in after else ""
         # A stage's reset is done before its first step, a controller's at the end of the step that it is recorded with.
         yield Event(
             step=int(before["step"]) if is_new_stage else step,
             stage=stage,
             kind=Kind.reset,
-            text=f"the policy becomes the reference, {cause}",
+            text=f"the policy {went_back}becomes the reference, {cause}",
         )
 
 
@@ -115,6 +117,8 @@ def _beginning(run: Run, before: Mapping[str, Any], after: Mapping[str, Any]) ->
     text = f"{stage} begins"
     if outcome := run.outcomes.get(previous):
         text += f" after {previous} ended ({outcome})"
+    if WENT_BACK in after:
+        text += f", with the weights of step {after[WENT_BACK]}"
     if previous in run.configs and stage in run.configs:
         changed = differences(run.configs[previous], run.configs[stage])
         said = [f"{name} {old} → {new}" for name, (old, new) in changed.items()]

@@ -39,6 +39,7 @@ from nemo_prorl.storage import (
     write_manifest,
     write_text,
 )
+from nemo_prorl.training.held_out import PROMPT_MEAN
 from nemo_prorl.types import RunState
 
 STATE_FILE = "state.json"
@@ -62,7 +63,9 @@ class Checkpoint:
     path: Path
     state: RunState
     score: float | None
-    """The monitored metric at this step, where there was one."""
+    """The monitored metric of these weights, where there was one."""
+    monitor: str
+    """Name of that metric: scores of two metrics are not compared."""
     reference_hash: str
     """Policy.reference_hash() when it was saved."""
 
@@ -114,6 +117,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             path=path,
             state=RunState(**record["state"]),
             score=record["score"],
+            monitor=record.get("monitor", PROMPT_MEAN),  # the default of those that do not say
             reference_hash=record["reference_hash"],
         )
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -135,9 +139,10 @@ def is_intact(checkpoint: Checkpoint, ranks: Ranks) -> bool:
     return not damage
 
 
-def load_policy(policy: Policy, checkpoint: Checkpoint) -> None:
-    """Collective: everything a policy had when it was saved. Raises ConfigError if the reference is another one."""
-    policy.load(checkpoint.policy)
+def load_policy(policy: Policy, checkpoint: Checkpoint, *, num_updates: int | None = None) -> None:
+    """Collective: everything a policy had when it was saved; its learning-rate schedule goes on after `num_updates`
+    updates, if given. Raises ConfigError if the reference is another one."""
+    policy.load(checkpoint.policy, num_updates=num_updates)
     found = policy.reference_hash()
     if found != checkpoint.reference_hash:
         raise ConfigError(
@@ -190,6 +195,7 @@ class CheckpointWriter:
             record = {
                 "state": asdict(state),
                 "score": score,
+                "monitor": self._params.monitor,
                 "reference_hash": policy.reference_hash(),
                 "provenance": self._provenance,
             }
@@ -294,15 +300,43 @@ class CheckpointWriter:
 def worth_keeping(
     checkpoints: Sequence[Checkpoint], stage: str, params: CheckpointCallbackParams
 ) -> list[Checkpoint]:
-    """The newest of this stage, the last of every other (a later stage may begin from it), and the best of all."""
+    """The newest of this stage, the last of every other (a later stage may begin from it), the best of the run, and the
+    best of this stage (a reset or the next stage may go back to it)."""
     others = {checkpoint.state.stage: checkpoint for checkpoint in checkpoints}  # the last one wins
     newest = [checkpoint for checkpoint in checkpoints if checkpoint.state.stage == stage][
         -params.save_last_k :
     ]
-    sign = 1.0 if params.mode is BestMode.max else -1.0
-    scored = [(sign * c.score, c.state.step, c) for c in checkpoints if c.score is not None]
-    best = sorted(scored, key=lambda entry: entry[:2], reverse=True)[: params.save_top_k]
-    return [*others.values(), *newest, *(checkpoint for *_, checkpoint in best)]
+    best = [
+        checkpoint
+        for monitor in sorted({checkpoint.monitor for checkpoint in checkpoints})
+        for of_stage in ("", stage)
+        for checkpoint in by_score(checkpoints, monitor, params.mode, stage=of_stage)[: params.save_top_k]
+    ]
+    return [*others.values(), *newest, *best]
+
+
+def by_score(
+    checkpoints: Sequence[Checkpoint], monitor: str, mode: BestMode, *, stage: str = ""
+) -> list[Checkpoint]:
+    """Those that have a score by this metric, the best first, of equals the newest; of one stage, or of all."""
+    sign = _sign(mode)
+    scored = [
+        (sign * checkpoint.score, checkpoint.state.step, checkpoint)
+        for checkpoint in checkpoints
+        if checkpoint.score is not None
+        and checkpoint.monitor == monitor
+        and stage in ("", checkpoint.state.stage)
+    ]
+    return [checkpoint for *_, checkpoint in sorted(scored, key=lambda entry: entry[:2], reverse=True)]
+
+
+def is_better(score: float, than: float, mode: BestMode) -> bool:
+    """Whether one value of the monitored metric is truly better than another."""
+    return _sign(mode) * score > _sign(mode) * than
+
+
+def _sign(mode: BestMode) -> float:
+    return 1.0 if mode is BestMode.max else -1.0
 
 
 @dataclass(slots=True, kw_only=True)

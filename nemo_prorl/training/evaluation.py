@@ -9,6 +9,7 @@ import numpy as np
 
 from nemo_prorl.algorithm.pass_at_k import mean_pass_at_k
 from nemo_prorl.algorithm.shaping import unshaped
+from nemo_prorl.config import RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, SamplingSettings
 from nemo_prorl.training.fleet import SamplerFleet
@@ -20,6 +21,17 @@ from reward.protocol import ScoreResult
 _POLL_S = 0.05
 CORRECT = 1.0
 """The score that counts as solved in pass@k."""
+
+
+def validation_settings(config: RunConfig) -> SamplingSettings:
+    """The same seed at every validation: differences come from the weights."""
+    return SamplingSettings(
+        num_rollouts=config.validation.num_rollouts,
+        temperature=config.validation.temperature,
+        top_p=config.validation.top_p,
+        max_response_tokens=config.sampler.max_response_tokens,
+        seed=config.seed,
+    )
 
 
 def evaluate(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
+from nemo_prorl.config import ConfigError
+
 VALIDATION = "validation/"
 REWARD = "/reward"
 NUM_ROLLOUTS = "/num_rollouts"
@@ -15,6 +17,20 @@ PROMPT_MEAN = "validation/reward"
 """Mean reward over all held-out prompts: a domain counts by the number of its prompts."""
 DOMAIN_MEAN = "validation/domain_mean_reward"
 """Mean over domains of each domain's mean reward over its prompts: every domain counts the same."""
+
+WENT_BACK = "went_back_to_step"
+"""In the record of a step whose reset has put the weights of an earlier step in the policy's place, and in that of a
+stage that begins with such weights: which step that was."""
+
+
+def check_monitor(monitor: str, measured: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a metric of validation that this one, if it measured anything, did not measure: its values
+    would never be compared, in silence."""
+    if monitor.startswith(VALIDATION) and PROMPT_MEAN in measured and monitor not in measured:
+        names = ", ".join(name for name in measured if name.startswith(VALIDATION))
+        raise ConfigError(
+            f"exp_manager.checkpoint_callback_params.monitor={monitor} is not measured: write one of {names}."
+        )
 
 
 def domain_mean(summary: Mapping[str, Any]) -> float | None:

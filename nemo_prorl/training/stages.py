@@ -1,16 +1,19 @@
-"""Where a stage begins: at its own newest checkpoint, at its parent's last, or at the Hugging Face model."""
+"""Where a stage begins: at its own newest checkpoint, at its parent's last or best, or at the Hugging Face model."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import BestMode, ConfigError, RunConfig, StartFrom
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines.interface import Policy
-from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints, is_intact, last_of_stage
+from nemo_prorl.training.checkpoint import Checkpoint, by_score, find_checkpoints, is_intact, last_of_stage
+from nemo_prorl.training.held_out import VALIDATION
 from nemo_prorl.training.markers import is_done, why_failed
+from nemo_prorl.training.resets import take_policy_of
 from nemo_prorl.types import RunState
 
 
@@ -27,12 +30,45 @@ class Outcome(StrEnum):
     """The time is up, or a signal came: the same command goes on."""
 
 
+def last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> str:
+    """What the run says when `fit` returns."""
+    if outcome is Outcome.paused and saved:
+        return (
+            f"paused after step {state.step}: {why}. Everything is saved: the same command goes on from here."
+        )
+    if outcome is Outcome.paused:
+        return (
+            f"paused after step {state.step}: {why}. Nothing is saved (exp_manager.create_checkpoint_callback=false): "
+            "the same command begins again."
+        )
+    return f"stage {state.stage} ends after step {state.step}" + (f": {why}" if why else ".")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPoint:
     """`checkpoint` None: from model.path. `is_resume`: this stage's own work goes on, nothing is reset."""
 
     checkpoint: Checkpoint | None
+    """Whose weights, reference and optimizer the policy gets."""
     is_resume: bool
+    last: Checkpoint | None = None
+    """The parent's last one where `checkpoint` is an earlier one of the parent's: the run goes on behind it."""
+
+    def state(self) -> RunState:
+        """Of the run, as it goes with the policy of `checkpoint`, which there must be; a copy."""
+        assert self.checkpoint is not None
+        state = deepcopy((self.last or self.checkpoint).state)
+        if self.last is not None:
+            take_policy_of(state, self.checkpoint)
+        return state
+
+    def __str__(self) -> str:
+        if self.checkpoint is None:
+            return "model.path"
+        text = f"step {self.checkpoint.state.step} of stage {self.checkpoint.state.stage}"
+        if self.last is None:
+            return text
+        return f"{text}, whose {self.checkpoint.monitor} {self.checkpoint.score:.4f} is its best"
 
 
 def find_starting_point(config: RunConfig) -> StartingPoint:
@@ -70,6 +106,8 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
                 f"stage {stage.name} there as well, copy stage {stage.parent}'s checkpoint and done marker to another "
                 "exp_manager.explicit_log_dir."
             )
+        if stage.start_from is StartFrom.best:
+            return _at_best(config, checkpoints, parent)
         return StartingPoint(checkpoint=parent, is_resume=False)
     if checkpoints:
         raise ConfigError(
@@ -79,14 +117,45 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
     return StartingPoint(checkpoint=None, is_resume=False)
 
 
-def reset_policy(policy: Policy, state: RunState, *, optimizer: bool) -> None:
-    """ProRL's hard reset (arXiv 2505.24864, section 3.2.1): the policy becomes its own reference, and with `optimizer`
-    the moments are cleared. Weights and learning rate stay."""
-    policy.adopt_as_reference()
-    if optimizer:
-        policy.reset_optimizer()
-    state.num_resets += 1
-    state.last_reset_step, state.last_reset_update = state.step, state.num_updates
+def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpoint) -> StartingPoint:
+    """At the best checkpoint of the stage that `last` ends. Raises ConfigError when none can be told to be the best."""
+    params, parent = config.exp_manager.checkpoint_callback_params, last.state.stage
+    candidates = by_score(checkpoints, params.monitor, params.mode, stage=parent)
+    if candidates:
+        best = candidates[0]
+        return StartingPoint(checkpoint=best, is_resume=False, last=None if best is last else last)
+    others = sorted({c.monitor for c in checkpoints if c.score is not None and c.state.stage == parent})
+    hint = (
+        f"write exp_manager.checkpoint_callback_params.monitor={others[0]}, which they have, or "
+        if others
+        else ""
+    )
+    raise ConfigError(
+        f"stage.start_from=best: no checkpoint of stage {parent} in {config.exp_manager.explicit_log_dir} has a "
+        f"value of {params.monitor}, so none is the best: {hint}write stage.start_from=last."
+    )
+
+
+def best_without_checkpoint(start: StartingPoint, config: RunConfig) -> str:
+    """A sentence where the parent has validated better weights than those that the stage begins with, but has no
+    checkpoint of them any more; else empty."""
+    params = config.exp_manager.checkpoint_callback_params
+    if start.is_resume or start.checkpoint is None or config.stage.start_from is not StartFrom.best:
+        return ""
+    name, sign = params.monitor.removeprefix(VALIDATION), 1.0 if params.mode is BestMode.max else -1.0
+    end = (start.last or start.checkpoint).state
+    measured = {  # the stage's own at the step that it began with, not the last of its parent
+        int(record["step"]): sign * record[name]
+        for record in end.validation
+        if name in record and record["step"] >= end.step - end.stage_step
+    }
+    value, step = max(((value, step) for step, value in measured.items()), default=(0.0, 0))
+    if not measured or start.checkpoint.score is None or value <= sign * start.checkpoint.score:
+        return ""
+    return (
+        f"{params.monitor} was {sign * value:.4f} after step {step}, of which there is no checkpoint: stage "
+        f"{config.stage.name} begins with {start}"
+    )
 
 
 def find_intact_start(config: RunConfig, start: StartingPoint, ranks: Ranks) -> StartingPoint:

@@ -14,22 +14,23 @@ from nemo_prorl.algorithm.advantage import step_advantages
 from nemo_prorl.algorithm.entropy import active_entropy_coefficient, next_entropy_coefficient
 from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics, update_statistics
 from nemo_prorl.algorithm.objective import policy_loss
-from nemo_prorl.config import ConfigError, ControllerAction, ControllerMode, RunConfig
+from nemo_prorl.config import ControllerAction, ControllerMode, ResetTo, RunConfig
 from nemo_prorl.data.batch import balance, train_batch, training_rows
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler, SamplingSettings
+from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.training.collector import Collection, Collector, Saturated
 from nemo_prorl.training.controller import Decision, ResetController
 from nemo_prorl.training.deadline import Deadline
-from nemo_prorl.training.evaluation import evaluate, summarise
+from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import RewardServiceFailing
-from nemo_prorl.training.held_out import PROMPT_MEAN
+from nemo_prorl.training.held_out import WENT_BACK, check_monitor
 from nemo_prorl.training.refit import Refit, Refitted
 from nemo_prorl.training.requests import reset_request_id, take_reset_request
-from nemo_prorl.training.stages import Outcome, reset_policy
+from nemo_prorl.training.resets import better_checkpoint, go_back, reset_policy
+from nemo_prorl.training.stages import Outcome, last_line
 from nemo_prorl.training.step_metrics import (
     grading_metrics,
     policy_metrics,
@@ -84,9 +85,9 @@ class ProRLTrainer:
         self.deadline = deadline
         self.state = state
         self.controller = ResetController(config.controller, state.controller)
-        validated = state.validation[-1] if self._is_validated() else {}
-        self._measured: dict[str, Any] = {f"validation/{name}": value for name, value in validated.items()}
-        """Metrics of the last finished step: they say how good its checkpoint is."""
+        self._measured: dict[str, Any] = self._last_validation()
+        """Metrics of the last finished step, or what is known of the weights that a reset went back to: they say how
+        good the next checkpoint is."""
         self.stopwatch = Stopwatch(watchdog.enter)
         self.fleet = SamplerFleet(
             sampler, ranks, tensor_parallel=config.sampler.tensor_parallel, on_progress=watchdog.beat
@@ -128,11 +129,8 @@ class ProRLTrainer:
             return ended
         self._take_obeyed_request()  # the process before may have died between its reset's checkpoint and this
         self._refit()
-        if self.refitted.is_lost:
-            raise StoppedByController(
-                f"stage {self.state.stage} stopped before step {self.state.step + 1}: {self.refitted.diagnosis}"
-            )
-        if self.state.stage_step == 0:
+        self._stop_if_sampler_is_lost()
+        if self.state.stage_step == 0 and not self.controller.has_seen(self.state.stage):
             self._open_stage()
         while True:
             self.stopwatch.restart()
@@ -162,21 +160,13 @@ class ProRLTrainer:
         return Outcome.steps if self.state.stage_step >= self.config.trainer.num_steps else None
 
     def _open_stage(self) -> None:
-        """What the stage begins with is on record as well."""
+        """What the stage begins with is on record as well, and in a checkpoint where a reset may go back to it."""
         self._measured = self._validate()
-        self._check_monitor()
+        check_monitor(self.config.exp_manager.checkpoint_callback_params.monitor, self._measured)
         self.controller.observe(self._position() | self._measured)
         self._record(self._measured)
-
-    def _check_monitor(self) -> None:
-        """A name that no validation measures would never be compared, in silence."""
-        monitor = self.config.exp_manager.checkpoint_callback_params.monitor
-        is_validation = monitor.startswith("validation/") and PROMPT_MEAN in self._measured
-        if is_validation and monitor not in self._measured:
-            raise ConfigError(
-                f"exp_manager.checkpoint_callback_params.monitor={monitor} is not measured: write one of "
-                f"{', '.join(name for name in self._measured if name.startswith('validation/'))}."
-            )
+        if self.config.controller.reset_to is ResetTo.best:
+            self._save()
 
     def _close_step(self, metrics: dict[str, Any]) -> Outcome | None:
         """The step boundary: validate, decide, record, save, each where it is due. An outcome ends the loop."""
@@ -185,6 +175,7 @@ class ProRLTrainer:
         self.state.stage_step += 1
         if self._validation_is_due() and not self.refitted.is_lost:
             metrics |= self._validate()
+        self._measured = metrics
         decision = self._decide(metrics)
         if decision is None and (warning := self.controller.warning()):
             self.log.say(f"warning after step {self.state.step}: {warning}.")
@@ -192,8 +183,7 @@ class ProRLTrainer:
             metrics["controller"] = decision.as_record()
             self.log.say(f"{decision.action.name} after step {self.state.step}: {decision.reason}")
             if decision.action is ControllerAction.reset:
-                reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
-        self._measured = metrics
+                self._reset()
         self._record(metrics)
         action = decision.action if decision is not None else None
         if action is ControllerAction.end_stage:
@@ -204,6 +194,8 @@ class ProRLTrainer:
             return self._leave(Outcome.paused, reason)
         if action is not None:
             self._save_now()
+            if action is ControllerAction.reset:  # it may have refitted the sampler
+                self._stop_if_sampler_is_lost()
         elif self._checkpoint_is_due(self.state.stage_step):
             self._save()
         else:
@@ -213,6 +205,12 @@ class ProRLTrainer:
                 f"stage {self.state.stage} stopped after step {self.state.step}: {decision.reason}"
             )
         return None
+
+    def _stop_if_sampler_is_lost(self) -> None:
+        if self.refitted.is_lost:
+            raise StoppedByController(
+                f"stage {self.state.stage} stopped before step {self.state.step + 1}: {self.refitted.diagnosis}"
+            )
 
     def _leave(self, outcome: Outcome, why: str = "") -> Outcome:
         """Everything is on disk on return, and a stage that ends is validated."""
@@ -225,7 +223,7 @@ class ProRLTrainer:
             if validation:
                 self._record(validation)
         self._save_now()
-        self.log.say(_last_line(outcome, self.state, why, saved=self.checkpoints is not None))
+        self.log.say(last_line(outcome, self.state, why, saved=self.checkpoints is not None))
         return outcome
 
     def _decide(self, metrics: Mapping[str, Any]) -> Decision | None:
@@ -251,6 +249,26 @@ class ProRLTrainer:
             )
             self.controller.note_reset(self.state.step)
         return decision
+
+    def _reset(self) -> None:
+        """ProRL's hard reset, of the policy as it is or of the stage's best checkpoint (controller.reset_to)."""
+        best = None
+        if self.config.controller.reset_to is ResetTo.best:
+            self._finish_saving()
+            best = better_checkpoint(self.config, self.state.stage, self._measured, self.ranks, self.log.say)
+        if best is None:
+            reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
+            return
+        self.collector.drop_ahead()
+        self.sampler.sleep()
+        with self.stopwatch.measure("going_back_s"):
+            self.policy.prepare_for_training()
+            go_back(self.policy, self.state, best)
+            reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
+            self.policy.finish_training()
+        self._measured = self._last_validation()
+        self.controller.note_other_weights(self._measured)
+        self._refit()
 
     def _reason_to_pause(self) -> str:
         """Of any rank: a signal may reach one alone."""
@@ -341,6 +359,11 @@ class ProRLTrainer:
         """Have these very weights been validated?"""
         return bool(self.state.validation) and self.state.validation[-1]["step"] == self.state.step
 
+    def _last_validation(self) -> dict[str, Any]:
+        """Metrics of the validation of these very weights; empty where they have not been validated."""
+        found = self.state.validation[-1] if self._is_validated() else {}
+        return {f"validation/{name}": value for name, value in found.items() if name != "step"}
+
     def _validate(self) -> dict[str, float]:
         """Held-out rewards of the current weights; empty without held-out prompts."""
         if not self.held_out:
@@ -414,29 +437,8 @@ class ProRLTrainer:
 
     def _record(self, metrics: Mapping[str, Any]) -> None:
         self.state.num_records += 1
+        if self.state.went_back_to >= 0:
+            metrics = {**metrics, WENT_BACK: self.state.went_back_to}
+            self.state.went_back_to = -1
         if self.telemetry is not None:
             self.telemetry.step(self._position() | dict(metrics), stage_step=self.state.stage_step)
-
-
-def _last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> str:
-    if outcome is Outcome.paused and saved:
-        return (
-            f"paused after step {state.step}: {why}. Everything is saved: the same command goes on from here."
-        )
-    if outcome is Outcome.paused:
-        return (
-            f"paused after step {state.step}: {why}. Nothing is saved (exp_manager.create_checkpoint_callback=false): "
-            "the same command begins again."
-        )
-    return f"stage {state.stage} ends after step {state.step}" + (f": {why}" if why else ".")
-
-
-def validation_settings(config: RunConfig) -> SamplingSettings:
-    """The same seed at every validation: differences come from the weights."""
-    return SamplingSettings(
-        num_rollouts=config.validation.num_rollouts,
-        temperature=config.validation.temperature,
-        top_p=config.validation.top_p,
-        max_response_tokens=config.sampler.max_response_tokens,
-        seed=config.seed,
-    )

@@ -2,13 +2,14 @@
 2505.24864 appendix E). What the papers leave open, and what was chosen, is held apart from it."""
 
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 
 from nemo_prorl.compose import compose, settings
-from nemo_prorl.config import ControllerAction, ControllerMode, DataBuildConfig, RunConfig
+from nemo_prorl.config import ControllerAction, ControllerMode, DataBuildConfig, RunConfig, StartFrom
 from nemo_prorl.data.building.source import get, sources
 from nemo_prorl.planning.chain import Chain, load_chain, recipe_names
 from nemo_prorl.planning.remaining import missing_files
@@ -156,7 +157,16 @@ def test_longer_responses_do_not_end_the_run_that_makes_room_for_them(runs: dict
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_a_child_says_itself_what_it_inherits(name: str) -> None:
     written = yaml.safe_load((CONF_DIR / "stage" / f"{name}.yaml").read_text())["stage"]
-    assert set(written) == {"name", "parent", "reset_reference", "reset_optimizer", "reset_data"}
+    assert set(written) == {
+        "name", "parent", "start_from", "reset_reference", "reset_optimizer", "reset_data",
+    }  # fmt: skip
+
+
+def test_what_has_degraded_does_not_become_the_reference(recipe: Chain) -> None:
+    """Our choice: a run whose parent ends because validation degrades begins at the parent's best checkpoint."""
+    for parent, config in pairwise(recipe):
+        degrades = parent.controller.validation_drop.action is ControllerAction.end_stage
+        assert (config.stage.start_from is StartFrom.best) is degrades, config.stage.name
 
 
 def test_the_data_sets_are_built_as_large_as_they_weigh(recipe: Chain) -> None:

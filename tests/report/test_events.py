@@ -32,6 +32,18 @@ def test_who_asked_for_a_reset(make_run: Callable[..., Run]) -> None:
     assert [text.partition(", ")[2] for text in texts] == ["at the start of the stage", "asked for by hand"]
 
 
+def test_a_run_that_went_back_says_so(make_run: Callable[..., Run]) -> None:
+    """Steps 45 (a reset of the second stage) and 30 (its start)."""
+
+    def went_back(record: dict) -> dict:
+        is_start = record["stage"] == "run2" and record["step"] == 30
+        goes_back = {"went_back_to_step": 20} if is_start or record["step"] == 45 else {}
+        return record | {"num_resets": record["num_resets"] + (record["step"] >= 45)} | goes_back
+
+    texts = [event.text for event in events_of(make_run(went_back, num_stages=2))]
+    assert "the policy goes back to step 20 and becomes the reference, asked for by hand" in texts
+
+
 def test_a_new_stage_says_what_is_new(make_run: Callable[..., Run]) -> None:
     (_, second) = [event for event in events_of(make_run(num_stages=2)) if event.kind is Kind.stage]
     assert second.step == 30

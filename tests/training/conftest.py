@@ -278,9 +278,11 @@ class ScriptedPolicy:
     def reference_hash(self) -> str:
         return f"{self.reference_weight!r}"
 
-    def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
+    def load(self, directory: Path, *, reference: bool = True, **_: Any) -> None:
         saved = json.loads((directory / "weights.json").read_text())
-        self.weight, self.reference_weight = saved["weight"], saved["reference"]
+        self.weight = saved["weight"]
+        self.events += [] if reference else ["load policy"]
+        self.reference_weight = saved["reference"] if reference else self.reference_weight
 
     def prepare_for_training(self) -> None:
         self.events.append("prepare")

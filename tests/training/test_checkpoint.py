@@ -66,7 +66,7 @@ def test_another_reference_is_noticed(tmp_path: Path, model_dir: Path) -> None:
     """What peers do: the resumed policy in the place of the reference."""
 
     class Forgetful(ScriptedPolicy):
-        def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
+        def load(self, directory: Path, *, reference: bool = True, **_: Any) -> None:
             super().load(directory)
             self.reference_weight = self.weight
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from nemo_prorl.storage import write_manifest
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.telemetry import read_metrics
 from tests.training.tiny import ROOT, Case, assert_close, run_forked, saved_tensors, steps, timeless
@@ -30,14 +31,47 @@ def alone(case: Case) -> Path:
 
 @pytest.fixture(scope="module")
 def continued(case: Case, alone: Path) -> Path:
-    """A stage that continues the run: one step of one update, after a reset."""
+    """A stage that continues the run: one step of one update, after a reset, from the first step's policy, which is
+    declared the best."""
     folder = case.run_dir("continued")
     shutil.copytree(alone, folder)
+    declare_best(folder / "checkpoints" / "step-00000001-main")
     case.train_forked("continued", *CONTINUED)
     return folder
 
 
-CONTINUED = ("stage.name=second", "stage.parent=main", "trainer.num_steps=1", "trainer.updates_per_step=1")
+CONTINUED = (
+    "stage.name=second",
+    "stage.parent=main",
+    "stage.start_from=best",
+    "trainer.num_steps=1",
+    "trainer.updates_per_step=1",
+    "validation.interval=1",
+    "controller.reset_to=best",
+)
+
+
+def declare_best(checkpoint: Path) -> None:
+    """Which of two tiny policies is the better one, nobody knows beforehand."""
+    file = checkpoint / "state.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"score": 9.0}))
+    write_manifest(checkpoint, {})
+
+
+def parts_of(checkpoint: Path, scratch: Path) -> dict[str, dict[str, Any]]:
+    """Tensors by what they are of: "weights", "reference", and the optimizer's "exp_avg" and "exp_avg_sq"."""
+    parts: dict[str, dict[str, Any]] = {
+        "reference.": {}, "optimizer.exp_avg.": {}, "optimizer.exp_avg_sq.": {}, "": {},
+    }  # fmt: skip
+    for name, tensor in saved_tensors(checkpoint / "policy", scratch).items():
+        key = name.removeprefix("/")
+        prefix = next(prefix for prefix in parts if key.startswith(prefix))
+        parts[prefix][key.removeprefix(prefix)] = tensor
+    return {(prefix or "weights.").removeprefix("optimizer.")[:-1]: part for prefix, part in parts.items()}
+
+
+def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return left.keys() == right.keys() and all(bool((left[name] == right[name]).all()) for name in left)
 
 
 # One process
@@ -134,9 +168,48 @@ def test_a_stage_with_a_reset_begins_at_a_kl_of_0(alone: Path, continued: Path) 
 def test_a_stage_leaves_its_parents_work_as_it_was(alone: Path, continued: Path) -> None:
     assert steps(continued) == steps(alone)
     assert [(c.state.stage, c.state.step) for c in find_checkpoints(continued)] == [
+        ("main", 1),
         ("main", 2),
+        ("second", 2),
         ("second", 3),
     ]
+
+
+def test_a_stage_begins_with_its_parents_best_behind_its_parents_last_step(
+    continued: Path, tmp_path: Path
+) -> None:
+    begins = next(r for r in read_metrics(continued / "metrics.jsonl") if r["stage"] == "second")
+    assert (begins["step"], begins["went_back_to_step"]) == (2, 1)
+    best, last, start = (
+        parts_of(continued / "checkpoints" / name, tmp_path)
+        for name in ("step-00000001-main", "step-00000002-main", "step-00000002-second")
+    )
+    assert same(start["weights"], best["weights"])
+    assert not same(start["weights"], last["weights"])
+    assert same(start["reference"], start["weights"])
+    states = {checkpoint.path.name: checkpoint.state for checkpoint in find_checkpoints(continued)}
+    assert states["step-00000002-second"].prompts == states["step-00000002-main"].prompts
+    assert states["step-00000002-second"].num_updates == states["step-00000002-main"].num_updates == 4
+
+
+def test_a_reset_goes_back_to_the_best_with_its_moments(case: Case, continued: Path, tmp_path: Path) -> None:
+    """The stage's start is declared the best; its moments are 0, for it began with a reset, and they are not cleared
+    here. The sampler follows: at the step after the reset it agrees with the trainer."""
+    folder = case.run_dir("gone_back")
+    shutil.copytree(continued, folder)
+    (folder / "stages" / "second.done").unlink()
+    declare_best(folder / "checkpoints" / "step-00000002-second")
+    again = ("controller.mode=interval", "controller.interval=2", "controller.reset_optimizer=false")
+    case.train_forked("gone_back", *CONTINUED, "trainer.num_steps=3", *again)
+    _, reset, after = steps(folder, "second")
+    assert (reset["step"], reset["went_back_to_step"], reset["controller"]["signal"]) == (4, 2, "interval")
+    assert after["objective/kl_at_sampling"] == 0.0
+    assert after["sampler/logprob_abs_diff_max"] < 1e-4
+    assert after["optimizer/num_updates"] == 7
+    best, end = (parts_of(folder / "checkpoints" / f"step-0000000{step}-second", tmp_path) for step in (2, 4))
+    for part in ("weights", "reference", "exp_avg", "exp_avg_sq"):
+        assert same(end[part], best[part]), part
+    assert same(end["reference"], end["weights"])
 
 
 def test_a_finished_stage_is_not_run_again(case: Case, continued: Path) -> None:

@@ -5,29 +5,67 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, StageConfig
+from nemo_prorl.config import (
+    BestMode,
+    CheckpointCallbackParams,
+    ConfigError,
+    ControllerConfig,
+    DataConfig,
+    ExpManagerConfig,
+    ResetTo,
+    RunConfig,
+    StageConfig,
+    StartFrom,
+    ValidationConfig,
+)
 from nemo_prorl.storage import write_manifest
+from nemo_prorl.training.held_out import DOMAIN_MEAN
 from nemo_prorl.training.markers import mark_done, mark_failed
-from nemo_prorl.training.stages import find_starting_point, reset_policy
+from nemo_prorl.training.resets import reset_policy
+from nemo_prorl.training.stages import best_without_checkpoint, find_intact_start, find_starting_point
 from nemo_prorl.types import RunState
-from tests.training.conftest import ScriptedPolicy
+from tests.training.conftest import SINGLE, ScriptedPolicy
 
 
-def put_checkpoint(run_dir: Path, stage: str, step: int) -> None:
+def put_checkpoint(
+    run_dir: Path,
+    stage: str,
+    step: int,
+    *,
+    score: float | None = None,
+    monitor: str = DOMAIN_MEAN,
+    **state: Any,
+) -> Path:
     folder = run_dir / "checkpoints" / f"step-{step:08d}-{stage}"
     folder.mkdir(parents=True)
-    state = asdict(RunState(stage=stage, step=step))
-    (folder / "state.json").write_text(json.dumps({"state": state, "score": None, "reference_hash": ""}))
+    record = {"score": score, "monitor": monitor, "reference_hash": ""}
+    record["state"] = asdict(RunState(stage=stage, step=step, **state))
+    (folder / "state.json").write_text(json.dumps(record))
     write_manifest(folder, {})
+    return folder
 
 
-def config(run_dir: Path, stage: str, parent: str = "", *, resume: bool = True) -> RunConfig:
+def config(
+    run_dir: Path,
+    stage: str,
+    parent: str = "",
+    *,
+    resume: bool = True,
+    start_from: StartFrom = StartFrom.last,
+    **params: Any,
+) -> RunConfig:
     return RunConfig(
-        stage=StageConfig(name=stage, parent=parent),
-        exp_manager=ExpManagerConfig(explicit_log_dir=str(run_dir), resume_if_exists=resume),
+        stage=StageConfig(name=stage, parent=parent, start_from=start_from),
+        data=DataConfig(validation=["held_out.parquet"]),
+        exp_manager=ExpManagerConfig(
+            explicit_log_dir=str(run_dir),
+            resume_if_exists=resume,
+            checkpoint_callback_params=CheckpointCallbackParams(**params),
+        ),
     )
 
 
@@ -124,3 +162,185 @@ def test_a_reset_is_noted_in_the_state(optimizer: bool) -> None:
     assert state.policy_is_reference
     state.num_updates += 1
     assert not state.policy_is_reference
+
+
+# At the parent's best checkpoint
+
+
+def validations(**rewards: float) -> list[dict[str, Any]]:
+    """Example: validations(at_20=0.5) == [{"step": 20, "domain_mean_reward": 0.5}]"""
+    return [
+        {"step": int(name.removeprefix("at_")), "domain_mean_reward": value}
+        for name, value in rewards.items()
+    ]
+
+
+PEAK_AT_20 = {"at_0": 0.3, "at_20": 0.5, "at_40": 0.2}
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Path:
+    """Stage a: best after step 20, with the reference of step 10; degraded after step 40, after a reset at step 30."""
+    at_20 = {"at_0": 0.3, "at_20": 0.5}
+    put_checkpoint(
+        tmp_path, "a", 20, score=0.5, stage_step=20, num_updates=80, num_resets=1, last_reset_step=10,
+        last_reset_update=40, entropy=0.6, sampling_yield=0.7, prompts={"cursor": 200}, num_records=21,
+        validation=validations(**at_20),
+    )  # fmt: skip
+    put_checkpoint(
+        tmp_path, "a", 40, score=0.2, stage_step=40, num_updates=160, num_resets=2, last_reset_step=30,
+        last_reset_update=120, entropy=0.1, sampling_yield=0.2, prompts={"cursor": 400}, num_records=41,
+        last_reset_request="17", validation=validations(**PEAK_AT_20),
+    )  # fmt: skip
+    mark_done(tmp_path, "a", outcome="end_stage", checkpoint="")
+    return tmp_path
+
+
+def test_the_policy_is_the_best_and_the_run_goes_on_behind_the_last_step(parent: Path) -> None:
+    start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best))
+    assert start.checkpoint is not None
+    assert (start.checkpoint.state.step, start.is_resume) == (20, False)
+    state = start.state()
+    assert (state.step, state.num_updates, state.num_records) == (40, 160, 41), (
+        "nothing that happened is undone"
+    )
+    assert state.prompts == {"cursor": 400}, "no prompt comes twice"
+    assert (state.num_resets, state.last_reset_request, state.went_back_to) == (2, "17", 20)
+    assert (state.entropy, state.sampling_yield) == (0.6, 0.7), "of the policy that it is now"
+    assert state.last_reset_step == 10
+    assert state.num_updates - state.last_reset_update == 80 - 40, "as far from its reference as it was"
+    assert state.validation == validations(at_0=0.3, at_20=0.5, at_40=0.5)
+    assert str(start) == "step 20 of stage a, whose validation/domain_mean_reward 0.5000 is its best"
+
+
+def test_a_policy_that_was_its_reference_still_is(tmp_path: Path) -> None:
+    put_checkpoint(tmp_path, "a", 20, score=0.5, num_updates=80, last_reset_update=80)
+    put_checkpoint(tmp_path, "a", 40, score=0.2, num_updates=160, last_reset_update=80)
+    mark_done(tmp_path, "a", outcome="steps", checkpoint="")
+    assert (
+        find_starting_point(config(tmp_path, "b", "a", start_from=StartFrom.best)).state().policy_is_reference
+    )
+
+
+def test_the_last_may_be_the_best(parent: Path) -> None:
+    """Here the smaller the better."""
+    start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best, mode=BestMode.min))
+    assert start.checkpoint is not None
+    assert start.last is None
+    assert start.state() == start.checkpoint.state
+    assert start.state().went_back_to == -1
+
+
+def test_the_best_of_the_parent_not_of_the_run(parent: Path) -> None:
+    put_checkpoint(parent, "z", 1, score=0.9)
+    start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best))
+    assert start.checkpoint is not None
+    assert start.checkpoint.state.step == 20
+
+
+def test_a_corrupt_best_gives_way_to_the_next(parent: Path) -> None:
+    asked = config(parent, "b", "a", start_from=StartFrom.best)
+    start = find_starting_point(asked)
+    assert start.checkpoint is not None
+    state_file = start.checkpoint.path / "state.json"
+    state_file.write_text(state_file.read_text().replace("0.6", "0.7"))
+    found = find_intact_start(asked, start, SINGLE)
+    assert found.checkpoint is not None
+    assert found.checkpoint.state.step == 40
+
+
+@pytest.mark.parametrize(
+    ("monitor", "words"),
+    [
+        (
+            "validation/math/reward",
+            "monitor=validation/domain_mean_reward, which they have, or write stage.start_from=last",
+        ),
+        ("validation/reward", "has a value of validation/reward, so none is the best"),
+    ],
+)
+def test_scores_by_another_metric_do_not_say_what_is_best(parent: Path, monitor: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_starting_point(config(parent, "b", "a", start_from=StartFrom.best, monitor=monitor))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_parent_that_was_never_validated_has_no_best(tmp_path: Path) -> None:
+    put_checkpoint(tmp_path, "a", 40)
+    mark_done(tmp_path, "a", outcome="steps", checkpoint="")
+    with pytest.raises(ConfigError, match=r"so none is the best: write stage\.start_from=last\."):
+        find_starting_point(config(tmp_path, "b", "a", start_from=StartFrom.best))
+
+
+def test_a_best_validation_without_a_checkpoint_is_told(tmp_path: Path) -> None:
+    put_checkpoint(
+        tmp_path, "a", 40, score=0.2, stage_step=40, validation=validations(**PEAK_AT_20),
+    )  # fmt: skip
+    mark_done(tmp_path, "a", outcome="steps", checkpoint="")
+    asked = config(tmp_path, "b", "a", start_from=StartFrom.best)
+    assert best_without_checkpoint(find_starting_point(asked), asked) == (
+        "validation/domain_mean_reward was 0.5000 after step 20, of which there is no checkpoint: stage b begins with "
+        "step 40 of stage a"
+    )
+
+
+def test_nothing_is_told_where_the_best_validation_is_the_start(parent: Path) -> None:
+    asked = config(parent, "b", "a", start_from=StartFrom.best)
+    assert best_without_checkpoint(find_starting_point(asked), asked) == ""
+
+
+BEST = {"controller": ControllerConfig(reset_to=ResetTo.best)}
+CHILD = {"stage": StageConfig(name="b", parent="a", start_from=StartFrom.best)}
+
+
+@pytest.mark.parametrize("asked", [BEST, CHILD], ids=["reset", "start"])
+@pytest.mark.parametrize(
+    ("validation", "manager", "words"),
+    [
+        (["v"], {"save_top_k": 0}, "save_top_k=1"),
+        ([], {}, "needs held-out prompts"),
+        (["v"], {"monitor": "reward/mean"}, "is a metric of training"),
+    ],
+)
+def test_best_needs_what_says_what_is_best(
+    asked: dict[str, Any], validation: list[str], manager: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        RunConfig(
+            **asked,
+            data=DataConfig(validation=validation),
+            exp_manager=ExpManagerConfig(checkpoint_callback_params=CheckpointCallbackParams(**manager)),
+        )
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("interval", "every", "is_fine"),
+    [(20, 20, True), (20, 10, True), (20, 25, False), (10, 20, False), (0, 20, False), (20, 0, False)],
+)
+def test_a_reset_to_the_best_needs_a_checkpoint_at_every_validation(
+    interval: int, every: int, is_fine: bool
+) -> None:
+    """A pause saves as well: otherwise a paused run could go back to checkpoints that others do not have."""
+
+    def make() -> RunConfig:
+        return RunConfig(
+            **BEST,
+            data=DataConfig(validation=["v"]),
+            validation=ValidationConfig(interval=interval),
+            exp_manager=ExpManagerConfig(
+                checkpoint_callback_params=CheckpointCallbackParams(every_n_train_steps=every)
+            ),
+        )
+
+    if is_fine:
+        make()
+        return
+    with pytest.raises(ConfigError, match="needs a checkpoint at every validation"):
+        make()
+
+
+def test_the_first_stage_of_a_chain_has_no_parent_whose_best_it_could_take() -> None:
+    """A recipe that says so for all stages composes for the first one, too."""
+    RunConfig(stage=StageConfig(start_from=StartFrom.best))

@@ -259,11 +259,19 @@ class MegatronPolicy:
     def begin_save(self, directory: Path) -> PendingSave:
         return checkpoint.begin_save(Path(directory), self.model, self._state())
 
-    def load(self, directory: Path, *, optimizer: bool = True, reference: bool = True) -> None:
-        """The number of updates, which drives the learning rate, always comes along."""
-        self.num_updates = checkpoint.load(
+    def load(
+        self,
+        directory: Path,
+        *,
+        optimizer: bool = True,
+        reference: bool = True,
+        num_updates: int | None = None,
+    ) -> None:
+        """The number of updates drives the learning rate."""
+        found = checkpoint.load(
             Path(directory), self.model, self._state(), optimizer=optimizer, reference=reference
         )
+        self.num_updates = found if num_updates is None else num_updates
         self._reference_hash = ""
 
     def reference_hash(self) -> str:
