@@ -56,6 +56,6 @@ def test_training_validation_and_evaluation_know_it_alike(write_file: WriteFile)
     path = write_file("a", 2)
     trained = PromptMix({path: 1.0}, seed=1, tokenizer=tokenizer, max_prompt_tokens=100).take(2)
     validated = held_out([path], tokenizer=tokenizer, max_prompts=0, max_prompt_tokens=100)
-    loaded = benchmark_prompts.Loaded(benchmark=MATH[0], rows=(make_row("b"),))
+    loaded = benchmark_prompts.Loaded(benchmark=MATH[0], rows=(make_row("b"),), num_found=1)
     evaluated, _ = benchmark_prompts.rendered(loaded, tokenizer, 100)
     assert [prompt.opens_thought for prompt in (*trained, *validated, *evaluated)] == [True] * 5
