@@ -27,6 +27,25 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     return (num_subsets - comb(num_samples - num_correct, k)) / num_subsets
 
 
+def boundary_k(num_samples: int) -> int:
+    """The k at which a reasoning boundary is judged: half of the samples, as ProRL judges by pass@128 of 256 samples.
+
+    At k = n the estimate for a prompt is 1 if any sample was right, else 0. That is as unbiased as at n / 2, with the
+    largest variance of all k, and one sample that is missing for one prompt makes it impossible.
+    """
+    return max(1, num_samples // 2)
+
+
+def measured_ks(num_samples: int, least_samples: int) -> list[int]:
+    """The ks of a pass@k curve: powers of two, `boundary_k(num_samples)` and num_samples itself, as far as every prompt
+    has so many samples.
+
+    num_samples: the most that a prompt has. least_samples: the fewest, at least boundary_k(num_samples).
+    """
+    ks = {2**i for i in range(least_samples.bit_length())} | {boundary_k(num_samples), num_samples}
+    return sorted(k for k in ks if k <= least_samples)
+
+
 def mean_pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float:
     """Mean of `pass_at_k` over prompts; prompts count equally, however often each was sampled.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import Parser
@@ -14,16 +15,75 @@ from nemo_prorl.config import ConfigError
 
 if TYPE_CHECKING:
     from nemo_prorl.evaluation.comparison import Comparison
+    from nemo_prorl.evaluation.corpus import Creativity
+    from nemo_prorl.evaluation.results import BenchmarkResult
 
 EPILOG = """Folders are those that `evaluate suite=NAME out=DIR` has written, in the order of training: the start first.
-docs/evaluation.md says by which rule benchmarks are sorted."""
+docs/evaluation.md says by which rule benchmarks, and their parts, are sorted."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code."""
+    given = _parser().parse_args(arguments)
+    folders: list[Path] = given.evaluations
+    names = _names(given.names, folders)
+    if given.corpus_samples < 1:
+        raise ConfigError(f"--corpus-samples {given.corpus_samples} must be at least 1.")
+    from nemo_prorl.compose import check_writable
+    from nemo_prorl.evaluation import results
+    from nemo_prorl.evaluation.comparison import by_size, compare, correlation, start_against_gain
+    from nemo_prorl.evaluation.comparison_text import comparison_lines, creativity_lines, size_lines
+    from nemo_prorl.evaluation.figures import draw, draw_creativity, draw_sizes
+    from nemo_prorl.storage import replace_text
+
+    check_writable(f"--out {given.out}", given.out)
+    read = [results.read(folder) for folder in folders]
+    checkpoints = [found for _, found in read]
+    by_source = given.by == "source"
+    comparisons = compare(checkpoints, by_source=by_source)
+    parts = comparisons if by_source else compare(checkpoints, by_source=True, num_resamples=1)
+    given.out.mkdir(parents=True, exist_ok=True)
+    pictures = draw(comparisons, names, given.out)
+    lines = [*comparison_lines(comparisons, names)]
+    content: dict[str, Any] = {"names": names, "by": given.by}
+    content["correlation_of_start_and_gain"] = told = start_against_gain(comparisons)
+    if told is not None:
+        lines.append(f"start against gain, over {len(comparisons)} of these: correlation {told:.2f}")
+    for (series, unit), sizes in by_size(parts).items():
+        lines += size_lines(series, unit, sizes, names)
+        pictures.append(given.out / f"{series.replace('/', '.')}.png")
+        draw_sizes(f"{series}: pass@1 and pass@{sizes[0][1].k} by size", unit, sizes, names, pictures[-1])
+        content.setdefault("by_size", {})[series] = {size: one.pass_at_k for size, one in sizes}
+    if given.corpus is not None:
+        keys = [header["key"] for header, _ in read]
+        creativity = _creativity(given, keys, names, checkpoints[0], comparisons)
+        indexed = [one for one in comparisons if creativity.get(one.name, {}).get(names[0]) is not None]
+        content["creativity_index"] = creativity
+        content["correlation_of_creativity_and_gain"] = told = correlation(
+            [creativity[one.name][names[0]] or 0.0 for one in indexed], [one.gain.value for one in indexed]
+        )
+        lines += ["", *creativity_lines(creativity)]
+        if told is not None:
+            lines.append(f"the start's creativity against gain, over {len(indexed)}: correlation {told:.2f}")
+        pictures.append(given.out / "creativity.png")
+        draw_creativity(comparisons, names, creativity, pictures[-1])
+    content["benchmarks"] = [asdict(one) for one in comparisons]
+    replace_text(given.out / "comparison.json", json.dumps(content, indent=1) + "\n")
+    replace_text(given.out / "comparison.txt", "\n".join(lines) + "\n")
+    show([*lines, f"in {given.out}: comparison.txt, comparison.json, {', '.join(p.name for p in pictures)}"])
+    return 0
+
+
+def _parser() -> Parser:
     parser = Parser("compare", __doc__, EPILOG)
     parser.add_argument("evaluations", nargs="+", type=Path, metavar="DIR", help="folder of an evaluation")
     parser.add_argument("--names", metavar="A,B", help="what to call them (default: the folders' names)")
+    parser.add_argument(
+        "--by",
+        choices=("benchmark", "source"),
+        default="benchmark",
+        help="source: every part of a benchmark on its own, such as each task of Reasoning Gym",
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("comparison"), metavar="DIR", help="for text, JSON, pictures"
     )
@@ -33,64 +93,42 @@ def main(arguments: Sequence[str]) -> int:
         metavar="PATH",
         help="text, JSON Lines or Parquet files: adds the creativity index",
     )
-    given = parser.parse_args(arguments)
-    folders: list[Path] = given.evaluations
-    names = given.names.split(",") if given.names else [folder.resolve().name for folder in folders]
+    parser.add_argument(
+        "--corpus-samples",
+        type=int,
+        default=4,
+        metavar="N",
+        help="with --corpus: responses of each prompt that are looked at (default: 4)",
+    )
+    return parser
+
+
+def _names(given: str | None, folders: Sequence[Path]) -> list[str]:
+    names = given.split(",") if given else [folder.resolve().name for folder in folders]
     if len(names) != len(folders):
         raise ConfigError(f"--names has {len(names)} names for {len(folders)} evaluations: give one each.")
     if repeated := [name for name in names if names.count(name) > 1]:
         raise ConfigError(
             f"several evaluations are called {repeated[0]}: give each a name of its own with --names."
         )
-    from nemo_prorl.compose import check_writable
-    from nemo_prorl.evaluation import results
-    from nemo_prorl.evaluation.comparison import compare, start_against_gain
-    from nemo_prorl.evaluation.figures import draw
-
-    check_writable(f"--out {given.out}", given.out)
-    read = [results.read(folder) for folder in folders]
-    comparisons = compare([found for _, found in read])
-    creativity = {}
-    if given.corpus is not None:
-        from nemo_prorl.evaluation.corpus import creativity_of
-
-        keys = [header["key"] for header, _ in read]
-        creativity = creativity_of(folders, keys, names, [one.benchmark for one in comparisons], given.corpus)
-    pictures = draw(comparisons, names, given.out)
-    correlation = start_against_gain(comparisons)
-    content = {
-        "names": names,
-        "correlation_of_start_and_gain": correlation,
-        "creativity_index": creativity,
-        "benchmarks": [asdict(one) for one in comparisons],
-    }
-    (given.out / "comparison.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    lines = list(_lines(comparisons, names))
-    if correlation is not None:
-        lines.append(f"start against gain, over {len(comparisons)} benchmarks: correlation {correlation:.2f}")
-    for benchmark, indices in creativity.items():
-        told = ", ".join(f"{name} {'–' if i is None else f'{i:.3f}'}" for name, i in indices.items())
-        lines.append(f"creativity index of {benchmark} (0 to 8): {told}")
-    (given.out / "comparison.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    show([*lines, f"in {given.out}: comparison.txt, comparison.json, {', '.join(p.name for p in pictures)}"])
-    return 0
+    return names
 
 
-def _lines(comparisons: Sequence[Comparison], names: Sequence[str]) -> Iterator[str]:
-    for one in comparisons:
-        sure = "" if one.certain else ", not certain"
-        yield f"{one.benchmark}: {one.verdict}{sure} ({one.num_prompts} prompts)"
-        yield (
-            f"  pass@{one.k} {one.gain.value:+.4f} ({one.gain.low:+.4f} to {one.gain.high:+.4f}), "
-            f"pass@1 {one.gain_at_1.value:+.4f} ({one.gain_at_1.low:+.4f} to {one.gain_at_1.high:+.4f}); "
-            f"{one.newly_solved} prompts newly solved"
-        )
-        width = max(map(len, names))
-        yield (
-            f"  {'':<{width}} " + "".join(f"{f'@{k}':>8}" for k in one.pass_at_k) + f"{'bound':>9}{'var':>8}"
-        )
-        for place, name in enumerate(names):
-            values = "".join(f"{values[place]:8.4f}" for values in one.pass_at_k.values())
-            bound = f"{one.bound[one.k][place]:9.4f}" if one.k in one.bound else f"{'–':>9}"
-            yield f"  {name:<{width}} {values}{bound}{one.variance[place]:8.4f}"
-        yield ""
+def _creativity(
+    given: argparse.Namespace,
+    keys: Sequence[str],
+    names: Sequence[str],
+    start: Mapping[str, BenchmarkResult],
+    comparisons: Sequence[Comparison],
+) -> Creativity:
+    from nemo_prorl.evaluation.corpus import creativity_of
+
+    compared = {one.name for one in comparisons}
+    groups: dict[str, dict[str, str]] = {}
+    for benchmark, result in start.items():
+        for part, prompts in result.prompts_by_part().items():
+            if (name := f"{benchmark}/{part}") in compared:
+                groups.setdefault(benchmark, {}).update(dict.fromkeys(prompts, name))
+        if benchmark in compared:
+            groups[benchmark] = dict.fromkeys(result.prompts, benchmark)
+    return creativity_of(given.evaluations, keys, names, groups, given.corpus, given.corpus_samples)

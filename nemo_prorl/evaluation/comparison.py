@@ -1,9 +1,10 @@
 """What prolonged training did to a model, from the results of several checkpoints (ProRL, arXiv 2505.24864, section 4).
 
-Pure functions of results. Checkpoints come in the order of training; the first is the start. Only prompts that all have
-are compared.
+Pure functions of results. Checkpoints come in the order of training; the first is the start. What is compared is a
+benchmark, or one part of it, such as a puzzle. Only prompts that all checkpoints have are compared.
 
-A benchmark is sorted by its pass@k at the largest k that all checkpoints have, with `MARGIN` in between as noise:
+Each is sorted by its pass@k at half of the samples (`boundary_k`: pass@128 of 256, as in the paper), with `MARGIN` in
+between as noise:
 
     diminish   the last checkpoint is not above the start by more than the margin
     sustained  it is, and it is above every checkpoint between by more than the margin
@@ -16,19 +17,29 @@ the margin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, mean_pass_at_k, pass_at_k, pass_at_k_bound
+from nemo_prorl.algorithm.pass_at_k import (
+    bootstrap_interval,
+    boundary_k,
+    mean_pass_at_k,
+    measured_ks,
+    pass_at_k,
+    pass_at_k_bound,
+)
 from nemo_prorl.config import ConfigError
-from nemo_prorl.evaluation.results import BenchmarkResult, PromptResult
+from nemo_prorl.evaluation.results import BenchmarkResult, PromptResult, histogram_of
 
 MARGIN = 0.01
 """One point of pass@k."""
-NUM_BINS = 10
-"""Of the distributions of pass@1."""
+_SIZE = re.compile(r"(?P<series>.+)/(?P<size>\d+)_(?P<unit>[a-z]+)")
+
+Prompts = Mapping[str, PromptResult]
+"""By uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +53,29 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One benchmark; lists run over the checkpoints."""
+    """One benchmark, or one part of it; lists run over the checkpoints."""
 
-    benchmark: str
+    name: str
+    """Of the benchmark, with the part behind a slash: reasoning_gym/logic/zebra_puzzles."""
     num_prompts: int
+    shortfall: str
+    """What has to be said when these are not all problems of the benchmark as published; else empty."""
+    num_short: int
+    """Prompts of all checkpoints that are left out because one of them has fewer than k samples with a verdict."""
+    num_samples: int
+    """n: the most that a prompt has, at the checkpoint where that is least."""
     k: int
-    """The largest that all have."""
+    """Of the verdict and the gain: half of n."""
     pass_at_k: dict[int, list[float]]
     bound: dict[int, list[float]]
     """ProRL eq. 5, for k of at least 2."""
     verdict: str
     certain: bool
     gain: Difference
-    """Of the largest pass@k, from the start to the last checkpoint."""
+    """Of pass@k, from the start to the last checkpoint."""
     gain_at_1: Difference
     histogram: list[list[int]]
-    """Prompts by their pass@1, NUM_BINS bins from 0 to 1."""
+    """Prompts by their pass@1, results.NUM_BINS bins from 0 to 1."""
     mean: list[float]
     variance: list[float]
     """Of pass@1 over prompts, as measured."""
@@ -66,58 +84,63 @@ class Comparison:
 
 
 def compare(
-    checkpoints: Sequence[Mapping[str, BenchmarkResult]], num_resamples: int = 1000
+    checkpoints: Sequence[Mapping[str, BenchmarkResult]],
+    *,
+    by_source: bool = False,
+    num_resamples: int = 1000,
 ) -> list[Comparison]:
-    """One for each benchmark that all have. Raises ConfigError when there is none, or one checkpoint only."""
+    """One for each benchmark that all have; by_source: one for each part of it, where it has parts. Raises ConfigError
+    when they have none in common, or for fewer than two checkpoints."""
     if len(checkpoints) < 2:
         raise ConfigError("compare wants at least two evaluations: write compare START ... LAST.")
     names = [name for name in checkpoints[0] if all(name in results for results in checkpoints)]
     if not names:
         raise ConfigError("the evaluations have no benchmark in common: evaluate the same ones.")
-    return [_compared(name, [results[name] for results in checkpoints], num_resamples) for name in names]
+    found = []
+    for name in names:
+        results = [checkpoint[name] for checkpoint in checkpoints]
+        parts = parts_of(results) if by_source else {}
+        if parts:
+            found += [_compared(part, prompts, 0, num_resamples) for part, prompts in parts.items()]
+        else:
+            expected = max(result.num_expected for result in results)
+            found.append(_compared(name, [result.prompts for result in results], expected, num_resamples))
+    return found
+
+
+def parts_of(results: Sequence[BenchmarkResult]) -> dict[str, list[Prompts]]:
+    """BENCHMARK/PART -> its prompts at each checkpoint, for the parts that all have; empty where there are none."""
+    name, parts = results[0].name, [result.prompts_by_part() for result in results]
+    return {
+        f"{name}/{part}": [of[part] for of in parts] for part in parts[0] if all(part in of for of in parts)
+    }
+
+
+def by_size(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[tuple[int, Comparison]]]:
+    """(series, unit) -> [(size, comparison)] in the order of sizes, of parts such as graph_color_sizes/12_vertices;
+    series of one size are left out."""
+    found: dict[tuple[str, str], list[tuple[int, Comparison]]] = {}
+    for one in comparisons:
+        if match := _SIZE.fullmatch(one.name):
+            found.setdefault((match["series"], match["unit"]), []).append((int(match["size"]), one))
+    return {
+        series: sorted(sizes, key=lambda size: size[0]) for series, sizes in found.items() if len(sizes) > 1
+    }
 
 
 def start_against_gain(comparisons: Sequence[Comparison]) -> float | None:
-    """Pearson's correlation, over benchmarks, of the start's pass@k with the gain (ProRL, figure 3: negative); None for
-    fewer than three benchmarks, or without any spread."""
-    starts = [one.pass_at_k[one.k][0] for one in comparisons]
-    gains = [one.gain.value for one in comparisons]
-    if len(starts) < 3 or np.ptp(starts) == 0 or np.ptp(gains) == 0:
-        return None
-    return float(np.corrcoef(starts, gains)[0, 1])
-
-
-def _compared(name: str, results: Sequence[BenchmarkResult], num_resamples: int) -> Comparison:
-    shared = [uid for uid in results[0].prompts if all(uid in result.prompts for result in results)]
-    if not shared:
-        raise ConfigError(f"{name}: the evaluations have no prompt in common; evaluate the same file.")
-    prompts = [[result.prompts[uid] for uid in shared] for result in results]
-    largest = min(one.num_samples for listed in prompts for one in listed)
-    ks = sorted({2**i for i in range(largest.bit_length())} | {largest})
-    counts = [[one.counts for one in listed] for listed in prompts]
-    last = prompts[-1]
-    from_start = _difference(prompts[0], last, largest, num_resamples)
-    between = [_difference(listed, last, largest, num_resamples) for listed in prompts[1:-1]]
-    verdict, certain = sort(from_start, between)
-    rates = [[one.num_correct / one.num_samples for one in listed] for listed in prompts]
-    return Comparison(
-        benchmark=name,
-        num_prompts=len(shared),
-        k=largest,
-        pass_at_k={k: [mean_pass_at_k(listed, k) for listed in counts] for k in ks},
-        bound={k: [pass_at_k_bound(listed, k) for listed in counts] for k in ks if k >= 2},
-        verdict=verdict,
-        certain=certain,
-        gain=from_start,
-        gain_at_1=_difference(prompts[0], last, 1, num_resamples),
-        histogram=[np.histogram(listed, bins=NUM_BINS, range=(0, 1))[0].tolist() for listed in rates],
-        mean=[float(np.mean(listed)) for listed in rates],
-        variance=[float(np.var(listed)) for listed in rates],
-        newly_solved=sum(
-            before.num_correct == 0 and 2 * after.num_correct >= after.num_samples
-            for before, after in zip(prompts[0], last, strict=True)
-        ),
+    """Pearson's correlation of the start's pass@k with the gain (ProRL, figure 3: negative); None for fewer than three,
+    or without any spread."""
+    return correlation(
+        [one.pass_at_k[one.k][0] for one in comparisons], [one.gain.value for one in comparisons]
     )
+
+
+def correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Pearson's; None for fewer than three points, or where one of the two has no spread."""
+    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return None
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def sort(from_start: Difference, between: Sequence[Difference]) -> tuple[str, bool]:
@@ -131,6 +154,49 @@ def sort(from_start: Difference, between: Sequence[Difference]) -> tuple[str, bo
     if least.value > MARGIN:
         return "sustained", from_start.low > MARGIN and least.low > MARGIN
     return "plateau", from_start.low > MARGIN and least.high <= MARGIN
+
+
+def _compared(name: str, results: Sequence[Prompts], num_expected: int, num_resamples: int) -> Comparison:
+    shared = [uid for uid in results[0] if all(uid in prompts for prompts in results)]
+    if not shared:
+        raise ConfigError(f"{name}: the evaluations have no prompt in common; evaluate the same file.")
+    num_samples = min(max(prompts[uid].num_samples for uid in shared) for prompts in results)
+    k = boundary_k(num_samples)
+    kept = [uid for uid in shared if all(prompts[uid].num_samples >= k for prompts in results)]
+    if not kept:
+        raise ConfigError(
+            f"{name}: no prompt has {k} samples with a verdict in every evaluation; evaluate them once more."
+        )
+    prompts = [[of[uid] for uid in kept] for of in results]
+    counts = [[one.counts for one in listed] for listed in prompts]
+    ks = measured_ks(num_samples, min(one.num_samples for listed in prompts for one in listed))
+    last = prompts[-1]
+    from_start = _difference(prompts[0], last, k, num_resamples)
+    between = [_difference(listed, last, k, num_resamples) for listed in prompts[1:-1]]
+    verdict, certain = sort(from_start, between)
+    rates = [[one.num_correct / one.num_samples for one in listed] for listed in prompts]
+    partial = num_expected not in (0, len(kept))
+    return Comparison(
+        name=name,
+        num_prompts=len(kept),
+        shortfall=f"{len(kept):,} problems instead of {num_expected:,}" if partial else "",
+        num_short=len(shared) - len(kept),
+        num_samples=num_samples,
+        k=k,
+        pass_at_k={k: [mean_pass_at_k(listed, k) for listed in counts] for k in ks},
+        bound={k: [pass_at_k_bound(listed, k) for listed in counts] for k in ks if k >= 2},
+        verdict=verdict,
+        certain=certain,
+        gain=from_start,
+        gain_at_1=_difference(prompts[0], last, 1, num_resamples),
+        histogram=[histogram_of(listed) for listed in prompts],
+        mean=[float(np.mean(listed)) for listed in rates],
+        variance=[float(np.var(listed)) for listed in rates],
+        newly_solved=sum(
+            before.num_correct == 0 and 2 * after.num_correct >= after.num_samples
+            for before, after in zip(prompts[0], last, strict=True)
+        ),
+    )
 
 
 def _difference(

@@ -2,54 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.data.building.overlap import words
 from nemo_prorl.data.building.progress import watched
 from nemo_prorl.evaluation import journal, records
-from nemo_prorl.evaluation.creativity import creativity_indices, mean_index
+from nemo_prorl.evaluation.creativity import LENGTHS, creativity_indices, mean_index
 
 TEXT_KINDS = (".txt", ".md")
 COLUMNS = ("text", "content", "problem", "question", "solution")
+PIECE_CHARACTERS = 1 << 23
+"""A text file is read in pieces of so many characters."""
+
+Creativity = dict[str, dict[str, float | None]]
+"""Name of what is compared -> name of the evaluation -> mean index of its responses; None where all are too short."""
 
 
 def creativity_of(
     folders: Sequence[Path],
     keys: Sequence[str],
     names: Sequence[str],
-    benchmarks: Sequence[str],
+    groups: Mapping[str, Mapping[str, str]],
     corpus: Path,
-) -> dict[str, dict[str, float | None]]:
-    """Benchmark -> name of the evaluation -> mean index of all its responses. The corpus is read once."""
+    num_samples: int,
+) -> Creativity:
+    """The mean index of each group's responses at each evaluation; the corpus is read once.
+
+    folders, keys, names: one an evaluation; `key` is that of its results.json. groups: benchmark -> uid of a prompt ->
+    the group that it belongs to. num_samples: how many responses of each prompt are looked at, the first ones.
+    """
     where: list[tuple[str, str]] = []
-    texts: list[str] = []
-    for folder, key, name in zip(folders, keys, names, strict=True):
-        for benchmark in benchmarks:
-            for _, text in journal.responses(folder / "samples", benchmark, key):
-                where.append((benchmark, name))
-                texts.append(text)
-    indices = creativity_indices(texts, watched(documents(corpus), "reading the corpus", None))
+
+    def texts() -> Iterator[str]:
+        for folder, key, name in zip(folders, keys, names, strict=True):
+            for benchmark, group_of in groups.items():
+                for (uid, sample), text in journal.responses(folder / "samples", benchmark, key):
+                    if uid in group_of and sample < num_samples:
+                        where.append((group_of[uid], name))
+                        yield text
+
+    indices = creativity_indices(texts(), watched(documents(corpus), "reading the corpus", None))
+    found: dict[tuple[str, str], list[float | None]] = {}
+    for place, index in zip(where, indices, strict=True):
+        found.setdefault(place, []).append(index)
+    ordered = dict.fromkeys(group for group_of in groups.values() for group in group_of.values())
     return {
-        benchmark: {
-            name: mean_index(
-                [index for index, place in zip(indices, where, strict=True) if place == (benchmark, name)]
-            )
-            for name in names
-        }
-        for benchmark in benchmarks
+        group: {name: mean_index(found.get((group, name), [])) for name in names}
+        for group in ordered
+        if any((group, name) in found for name in names)
     }
 
 
 def documents(corpus: Path) -> Iterator[str]:
-    """Text files whole; of records every column of COLUMNS that is text. Raises ConfigError when there is none."""
+    """Text files in pieces, each of which begins with the last words of the one before; of records every column of
+    COLUMNS that is text. Raises ConfigError when there is none."""
     paths = [corpus] if corpus.is_file() else sorted(path for path in corpus.rglob("*") if path.is_file())
     known = [path for path in paths if path.name.endswith((*records.KINDS, *TEXT_KINDS))]
     if not known:
         raise ConfigError(f"--corpus {corpus} holds no file of {', '.join((*TEXT_KINDS, *records.KINDS))}.")
     for path in known:
         if path.suffix in TEXT_KINDS:
-            yield path.read_text(encoding="utf-8", errors="replace")
+            yield from _pieces(path)
             continue
         for record in records.read(path):
             yield from (text for name in COLUMNS if isinstance(text := record.values.get(name), str))
+
+
+def _pieces(path: Path) -> Iterator[str]:
+    """Cut at white space; a run of words across a cut stands in the second piece."""
+    tail = ""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        while piece := file.read(PIECE_CHARACTERS):
+            while not piece[-1].isspace() and (more := file.read(1)):
+                piece += more
+            yield f"{tail} {piece}" if tail else piece
+            tail = " ".join(words(f"{tail} {piece[-(1 << 12) :]}")[-(LENGTHS[-1] - 1) :])

@@ -4,40 +4,59 @@ The L-uniqueness of a text is the share of its words that lie in no run of L or 
 the sum of the L-uniqueness for L from 5 to 12: 8 when nothing of 5 words or more is to be found, 0 when all of it is.
 A word lies in a run of L or more exactly if it lies in one of L, so runs of each length L are looked up.
 
-The paper's DJ Search also counts runs that are nearly the same by their embeddings; here only verbatim ones count, so
-the index is an upper bound of its near-verbatim form. ProRL takes DOLMA as the corpus; a smaller one finds less, so
-only numbers of one corpus compare. Words are those of the decontamination (nemo_prorl/data/building/overlap.py).
+The paper's DJ Search also counts runs that are nearly the same by their embeddings. That is out of scope here: only
+verbatim runs count, so the index is an upper bound of the paper's. ProRL takes DOLMA as the corpus; a smaller one finds
+less, so only numbers of one corpus compare. Words are those of the decontamination (data/building/overlap.py).
+
+The corpus is read once and never kept. What is kept are the runs of the texts, as sorted 64-bit hashes, with a filter
+of one bit a slot in front of them. Nearly every run of the corpus ends at the filter, and a run of L + 1 words is
+looked up only where its first L words were found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nemo_prorl.data.building.overlap import words
 
+Hashes = NDArray[np.uint64]
+
 LENGTHS = range(5, 13)
+BATCH_WORDS = 1 << 20
+"""Words of the corpus that are looked up at a time."""
+_FACTOR = np.uint64(0x9E3779B97F4A7C17)
+_BETWEEN_TEXTS = np.array([0x243F6A8885A308D3], dtype=np.uint64)
+_BETWEEN_DOCUMENTS = np.array([0x13198A2E03707345], dtype=np.uint64)
+"""Words that nobody writes: a run across a boundary holds one, so it is found nowhere."""
+_SLOTS_A_RUN = 16
 
 
-def creativity_indices(texts: Sequence[str], corpus: Iterable[str]) -> list[float | None]:
-    """One index a text, None for one of fewer than 12 words. The corpus is read once; what is kept in memory grows with
-    the texts only."""
-    tokens = [words(text) for text in texts]
-    found: dict[int, dict[int, bool]] = {
-        length: {run: False for listed in tokens for run in _runs(listed, length)} for length in LENGTHS
-    }
-    for document in corpus:
-        listed = words(document)
-        for length in LENGTHS:
-            known = found[length]
-            for run in _runs(listed, length):
-                if run in known:
-                    known[run] = True
+def creativity_indices(texts: Iterable[str], corpus: Iterable[str]) -> list[float | None]:
+    """One index a text, None for one of fewer than 12 words. Both are read once, one after the other."""
+    hashed = [_word_hashes(text) for text in texts]
+    lengths = [len(one) for one in hashed]
+    if not hashed:
+        return []
+    joined = _joined(hashed, _BETWEEN_TEXTS)
+    del hashed
+    runs = Runs(joined)
+    for batch in _batches(corpus):
+        runs.look_up(batch)
+    unique = np.zeros((len(LENGTHS), len(lengths)))
+    starts = np.cumsum([0, *(length + 1 for length in lengths)])
+    for place, length in enumerate(LENGTHS):
+        covered = np.concatenate([[0], np.cumsum(runs.covered(joined, length))])
+        for number, (start, size) in enumerate(zip(starts, lengths, strict=False)):
+            if size:
+                unique[place, number] = 1.0 - (covered[start + size] - covered[start]) / size
     return [
-        sum(_uniqueness(listed, length, found[length]) for length in LENGTHS)
-        if len(listed) >= LENGTHS[-1]
-        else None
-        for listed in tokens
+        float(total) if size >= LENGTHS[-1] else None
+        for total, size in zip(unique.sum(axis=0), lengths, strict=True)
     ]
 
 
@@ -47,14 +66,89 @@ def mean_index(indices: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _uniqueness(listed: Sequence[str], length: int, found: dict[int, bool]) -> float:
-    covered = [False] * len(listed)
-    for start, run in enumerate(_runs(listed, length)):
-        if found[run]:
-            covered[start : start + length] = [True] * length
-    return covered.count(False) / len(listed)
+class Runs:
+    """All runs of 5 to 12 words of some texts, and which of them a corpus holds.
+
+    Two different runs have one 64-bit hash about once in 10^19 pairs. About 85 bytes for each word of the texts.
+    """
+
+    def __init__(self, text_words: Hashes) -> None:
+        """text_words: hashes of all texts' words, with _BETWEEN_TEXTS between two texts. Shape (words,)."""
+        self._known = {length: np.unique(_run_hashes(text_words, length)) for length in LENGTHS}
+        self._found = {length: np.zeros(len(known), dtype=bool) for length, known in self._known.items()}
+        shortest = self._known[LENGTHS[0]]
+        slot_bits = max(10, int(_SLOTS_A_RUN * len(shortest)).bit_length())
+        self._shift = np.uint64(64 - slot_bits)
+        self._filter = np.zeros(1 << (slot_bits - 3), dtype=np.uint8)
+        slots = shortest >> self._shift
+        np.bitwise_or.at(self._filter, slots >> np.uint64(3), _bit(slots))
+
+    def look_up(self, corpus_words: Hashes) -> None:
+        """Notes which runs stand in these words of the corpus, shape (words,)."""
+        runs = _run_hashes(corpus_words, LENGTHS[0])
+        slots = runs >> self._shift
+        at = np.flatnonzero(self._filter[slots >> np.uint64(3)] & _bit(slots))
+        runs = runs[at]
+        for length in LENGTHS:
+            if length > LENGTHS[0]:
+                inside = at + length <= len(corpus_words)
+                at = at[inside]
+                runs = runs[inside] * _FACTOR + corpus_words[at + length - 1]
+            known = self._known[length]
+            if not len(at) or not len(known):
+                return
+            place = np.minimum(np.searchsorted(known, runs), len(known) - 1)
+            hit = known[place] == runs
+            self._found[length][place[hit]] = True
+            at, runs = at[hit], runs[hit]
+
+    def covered(self, text_words: Hashes, length: int) -> NDArray[np.bool_]:
+        """Whether each word lies in a run of `length` words that the corpus holds. Shape (words,)."""
+        runs = _run_hashes(text_words, length)
+        hit = self._found[length][np.searchsorted(self._known[length], runs)]
+        steps = np.zeros(len(text_words) + 1, dtype=np.int32)
+        starts = np.flatnonzero(hit)
+        steps[starts] += 1
+        steps[starts + length] -= 1
+        covered: NDArray[np.bool_] = np.cumsum(steps[:-1]) > 0
+        return covered
 
 
-def _runs(listed: Sequence[str], length: int) -> Iterable[int]:
-    """64-bit hashes, of this process only: two different runs agree about once in 10^9 texts of 10^5 words."""
-    return (hash(tuple(listed[start : start + length])) for start in range(len(listed) - length + 1))
+def _word_hashes(text: str) -> Hashes:
+    """64 bits a word, of this process only."""
+    found = words(text)
+    return np.fromiter(map(hash, found), dtype=np.int64, count=len(found)).view(np.uint64)
+
+
+def _run_hashes(hashes: Hashes, length: int) -> Hashes:
+    """Of every run of `length` words: a polynomial in _FACTOR modulo 2^64. Shape (words - length + 1,), or (0,)."""
+    count = max(0, len(hashes) - length + 1)
+    total = np.zeros(count, dtype=np.uint64)
+    for offset in range(length if count else 0):
+        total *= _FACTOR
+        total += hashes[offset : offset + count]
+    return total
+
+
+def _bit(slots: Hashes) -> NDArray[np.uint8]:
+    bits: NDArray[np.uint8] = np.left_shift(1, (slots & np.uint64(7)).astype(np.uint8), dtype=np.uint8)
+    return bits
+
+
+def _joined(parts: Sequence[Hashes], between: Hashes) -> Hashes:
+    """The parts, each with `between` behind it."""
+    return np.concatenate(list(chain.from_iterable((part, between) for part in parts)))
+
+
+def _batches(corpus: Iterable[str]) -> Iterator[Hashes]:
+    """The documents' words, many short documents at a time, so that numpy has enough to do."""
+    waiting: list[Hashes] = []
+    num_words = 0
+    for document in corpus:
+        waiting.append(_word_hashes(document))
+        num_words += len(waiting[-1])
+        if num_words >= BATCH_WORDS:
+            yield _joined(waiting, _BETWEEN_DOCUMENTS)
+            waiting, num_words = [], 0
+    if waiting:
+        yield _joined(waiting, _BETWEEN_DOCUMENTS)

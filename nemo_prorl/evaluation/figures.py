@@ -1,8 +1,10 @@
-"""Comparisons as pictures: pass@k curves, distributions of pass@1, and the gain against the start."""
+"""Comparisons as pictures: pass@k curves, distributions of pass@1, the gain against the start (ProRL, figures 3, 4 and
+7), pass@k by size (figure 6), and creativity (figures 1 and 3)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,32 +12,105 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 
-from nemo_prorl.evaluation.comparison import NUM_BINS, Comparison
+from nemo_prorl.evaluation.comparison import Comparison
+from nemo_prorl.evaluation.corpus import Creativity
+from nemo_prorl.evaluation.results import NUM_BINS
+from nemo_prorl.evaluation.tables import MARK
 
 mpl.use("Agg")
 
-COLUMNS = 3
+COLUMNS, MANY_COLUMNS = 3, 6
+FEW = 12
+"""More panels than this stand in MANY_COLUMNS."""
+MAX_LABELS = 25
+"""Of more points than this only the outermost are labelled."""
+NUM_OUTERMOST = 3
 COLOURS = ("#7a7a7a", "#e0a030", "#3a7ca5", "#b0413e", "#5b8c5a", "#6c4f9c")
-VERDICT_COLOURS = {"diminish": "#b0413e", "plateau": "#e0a030", "sustained": "#5b8c5a", "gain": "#5b8c5a"}
+VERDICT_COLOURS = {"diminish": "#b0413e", "plateau": "#e0a030", "sustained": "#5b8c5a", "gain": "#3a7ca5"}
 
 
 def draw(comparisons: Sequence[Comparison], names: Sequence[str], folder: Path) -> list[Path]:
-    """Writes three PNGs."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Writes pass_at_k.png, pass_at_1_shift.png and gain.png; the folder must exist."""
     curves, shift, gain = (folder / f"{name}.png" for name in ("pass_at_k", "pass_at_1_shift", "gain"))
     _grid(comparisons, curves, "pass@k; dotted: the bound of ProRL eq. 5", lambda a, c: _curves(a, c, names))
     _grid(comparisons, shift, "prompts by their pass@1", lambda a, c: _histogram(a, c, names))
-    _gain(comparisons, gain)
+    starts = {one.name: one.pass_at_k[one.k][0] for one in comparisons}
+    with _chart(gain, "the weaker the start, the stronger the gain?", comparisons) as (axis,):
+        _against_gain(axis, comparisons, starts)
+        axis.set_xlim(-0.03, 1.1)
+        axis.set_xlabel(f"pass@k of the start, {_ks(comparisons)}", fontsize=9)
     return [curves, shift, gain]
+
+
+def draw_sizes(
+    title: str, unit: str, sizes: Sequence[tuple[int, Comparison]], names: Sequence[str], path: Path
+) -> None:
+    """pass@1 (solid) and pass@k at half of the samples (dashed) by the size of the problem, a colour a checkpoint."""
+    with _chart(path, title, []) as (axis,):
+        for place, name in enumerate(names):
+            look = {"color": COLOURS[place % len(COLOURS)], "markersize": 4}
+            xs = [size for size, _ in sizes]
+            axis.plot(
+                xs, [one.pass_at_k[1][place] for _, one in sizes], "-o", label=f"{name}, pass@1", **look
+            )
+            high = [one.pass_at_k[one.k][place] for _, one in sizes]
+            axis.plot(xs, high, "--s", label=f"{name}, pass@{sizes[0][1].k}", **look)
+        axis.set_xticks([size for size, _ in sizes])
+        axis.set_ylim(-0.02, 1.02)
+        axis.set_xlabel(unit, fontsize=9)
+        axis.set_ylabel(f"share of problems ({sizes[0][1].num_samples} samples)", fontsize=9)
+        axis.legend(frameon=False, fontsize=8)
+
+
+def draw_creativity(
+    comparisons: Sequence[Comparison], names: Sequence[str], creativity: Creativity, path: Path
+) -> None:
+    """The start's creativity index against the gain, and the index over the checkpoints."""
+    starts = {name: of[names[0]] for name, of in creativity.items()}
+    known = {name: index for name, index in starts.items() if index is not None}
+    indexed = [one for one in comparisons if one.name in known]
+    title = "creativity index (0: all of it stands in the corpus, 8: nothing)"
+    with _chart(path, title, indexed, 2) as (left, right):
+        _against_gain(left, indexed, known)
+        left.set_xlabel("creativity index of the start's responses", fontsize=9)
+        whole = [values for of in creativity.values() if (values := _complete(of, names))]
+        for values in whole:
+            right.plot(range(len(names)), values, color="#b8b8b8", linewidth=1)
+        if whole:
+            right.plot(range(len(names)), np.mean(whole, axis=0), "-o", color="#3a7ca5", label="mean")
+            right.legend(frameon=False, fontsize=8)
+        right.set_xticks(range(len(names)), names)
+        right.set_ylabel("creativity index of the responses", fontsize=9)
+
+
+@contextmanager
+def _chart(
+    path: Path, title: str, comparisons: Sequence[Comparison], num_axes: int = 1
+) -> Iterator[tuple[Any, ...]]:
+    """Axes beside each other to draw on; tidied and written at the end, with the notes of what is drawn."""
+    size = (7 if num_axes == 1 else 6 * num_axes, 4.6 + 0.2 * sum(bool(one.shortfall) for one in comparisons))
+    figure, axes = plt.subplots(1, num_axes, figsize=size, constrained_layout=True, squeeze=False)
+    figure.suptitle(title, fontsize=11)
+    yield tuple(axes[0])
+    for axis in axes[0]:
+        _tidy(axis)
+    _add_notes(figure, comparisons)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
 
 
 def _grid(
     comparisons: Sequence[Comparison], path: Path, title: str, draw_one: Callable[[Any, Comparison], None]
 ) -> None:
-    columns = min(COLUMNS, len(comparisons))
+    columns = min(COLUMNS if len(comparisons) <= FEW else MANY_COLUMNS, len(comparisons))
     rows = -(-len(comparisons) // columns)
+    num_notes = sum(bool(one.shortfall) for one in comparisons)
     figure, axes = plt.subplots(
-        rows, columns, figsize=(4.4 * columns, 3.2 * rows + 0.7), constrained_layout=True, squeeze=False
+        rows,
+        columns,
+        figsize=(4.4 * columns, 3.2 * rows + 0.7 + 0.2 * num_notes),
+        constrained_layout=True,
+        squeeze=False,
     )
     for axis in axes.flat[len(comparisons) :]:
         axis.remove()
@@ -44,9 +119,10 @@ def _grid(
         _tidy(axis)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9
+        handles, labels, loc="outside upper right", ncols=min(4, len(labels)), frameon=False, fontsize=9
     )
-    figure.suptitle(title, fontsize=12)
+    figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+    _add_notes(figure, comparisons)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -60,12 +136,13 @@ def _curves(axis: Any, comparison: Comparison, names: Sequence[str]) -> None:
         )
         bound = [comparison.bound[k][place] for k in comparison.bound]
         axis.plot(list(comparison.bound), bound, ":", color=colour, linewidth=1)
+    axis.axvline(comparison.k, color="#b8b8b8", linewidth=0.8, zorder=0)
     axis.set_xscale("log", base=2)
     axis.set_xticks(ks, [str(k) for k in ks])
     axis.set_ylim(-0.02, 1.02)
-    axis.set_xlabel("k", fontsize=9)
+    axis.set_xlabel(f"k (of {comparison.num_samples} samples; verdict at {comparison.k})", fontsize=9)
     sure = "" if comparison.certain else "?"
-    axis.set_title(f"{comparison.benchmark}: {comparison.verdict}{sure}", fontsize=10)
+    axis.set_title(f"{_label(comparison)}: {comparison.verdict}{sure}", fontsize=10)
 
 
 def _histogram(axis: Any, comparison: Comparison, names: Sequence[str]) -> None:
@@ -78,24 +155,53 @@ def _histogram(axis: Any, comparison: Comparison, names: Sequence[str]) -> None:
     axis.set_xlim(0, 1)
     axis.set_xlabel("pass@1 of a prompt", fontsize=9)
     axis.set_ylabel("share of prompts", fontsize=9)
-    axis.set_title(f"{comparison.benchmark} ({comparison.num_prompts} prompts)", fontsize=10)
+    axis.set_title(f"{_label(comparison)} ({comparison.num_prompts} prompts)", fontsize=10)
 
 
-def _gain(comparisons: Sequence[Comparison], path: Path) -> None:
-    figure, axis = plt.subplots(figsize=(7, 4.6), constrained_layout=True)
-    for one in comparisons:
-        start, colour = one.pass_at_k[one.k][0], VERDICT_COLOURS[one.verdict]
+def _against_gain(axis: Any, comparisons: Sequence[Comparison], xs: Mapping[str, float]) -> None:
+    """Gains with their intervals over xs, coloured by verdict."""
+    ordered = sorted(comparisons, key=lambda one: one.gain.value)
+    is_crowded = len(ordered) > MAX_LABELS
+    labelled = {one.name for one in (*ordered[:NUM_OUTERMOST], *ordered[-NUM_OUTERMOST:])}
+    whiskers = {"elinewidth": 0.4, "capsize": 0} if is_crowded else {"elinewidth": 0.8, "capsize": 2}
+    for one in ordered:
+        x, colour = xs[one.name], VERDICT_COLOURS[one.verdict]
         spread = [[one.gain.value - one.gain.low], [one.gain.high - one.gain.value]]
-        axis.errorbar(start, one.gain.value, yerr=spread, fmt="o", color=colour, capsize=2, markersize=5)
-        axis.annotate(one.benchmark, (start, one.gain.value), (5, 4), textcoords="offset points", fontsize=8)
+        axis.errorbar(x, one.gain.value, yerr=spread, fmt="o", color=colour, markersize=5, **whiskers)
+        if not is_crowded or one.name in labelled:
+            axis.annotate(_label(one), (x, one.gain.value), (5, 4), textcoords="offset points", fontsize=8)
+    for verdict in dict.fromkeys(one.verdict for one in ordered):
+        axis.plot([], [], "o", color=VERDICT_COLOURS[verdict], label=verdict)
     axis.axhline(0, color="#7a7a7a", linewidth=0.8)
-    axis.set_xlim(-0.03, 1.1)
-    axis.set_xlabel("pass@k of the start, at the largest common k", fontsize=9)
-    axis.set_ylabel("gain of the last checkpoint (95 % interval)", fontsize=9)
-    axis.set_title("the weaker the start, the stronger the gain?", fontsize=11)
-    _tidy(axis)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    axis.set_ylabel(f"gain in pass@k of the last checkpoint, {_ks(comparisons)}", fontsize=9)
+    if ordered:
+        axis.legend(frameon=False, fontsize=8)
+
+
+def _add_notes(figure: Any, comparisons: Sequence[Comparison]) -> None:
+    """Below the figure: what is not of all problems of its benchmark."""
+    if notes := [f"{MARK} {one.name}: {one.shortfall}" for one in comparisons if one.shortfall]:
+        figure.supxlabel("\n".join(notes), fontsize=8, ha="left", x=0.01)
+
+
+def _ks(comparisons: Sequence[Comparison]) -> str:
+    found = sorted({(one.k, one.num_samples) for one in comparisons})
+    return (
+        f"k = {', '.join(f'{k} of {n}' for k, n in found)}" if len(found) <= 3 else "k = half of the samples"
+    )
+
+
+def _label(one: Comparison) -> str:
+    """Of a puzzle its own name, without benchmark and category."""
+    name = one.name.rpartition("/")[2] if one.name.count("/") > 1 else one.name
+    return name + (MARK if one.shortfall else "")
+
+
+def _complete(of: Mapping[str, float | None], names: Sequence[str]) -> list[float]:
+    """The indices of all checkpoints in order, or none."""
+    values = [of[name] for name in names]
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []
 
 
 def _tidy(axis: Any) -> None:

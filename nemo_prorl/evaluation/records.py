@@ -56,7 +56,13 @@ def _json_lines(path: Path) -> Iterator[Any]:
 
 
 def _json(path: Path) -> Iterator[Any]:
-    """A list of objects, or objects by name; or JSON Lines under the wrong name, which is common."""
+    """A list of objects, or objects by name; or JSON Lines under the wrong name, which is common (DOLMA's shards, which
+    do not fit into memory)."""
+    with _open(path) as file:
+        first, more = file.readline(), file.readline().strip()
+    if more and _is_object(first):
+        yield from _json_lines(path)
+        return
     with _open(path) as file:
         text = file.read()
     try:
@@ -68,6 +74,13 @@ def _json(path: Path) -> Iterator[Any]:
         listed = [value for value in loaded.values() if isinstance(value, list)]
         loaded = listed[0] if len(loaded) == 1 and listed else [loaded]
     yield from loaded
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _csv(path: Path) -> Iterator[Any]:

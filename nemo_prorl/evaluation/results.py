@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, pass_at_k
+from nemo_prorl.algorithm.pass_at_k import (
+    bootstrap_interval,
+    boundary_k,
+    mean_pass_at_k,
+    measured_ks,
+    pass_at_k,
+)
 from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation.benchmark import Benchmark, Metric
 from nemo_prorl.evaluation.journal import Known, Sample
@@ -20,6 +26,8 @@ from nemo_prorl.training.evaluation import CORRECT
 from nemo_prorl.types import Finish
 
 RESULTS = "results.json"
+NUM_BINS = 10
+"""Of the distributions of pass@1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +54,18 @@ class PromptResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartResult:
+    """One part of a benchmark, such as a puzzle. Shares and scores are from 0 to 1."""
+
+    num_prompts: int
+    score: Estimate
+    pass_at_k: dict[int, float]
+    num_short: int
+    histogram: list[int]
+    """Prompts by their pass@1, NUM_BINS bins of equal width from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkResult:
     """All that is said of one benchmark. Shares and scores are from 0 to 1."""
 
@@ -54,6 +74,9 @@ class BenchmarkResult:
     score: Estimate
     """What the paper reports: pass@1 or the mean reward."""
     pass_at_k: dict[int, Estimate]
+    """Over the prompts with at least half as many samples as the prompt that has most."""
+    num_short: int = 0
+    """Prompts with fewer, whose missing samples the service failed to grade; they count in the score."""
     reward: float
     num_prompts: int
     """Problems that the numbers are of."""
@@ -71,8 +94,6 @@ class BenchmarkResult:
     response_tokens: dict[str, float]
     """mean, p50, p99"""
     no_eos_share: float
-    by_source: dict[str, float]
-    """Score of each part that the benchmark has, such as a puzzle's name."""
     prompts: dict[str, PromptResult] = field(repr=False)
 
     @property
@@ -82,12 +103,42 @@ class BenchmarkResult:
             return ""
         return f"{self.name}: {self.num_prompts:,} problems instead of {self.num_expected:,}"
 
+    @property
+    def boundary_k(self) -> int:
+        """The k at which its reasoning boundary is judged."""
+        return boundary_k(max(prompt.num_samples for prompt in self.prompts.values()))
+
+    def prompts_by_part(self) -> dict[str, dict[str, PromptResult]]:
+        """Name of each part, such as `logic/zebra_puzzles` -> its prompts by uid; empty where it has no parts."""
+        found: dict[str, dict[str, PromptResult]] = defaultdict(dict)
+        for uid, prompt in self.prompts.items():
+            found[prompt.source.partition("/")[2]][uid] = prompt
+        return dict(sorted(found.items())) if len(found) > 1 else {}
+
+    def parts(self, num_resamples: int = 1000) -> dict[str, PartResult]:
+        """What is said of each part, by its name."""
+        return {
+            name: _part(list(prompts.values()), self.metric, num_resamples)
+            for name, prompts in self.prompts_by_part().items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """With the parts, which are for readers of the file: from_json makes them anew from the prompts."""
+        data = asdict(self)
+        prompts = data.pop("prompts")
+        return {
+            **data,
+            "by_source": {name: asdict(part) for name, part in self.parts().items()},
+            "prompts": prompts,
+        }
+
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> BenchmarkResult:
         """Raises KeyError, TypeError or ValueError if it is not one."""
+        stored = {name: value for name, value in data.items() if name != "by_source"}
         return BenchmarkResult(
             **{
-                **data,
+                **stored,
                 "metric": Metric(data["metric"]),
                 "score": Estimate(**data["score"]),
                 "pass_at_k": {int(k): Estimate(**one) for k, one in data["pass_at_k"].items()},
@@ -126,11 +177,13 @@ def summarise(
             f"{benchmark.name}: no prompt was graded ({num_too_long} are longer than sampler.max_prompt_tokens)."
         )
     tokens = [sample.num_tokens for sample in known.samples.values()]
+    enough, ks = comparable(list(prompts.values()))
     return BenchmarkResult(
         name=benchmark.name,
         metric=benchmark.metric,
         score=_estimate([_score(result, benchmark.metric) for result in prompts.values()], num_resamples),
-        pass_at_k=pass_at_k_curve(list(prompts.values()), num_resamples),
+        pass_at_k={k: _estimate([pass_at_k(*one.counts, k) for one in enough], num_resamples) for k in ks},
+        num_short=len(prompts) - len(enough),
         reward=float(np.mean([result.reward for result in prompts.values()])),
         num_prompts=len(prompts),
         num_expected=num_expected,
@@ -145,21 +198,27 @@ def summarise(
             "p99": float(np.quantile(tokens, 0.99)),
         },
         no_eos_share=float(np.mean([one.finish == Finish.length.value for one in known.samples.values()])),
-        by_source=_by_source(prompts, benchmark.metric),
         prompts=prompts,
     )
 
 
-def pass_at_k_curve(prompts: Sequence[PromptResult], num_resamples: int) -> dict[int, Estimate]:
-    """k = 1, 2, 4 ... up to the samples that every prompt has; the number of samples itself closes the row."""
-    most = min(result.num_samples for result in prompts)
-    ks = sorted({2**i for i in range(most.bit_length())} | {most})
-    return {k: _estimate([pass_at_k(*result.counts, k) for result in prompts], num_resamples) for k in ks}
+def comparable(prompts: Sequence[PromptResult]) -> tuple[list[PromptResult], list[int]]:
+    """(the prompts that a pass@k curve is of, its ks): those with at least half as many samples as the prompt that
+    has most, so that one missing sample does not lower k for all."""
+    num_samples = max(result.num_samples for result in prompts)
+    enough = [result for result in prompts if result.num_samples >= boundary_k(num_samples)]
+    return enough, measured_ks(num_samples, min(result.num_samples for result in enough))
+
+
+def histogram_of(prompts: Sequence[PromptResult]) -> list[int]:
+    """How many prompts have which pass@1, as measured: NUM_BINS bins of equal width from 0 to 1."""
+    rates = [result.num_correct / result.num_samples for result in prompts]
+    return [int(count) for count in np.histogram(rates, bins=NUM_BINS, range=(0, 1))[0]]
 
 
 def write(path: Path, header: Mapping[str, Any], results: Sequence[BenchmarkResult]) -> None:
     """Whole or not at all. `header` is what stands before the benchmarks."""
-    content = {**header, "benchmarks": {result.name: asdict(result) for result in results}}
+    content = {**header, "benchmarks": {result.name: result.to_json() for result in results}}
     replace_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -196,9 +255,12 @@ def _estimate(values: list[float], num_resamples: int) -> Estimate:
     return Estimate(value=float(np.mean(values)), low=low, high=high)
 
 
-def _by_source(prompts: Mapping[str, PromptResult], metric: Metric) -> dict[str, float]:
-    parts: dict[str, list[float]] = defaultdict(list)
-    for result in prompts.values():
-        parts[result.source.partition("/")[2]].append(_score(result, metric))
-    parts.pop("", None)
-    return {name: float(np.mean(values)) for name, values in sorted(parts.items())}
+def _part(prompts: Sequence[PromptResult], metric: Metric, num_resamples: int) -> PartResult:
+    enough, ks = comparable(prompts)
+    return PartResult(
+        num_prompts=len(prompts),
+        score=_estimate([_score(result, metric) for result in prompts], num_resamples),
+        pass_at_k={k: mean_pass_at_k([result.counts for result in enough], k) for k in ks},
+        num_short=len(prompts) - len(enough),
+        histogram=histogram_of(prompts),
+    )

@@ -45,9 +45,7 @@ def tables(results: Mapping[str, BenchmarkResult], model: str) -> list[Table]:
     ]
     if "reasoning_gym" in results:
         made.append(_categories(results["reasoning_gym"], model))
-    made += [
-        _parts(result) for result in results.values() if result.by_source and result.name != "reasoning_gym"
-    ]
+    made += [_parts(result) for result in results.values() if result.prompts_by_part()]
     return [*made, details(results)]
 
 
@@ -55,7 +53,7 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
     """One row a benchmark."""
     rows = []
     for result in results.values():
-        most = max(result.pass_at_k)
+        k = result.boundary_k
         rows.append(
             (
                 result.name,
@@ -64,7 +62,7 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
                 "pass@1" if result.metric == "pass_at_1" else "reward",
                 _percent(result.score.value),
                 f"{_percent(result.score.low)} to {_percent(result.score.high)}",
-                f"{_percent(result.pass_at_k[most].value)} (k={most})",
+                f"{_percent(result.pass_at_k[k].value)} (k={k})",
                 f"{result.response_tokens['mean']:,.0f}",
                 f"{result.no_eos_share:.1%}",
                 _published(result.name, BASE),
@@ -75,6 +73,11 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
         f"{result.name}: {result.num_too_long} prompts are too long, {result.num_missing} samples have no verdict"
         for result in results.values()
         if result.num_too_long or result.num_missing
+    ]
+    left_out += [
+        f"{result.name}: pass@k is without {result.num_short} prompts with less than half of their samples"
+        for result in results.values()
+        if result.num_short
     ]
     return Table(
         title="What was measured (percent)",
@@ -142,8 +145,9 @@ def _paper_table(
 
 def _categories(result: BenchmarkResult, model: str) -> Table:
     """The mean over a category's tasks: every task has as many puzzles."""
+    parts = result.parts(1)
     ours = [
-        _mean(value for name, value in result.by_source.items() if name.startswith(f"{category}/"))
+        _mean(part.score.value for name, part in parts.items() if name.startswith(f"{category}/"))
         for category in CATEGORIES
     ]
     published = {
@@ -166,10 +170,23 @@ def _categories(result: BenchmarkResult, model: str) -> Table:
 
 
 def _parts(result: BenchmarkResult) -> Table:
+    """Score and pass@k of each part, such as a puzzle."""
+    k, rows = result.boundary_k, []
+    for name, part in result.parts().items():
+        rows.append(
+            (
+                name,
+                f"{part.num_prompts:,}",
+                _percent(part.score.value),
+                f"{_percent(part.score.low)} to {_percent(part.score.high)}",
+                _percent(part.pass_at_k[1]),
+                _percent(part.pass_at_k[k]) if k in part.pass_at_k else ABSENT,
+            )
+        )
     return Table(
         title=f"{result.name} by part (percent)",
-        columns=("part", "score"),
-        rows=tuple((name, _percent(value)) for name, value in result.by_source.items()),
+        columns=("part", "prompts", "score", "95 % interval", "pass@1", f"pass@{k}"),
+        rows=tuple(rows),
     )
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, mean_pass_at_k, pass_at_k_bound
+from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, mean_pass_at_k, pass_at_k, pass_at_k_bound
 from nemo_prorl.commands import compare as command
 from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation import results
 from nemo_prorl.evaluation.catalogue import get
-from nemo_prorl.evaluation.comparison import Difference, compare, sort, start_against_gain
+from nemo_prorl.evaluation.comparison import Difference, by_size, compare, sort, start_against_gain
+from nemo_prorl.evaluation.comparison_text import comparison_lines, size_lines
+from nemo_prorl.evaluation.corpus import documents
 from nemo_prorl.evaluation.creativity import creativity_indices
 from nemo_prorl.evaluation.journal import Known, Sample
 from nemo_prorl.evaluation.results import BenchmarkResult
-from nemo_prorl.evaluation.tables import as_markdown, as_text, tables
+from nemo_prorl.evaluation.tables import MARK, as_markdown, as_text, tables
 
 
 def result(name: str, num_correct: list[int], num_samples: int = 8) -> BenchmarkResult:
@@ -87,10 +92,13 @@ def test_the_rule(start: float, between: list[float], expected: tuple[str, bool]
 def test_a_comparison_by_hand() -> None:
     start, last = result("aime2024", [0, 0, 4, 8]), result("aime2024", [0, 6, 8, 8])
     (one,) = compare([{"aime2024": start, "ifeval": start}, {"aime2024": last}])
-    assert (one.k, one.num_prompts, one.newly_solved) == (8, 4, 1)
+    assert (one.k, one.num_samples, one.num_prompts, one.newly_solved) == (4, 8, 4, 1)
     assert one.pass_at_k[1] == pytest.approx([12 / 32, 22 / 32])
+    assert one.pass_at_k[4] == pytest.approx([(0 + 0 + 69 / 70 + 1) / 4, 3 / 4]), (
+        "C(4,4)/C(8,4) of the third fail"
+    )
     assert one.pass_at_k[8] == pytest.approx([0.5, 0.75])
-    assert one.gain.value == pytest.approx(0.25)
+    assert one.gain.value == pytest.approx(3 / 4 - (69 / 70 + 1) / 4), "at half of the samples"
     assert one.verdict == "gain"
     assert [sum(row) for row in one.histogram] == [4, 4]
     assert one.variance == pytest.approx([np.var([0, 0, 0.5, 1]), np.var([0, 0.75, 1, 1])])
@@ -99,7 +107,123 @@ def test_a_comparison_by_hand() -> None:
 def test_fewer_samples_bound_k_and_other_prompts_are_left_out() -> None:
     start, last = result("aime2024", [1, 2, 3]), result("aime2024", [4, 4], num_samples=5)
     (one,) = compare([{"aime2024": start}, {"aime2024": last}])
-    assert (one.num_prompts, one.k, list(one.pass_at_k)) == (2, 5, [1, 2, 4, 5])
+    assert (one.num_prompts, one.num_samples, one.k, list(one.pass_at_k)) == (2, 5, 2, [1, 2, 4, 5])
+
+
+def without(of: BenchmarkResult, uid: str, num_samples: int) -> BenchmarkResult:
+    """With fewer samples of one prompt, as when the service failed to grade the others."""
+    fewer = dataclasses.replace(of.prompts[uid], num_samples=num_samples, num_correct=0)
+    return dataclasses.replace(of, prompts={**of.prompts, uid: fewer})
+
+
+def test_one_missing_sample_does_not_lower_k() -> None:
+    start, last = result("aime2024", [0, 2, 4]), without(result("aime2024", [4, 6, 8]), "p0", 7)
+    (one,) = compare([{"aime2024": start}, {"aime2024": last}])
+    assert (one.num_samples, one.k, one.num_prompts, one.num_short) == (8, 4, 3, 0)
+    assert list(one.pass_at_k) == [1, 2, 4], "k = 8 is impossible for one prompt, and is left out"
+
+
+def test_prompts_with_too_few_samples_are_left_out_and_said() -> None:
+    start, last = result("aime2024", [0, 2, 4]), without(result("aime2024", [4, 6, 8]), "p0", 3)
+    (one,) = compare([{"aime2024": start}, {"aime2024": last}])
+    assert (one.num_samples, one.k, one.num_prompts, one.num_short) == (8, 4, 2, 1)
+    assert list(one.pass_at_k) == [1, 2, 4, 8]
+    said = "\n".join(comparison_lines([one], ["start", "last"]))
+    assert "1 prompts are left out: they have verdicts for fewer than 4 samples" in said
+
+
+def test_half_of_the_samples_varies_less_than_all_of_them() -> None:
+    """Both are unbiased; over redrawn samples the estimate at k = n is the noisier one (of one prompt at rate 0.02)."""
+    rng = np.random.default_rng(5)
+    half, whole = (
+        [pass_at_k(n, int(c), k) for c in rng.binomial(n, 0.02, 4000)] for n, k in ((64, 32), (32, 32))
+    )
+    truth = 1 - 0.98**32
+    assert np.mean(half) == pytest.approx(truth, abs=0.02)
+    assert np.mean(whole) == pytest.approx(truth, abs=0.02)
+    assert np.std(half) < 0.85 * np.std(whole)
+
+
+def test_a_part_of_a_benchmark_is_said_in_the_comparison() -> None:
+    half = dataclasses.replace(result("aime2024", [1, 2]), num_expected=30)
+    (one,) = compare([{"aime2024": half}, {"aime2024": half}])
+    assert one.shortfall == "2 problems instead of 30"
+    assert f"{MARK} 2 problems instead of 30" in next(iter(comparison_lines([one], ["start", "last"])))
+
+
+def puzzles(correct: dict[str, list[int]], num_samples: int = 8) -> BenchmarkResult:
+    """Of several tasks: source -> right samples of each of its prompts."""
+    samples = {
+        (f"{source}/{index}", number): Sample(num_tokens=10, finish="stop", score=float(number < count))
+        for source, counts in correct.items()
+        for index, count in enumerate(counts)
+        for number in range(num_samples)
+    }
+    sources = {
+        f"{source}/{index}": source for source, counts in correct.items() for index in range(len(counts))
+    }
+    return results.summarise(
+        get("reasoning_gym"),
+        Known(samples=samples),
+        sources,
+        num_samples=num_samples,
+        num_too_long=0,
+        num_resamples=9,
+    )
+
+
+GAMES, LOGIC = "reasoning_gym/games/sudoku", "reasoning_gym/logic/zebra"
+
+
+def test_every_task_is_sorted_on_its_own() -> None:
+    """One task gains all along, the other loses what the first gains: together they look like nothing."""
+    stages = [
+        {GAMES: [0, 0, 0], LOGIC: [8, 8, 8]},
+        {GAMES: [2, 0, 0], LOGIC: [8, 8, 0]},
+        {GAMES: [8, 8, 8], LOGIC: [0, 0, 0]},
+    ]
+    checkpoints = [{"reasoning_gym": puzzles(stage)} for stage in stages]
+    (together,) = compare(checkpoints)
+    assert together.verdict == "diminish"
+    apart = compare(checkpoints, by_source=True)
+    assert [(one.name, one.verdict) for one in apart] == [(GAMES, "sustained"), (LOGIC, "diminish")]
+    assert apart[0].gain.value == 1.0
+    assert apart[0].histogram == [[3, *[0] * 9], [2, 0, 1, *[0] * 7], [*[0] * 9, 3]]
+    said = "\n".join(comparison_lines(apart, ["a", "b", "c"]))
+    assert f"sustained (1 of 2): {GAMES}" in said
+    assert compare([{"aime2024": result("aime2024", [1])}] * 2, by_source=True)[0].name == "aime2024", (
+        "has no parts"
+    )
+
+
+def test_results_hold_every_task_with_pass_at_k_and_its_distribution(tmp_path: Path) -> None:
+    found = puzzles({GAMES: [0, 4], LOGIC: [8, 8]})
+    results.write(tmp_path / results.RESULTS, {"key": "k"}, [found])
+    part = json.loads((tmp_path / results.RESULTS).read_text())["benchmarks"]["reasoning_gym"]["by_source"][
+        "games/sudoku"
+    ]
+    assert part["num_prompts"] == 2
+    assert part["score"]["value"] == 0.25
+    assert part["pass_at_k"] == pytest.approx(
+        {"1": 0.25, "2": 0.5 * (1 - 6 / 28), "4": 0.5 * 69 / 70, "8": 0.5}
+    )
+    assert part["histogram"] == [1, 0, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert results.read(tmp_path)[1] == {"reasoning_gym": found}
+
+
+def test_sizes_come_in_their_order() -> None:
+    sources = {f"graph_color_sizes/{size}_vertices": [size % 8] for size in (20, 10, 12)}
+    parts = compare(
+        [{"graph_color_sizes": dataclasses.replace(puzzles(sources), name="graph_color_sizes")}] * 2,
+        by_source=True,
+    )
+    sizes = by_size(parts)["graph_color_sizes", "vertices"]
+    assert [size for size, _ in sizes] == [10, 12, 20]
+    assert sizes[0][1].pass_at_k[1] == [0.25, 0.25]
+    head, row = list(size_lines("graph_color_sizes", "vertices", sizes, ["start", "last"]))[2:4]
+    assert head.split() == ["10", "12", "20"]
+    assert row.split() == ["start", "pass@1", "0.2500", "0.5000", "0.5000"]
+    assert by_size(parts[:1]) == {}, "one size is no series"
 
 
 def test_a_weak_start_that_gains_most_correlates_negatively() -> None:
@@ -142,6 +266,35 @@ def test_the_creativity_index_is_that_of_its_definition() -> None:
     assert creativity_indices(["z " * 20, "too short"], []) == [8.0, None]
 
 
+def test_the_corpus_may_be_split_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text file is read in pieces; a run of words across a cut is found."""
+    rng = np.random.default_rng(2)
+    text = " ".join(rng.choice(list("abcdefgh"), 3000))
+    (tmp_path / "whole.txt").write_text(text)
+    copied, other = text[400:800], " ".join(rng.choice(list("stuvwxyz"), 200))
+    for characters in (64, 131, 1 << 20):
+        monkeypatch.setattr("nemo_prorl.evaluation.corpus.PIECE_CHARACTERS", characters)
+        assert creativity_indices([copied, other], documents(tmp_path)) == [0.0, 8.0]
+
+
+def test_documents_and_texts_do_not_run_into_each_other() -> None:
+    first, second = "a b c d e f g h", "i j k l m n o p"
+    assert creativity_indices([f"{first} {second}"], [first, second])[0] == pytest.approx(
+        brute_force_index(f"{first} {second}".split(), [first.split(), second.split()])
+    )
+    apart = ["z " * 12 + "a b c d", "e f g h" + " z" * 12]
+    assert creativity_indices(apart, ["a b c d e f g h"] * 3) == [8.0, 8.0]
+    assert creativity_indices(["", "a b c"], ["a b c"]) == [None, None]
+    assert creativity_indices([], ["a"]) == []
+
+
+def test_shards_of_json_lines_under_the_name_json_are_streamed(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": "a b c d e f g h i j k l", "id": n}) for n in range(3)]
+    with gzip.open(tmp_path / "v1_6-0000.json.gz", "wt") as file:
+        file.write("\n".join(lines))
+    assert len(list(documents(tmp_path))) == 3
+
+
 def test_tables_stand_as_in_the_paper() -> None:
     found = {"aime2024": result("aime2024", [8, 4]), "gpqa_diamond": result("gpqa_diamond", [0, 8])}
     math, other, details = tables(found, "mine")
@@ -172,7 +325,12 @@ def test_the_command_writes_text_json_and_pictures(
     assert "aime2024: gain" in said
     assert "creativity index of aime2024 (0 to 8): start 0.000, last 0.000" in said
     assert {path.name for path in out.iterdir()} == {
-        "comparison.json", "comparison.txt", "pass_at_k.png", "pass_at_1_shift.png", "gain.png",
+        "comparison.json", "comparison.txt", "pass_at_k.png", "pass_at_1_shift.png", "gain.png", "creativity.png",
     }  # fmt: skip
+    content = json.loads((out / "comparison.json").read_text())
+    assert content["creativity_index"] == {"aime2024": {"start": 0.0, "last": 0.0}}
+    assert content["benchmarks"][0]["name"] == "aime2024"
+    with pytest.raises(ConfigError, match="--corpus-samples 0 must be at least 1"):
+        command.main([*folders, "--corpus-samples", "0"])
     with pytest.raises(ConfigError, match="no folder of a finished evaluation"):
         command.main([folders[0], str(tmp_path)])

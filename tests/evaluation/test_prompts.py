@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nemo_prorl.commands.parsing import CONF_DIR, composed
 from nemo_prorl.config import ConfigError, EvaluationConfig
 from nemo_prorl.data.building.source import Record
+from nemo_prorl.data.sources.reasoning_gym import tasks
 from nemo_prorl.evaluation import prompts
 from nemo_prorl.evaluation.catalogue import BENCHMARKS, get
 from nemo_prorl.evaluation.tables import MARK, as_markdown, tables
@@ -191,3 +195,13 @@ def test_programs_get_their_publishers_time_and_the_others_the_papers() -> None:
         limits_of(benchmark.task)
         assert not benchmark.task or benchmark.domain == "code", benchmark.name
     assert get("codeforces").task == {}
+
+
+def test_the_suite_of_18_puzzles_is_the_draw_that_it_says() -> None:
+    text = (CONF_DIR / "suite" / "reasoning_boundary_puzzles.yaml").read_text()
+    seed = int(re.findall(r"random\.Random\((\d+)\)", text)[0])
+    others = [task for task in tasks() if task != "family_relationships"]
+    drawn = random.Random(seed).sample(others, 17)
+    config = composed("train", ["suite=reasoning_boundary_puzzles"])
+    assert config.evaluation.puzzles == sorted(["family_relationships", *drawn])
+    assert config.validation.num_rollouts == 256
