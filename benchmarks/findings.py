@@ -1,4 +1,4 @@
-"""The papers' ablations on the demo's tiny policy: seven comparisons of one change each, a few seeds each.
+"""The papers' ablations on the demo's tiny policy: ten comparisons of one change each, a few seeds each.
 
     .venv/bin/python benchmarks/findings.py [--only clip temperature] [--seeds 1 2 3] [--steps 12] [--out runs/findings]
 
@@ -37,6 +37,7 @@ GRPO = (
 ARMS: Mapping[str, Sequence[str]] = {
     "baseline": (),  # the recipe's objective: clip 0.2/0.4, dynamic sampling, KL 1e-4, temperature 1.2, no reset
     "symmetric_clip": ("algorithm.clip_high=0.2",),
+    "low_clip": ("algorithm.clip_low=0.1",),
     "static_sampling": ("dynamic_sampling.enabled=false",),
     "no_kl": ("algorithm.kl_beta=0",),
     "temperature_06": ("sampler.temperature=0.6",),
@@ -52,6 +53,13 @@ ARMS: Mapping[str, Sequence[str]] = {
     "ahead": ("sampler.ahead=true", "algorithm.correction_level=token"),
 }
 """Name of the arm's runs -> what it changes. The reset comes after step 7, so that no second one is due at step 12."""
+FIRST_STAGE = ("stage.name=first", "exp_manager.create_checkpoint_callback=true")
+SECOND_STAGES: Mapping[str, Sequence[str]] = {
+    "second_stage": (),  # a hard reset before it, as before runs 2 and 7
+    "second_stage_temperature_06": ("sampler.temperature=0.6",),
+    "second_stage_no_reset": ("stage.reset_reference=false", "stage.reset_optimizer=false"),
+}
+"""Name of the arm's runs -> what its second stage changes; the first one is the baseline of as many steps."""
 COLOURS = ("#3f6fa3", "#b0413e", "#4f8a57", "#8a6d3b")
 
 HELD_OUT = Panel(metric="validation/reward", title="held-out reward")
@@ -101,6 +109,21 @@ COMPARISONS = {
         title="Training temperature 1.2 against 0.6",
         arms={"1.2": "baseline", "0.6": "temperature_06"},
         panels=(HELD_OUT, TRAINING, ENTROPY),
+    ),
+    "low_clip": Comparison(
+        title="Lower clip 0.2 against 0.1",
+        arms={"0.2 / 0.4": "baseline", "0.1 / 0.4": "low_clip"},
+        panels=(HELD_OUT, ENTROPY),
+    ),
+    "late_temperature": Comparison(
+        title="Temperature 1.2 against 0.6 in a second stage",
+        arms={"1.2": "second_stage", "0.6": "second_stage_temperature_06"},
+        panels=(HELD_OUT, TRAINING, ENTROPY),
+    ),
+    "going_on": Comparison(
+        title="A second stage after a hard reset against going on without one",
+        arms={"hard reset": "second_stage", "no reset": "second_stage_no_reset"},
+        panels=(HELD_OUT, KL, ENTROPY),
     ),
     "entropy": Comparison(
         title="Against the collapse of entropy",
@@ -173,10 +196,22 @@ def main() -> None:
         print(f"\n{text}", flush=True)
 
 
+def stages_of(arm: str) -> list[Sequence[str]]:
+    """What each stage of an arm changes."""
+    if arm in ARMS:
+        return [ARMS[arm]]
+    return [FIRST_STAGE, ("stage.name=second", "stage.parent=first", *SECOND_STAGES[arm])]
+
+
 def run(out: Path, url: str, arm: str, seed: int, num_steps: int) -> Records:
-    """Of one arm, from its folder where it is finished."""
-    overrides = [*SETTING, *ARMS[arm], f"seed={seed}", f"trainer.num_steps={num_steps}"]
-    return train(out / f"{arm}-{seed}", url, overrides)
+    """Of one arm, from its folder where it is finished; `num_steps` in each stage."""
+    stages = stages_of(arm)
+    names = [""] if len(stages) == 1 else ["first", "second"]
+    records: Records = []
+    for name, options in zip(names, stages, strict=True):
+        overrides = [*SETTING, *options, f"seed={seed}", f"trainer.num_steps={num_steps}"]
+        records = train(out / f"{arm}-{seed}", url, overrides, stage=name)
+    return records
 
 
 def summaries(runs: Mapping[str, Sequence[Records]]) -> dict[str, list[dict[str, float]]]:

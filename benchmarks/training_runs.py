@@ -39,13 +39,20 @@ def build_tiny_policy() -> None:
 
 
 def train(
-    folder: Path, url: str, overrides: Sequence[str], *, config_name: str = "laptop", num_ranks: int = 1
+    folder: Path,
+    url: str,
+    overrides: Sequence[str],
+    *,
+    config_name: str = "laptop",
+    num_ranks: int = 1,
+    stage: str = "",
 ) -> Records:
-    """One stage of conf/CONFIG_NAME.yaml in processes of its own, unless the folder holds it already; its records.
+    """One stage of conf/CONFIG_NAME.yaml in processes of its own, unless the folder holds it already; the records of
+    all stages in the folder so far. `stage`: its name, where a folder has several.
 
     Ends with a sentence when the folder holds a run with other options, or the run was paused.
     """
-    wanted, recorded = json.dumps(list(overrides)), folder / "overrides.json"
+    wanted, recorded = json.dumps(list(overrides)), folder / f"overrides{stage and '-' + stage}.json"
     if recorded.is_file() and recorded.read_text(encoding="utf-8") != wanted:
         sys.exit(f"error: {folder} was trained with other options: write another --out, or remove it.")
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +72,7 @@ def train(
     subprocess.run(
         command, check=True, env={"OMP_NUM_THREADS": "1", **os.environ}
     )  # as our own ranks; torchrun warns
-    if not any(folder.glob("stages/*.done")):
+    if not any(folder.glob(f"stages/{stage or '*'}.done")):
         sys.exit(f"error: {folder} was paused before its end: the same command goes on.")
     return with_rollouts(read_metrics(folder / "metrics.jsonl"))
 

@@ -46,10 +46,39 @@ def records(findings: ModuleType, rewards: list[float], num_rollouts: float) -> 
 
 def test_every_arm_is_a_configuration_that_changes_something(findings: ModuleType) -> None:
     configs = {
-        arm: str(composed("laptop", [*findings.SETTING, *options])) for arm, options in findings.ARMS.items()
+        arm: str([composed("laptop", [*findings.SETTING, *options]) for options in findings.stages_of(arm)])
+        for arm in (*findings.ARMS, *findings.SECOND_STAGES)
     }
     assert len(set(configs.values())) == len(configs)
     assert {arm for one in findings.COMPARISONS.values() for arm in one.arms.values()} == set(configs)
+
+
+def test_a_second_stage_goes_on_from_the_baseline(
+    findings: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[tuple[str, list[str]]] = []
+
+    def train(folder: Path, url: str, overrides: list[str], *, stage: str) -> Any:
+        calls.append((stage, overrides))
+        return [{"folder": folder.name, "stage": stage}]
+
+    monkeypatch.setattr(findings, "train", train)
+    assert findings.run(tmp_path, "url", "second_stage_no_reset", 7, 5) == [
+        {"folder": "second_stage_no_reset-7", "stage": "second"}
+    ]
+    (first, of_first), (second, of_second) = calls
+    assert (first, second) == ("first", "second")
+    baseline, early, late = (
+        composed("laptop", options)
+        for options in ([*findings.SETTING, "seed=7", "trainer.num_steps=5"], of_first, of_second)
+    )
+    assert (early.stage.name, late.stage.name, late.stage.parent) == ("first", "second", "first")
+    assert early.algorithm == late.algorithm == baseline.algorithm
+    assert early.exp_manager.create_checkpoint_callback, "the second stage begins at its checkpoint"
+    assert (late.stage.reset_reference, late.stage.reset_optimizer) == (False, False)
+    findings.run(tmp_path, "url", "low_clip", 7, 5)
+    assert calls[2][0] == ""
+    assert composed("laptop", calls[2][1]).algorithm.clip_low == 0.1
 
 
 def test_arms_are_compared_after_as_many_rollouts_as_the_cheapest_of_their_seed(findings: ModuleType) -> None:
