@@ -18,11 +18,12 @@ from __future__ import annotations
 import re
 
 THINK_START, THINK_END = "<think>", "</think>"
-_BLANK, _WORDS = r"[^\S\n]*\n?[^\S\n]*", r"(?:(?!\n\s*\n).){0,60}"
-_JOINER = re.compile(rf"{_BLANK}|{_WORDS}(?:,|\band\b){_WORDS}", re.DOTALL)
+_WORDS = r"(?:(?!\n\s*\n).){0,60}"
+_JOINER = re.compile(rf"{_WORDS}(?:,|\band\b){_WORDS}", re.DOTALL)
+_LONGEST_JOINER = 60 + len("and") + 60
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
 _MAX_NESTED_BOXES = 10
-_FENCE = re.compile(r"^([ \t]*)(```+|~~~+)[ \t]*([^\n`]*)$", re.MULTILINE)
+_FENCE = re.compile(r"^([ \t]*)(```++|~~~++)[ \t]*+([^\n`]*+)$", re.MULTILINE)
 
 
 def visible_text(response: str) -> str:
@@ -47,15 +48,18 @@ def is_open_thought(text: str, in_thought: bool = False) -> bool:
 def boxes(text: str) -> list[tuple[int, int, str]]:
     """Every outermost balanced \\boxed{...} or \\fbox{...} as (start, end, content), in order. One pass: linear."""
     open_braces: list[re.Match[str]] = []
-    found: list[tuple[int, int, str]] = []
+    found: list[tuple[re.Match[str], re.Match[str]]] = []
     for brace in _BRACE.finditer(text):
         if brace[0] != "}":
             open_braces.append(brace)
         elif open_braces and (opened := open_braces.pop())[0] != "{":
-            while found and found[-1][0] > opened.start():  # boxes inside this one
+            while found and found[-1][0].start() > opened.start():  # boxes inside this one
                 found.pop()
-            found.append((opened.start(), brace.end(), text[opened.end() : brace.start()].strip()))
-    return found
+            found.append((opened, brace))
+    return [
+        (opened.start(), closed.end(), text[opened.end() : closed.start()].strip())
+        for opened, closed in found
+    ]
 
 
 def last_box(text: str) -> str | None:
@@ -82,11 +86,19 @@ def joined_boxes(text: str) -> list[str]:
     run: list[str] = []
     next_start: int | None = None
     for start, end, content in reversed(found):
-        if next_start is not None and not _JOINER.fullmatch(text[end:next_start]):
+        if next_start is not None and not _joins(text[end:next_start]):
             break
         run.append(content)
         next_start = start
     return run[::-1]
+
+
+def _joins(gap: str) -> bool:
+    """Whether what stands between two boxes ties them: white space with one line break at most, or a comma or `and`
+    within a few words."""
+    if not gap.strip():
+        return gap.count("\n") <= 1
+    return len(gap) <= _LONGEST_JOINER and _JOINER.fullmatch(gap) is not None
 
 
 def last_code_block(text: str) -> str | None:

@@ -7,6 +7,8 @@ arXiv 2311.07911), with the same ids, arguments and verdicts. What differs, on p
 * langdetect is seeded, so that a verdict does not change from call to call.
 * Missing or unknown arguments are the caller's error; the original draws them at random.
 * Sentences are counted by `num_sentences` (reward.graders.sentences), which follows NLTK's Punkt without its data.
+* Each rule takes time in proportion to the response, whatever it repeats. Where the original's pattern would try the
+  same characters again and again, another one finds the same.
 
 task {"instruction_id_list", "kwargs"}; options for evaluation: "mode": "strict" (default) or "loose", "aggregate":
 "fraction" (default) or "all".
@@ -249,7 +251,9 @@ def _nth_paragraph_first_word(text: str, num_paragraphs: int, nth_paragraph: int
 # ------------------------------------------------------------------------------------- content
 @_rule("detectable_content:number_placeholders", num_placeholders="count")
 def _number_of_placeholders(text: str, num_placeholders: int) -> bool:
-    return len(re.findall(r"\[.*?\]", text)) >= num_placeholders
+    # The original's \[.*?\] reads the rest of the line again for each bracket that is never closed. This one takes that
+    # rest with the bracket, so the line is over.
+    return re.findall(r"\[[^\]\n]*(\]?)", text).count("]") >= num_placeholders
 
 
 @_rule("detectable_content:postscript", postscript_marker="text")
@@ -264,8 +268,9 @@ def _has_postscript(text: str, postscript_marker: str) -> bool:
 # ------------------------------------------------------------------------------------- format
 @_rule("detectable_format:number_bullet_lists", num_bullets="count")
 def _number_of_bullets(text: str, num_bullets: int) -> bool:
-    stars = re.findall(r"^\s*\*[^\*].*$", text, re.MULTILINE)
-    dashes = re.findall(r"^\s*-.*$", text, re.MULTILINE)
+    # The original has ^\s*, which also begins at the blank lines before a bullet, and finds the same bullets.
+    stars = re.findall(r"^[^\S\n]*\*[^\*].*$", text, re.MULTILINE)
+    dashes = re.findall(r"^[^\S\n]*-.*$", text, re.MULTILINE)
     return len(stars) + len(dashes) == num_bullets
 
 
@@ -300,7 +305,10 @@ def _is_json(text: str) -> bool:
 
 @_rule("detectable_format:title")
 def _has_title(text: str) -> bool:
-    return any(title.lstrip("<").rstrip(">").strip() for title in re.findall(r"<<[^\n]+>>", text))
+    # What the original's <<[^\n]+>> finds: in each line all from the first << to the last >>.
+    spans = ((line, line.find("<<"), line.rfind(">>")) for line in text.split("\n"))
+    titles = (line[start : end + 2] for line, start, end in spans if 0 <= start < end - 2)
+    return any(title.lstrip("<").rstrip(">").strip() for title in titles)
 
 
 # ------------------------------------------------------------------------------------- combination

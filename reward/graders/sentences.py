@@ -40,19 +40,21 @@ def num_sentences(text: str) -> int:
         assert end is not None
         if later is not None and not re.search(r"\s", text[end.end() : later.start()]):
             continue  # of the marks in one word the last decides
-        before = text[rest : end.end()]
-        if _ends_sentence(before, end["following"] or ""):
+        if _ends_sentence(text, rest, end.end(), end["following"] or ""):
             count += 1
             rest = end.start("following") if end["following"] else end.end()
     return count - (count > 1 and _ONLY_CLOSING.fullmatch(text, rest) is not None)
 
 
-def _ends_sentence(before: str, following: str) -> bool:
-    """Whether the mark at the end of `before` ends a sentence. `following`: the next word, "" if the mark is followed
-    by a closing quote or the like."""
-    if before[-1] in "?!":
+def _ends_sentence(text: str, start: int, end: int, following: str) -> bool:
+    """Whether the mark before `end` ends the sentence that begins at `start`. `following`: the next word, "" if the
+    mark is followed by a closing quote or the like."""
+    if text[end - 1] in "?!":
         return True
-    word = before.split()[-1]
+    word_start = end
+    while word_start > start and not text[word_start - 1].isspace():
+        word_start -= 1
+    word = text[word_start:end]
     core = re.split(rf"[{_CLOSING}]", word[:-1])[-1].lower()
     starts_upper = following.lstrip("\"'“‘([{*_")[:1].isupper()
     starts_lower = following[:1].islower()
@@ -63,9 +65,16 @@ def _ends_sentence(before: str, following: str) -> bool:
     if core.isdecimal():
         return not starts_lower
     if len(core) == 1 and word[-2].isupper():  # an initial, or the letter of an outline
-        is_outline = core in "abix" and not before[: -len(word)].rpartition("\n")[2].strip()
+        is_outline = core in "abix" and _begins_line(text, start, word_start)
         return not starts_lower and (not starts_upper or is_outline or following.lower() in _STARTERS)
     return True
+
+
+def _begins_line(text: str, start: int, word_start: int) -> bool:
+    """Whether nothing but spaces stands before a word in its line, or since `start`."""
+    while word_start > start and text[word_start - 1].isspace() and text[word_start - 1] != "\n":
+        word_start -= 1
+    return word_start == start or text[word_start - 1] == "\n"
 
 
 def capital_words(text: str) -> list[str]:

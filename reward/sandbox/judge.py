@@ -37,6 +37,11 @@ UNMEASURED_WALL_S = 17.0
 DEFAULT_LIMITS = Limits()
 MAX_WALL_S = WALL_S + 2 * (MAX_CPU_S - CPU_S)
 """Both backstops grow by two seconds for each second of CPU time above CPU_S that a task asks for."""
+TEST_PROGRAM_CPU_S = 30.0
+"""For a test program over all its rounds; it still has CPU_S in each. Our choice: together with what the submission
+has, it stays below the time after which the pool gives a judge up (service.py), so that a verdict is reached."""
+TEST_PROGRAM_SLEEP_S = 10.0
+"""The same for its sleep."""
 MEMORY = 512 << 20
 _SAMPLE_S = 0.25
 _RECYCLE_AFTER = 1_000
@@ -52,6 +57,8 @@ class Execution:
     ends: list[str] = field(default_factory=list)
     outputs: list[bytes] = field(default_factory=list)
     cpu_s: float = 0.0
+    compile_s: float = 0.0
+    """CPU seconds of the compilation, as far as a look every 0.25 s has seen it."""
     wall_s: float = 0.0
     slept_s: float | None = None
     cut: str = ""
@@ -70,7 +77,9 @@ class Sandbox:
         self._zygote: Zygote | None = None
         self._runs = 0
 
-    def run(self, source: str, tests: Tests, limits: Limits = DEFAULT_LIMITS) -> Execution:
+    def run(
+        self, source: str, tests: Tests, limits: Limits = DEFAULT_LIMITS, *, sleep_s: float = SLEEP_S
+    ) -> Execution:
         """Raises ZygoteError if the sandbox failed; it can be tried again."""
         if self._zygote is None or self._runs >= _RECYCLE_AFTER:
             self.close()
@@ -88,7 +97,7 @@ class Sandbox:
             pid = self._zygote.spawn([request_fd, write_fd])
             os.close(write_fd)
             write_fd = -1
-            execution = _collect(read_fd, pid, limits.cpu_s, more_s)
+            execution = _collect(read_fd, pid, limits.cpu_s, more_s, sleep_s)
             ended_by = self._zygote.end(pid)
             if ended_by == signal.SIGKILL and not execution.is_whole(len(tests)):
                 raise ZygoteError("something on this machine killed the process that runs a program")
@@ -106,6 +115,26 @@ class Sandbox:
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Allowance:
+    """The seconds of CPU time, compilation included, and of sleep that a program has left for all runs to come."""
+
+    cpu_s: float
+    sleep_s: float
+
+    @property
+    def is_spent(self) -> bool:
+        return self.cpu_s <= 0.0 or self.sleep_s <= 0.0
+
+    def run(self, sandbox: Sandbox, source: str, tests: Tests, *, run_cpu_s: float = MAX_CPU_S) -> Execution:
+        """One more run within what is left, and within `run_cpu_s` and SLEEP_S. Raises ZygoteError."""
+        limits = Limits(cpu_s=min(run_cpu_s, self.cpu_s))
+        execution = sandbox.run(source, tests, limits, sleep_s=min(SLEEP_S, self.sleep_s))
+        self.cpu_s -= execution.compile_s + execution.cpu_s
+        self.sleep_s -= execution.slept_s or 0.0
+        return execution
 
 
 def grade(
@@ -134,30 +163,34 @@ def grade(
 
 
 def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: float) -> Grade:
-    """Test program and submission in turns, each in runs of its own (reward/graders/test_program.py)."""
+    """Test program and submission in turns, each in runs of its own (reward/graders/test_program.py) and with one
+    allowance for all of them."""
     tester, program = test_program.tester_of(task), test_program.program_of(source, task)
+    testers = Allowance(cpu_s=TEST_PROGRAM_CPU_S, sleep_s=TEST_PROGRAM_SLEEP_S)
+    programs = Allowance(cpu_s=cpu_s, sleep_s=SLEEP_S)
     known: list[tuple[Any, Any]] = []
-    spent_s = 0.0
     for num_rounds in range(test_program.MAX_ROUNDS):
-        said = _tested(sandbox.run(tester, test_program.one_input(known, "__tell__")))
+        if testers.is_spent:
+            return Grade(score=0.0, verdict="wrong", details={"failure": "test_program_timeout"})
+        calls = test_program.one_input(known, "__tell__")
+        said = _tested(testers.run(sandbox, tester, calls, run_cpu_s=CPU_S))
         asked = said["asked"]
         if not asked or len(known) + len(asked) > test_program.MAX_CALLS:
             failure = "too_many_calls" if asked else said["failure"]
             details = {
                 "calls": len(known),
                 "rounds": num_rounds,
-                "cpu_s": round(spent_s, 3),
+                "cpu_s": round(cpu_s - programs.cpu_s, 3),
                 "failure": failure,
             }
             return Grade(score=float(not failure), verdict="wrong" if failure else "correct", details=details)
         tests = test_program.calls_as_tests(asked)
-        execution = sandbox.run(program, tests, Limits(cpu_s=cpu_s - spent_s))
+        execution = programs.run(sandbox, program, tests)
         grade = judged(execution, tests)
         if grade.score < 1.0:
             verdict = "wrong" if grade.verdict == "partial" else grade.verdict
             return Grade(score=0.0, verdict=verdict, details=grade.details)
-        spent_s += execution.cpu_s
-        if spent_s >= cpu_s:
+        if programs.is_spent:
             return Grade(score=0.0, verdict="timeout", details=grade.details)
         for index, output in enumerate(execution.outputs):
             replies = test_program.replies_of(output, tests.num_calls[index]) or []
@@ -210,9 +243,10 @@ def judged(execution: Execution, tests: Tests) -> Grade:
     return Grade(score=passed / len(tests), verdict=verdict, details=details)
 
 
-def _collect(fd: int, runner: int, cpu_s: float, more_s: float) -> Execution:
-    """Reads frames until the cell closes its pipe, sends nonsense or too much, compiles or sleeps too long, or time is
-    over. `more_s`: seconds added to both backstops. The tests' own CPU time is the runner's to watch."""
+def _collect(fd: int, runner: int, cpu_s: float, more_s: float, sleep_s: float) -> Execution:
+    """Reads frames until the cell closes its pipe, sends nonsense or too much, compiles for more than `cpu_s`, sleeps
+    for more than `sleep_s`, or time is over. `more_s`: seconds added to both backstops. The tests' own CPU time is the
+    runner's to watch."""
     started, meter, wall_s = time.monotonic(), SleepMeter(runner), WALL_S + more_s
     execution, received, total, next_sample_s = Execution(), bytearray(), 0, _SAMPLE_S
     while not execution.cut:
@@ -221,11 +255,13 @@ def _collect(fd: int, runner: int, cpu_s: float, more_s: float) -> Execution:
         if execution.wall_s >= next_sample_s:  # not only in silence: many tests may sleep a little each
             next_sample_s = execution.wall_s + _SAMPLE_S
             execution.slept_s = meter.sample()
-            if execution.compiled is None and (clock.cpu_s(runner) or 0.0) > cpu_s:
+            if execution.compiled is None:
+                execution.compile_s = clock.cpu_s(runner) or 0.0
+            if execution.compile_s > cpu_s:
                 execution.cut = "compiling"
             elif execution.slept_s is None:
                 wall_s = min(wall_s, UNMEASURED_WALL_S + more_s)
-            elif execution.slept_s > SLEEP_S:
+            elif execution.slept_s > sleep_s:
                 execution.cut = "asleep"
             if not execution.cut and execution.wall_s > wall_s:
                 execution.cut = "wall"

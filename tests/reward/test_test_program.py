@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from reward.graders import test_program
+from reward.graders.code_tests import Limits
 from reward.graders.grade import InvalidTask
+from reward.sandbox import judge
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import Sandbox, grade
+from reward.sandbox.judge import Execution, Sandbox, grade
 from reward.sandbox.probe import failure_of
 
 CHECK = """
@@ -183,3 +185,55 @@ def test_tasks_that_cannot_be_graded(change: dict[str, Any]) -> None:
 def test_what_is_no_list_of_replies(output: bytes) -> None:
     assert test_program.replies_of(output, 1) is None
     assert test_program.replies_of(json.dumps([{"value": None}]).encode(), 1) == [{"value": None}]
+
+
+COUNTDOWN = {
+    "test_program": "def check(candidate):\n    x = 40\n    while x > 0:\n        x = candidate(x)\n",
+    "entry_point": "step",
+}
+"""Every call depends on the answer before it, so that there are forty rounds."""
+WAITS_FOR_ANSWERS = {
+    "test_program": "import time\n\ndef check(candidate):\n    x = 40\n    while x > 0:\n        x = candidate(x)\n"
+    "        time.sleep(0.6 if x == int(x) else 0)\n",
+    "entry_point": "step",
+}
+SLEEPS = "import time\n\ndef step(x):\n    time.sleep(0.6)\n    return x - 1"
+
+
+@pytest.mark.parametrize(
+    ("source", "task", "verdict"),
+    [
+        (SLEEPS, COUNTDOWN, "timeout"),
+        ("def step(x):\n    return x - 1", WAITS_FOR_ANSWERS, "wrong"),
+    ],
+)
+def test_sleep_is_counted_over_all_rounds(
+    source: str, task: dict[str, Any], verdict: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A little in each of forty rounds, less than one run may sleep, once outlasted the pool, which then gave no
+    verdict instead of 0."""
+    monkeypatch.setattr(judge, "SLEEP_S", 1.5)
+    monkeypatch.setattr(judge, "TEST_PROGRAM_SLEEP_S", 1.5)
+    graded = grade(sandbox, f"```python\n{source}\n```", task)
+    assert (graded.score, graded.verdict) == (0.0, verdict)
+
+
+def test_many_rounds_without_sleep_pass(sandbox: Sandbox) -> None:
+    graded = grade(sandbox, "```python\ndef step(x):\n    return x - 1\n```", COUNTDOWN)
+    assert (graded.score, graded.verdict) == (1.0, "correct")
+    assert graded.details["rounds"] == 40
+
+
+def test_an_allowance_is_for_all_runs_together() -> None:
+    """And a single run never gets more than the limits of one run."""
+    given: list[tuple[float, float]] = []
+
+    class Scripted:
+        def run(self, source: str, tests: Any, limits: Limits, *, sleep_s: float) -> Execution:
+            given.append((limits.cpu_s, sleep_s))
+            return Execution(cpu_s=2.0, compile_s=0.5, slept_s=4.0)
+
+    allowance = judge.Allowance(cpu_s=6.0, sleep_s=10.0)
+    while not allowance.is_spent:
+        allowance.run(Scripted(), "", test_program.one_input([], "f"), run_cpu_s=5.0)  # type: ignore[arg-type]
+    assert given == [(5.0, 5.0), (3.5, 5.0), (1.0, 2.0)]

@@ -1,0 +1,183 @@
+"""Repetition loops of a policy: reading them costs time in proportion to their length, and they get their verdict.
+
+What ends without a verdict is left out of training, so a response that exhausts its grader would avoid a 0.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langdetect")
+
+from reward import extract
+from reward.graders import constraints
+from reward.protocol import MAX_RESPONSE_BYTES
+from tests.reward.serving import Server, request
+
+UNITS = (
+    "[", "]", "[]", "<<", ">>", "<<a", "*", "**", "***", "* ", "*\n", "-", "- ", "-\n", " ", "\t", "\n", " \n", "\r",
+    "a", "A", "A ", "A. ", "I. B. ", "1", "1 ", "1. ", ".", ". ", "...", "... ", "? ", "!", "vs. ", "Dr. ", "e.g. ",
+    "a.) ", "a.\n\n", '"', '" ', "'", "A' ", "don't ", ",", ", ", ":", "P.S.", "p. ", "SECTION 1 ", "(", "{", "}",
+    "\\boxed{", "\\boxed{1}",
+    "\\boxed{1}, ", "\\boxed{1} and ", "`", "```", "``` ", "```\n", "~", "~~~", "</answer>",
+    "<answer>", "</think>", "word ",
+)  # fmt: skip
+RULES: dict[str, dict[str, Any]] = {
+    "keywords:existence": {"keywords": ["xyz"]},
+    "keywords:frequency": {"keyword": "xyz", "frequency": 1, "relation": "at least"},
+    "keywords:forbidden_words": {"forbidden_words": ["xyz"]},
+    "keywords:letter_frequency": {"letter": "x", "let_frequency": 1, "let_relation": "at least"},
+    "length_constraints:number_sentences": {"num_sentences": 3, "relation": "at least"},
+    "length_constraints:number_paragraphs": {"num_paragraphs": 3},
+    "length_constraints:number_words": {"num_words": 3, "relation": "at least"},
+    "length_constraints:nth_paragraph_first_word": {"num_paragraphs": 3, "nth_paragraph": 1, "first_word": "xyz"},
+    "detectable_content:number_placeholders": {"num_placeholders": 3},
+    "detectable_content:postscript": {"postscript_marker": "P.P.S"},
+    "detectable_format:number_bullet_lists": {"num_bullets": 3},
+    "detectable_format:constrained_response": {},
+    "detectable_format:number_highlighted_sections": {"num_highlights": 3},
+    "detectable_format:multiple_sections": {"section_spliter": "SECTION", "num_sections": 3},
+    "detectable_format:json_format": {},
+    "detectable_format:title": {},
+    "combination:two_responses": {},
+    "combination:repeat_prompt": {"prompt_to_repeat": "xyz"},
+    "startend:end_checker": {"end_phrase": "xyz"},
+    "startend:quotation": {},
+    "change_case:capital_word_frequency": {"capital_frequency": 3, "capital_relation": "at least"},
+    "punctuation:no_comma": {},
+}  # fmt: skip
+"""All that do not ask for the language, of which langdetect looks at the first 10,000 characters only."""
+
+
+def of_rule(name: str) -> Callable[[str], Any]:
+    return lambda text: constraints.RULES[name].follows(text, **RULES[name])
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    **{name: of_rule(name) for name in RULES},
+    "code": extract.last_code_block,
+    "code, a fence that goes on": lambda text: extract.last_code_block(f"```{text}`"),
+    "box": extract.last_box,
+    "boxes around": lambda text: extract.joined_boxes(f"\\boxed{{1}}{text}x\\boxed{{2}}"),
+    "boxes around a comma": lambda text: extract.joined_boxes(f"\\boxed{{1}},{text}x\\boxed{{2}}"),
+    "boxes inside": lambda text: extract.last_box(text + "}" * text.count("{")),
+    "answer": extract.answer_tag,
+    "thought": lambda text: extract.visible_text(text) if extract.is_open_thought(text) else None,
+}
+SMALL, LARGE = 4_000, 32_000
+NOTHING_S = 0.008
+"""Whoever takes less for the small text is too quick to be compared."""
+GROWTH = 24
+"""For eight times the text: proportional is 8, quadratic 64."""
+
+
+def test_every_rule_is_tried() -> None:
+    language = {"language:response_language", "change_case:english_capital", "change_case:english_lowercase"}
+    assert RULES.keys() | language == constraints.RULES.keys()
+
+
+def cpu_s(read: Callable[[str], Any], text: str) -> float:
+    """CPU time, which other work on the machine does not lengthen much."""
+    start = time.thread_time()
+    read(text)
+    return time.thread_time() - start
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Collections come when they like, and take longer the more there is."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("name", READERS)
+def test_the_work_grows_with_the_text_and_no_faster(name: str) -> None:
+    read, too_steep = READERS[name], []
+    for unit in UNITS:
+        small, large = ((unit * size)[:size] for size in (SMALL, LARGE))
+        limit_s = GROWTH * max(NOTHING_S, cpu_s(read, small))
+        if all(cpu_s(read, large) > limit_s for _ in range(3)):
+            too_steep.append(unit)
+    assert too_steep == []
+
+
+def test_the_longest_response_of_repetitions_gets_its_verdict(server: Server) -> None:
+    """Within the 5 s of CPU time that a worker has for a response; a judge of code has no such limit at all."""
+    rules = {"instruction_id_list": list(RULES), "kwargs": list(RULES.values()), "aggregate": "all"}
+    double = {"inputs": ["1\n"], "outputs": ["2\n"]}
+    room = MAX_RESPONSE_BYTES - 100
+    items = [
+        request("instruction", (unit * room)[:room], rules, unit)
+        for unit in ("[", "<<", "\n", " \n", "vs. ", "*")
+    ]
+    items.append(request("code", "```" + " " * room + "`", double, "code"))
+    items.append(request("math", "\\boxed{4}" + " " * room + "x\\boxed{5}", {"answer": "4"}, "math"))
+    results = server.batch(items)
+    assert [(result["status"], result["score"]) for result in results] == [("graded", 0.0)] * len(items)
+    assert {result["verdict"] for result in results} <= {"wrong", "partial", "no_code"}, results
+
+
+# The patterns that were replaced, with what they find
+
+PIECES = (
+    "[", "]", "\n", "\r", "a", "<", "<<", ">", ">>", "*", "**", "-", " ", "\t", "\f", "\u2028", "```", "````", "~~~",
+    "`", "py", ",", " and ", "\n\n", "word ",
+)  # fmt: skip
+
+
+def texts(count: int) -> list[str]:
+    """Short ones, half of them from a few pieces only."""
+    draw = random.Random(0)
+    found = []
+    for number in range(count):
+        pieces = draw.sample(PIECES, draw.randint(2, 6)) if number % 2 else PIECES
+        found.append("".join(draw.choice(pieces) for _ in range(draw.randint(0, 12))))
+    return found
+
+
+def originals_placeholders(text: str, number: int) -> bool:
+    return len(re.findall(r"\[.*?\]", text)) >= number
+
+
+def originals_bullets(text: str, number: int) -> bool:
+    stars = re.findall(r"^\s*\*[^\*].*$", text, flags=re.MULTILINE)
+    return len(stars) + len(re.findall(r"^\s*-.*$", text, flags=re.MULTILINE)) == number
+
+
+def originals_title(text: str) -> bool:
+    return any(title.lstrip("<").rstrip(">").strip() for title in re.findall(r"<<[^\n]+>>", text))
+
+
+def test_the_rules_find_what_the_originals_patterns_find() -> None:
+    """instruction_following_eval/instructions.py: PlaceholderChecker, BulletListChecker, TitleChecker."""
+    placeholders = constraints.RULES["detectable_content:number_placeholders"].follows
+    bullets = constraints.RULES["detectable_format:number_bullet_lists"].follows
+    title = constraints.RULES["detectable_format:title"].follows
+    for text in texts(20_000):
+        assert title(text) == originals_title(text), text
+        for number in range(4):
+            assert placeholders(text, number) == originals_placeholders(text, number), text
+            assert bullets(text, number) == originals_bullets(text, number), text
+
+
+def test_boxes_belong_together_over_the_same_gaps_as_by_one_pattern() -> None:
+    few_words = r"(?:(?!\n\s*\n).){0,60}"
+    gap = re.compile(rf"[^\S\n]*\n?[^\S\n]*|{few_words}(?:,|\band\b){few_words}", re.DOTALL)
+    long = [
+        "x" * left + mark + "y" * right
+        for mark in (",", " and ")
+        for left in (59, 60, 61)
+        for right in (59, 60, 61)
+    ]
+    for text in [*texts(20_000), *long, " " * 500, " " * 300 + "\n" + " " * 300]:
+        belong = len(extract.joined_boxes(f"\\boxed{{1}}{text}\\boxed{{2}}")) == 2
+        assert belong == (gap.fullmatch(text) is not None), text
