@@ -12,7 +12,7 @@ Sources: DeepScaleR (reward.graders.deepscaler), huggingface/Math-Verify 0.9.0 (
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from reward.extract import joined_boxes, last_box
 from reward.graders import (
     agreement,
     deepscaler,
+    intervals,
     math_verify_rule,
     near_zero,
     notation,
@@ -33,6 +34,7 @@ from reward.graders.safe_expression import is_cheap, is_shallow
 _INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d*\.\d+", re.ASCII)
 _OR = re.compile(r"\bor\b|\\lor\b|\\vee\b")
+_ALTERNATIVES = re.compile(r"\\text\{\s*\(?or\s*\}|(?<![A-Za-z\\])or(?![A-Za-z])|\\lor\b")
 _GUARDS = {"unit": units.differ, "near zero": near_zero.differ, "notation": notation.differ}
 _MAX_GOLD = 5_000
 _MAX_ROWS = 10
@@ -72,17 +74,34 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
             return Grade(score=1.0, verdict="correct", details={**details, "accepted_by": "same text"})
         return Grade(score=0.0, verdict="unreadable", details={**details, "reason": str(error)})
     gold = _shown_gold(gold)
-    if task.get("guards", True) and (reason := hedge(answer, gold)):
-        return Grade(score=0.0, verdict="hedge", details={**details, "guard": reason})
-    rule = accepted_by(answer, gold, _shown_run(text))
+    answer = wording.without_label(answer, gold)
+    verdict, findings = _judged(answer, gold, task.get("guards", True), _shown_run(text))
+    return Grade(score=float(verdict == "correct"), verdict=verdict, details={**details, **findings})
+
+
+def _judged(answer: str, gold: str, guards: bool, joined: str | None = None) -> tuple[str, dict[str, Any]]:
+    """The verdict on what a box shows, and which rule accepted it or which guard did not."""
+    if guards and (reason := hedge(answer, gold)):
+        forms = _ALTERNATIVES.split(answer) if reason == "or" else []
+        if 1 < len(forms) <= _MAX_ROWS and all(_is_right(form, gold) for form in forms):
+            return "correct", {"accepted_by": "every form"}
+        return "hedge", {"guard": reason}
+    rule = accepted_by(answer, gold, joined)
     if rule is None:
-        return Grade(score=0.0, verdict="wrong", details=details)
+        return "wrong", {}
     for guard, differ in _GUARDS.items():
-        if task.get("guards", True) and differ(answer, gold):
-            return Grade(score=0.0, verdict="wrong", details={**details, "guard": guard})
+        if guards and differ(answer, gold):
+            return "wrong", {"guard": guard}
     if agreement.is_ambiguous(answer, gold, rule):
-        return Grade(score=0.0, verdict="ambiguous", details={**details, "accepted_by": rule})
-    return Grade(score=1.0, verdict="correct", details={**details, "accepted_by": rule})
+        return "ambiguous", {"accepted_by": rule}
+    return "correct", {"accepted_by": rule}
+
+
+def _is_right(form: str, gold: str) -> bool:
+    """Whether one of several forms joined by `or` is right; `(or 0.75)` leaves it a bracket."""
+    form = form.strip()
+    form = form.removesuffix(")") if form.count(")") > form.count("(") else form
+    return _judged(form, gold, True)[0] == "correct"
 
 
 def accepted_by(answer: str, gold: str, joined: str | None = None) -> str | None:
@@ -98,6 +117,8 @@ def accepted_by(answer: str, gold: str, joined: str | None = None) -> str | None
         return None
     if (rows := notation.parts(gold)) is not None:
         return "parts" if _same_rows(notation.parts(answer), rows) else None
+    if _same_intervals(answer, gold):
+        return "interval"
     if (words := wording.words(gold)) is not None and wording.words(answer) == words:
         return "words"
     # to both verifiers words are products of letters, so that `listen` would be `silent`
@@ -139,13 +160,19 @@ def hedge(answer: str, gold: str) -> str | None:
             return "decimal"
     if re.search(r"\d\s*,\s+\d", answer) and re.fullmatch(r"\d{1,3}(,\d{3})+|\d+", gold):
         return "list"
-    if answer.startswith("\\{") and "\\cup" not in answer and gold.startswith(("(", "[")):
+    if (
+        answer.startswith("\\{")
+        and not re.search(r"\\cup|[(\[]|\\mid|:", answer)
+        and gold.startswith(("(", "["))
+    ):
         return "set"
     return None
 
 
 def _names_something(side: str) -> bool:
     """Whether a side of an equation names what the other side gives the value of: it holds a letter of its own."""
+    if re.fullmatch(r"\s*\\text\{[^{}\d]+\}\s*", side):  # \text{Area}
+        return True
     without_text = re.sub(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}", "", side)
     return (
         re.search(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", without_text)) is not None
@@ -169,7 +196,7 @@ def _exact_value(text: str) -> Any | None:
     return None
 
 
-def _same_rows(ours: list[tuple[str, ...]] | None, golds: list[tuple[str, ...]]) -> bool:
+def _same_rows(ours: Sequence[tuple[str, ...]] | None, golds: Sequence[tuple[str, ...]]) -> bool:
     """Whether each row of the gold has one of its own in the answer, cell by cell."""
     if ours is None or len(ours) != len(golds) or len(golds) > _MAX_ROWS:
         return False
@@ -180,6 +207,12 @@ def _same_rows(ours: list[tuple[str, ...]] | None, golds: list[tuple[str, ...]])
             return False
         left.remove(found)
     return True
+
+
+def _same_intervals(answer: str, gold: str) -> bool:
+    """Whether one is an inequality and the other the intervals that it describes."""
+    ours, golds = intervals.parts(answer), intervals.parts(gold)
+    return ours is not None and golds is not None and ours[0] != golds[0] and _same_rows(ours[1], golds[1])
 
 
 def _same_cell(answer: str, gold: str) -> bool:
@@ -197,7 +230,7 @@ def _unboxed(gold: str) -> str:
 
 def _shown(box: str) -> str:
     """What the box shows, in the spelling that the verifiers are given. Raises Unreadable."""
-    return visible.read(notation.plain(box))
+    return wording.as_mathematics(visible.read(notation.plain(box)))
 
 
 @lru_cache(maxsize=4096)

@@ -88,7 +88,7 @@ def written(pieces: list[Piece]) -> str:
         if piece.text[:1].isdigit() and before is not None:
             if before.kind in ("number", "value") or (before.kind == "close" and not _LABEL.fullmatch(line)):
                 raise Unreadable(f"two values stand side by side: `{before.text.strip()}` and `{piece.text}`")
-            if before.text == ".":
+            if before.text == "." and not _LABEL.fullmatch(line):
                 raise Unreadable("a number follows a full stop")
         if piece.kind == "space" and line.endswith(" "):
             continue

@@ -24,8 +24,18 @@ _TOKEN = re.compile(
 _TEXT_TOKEN = re.compile(r"\\(?P<name>[A-Za-z]+)\*?\s*|\\(?P<sign>.)|(?P<brace>[{}])|[^\\{}]+", re.DOTALL)
 _NUMBER_IN_TEXT = re.compile(r"(?<![\w^_{.,\-])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w|[.,]\d)", re.ASCII)
 _MATH_IN_TEXT = re.compile(r"(?<!\\)\$([^$]*)\$|\\\((.*?)\\\)", re.DOTALL)
+_ORDINAL = re.compile(r"(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?")
 _LARGE = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_LARGE_NUMBER = re.compile(rf"(?<=\d)\s*\\text\{{\s*({'|'.join(_LARGE)})s?(\s[^{{}}]*)?\}}")
+_LARGE_NUMBER = re.compile(
+    rf"(?<=\d)\s*(?:\\text\{{\s*({'|'.join(_LARGE)})s?\b([^{{}}]*)\}}|({'|'.join(_LARGE)})s?\b)"
+)
+_BASES = {
+    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
+    "ten": "10", "eleven": "11", "twelve": "12", "sixteen": "16",
+}  # fmt: skip
+_BASE = re.compile(rf"_\{{\\text\{{\s*({'|'.join(_BASES)})\s*\}}\}}")
+_NUMERAL = re.compile(r"\(([0-9A-F]+)\)(?=_\{\d+\}$)")
+_VECTOR = re.compile(r"\\langle((?:(?!\\[lr]angle).)*,(?:(?!\\[lr]angle).)*)\\rangle")
 _BARE_MATRIX = re.compile(
     r"([(\[])\s*\\begin\{(matrix|array)\}(?:\{[^{}]*\})?((?:(?!\\begin).)*?)\\end\{\2\}\s*[)\]]", re.DOTALL
 )
@@ -53,14 +63,16 @@ def read(box: str) -> str:
     for character, latex in commands.CHARACTERS.items():
         text = text.replace(character, latex)
     shown = _Parser(text).everything()
-    shown = _LARGE_NUMBER.sub(
-        lambda found: f"\\times 10^{{{_LARGE[found[1]]}}}" + _rest_of_text(found[2]), shown
-    )
+    shown = _LARGE_NUMBER.sub(_power_of_ten, shown)
+    shown = _BASE.sub(lambda found: f"_{{{_BASES[found[1]]}}}", shown)
+    shown = _VECTOR.sub(r"(\1)", _NUMERAL.sub(r"\1", shown))
     return _BARE_MATRIX.sub(_bracketed_matrix, shown)
 
 
-def _rest_of_text(words: str | None) -> str:
-    return f"\\text{{{words}}}" if words and words.strip() else ""
+def _power_of_ten(found: re.Match[str]) -> str:
+    words = found[2] or ""
+    power = _LARGE[found[1] or found[3]]
+    return f"\\times 10^{{{power}}}" + (f"\\text{{{words}}}" if words.strip() else "")
 
 
 def _bracketed_matrix(found: re.Match[str]) -> str:
@@ -254,10 +266,9 @@ class _Parser:
             attach(found, _scripted(sign, match[0]))
             return
         inner = written(self._argument()).strip()
-        if match := re.fullmatch(r"\\text\{\s*(st|nd|rd|th)\s*\}", inner):
-            base = last_of(found)
-            if sign == "^" and base is not None and base.kind == "number":
-                return  # 12^{\text{th}}
+        base = last_of(found)
+        if sign == "^" and base is not None and base.kind == "number" and _ORDINAL.fullmatch(inner):
+            return
         if inner and (script := _scripted(sign, inner)) != "^'":
             attach(found, script)
         elif inner:

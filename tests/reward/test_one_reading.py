@@ -15,6 +15,8 @@ from reward.graders.visible import read
 from tests.reward.two_guesses import PAIRS, filled, forms
 
 FORMS = list(dict.fromkeys(forms()))
+NUM_NOTATIONS = 66
+"""The notations come first."""
 
 
 def score(gold: str, answer: str, domain: str = "math", **options: object) -> float:
@@ -40,10 +42,16 @@ def test_no_form_is_right_for_two_answers(domain: str) -> None:
         assert right_for_both(form, (draw.choice(PAIRS),), domain) == []
 
 
+def test_no_notation_is_right_for_two_answers() -> None:
+    draw = random.Random(1)
+    for form in FORMS[:NUM_NOTATIONS]:
+        assert right_for_both(form, tuple(draw.sample(PAIRS, 2))) == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3_000)
 def test_none_of_several_thousand_forms_is_right_for_two_answers() -> None:
-    chosen = random.Random(0).sample(FORMS, 3_000)
+    chosen = FORMS[:NUM_NOTATIONS] + random.Random(0).sample(FORMS[NUM_NOTATIONS:], 3_000)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         found = pool.map(partial(right_for_both, pairs=PAIRS), chosen, chunksize=20)
         assert [box for boxes in found for box in boxes] == []

@@ -69,6 +69,21 @@ WRAPPERS = r"""
 G | \boxed{G} | x=G | G\ldots | \text{G} | {G} | (G) | \left(G\right) | \displaystyle G | G. | $G$ | G\text{ cm}
 \approx G | \mathbf{G} | \{G\}
 """
+NOTATIONS = r"""
+G<x<V | G \le x \le V | x<G \text{ or } x>V | x>G \text{ and } x<V | x \in [G,V] | \{x \mid G<x<V\}
+\{x : x=G \text{ or } x=V\} | x \le G \text{ or } x=V | G<x, x=V | x \ge G, V | (G)_V | (G)_{V}
+G_{\text{two}} V | G_\text{two}V | (G)_{\text{two}}(V)_{\text{two}} | \log_e G V | \log_e(G) \to V | \log_G V
+\langle G,V\rangle | \langle G\rangle V | \langle G\rangle,V | \{(G,V)\} | \{(G,G),(V,V)\} | \{(G),(V)\}
+\text{no solution } G \text{ or } V | \text{all real numbers } G, V | \mathbb{R} G V | \emptyset G V
+\emptyset \cup \{G\} V | A) G V | A) G B) V | (A) G (B) V | \textbf{(A)} G \textbf{(B)} V | (A) G \text{ or } V
+(A) G, V | A. G. V | A: G: V | \text{A) }G\text{ B) }V | G \text{ or } V | G \text{ (or }V\text{)} | G \lor V
+G or V | G \text{ or } G \text{ or } V | V \text{ or } G | G \text{ or } x=V | G^{\text{th}} V | G^{\text{th}}V
+G^{th} V | G\text{th} V | G \text{ million } V | G \text{ million} V | G \text{ million or } V
+G \text{ million, } V | G million V | G\times 10^{V} | G = V | x = G = V | \frac{G}{1} = V | \frac{10^5}{G} = V
+\text{Area} = G = V | \text{Area } V = G | \text{The answer } V = G | G, x \in [V, \infty)
+x = G \text{ and } y = V | x = G \quad y = V | [G, V) \cup (V, G]
+"""
+"""Notations that verifiers do not read alike, with room for a second value."""
 _INVISIBLE = {"@": "", "@@": "@", "\\n": "\n", "\\t": "\t"}
 
 
@@ -84,8 +99,9 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def forms() -> Iterator[str]:
-    """Every form of the grammar, with G and V for the two values."""
+    """Every form of the grammar, with G and V for the two values; `NOTATIONS` first."""
     separators, hiding, dresses, wrappers = map(_entries, (SEPARATORS, HIDING, DRESSES, WRAPPERS))
+    yield from _entries(NOTATIONS)
     for separator, wrapper in itertools.product(separators, wrappers):
         for space in ("", " "):
             yield f"{wrapper}{space}{separator}{space}V"
