@@ -11,7 +11,7 @@ import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl import submit
-from nemo_prorl.planning.chain import recipe_names
+from nemo_prorl.planning.chain import paper_stages
 
 ROOT = Path(__file__).resolve().parents[1]
 LAUNCHERS = sorted((ROOT / "launchers").glob("*.sh"))
@@ -90,7 +90,7 @@ def test_launchers_say_which_resources_and_which_stage_and_nothing_else(path: Pa
 
 
 def test_every_run_of_the_recipe_has_its_launcher() -> None:
-    assert [submit.find_launcher(stage, ROOT).name for stage in recipe_names(ROOT / "conf")] == [
+    assert [submit.find_launcher(stage, ROOT).name for stage in paper_stages(ROOT / "conf")] == [
         *(f"run{number}_8k.sh" for number in range(1, 8)),
         "run8_16k.sh",
     ]

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         _check_figure(given.figure, is_simulated=given.tail)
     stages = [text.partition("=")[2] for text in given.overrides if text.startswith("stage=")]
     chain = chains.load_chain(
-        stages[-1:] or chains.recipe_names(CONF_DIR),
+        stages[-1:] or chains.paper_stages(CONF_DIR),
         [text for text in given.overrides if not text.startswith("stage=")],
         config_name=given.config_name,
         conf_dir=CONF_DIR,

@@ -83,7 +83,7 @@ def _checked_chain(config_name: str, stages: list[str], overrides: list[str], op
     from nemo_prorl.planning.fit import Cluster, check_chain, model_of
 
     root = CONF_DIR.parent
-    names = stages[-1:] or chains.recipe_names(CONF_DIR)
+    names = stages[-1:] or chains.paper_stages(CONF_DIR)
     chain = chains.load_chain(names, overrides, config_name=config_name, conf_dir=CONF_DIR)
     by_size: dict[tuple[int, int], list[RunConfig]] = {}
     for config in chain:

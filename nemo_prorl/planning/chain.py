@@ -12,16 +12,16 @@ from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.help import conf_names
 
 GROUP = "stage"
-RECIPE = re.compile(r"run\d+")
-"""Names of the stages that are the recipe; a run9.yaml joins by its name."""
+PAPER_STAGE = re.compile(r"run\d+")
+"""Names of the stages that are the papers' runs; a run9.yaml joins them by its name."""
 
 Chain = tuple[RunConfig, ...]
 """Resolved configurations, oldest first: stage.parent of each is stage.name of the one before."""
 
 
-def recipe_names(conf_dir: Path) -> list[str]:
+def paper_stages(conf_dir: Path) -> list[str]:
     """run1 ... run8."""
-    return [name for name in conf_names(conf_dir, GROUP) if RECIPE.fullmatch(name)]
+    return [name for name in conf_names(conf_dir, GROUP) if PAPER_STAGE.fullmatch(name)]
 
 
 def load_chain(names: Sequence[str], overrides: Sequence[str], *, config_name: str, conf_dir: Path) -> Chain:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.config import ConfigError, RunConfig, StageConfig
-from nemo_prorl.planning.chain import Chain, in_order, load_chain, recipe_names
+from nemo_prorl.planning.chain import Chain, in_order, load_chain, paper_stages
 
 
 def stages(parents: Mapping[str, str]) -> list[RunConfig]:
@@ -113,4 +113,4 @@ def test_a_stage_that_is_not_named_after_its_file_is_refused(conf_dir: Path) -> 
 def test_the_recipe_is_the_numbered_runs(conf_dir: Path) -> None:
     for name in ("run1", "run12", "run_x", "rerun3"):
         write_stage(conf_dir, name, "")
-    assert recipe_names(conf_dir) == ["run1", "run12"]
+    assert paper_stages(conf_dir) == ["run1", "run12"]

@@ -7,7 +7,7 @@ import pytest
 
 from nemo_prorl.config import RunConfig, SamplerConfig, TrainerConfig
 from nemo_prorl.planning import estimate as module
-from nemo_prorl.planning.chain import load_chain, recipe_names
+from nemo_prorl.planning.chain import load_chain, paper_stages
 from nemo_prorl.planning.estimate import (
     HOURS_SHARE,
     PAPER_RUNS,
@@ -34,7 +34,7 @@ def test_tokens_by_hand() -> None:
 
 def test_the_recipe_costs_what_the_paper_says() -> None:
     """16,000 GPU hours; the calibration's own table and conf/stage/ tell the same story."""
-    chain = load_chain(recipe_names(CONF_DIR), [], config_name="train", conf_dir=CONF_DIR)
+    chain = load_chain(paper_stages(CONF_DIR), [], config_name="train", conf_dir=CONF_DIR)
     total = Estimate()
     for config in chain:
         total += estimate(config, None)

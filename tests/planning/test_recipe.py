@@ -11,7 +11,7 @@ import yaml
 from nemo_prorl.compose import compose, settings
 from nemo_prorl.config import ControllerAction, ControllerMode, DataBuildConfig, RunConfig, StartFrom
 from nemo_prorl.data.building.source import get, sources
-from nemo_prorl.planning.chain import Chain, load_chain, recipe_names
+from nemo_prorl.planning.chain import Chain, load_chain, paper_stages
 from nemo_prorl.planning.remaining import missing_files
 
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
@@ -41,7 +41,7 @@ NAMES = [row[0] for row in PAPERS]
 
 @pytest.fixture(scope="module")
 def recipe() -> Chain:
-    return load_chain(recipe_names(CONF_DIR), [], config_name="train", conf_dir=CONF_DIR)
+    return load_chain(paper_stages(CONF_DIR), [], config_name="train", conf_dir=CONF_DIR)
 
 
 @pytest.fixture(scope="module")

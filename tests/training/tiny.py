@@ -145,7 +145,7 @@ def write_case(folder: Path) -> None:
     write_rows(folder / "train.parquet", rows("train", 40))
     write_rows(folder / "held_out.parquet", rows("held_out", 2))
     settings = {
-        "defaults": ["run_config", "_self_", {"stage": None}],
+        "defaults": ["run_config", "_self_", {"recipe": None}, {"stage": None}],
         "model": {"path": str(folder / "policy"), "precision": "fp32", "layer_spec": "local"},
         "data": {
             "train": {str(folder / "train.parquet"): 1.0},

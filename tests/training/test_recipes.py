@@ -1,0 +1,121 @@
+"""Every recipe trains: twelve steps each on the real engines and the real reward service, by what `train` itself calls.
+
+One process and one pair of engines for all of them: before each recipe the policy gets its first weights, optimizer and
+reference back. That `brorl`, which adds nothing to `prorl_v2` but its scale, repeats it to the last number shows that
+nothing of the recipes in between stays behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from nemo_prorl import run
+from nemo_prorl.compose import compose
+from nemo_prorl.config import RunConfig
+from nemo_prorl.distributed import initialise
+from nemo_prorl.help import conf_names
+from nemo_prorl.training.telemetry import RunLog
+from nemo_prorl.training.watchdog import Watchdog
+from nemo_prorl.types import RunState
+from tests.engines.conftest import run_ranks
+from tests.training.tiny import ROOT, TIMEOUT_S, Case, steps, timeless
+
+pytestmark = pytest.mark.slow
+
+CONF_DIR = ROOT / "conf"
+RECIPES = conf_names(CONF_DIR, "recipe")
+NUM_STEPS = 12
+OVERRIDES = (
+    f"trainer.num_steps={NUM_STEPS}",
+    "trainer.prompts_per_step=4",
+    "sampler.num_rollouts=4",
+    f"validation.interval={NUM_STEPS}",
+    "validation.max_prompts=1",
+    "validation.num_rollouts=2",
+    f"exp_manager.checkpoint_callback_params.every_n_train_steps={NUM_STEPS}",
+)
+
+Records = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def records(case: Case) -> Records:
+    """Of each recipe, the records of its steps."""
+    options = {
+        name: [*OVERRIDES, f"recipe={name}", f"reward.urls=[{case.url}]",
+               f"exp_manager.explicit_log_dir={case.run_dir('recipe_' + name)}"]
+        for name in RECIPES
+    }  # fmt: skip
+    run_ranks(train_in_turn, 1, timeout_s=TIMEOUT_S, folder=case.folder, options=options)
+    return {name: steps(case.run_dir(f"recipe_{name}")) for name in RECIPES}
+
+
+def train_in_turn(folder: Path, options: dict[str, list[str]]) -> None:
+    """One stage for each entry of `options`, in this process, on engines that are built once."""
+    configs = {
+        name: compose(str(folder / "tiny.yaml"), chosen, conf_dir=CONF_DIR)
+        for name, chosen in options.items()
+    }
+    first = next(iter(configs.values()))
+    ranks = initialise(1, 1)
+    policy, _ = run.build_policy(first, ranks, run.starting_point(first))
+    start = folder / "first weights"
+    start.mkdir()
+    save = policy.begin_save(start)
+    save.write()
+    save.finish()
+
+    def the_policy(config: RunConfig, *_: Any) -> tuple[Any, RunState]:
+        policy.load(start)
+        policy.config = config  # type: ignore[attr-defined]
+        return policy, RunState(stage=config.stage.name)
+
+    with run.build_sampler(first, ranks, run.load_tokenizer(first)) as sampler:
+
+        @contextmanager
+        def the_sampler(*_: Any) -> Iterator[Any]:
+            yield sampler
+
+        with patch.object(run, "build_policy", the_policy), patch.object(run, "build_sampler", the_sampler):
+            for config in configs.values():
+                run_dir = Path(config.exp_manager.explicit_log_dir)
+                log = RunLog(run_dir, speaks=True)
+                with Watchdog(run_dir, rank=0, timeout_s=0) as watchdog:
+                    run.train_stage(config, run.starting_point(config), ranks, log, watchdog)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_trains(records: Records, recipe: str) -> None:
+    assert [record["step"] for record in records[recipe]] == list(range(1, NUM_STEPS + 1))
+    for record in records[recipe]:
+        numbers = [value for value in timeless(record).values() if isinstance(value, float)]
+        assert all(math.isfinite(value) for value in numbers)
+        assert record["optimizer/grad_norm"] > 0
+        assert 0 <= record["sampler/logprob_abs_diff_max"] < 1e-3
+    assert records[recipe][-1]["objective/approx_kl_to_old"] > 0 or recipe == "rloo"
+
+
+@pytest.mark.parametrize("recipe", sorted(set(RECIPES) - {"prorl", "brorl"}))
+def test_a_recipe_makes_a_difference(records: Records, recipe: str) -> None:
+    """Already in its first updates, on the same rollouts where the temperature is the same."""
+    for name in set(records) - {"brorl", recipe}:
+        mine, other = timeless(records[recipe][0]), timeless(records[name][0])
+        assert mine["optimizer/grad_norm"] != other["optimizer/grad_norm"], name
+
+
+def test_brorl_is_prorl_v2_at_the_same_scale(records: Records) -> None:
+    assert [timeless(r) for r in records["brorl"]] == [timeless(r) for r in records["prorl_v2"]]
+
+
+def test_the_length_penalty_of_prorl_v2_is_on_at_first(records: Records) -> None:
+    for record in records["prorl_v2"]:
+        assert record["shaping/length_penalty/on"] == (record["optimizer/num_updates"] - 2 < 100)
+        assert record["shaping/length_penalty/num_rollouts"] >= 16
+    assert all(record["shaping/length_penalty/on"] == 0 for record in records["prorl"])
