@@ -69,7 +69,8 @@ def mean_index(indices: Sequence[float | None]) -> float | None:
 class Runs:
     """All runs of 5 to 12 words of some texts, and which of them a corpus holds.
 
-    Two different runs have one 64-bit hash about once in 10^19 pairs. About 85 bytes for each word of the texts.
+    Two different runs have one 64-bit hash about once in 10^19 pairs. By count, memory is about 85 bytes for each
+    word of the texts (eight sorted hashes, eight flags, the word's own hash, the filter), beside what sorting needs.
     """
 
     def __init__(self, text_words: Hashes) -> None:
