@@ -69,8 +69,10 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
         )
         policy.update(train_batch(batch), loss_function)
         start = time.perf_counter()
-        sampler.load_weights(policy.named_weights(), version + 1)
+        loaded = sampler.load_weights(policy.named_weights(), version + 1)
         taken = time.perf_counter() - start
+    wrong = float(len(loaded.not_held))
+    yield Row(part=PART, what="tensors that the sampler does not hold", value=wrong, unit="", limit=0.0)
     yield Row(part=PART, what="refit of a tiny model", value=taken, unit="s")
     share = _otherwise(lambda: draw(2), lambda: policy.logprobs(batch))
     yield Row(part=PART, what="rollouts that training beside changes", value=share, unit="", limit=OTHERWISE)

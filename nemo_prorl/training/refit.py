@@ -114,14 +114,14 @@ class Refit:
             after = _described(still, len(sent), canary, canary_limit)
             self._say(f"refit after update {version}: {before}; everything is loaded again: now {after}.")
         named = still or faults
-        diagnosis = f"{_sentence(named, len(sent))}." if named else self._not_the_weights(sent)
+        cause = f"{_sentence(named, len(sent))}." if named else self._not_the_weights(sent)
         if self._earlier(sent) == list(self._sent):  # not the same weights once more
             self._sent.append((version, sent))
         return Refitted(
             num_wrong=len(faults),
             num_unmended=len(still),
             canary=canary,
-            diagnosis=diagnosis,
+            diagnosis=cause[0].upper() + cause[1:],
             is_lost=bool(still) and self._stops,
         )
 

@@ -104,6 +104,8 @@ def test_the_policy_is_trained_on_real_verdicts(alone: Path) -> None:
 def test_sampler_and_trainer_agree_at_every_step(alone: Path, continued: Path) -> None:
     for record in [*steps(alone), *steps(continued, "second")]:
         assert 0 <= record["sampler/logprob_abs_diff_max"] < 1e-4
+        assert 0 <= record["sampler/canary_abs_diff_max"] < 1e-4
+        assert record["sampler/num_wrong_tensors"] == 0
 
 
 def test_the_policy_moves_away_from_its_reference(alone: Path) -> None:

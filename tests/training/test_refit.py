@@ -22,8 +22,9 @@ from nemo_prorl.config import (
     CorrectionLevel,
     SamplerMismatchConfig,
 )
+from nemo_prorl.demo.tiny_policy import build_tokenizer
 from nemo_prorl.engines.interface import LoadedWeights
-from nemo_prorl.training.canary import Canary
+from nemo_prorl.training.canary import TEXT, Canary, canary_prompt
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.trainer import StoppedByController
@@ -120,7 +121,7 @@ def log_of(run: Run) -> str:
     [
         (doubled_norm, f"1 of 8 tensors ({NORM}) arrived with other values than were sent", 1),
         (frozen_layer, "2 of 8 tensors, all in model.layers.1 (model.layers.1.mlp.up_proj.weight", 1),
-        (one_late, "all 8 tensors arrived with the values of update 2, one refit late", 2),
+        (one_late, "All 8 tensors arrived with the values of update 2, one refit late", 2),
     ],
 )
 def test_wrong_weights_stop_the_run_within_two_steps(
@@ -250,6 +251,15 @@ def test_a_policy_that_sends_old_values_is_suspected(tmp_path: Path) -> None:
         run.fit()
 
 
+@pytest.mark.parametrize(("max_prompt_tokens", "expected"), [(1024, len(TEXT)), (24, 24)])
+def test_the_canary_fits_the_context(max_prompt_tokens: int, expected: int) -> None:
+    config = make_config()
+    config.sampler.max_prompt_tokens = max_prompt_tokens
+    prompt = canary_prompt(build_tokenizer(), config)
+    assert len(prompt.token_ids) == expected, "one token a character"
+    assert all(token is not None for token in prompt.token_ids)
+
+
 # Resets, several ranks, sampling ahead, resume
 
 
@@ -279,7 +289,7 @@ def test_one_rank_that_has_wrong_weights_stops_all(tmp_path: Path, ahead: bool) 
 
     results = run_as_ranks(fit, 3, 1, 1)
     assert results == [results[0]] * 3
-    assert "all 8 tensors" in results[0][0]
+    assert "All 8 tensors" in results[0][0]
     assert results[0][1] == 2
 
 

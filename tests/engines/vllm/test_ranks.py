@@ -45,13 +45,19 @@ def sample_as_rank(models_dir: Path, tensor_parallel: int, texts: list[list[str]
         return {g[0].prompt.uid: [(r.token_ids.tolist(), r.sampler_logprobs) for r in g] for g in groups}
 
     before = sample()
-    sampler.load_weights(load_file(models_dir / "other" / "model.safetensors").items(), 1)
+    loaded = sampler.load_weights(load_file(models_dir / "other" / "model.safetensors").items(), 1)
     after = sample()
     sampler.close()
     total = torch.tensor([rank + 1.0])
     dist.all_reduce(total)
     engine = (sampler.engine, sampler.num_engines)
-    return {"before": before, "after": after, "engine": engine, "sum_after_close": total.item()}
+    return {
+        "before": before,
+        "after": after,
+        "engine": engine,
+        "sum_after_close": total.item(),
+        "not_held": loaded.not_held,
+    }
 
 
 @pytest.fixture
@@ -82,6 +88,7 @@ def test_two_ranks_sample_what_one_does(sampler, weights_of, make_prompt, draw, 
     for rank, got in enumerate(run_ranks(sample_as_rank, 2, **job)):
         assert got["engine"] == (rank if tensor_parallel == 1 else 0, 2 // tensor_parallel)
         assert got["sum_after_close"] == 3.0, "the process group must outlive the engine"
+        assert got["not_held"] == (), "whole or in shards"
         for moment in ("before", "after"):
             assert list(got[moment]) == prompts[rank]
             for text, rollouts in got[moment].items():
