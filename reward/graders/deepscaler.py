@@ -20,7 +20,8 @@ _UNITS = "degree|cm|centimeter|meter|mile|second|minute|hour|day|week|month|year
 _RIGHT_UNIT = re.compile(
     r"\\text\{ (?:[^{}\d]|(?<=[A-Za-z^])\d|\{-?\d\})*\}(?:\s*[A-Za-z]{1,3})?(?:\s*\^\s*\{?-?\d\}?)?[\s.$]*$"
 )
-_UNIT_PATTERNS = tuple(re.compile(rf"{unit}(es)?(s)? *(\^[0-9]+)?") for unit in _UNITS.split("|"))
+_SQUARED_UNIT = re.compile(r"(?<=[\d}\s])\\text\{[^{}\d]*\}\s*\^\{-?\d\}")
+_UNIT_PATTERNS = tuple(re.compile(rf"{unit}(es)?(s)? *(\^\{{?[0-9]+\}}?)?") for unit in _UNITS.split("|"))
 _THOUSANDS = re.compile(r"(\d)(,)(\d\d\d)($|\D)")
 _FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
 _BRACKETS = "()[]"
@@ -170,6 +171,7 @@ def number(text: str) -> float | None:
 def _normal(text: str) -> str:
     if match := _TEXT_WRAP.search(text):
         text = match["text"]
+    text = _SQUARED_UNIT.sub("", text)  # theirs reads 12 \\text{ cm}^2 as 12^2
     text = text.replace("\\%", "%").replace("\\$", "$").replace("$", "").replace("%", "")
     text = text.replace(" or ", " , ").replace(" and ", " , ")
     text = text.replace("million", "*10^6").replace("billion", "*10^9").replace("trillion", "*10^12")
@@ -183,7 +185,7 @@ def _normal(text: str) -> str:
     number = _number(text)
     if number is not None and _near_integer(number):
         text = str(round(number))
-    if "\\" in text:
+    if "\\" in text or "{" in text:
         text = _latex_to_text(text)
     text = re.sub("- *", "-", text)
     text = re.sub(r"^-(\d+) +(\d+/\d+)$", r"-(\1+\2)", text)  # theirs: -7 3/4 is -7+3/4

@@ -17,7 +17,7 @@ WIDE_SPACES = _names("quad qquad")
 APPEARANCE = _names(
     "! displaystyle textstyle scriptstyle limits nolimits bf it rm sf tt bfseries itshape rmfamily large Large LARGE "
     "huge small normalsize left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr bigm hline "
-    "notag nonumber ( ) [ ]"
+    "notag nonumber checkmark ( ) [ ]"
 )
 """Commands without an argument that change how the rest looks, and the delimiters of mathematics."""
 WRAPPERS = _names("mathbf mathit boldsymbol bm mathsf mathtt underline boxed fbox ensuremath ce")
@@ -52,7 +52,7 @@ FUNCTIONS = _names(
 """Names that what follows belongs to: a number behind them is their argument."""
 SIGNS = _names(
     "cdot times div pm mp cup cap setminus oplus otimes circ bullet star neg triangle angle perp parallel square "
-    "ldots cdots vdots forall exists top bot dagger checkmark"
+    "ldots cdots vdots forall exists top bot dagger"
 )
 RELATIONS = _names(
     "le ge ne approx equiv sim simeq cong propto in notin ni subset subseteq supset supseteq mid rightarrow leftarrow "

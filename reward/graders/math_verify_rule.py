@@ -17,6 +17,8 @@ from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_la
 from math_verify import verify
 from math_verify.parser import parse_latex_cached
 
+from reward.graders.units import unit_of
+
 for _name in ("math_verify", "math_verify.parser", "math_verify.grader", "math_verify.utils"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)  # it logs model text
 
@@ -26,8 +28,10 @@ _NORMALIZATION = NormalizationConfig(
 _E_NOTATION = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?![\w.])", re.ASCII)
 _LAST_LETTER = re.compile(r"(?P<before>.*[\d}\s])(?P<letter>[a-z])\s*", re.DOTALL)
 _FUNCTION_LAST = re.compile(r"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?:\^\{?-?\d+\}?)?\s*$")
+_SQUARED_UNIT = re.compile(r"(?<=[\d}\s])\s*([a-z]{2,})\^\{\d\}\s*$")
 _PRODUCT = re.compile(r"(?<=[\d)])\s*\((?=[-+]?\d)")
-_OMISSION = re.compile(r"\\[lcv]dots")
+_MISREAD = re.compile(r"\\[lcv]dots|\^\\circ\s*\d")
+"""It drops dots, so that 1, \\ldots, 5 would be 1 and 5, and adds minutes to degrees."""
 
 
 def equal(answer: str, gold: str, keep_units: bool = False) -> bool:
@@ -42,11 +46,12 @@ def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
 
     Of a chain of equations, or one whose left side it does not know, it reads the last side. With `keep_units` what it
     would drop as a unit stays, as a product of variables."""
-    if _OMISSION.search(text):  # it drops the dots, so that 1, \\ldots, 5 would be 1 and 5
+    if _MISREAD.search(text):
         return ()
-    text = re.sub(r"\\exp\s*\{", "e^{", text)  # it reads \\exp(x) and e^{x}, not \\exp{x}
+    text = re.sub(r"\\exp\s*\{", "e^{", text)  # it reads \exp(x) and e^{x}, not \exp{x}
     text = _E_NOTATION.sub(r"\1\\times 10^{\2}", text)  # it takes 1.07e16 for a product with Euler's number
     text = _PRODUCT.sub(r"\\cdot (", text)  # it takes 5(12) for a mixed number
+    text = _SQUARED_UNIT.sub(_without_unit, text)
     text = _with_units(text) if keep_units else _with_last_variable(text)
     for part in (text, text.rpartition("=")[2]):
         try:
@@ -55,6 +60,10 @@ def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
             if "=" not in text or re.search(r"[,;]|[<>!]=", text):
                 break
     return ()
+
+
+def _without_unit(match: re.Match[str]) -> str:
+    return match[0] if unit_of(f"1 {match[1]}") is None else ""
 
 
 def _with_units(text: str) -> str:

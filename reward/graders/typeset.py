@@ -17,7 +17,7 @@ _LABEL = re.compile(r"\s*\(?(?:[A-Z]|\\text\{\s*\(?[A-Z])\s*[).:]\s*\}?\s*")
 """The letter of an option, behind which its text may begin with a number."""
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:( )\d{3}(?: \d{3})*|(?:,\d{3})+)(?:\.\d+)?(?![\d,]| \d)", re.ASCII)
 _MIXED = re.compile(r"(\d+) (\d+) ?/ ?(\d+)(?![\d.])", re.ASCII)
-_LETTERS = re.compile(r"\\text\{\s*([a-z]{1,2})\s*\}")
+_LETTERS = re.compile(r"\\text\{\s*([a-z]{1,2})\s*\}((?:[_^].*)?)")
 _SHORT_WORDS = frozenset(
     (
         "or",
@@ -86,7 +86,10 @@ def written(pieces: list[Piece]) -> str:
     before: Piece | None = None
     for piece in pieces:
         if piece.text[:1].isdigit() and before is not None:
-            if before.kind in ("number", "value") or (before.kind == "close" and not _LABEL.fullmatch(line)):
+            is_minutes = before.text.endswith("^\\circ") and piece.text.endswith("'")
+            if (before.kind in ("number", "value") and not is_minutes) or (
+                before.kind == "close" and not _LABEL.fullmatch(line)
+            ):
                 raise Unreadable(f"two values stand side by side: `{before.text.strip()}` and `{piece.text}`")
             if before.text == "." and not _LABEL.fullmatch(line):
                 raise Unreadable("a number follows a full stop")
@@ -108,7 +111,7 @@ def _with_letters(pieces: list[Piece]) -> list[Piece]:
         match = _LETTERS.fullmatch(piece.text) if piece.kind == "text" else None
         last = last_of(found)
         if match and last is not None and last.kind in ("number", "value") and not _is_unit_or_word(match[1]):
-            piece = Piece("letter", match[1])
+            piece = Piece("value" if match[2] else "letter", match[1] + match[2])
         found.append(piece)
     return found
 

@@ -23,6 +23,8 @@ _TOKEN = re.compile(
 )
 _TEXT_TOKEN = re.compile(r"\\(?P<name>[A-Za-z]+)\*?\s*|\\(?P<sign>.)|(?P<brace>[{}])|[^\\{}]+", re.DOTALL)
 _NUMBER_IN_TEXT = re.compile(r"(?<![\w^_{.,\-])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w|[.,]\d)", re.ASCII)
+_REMARK = re.compile(r"\s*\((?!or\b)[a-z]{2,} [^(){}]*\)\s*")
+"""A remark in brackets stays whole: both verifiers leave it out, and see none of the numbers in it."""
 _MATH_IN_TEXT = re.compile(r"(?<!\\)\$([^$]*)\$|\\\((.*?)\\\)", re.DOTALL)
 _ORDINAL = re.compile(r"(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?")
 _LARGE = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
@@ -64,6 +66,7 @@ def read(box: str) -> str:
         text = text.replace(character, latex)
     shown = _Parser(text).everything()
     shown = _LARGE_NUMBER.sub(_power_of_ten, shown)
+    shown = re.sub(r"^\\approx\b\s*", "", shown)
     shown = _BASE.sub(lambda found: f"_{{{_BASES[found[1]]}}}", shown)
     shown = _VECTOR.sub(r"(\1)", _NUMERAL.sub(r"\1", shown))
     return _BARE_MATRIX.sub(_bracketed_matrix, shown)
@@ -211,6 +214,8 @@ class _Parser:
             return Piece("letter", f"{command}{{{written(self._argument())}}}")
         if name in commands.ACCENTS:
             below = written(self._argument())
+            if name == "overline" and re.fullmatch(r"[A-Z]{2}", below):  # a line segment
+                return Piece("letter", below)
             if re.search(r"\d", re.sub(r"_(\d|\{[^{}]*\})", "", below)):
                 raise Unreadable(f"`{command}` stands over a number")
             return Piece("value", f"{command}{{{below}}}")
@@ -316,7 +321,12 @@ class _Parser:
         if name == "operatorname" and content.isalpha():
             is_known = content in commands.FUNCTIONS
             return [Piece("function", f"\\{content}" if is_known else f"\\operatorname{{{content}}}")]
-        if name == "mathrm" and len(content.strip()) == 1 and content.strip().isalpha():
+        if name == "mathrm" and content.strip() in (
+            "i",
+            "e",
+            "d",
+            "T",
+        ):  # no unit, but mathematics set upright
             return [Piece("letter", content.strip())]
         found: list[Piece] = []
         end = 0
@@ -328,6 +338,8 @@ class _Parser:
 
     def _plain_text(self, text: str) -> list[Piece]:
         words, found, end = _without_commands(text), [], 0
+        if _REMARK.fullmatch(words):
+            return [Piece("text", f"\\text{{{words}}}")]
         for number in _NUMBER_IN_TEXT.finditer(words):
             found += self._words(words[end : number.start()])
             found += _Parser(number[0], self._depth + 1)._all_pieces()

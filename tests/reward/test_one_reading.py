@@ -159,6 +159,26 @@ def test_an_answer_that_is_written_as_an_unreadable_gold_is_right() -> None:
     assert score(gold, r"\phantom{1}") == 0
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("12", r"12 \text{ cm}^2"),
+        ("12", "12 cm^2"),
+        ("25", r"25\,^{\circ}\mathrm{C}"),
+        ("300", r"300\mathrm{~K}"),
+        ("5x^2", r"5\text{x}^2"),
+        ("AB", r"\overline{AB}"),
+        (r"30^\circ 15'", r"30^\circ15'"),
+        (r"\frac{\sqrt{2}}{2}", "2^{-1/2}"),
+        ("12", r"12 \quad \text{(mod 13)}"),
+        ("12", r"\approx 12"),
+        (r"\frac{1}{\sqrt{2}}c", r"\frac{c}{\sqrt{2}}"),
+    ],
+)
+def test_what_readers_read_apart_and_is_right_all_the_same(gold: str, answer: str) -> None:
+    assert score(gold, answer) == 1
+
+
 def test_math_verify_reads_all_of_a_text_or_nothing() -> None:
     assert math_verify_rule.value("12")
     assert math_verify_rule.value("hello @ 12") == ()

@@ -46,19 +46,20 @@ HIDING = r"""
 \overline{V} | \underline{V} | \hat{V} | \widehat{V} | \bar{V} | \vec{V} | \dot{V} | \tilde{V} | _{V} | ^{V}
 _V | ^V | ^{\text{V}} | _{\text{V}} | \text{V} | \textbf{V} | \textit{V} | \mathrm{V} | \mathbf{V} | \mathbb{V}
 \mathcal{V} | \operatorname{V} | \pmod{V} | \pmod V | \mod V | \text{$V$} | \text{\(V\)} | \text{ V}
-\text{ cm V} | \text{ (V)} | \text{ or V} | \text{is V} | \mathrm{ V} | $V$ | \(V\) | \[V\] | $$V$$ | % V | %V
-\iffalse V\fi | \if V\fi | \def\a{V} | \def\a{V}\a | \let\a V | \newcommand{\a}{V}\a | \csname V\endcsname
-\verb|V| | \begin{cases}V\end{cases} | \begin{matrix}V\end{matrix} | \begin{array}{c}V\end{array}
-\begin{array}{V}\end{array} | \begin{aligned}V\end{aligned} | \begin{aligned}\\V\end{aligned}
-\begin{comment}V\end{comment} | \begin{V}\end{V} | \begin{align*}&=V\end{align*} | \sqrt[V]{} | \sqrt[V]{1}
-\frac{V}{} | \frac{}{V} | \binom{V}{0} | \log_{V}1 | \lim_{x\to V} | \sum_{V}^{V} | \int_V^V | \left.\right|_{V}
-\{V\} | (V) | [V] | |V| | \langle V\rangle | \lfloor V\rfloor | \lvert V\rvert | \left(V\right)
-\left\{V\right\} | \big(V\big) | \{\,\mid V\} | \{x\mid x=V\} | \min(V) | \max(V) | f(V) | f(V)=
-\displaystyle V | \scriptscriptstyle{V} | \tiny{V} | \smash{V} | <!--V--> | <b>V</b> | <sub>V</sub> | &nbsp;V
-[V](x) | ![](V) | **V** | `V` | #V | \begin{tabular}{c}V\end{tabular} | \special{V} | \mathop{V} | \mathrel{V}
-\mathbin{V} | \mathord{V} | \mathinner{V} | \mathchoice{V}{V}{V}{V} | \limits_{V} | \nolimits^{V} | \llap{V}
-\rlap{V} | \ce{V} | \unit{V} | \SI{V}{} | \num{V} | \qty{V} | \operatorname*{V} | \mathstrut{V} | \strut V
-\noindent V | \char V | \symbol{V} | \^{V} | \"{V}
+\text{ cm V} | \text{ (V)} | \text{(or V)} | \text{(since it is V)} | \text{ or V} | \text{is V} | \mathrm{ V}
+$V$ | \(V\) | \[V\] | $$V$$ | % V | %V | \iffalse V\fi | \if V\fi | \def\a{V} | \def\a{V}\a | \let\a V
+\newcommand{\a}{V}\a | \csname V\endcsname | \verb|V| | \begin{cases}V\end{cases} | \begin{matrix}V\end{matrix}
+\begin{array}{c}V\end{array} | \begin{array}{V}\end{array} | \begin{aligned}V\end{aligned}
+\begin{aligned}\\V\end{aligned} | \begin{comment}V\end{comment} | \begin{V}\end{V}
+\begin{align*}&=V\end{align*} | \sqrt[V]{} | \sqrt[V]{1} | \frac{V}{} | \frac{}{V} | \binom{V}{0} | \log_{V}1
+\lim_{x\to V} | \sum_{V}^{V} | \int_V^V | \left.\right|_{V} | \{V\} | (V) | [V] | |V| | \langle V\rangle
+\lfloor V\rfloor | \lvert V\rvert | \left(V\right) | \left\{V\right\} | \big(V\big) | \{\,\mid V\}
+\{x\mid x=V\} | \min(V) | \max(V) | f(V) | f(V)= | \displaystyle V | \scriptscriptstyle{V} | \tiny{V}
+\smash{V} | <!--V--> | <b>V</b> | <sub>V</sub> | &nbsp;V | [V](x) | ![](V) | **V** | `V` | #V
+\begin{tabular}{c}V\end{tabular} | \special{V} | \mathop{V} | \mathrel{V} | \mathbin{V} | \mathord{V}
+\mathinner{V} | \mathchoice{V}{V}{V}{V} | \limits_{V} | \nolimits^{V} | \llap{V} | \rlap{V} | \ce{V} | \unit{V}
+\SI{V}{} | \num{V} | \qty{V} | \operatorname*{V} | \mathstrut{V} | \strut V | \noindent V | \char V | \symbol{V}
+\^{V} | \"{V}
 """
 DRESSES = r"""
 V | {V} | \to V | =V | x=V | \Rightarrow V | . V | , V | ; V | \ V | \text{ }V | \text{is }V | $V$ | \(V\)
