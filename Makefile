@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo test-kernels check format bench bench-reward real bench-controller findings stories bench-micro profile gpu-check
+.PHONY: help setup demo test test-nemo test-kernels check format bench bench-reward real bench-controller findings stories recipes bench-micro profile gpu-check
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,7 +49,10 @@ findings: setup  ## the papers' ablations on the tiny policy, three seeds each (
 	@.venv/bin/python benchmarks/findings.py $(BENCH_ARGS)
 
 stories: setup  ## a pretrained story-teller with and without resets (MODEL=DIR with its Hugging Face files)
-	@.venv/bin/python benchmarks/bench_stories.py "$(MODEL)" $(BENCH_ARGS)
+	@.venv/bin/python benchmarks/bench_stories.py stories "$(MODEL)" $(BENCH_ARGS)
+
+recipes: setup  ## recipes of conf/recipe side by side on the same story-teller (MODEL=DIR)
+	@.venv/bin/python benchmarks/bench_stories.py recipes "$(MODEL)" $(BENCH_ARGS)
 
 bench-micro: setup  ## the parts of a step by themselves, a reference beside each (BENCH_ARGS="--quick")
 	@.venv/bin/python benchmarks/bench_micro.py $(BENCH_ARGS)

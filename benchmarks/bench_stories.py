@@ -1,9 +1,11 @@
-"""Prolonged RL of a small pretrained story-teller, with and without resets: four arms of conf/stories.yaml.
+"""Prolonged RL of a small pretrained story-teller (conf/stories.yaml): with and without resets, or recipe by recipe.
 
-    make stories MODEL=DIR [BENCH_ARGS="--arms controller --seeds 1 --out runs/stories"]
+    make stories MODEL=DIR [BENCH_ARGS="--arms controller --seeds 1"]
+    make recipes MODEL=DIR [BENCH_ARGS="--arms prorl gspo --seeds 1"]
 
-DIR: folder of a Llama trained on TinyStories in Hugging Face format, such as karpathy/tinyllamas' stories260K. Runs
-that are finished are not run again. Writes stories.png, stories_text.png, stories.json and samples.md into the folder.
+DIR is the folder of a Llama trained on TinyStories in Hugging Face format, such as karpathy/tinyllamas' stories260K.
+Finished runs are not repeated. The folder of the comparison (runs/stories, runs/recipes) gets learning.png, text.png,
+numbers.json and samples.md.
 """
 
 from __future__ import annotations
@@ -26,20 +28,48 @@ from nemo_prorl.reward_service import reward_service
 from nemo_prorl.storage import replace_text
 from nemo_prorl.training.samples import read_samples, sample_files
 
-ARMS: Mapping[str, tuple[str, ...]] = {
-    "kl_small": ("algorithm.kl_beta=1e-4",),
-    "kl_large": (),
-    "interval": ("controller.mode=interval", "controller.interval=12"),
-    "controller": ("controller.mode=automatic",),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One setting of the comparison; `overrides` say what differs from conf/stories.yaml."""
+
+    title: str
+    colour: str
+    overrides: tuple[str, ...]
+
+
+RECIPE_STEPS = "trainer.num_steps=24"
+"""Equal for every recipe; the fastest of them are near the ceiling by then."""
+
+
+def _recipe(name: str, colour: str, *overrides: str) -> Arm:
+    return Arm(title=name, colour=colour, overrides=(f"recipe={name}", RECIPE_STEPS, *overrides))
+
+
+COMPARISONS: Mapping[str, Mapping[str, Arm]] = {
+    "stories": {  # conf/stories.yaml sets a KL weight of 0.1
+        "kl_small": Arm(title="KL weight 1e-4", colour="#8a8a8a", overrides=("algorithm.kl_beta=1e-4",)),
+        "kl_large": Arm(title="KL weight 0.1", colour="#3f6fa3", overrides=()),
+        "interval": Arm(
+            title="0.1, a reset every 12 steps",
+            colour="#d99a3d",
+            overrides=("controller.mode=interval", "controller.interval=12"),
+        ),
+        "controller": Arm(
+            title="0.1, resets by the controller",
+            colour="#b0413e",
+            overrides=("controller.mode=automatic",),
+        ),
+    },
+    "recipes": {
+        "prorl": _recipe("prorl", "#b0413e", "controller.mode=automatic"),
+        "prorl_v2": _recipe("prorl_v2", "#d99a3d", "controller.mode=automatic"),
+        "dapo": _recipe("dapo", "#3f6fa3"),
+        "gspo": _recipe("gspo", "#4f8a57"),
+        "cispo": _recipe("cispo", "#7b5ea7"),
+        "justrl": _recipe("justrl", "#8a8a8a"),
+    },
 }
-"""Name -> what differs from conf/stories.yaml, whose KL weight is 0.1."""
-TITLES = {
-    "kl_small": "KL weight 1e-4",
-    "kl_large": "KL weight 0.1",
-    "interval": "0.1, a reset every 12 steps",
-    "controller": "0.1, resets by the controller",
-}
-COLOURS = {"kl_small": "#8a8a8a", "kl_large": "#3f6fa3", "interval": "#d99a3d", "controller": "#b0413e"}
 LEARNING = (
     ("validation/reward", "held out: share of the six rules kept"),
     ("validation/pass_at_1", "held out: stories that keep all six"),
@@ -57,39 +87,45 @@ NUM_SAMPLES = 1
 TEMPERATURE, RESPONSE_TOKENS = 1.2, 96
 """Of conf/stories.yaml."""
 PROMPTS = Path("runs/stories/data")
-"""Where conf/stories.yaml looks for them."""
+"""The prompts' folder that conf/stories.yaml names."""
 HELD_OUT = PROMPTS / "openings.held_out.parquet"
 
 
 def main() -> None:
-    """Seed by seed, all arms in turn, so that an interrupted benchmark still compares."""
+    """Trains all arms of one seed before the next seed, so that an interrupted benchmark still compares them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("comparison", choices=list(COMPARISONS))
     parser.add_argument("model", type=Path, metavar="MODEL")
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--arms", nargs="+", help="some of the comparison's arms; all by default")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--out", type=Path, default=Path("runs/stories"))
+    parser.add_argument("--out", type=Path, help="folder; runs/ and the comparison's name by default")
     options = parser.parse_args()
+    arms = COMPARISONS[options.comparison]
+    if unknown := [name for name in options.arms or () if name not in arms]:
+        parser.error(f"{options.comparison} has no arm {unknown[0]}: write some of {', '.join(arms)}")
     if not (options.model / "config.json").is_file():
         sys.exit(
             f"error: MODEL={options.model} holds no config.json: write the folder of a model in Hugging Face format."
         )
+    arms = {name: arm for name, arm in arms.items() if name in (options.arms or arms)}
+    out = options.out or Path("runs") / options.comparison
     write_prompts(PROMPTS)
-    options.out.mkdir(parents=True, exist_ok=True)
-    runs: dict[str, dict[int, Records]] = {arm: {} for arm in options.arms}
-    with reward_service(RewardConfig(), options.out) as url:
+    out.mkdir(parents=True, exist_ok=True)
+    runs: dict[str, dict[int, Records]] = {name: {} for name in arms}
+    with reward_service(RewardConfig(), out) as url:
         for seed in options.seeds:
-            for arm in options.arms:
-                folder = options.out / f"{arm}-{seed}"
-                overrides = (f"model.path={options.model}", f"seed={seed}", *ARMS[arm])
+            for name, arm in arms.items():
+                folder = out / f"{name}-{seed}"
+                overrides = (f"model.path={options.model}", f"seed={seed}", *arm.overrides)
                 records = train(folder, url, overrides, config_name="stories")
-                runs[arm][seed] = with_text_metrics(records, folder, options.model)
-    draw(runs, LEARNING, options.out / "stories.png")
-    draw(runs, TEXT, options.out / "stories_text.png")
-    numbers = {arm: {seed: summary(records) for seed, records in of.items()} for arm, of in runs.items()}
-    replace_text(options.out / "stories.json", json.dumps(numbers, indent=1) + "\n")
-    replace_text(options.out / "samples.md", samples(options.out, options.arms, options.seeds[0]))
+                runs[name][seed] = with_text_metrics(records, folder, options.model)
+    draw(runs, arms, LEARNING, out / "learning.png")
+    draw(runs, arms, TEXT, out / "text.png")
+    numbers = {name: {seed: summary(records) for seed, records in of.items()} for name, of in runs.items()}
+    replace_text(out / "numbers.json", json.dumps(numbers, indent=1) + "\n")
+    replace_text(out / "samples.md", samples(out, arms, options.seeds[0]))
     report(numbers)
 
 
@@ -230,12 +266,12 @@ def report(numbers: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> None:
                   f"{', '.join(map(str, run['resets'])) or 'none'}")  # fmt: skip
 
 
-def samples(out: Path, arms: Sequence[str], seed: int) -> str:
+def samples(out: Path, arms: Mapping[str, Arm], seed: int) -> str:
     """The same three beginnings before, halfway and after, as Markdown."""
     parts = []
-    for arm in arms:
-        files = sample_files(out / f"{arm}-{seed}").all()
-        parts.append(f"## {TITLES[arm]}, seed {seed}\n")
+    for name, arm in arms.items():
+        files = sample_files(out / f"{name}-{seed}").all()
+        parts.append(f"## {arm.title}, seed {seed}\n")
         for step, path in (files[0], files[len(files) // 2], files[-1]):
             parts.append(f"After step {step}:\n")
             parts += [
@@ -245,7 +281,12 @@ def samples(out: Path, arms: Sequence[str], seed: int) -> str:
     return "\n".join(parts)
 
 
-def draw(runs: Mapping[str, Mapping[int, Records]], panels: Sequence[tuple[str, str]], path: Path) -> None:
+def draw(
+    runs: Mapping[str, Mapping[int, Records]],
+    arms: Mapping[str, Arm],
+    panels: Sequence[tuple[str, str]],
+    path: Path,
+) -> None:
     """Panels over steps: a thin line a run, the mean over seeds bold, a dot where a run was reset."""
     num_seeds = len(next(iter(runs.values())))
     title = (
@@ -254,15 +295,16 @@ def draw(runs: Mapping[str, Mapping[int, Records]], panels: Sequence[tuple[str, 
     )
     with charts(path, title, [(of_panel, "step") for _, of_panel in panels]) as axes:
         for axis, (key, _) in zip(axes, panels, strict=True):
-            for arm, of in runs.items():
+            for name, of in runs.items():
+                colour = arms[name].colour
                 lines = {seed: points(records, key) for seed, records in of.items()}
                 for seed, line in lines.items():
-                    axis.plot(line.keys(), line.values(), color=COLOURS[arm], linewidth=0.8, alpha=0.45)
+                    axis.plot(line.keys(), line.values(), color=colour, linewidth=0.8, alpha=0.45)
                     marks = [step for step in reset_steps(of[seed]) if step in line]
-                    axis.plot(marks, [line[step] for step in marks], "o", color=COLOURS[arm], markersize=4)
+                    axis.plot(marks, [line[step] for step in marks], "o", color=colour, markersize=4)
                 steps = sorted(set.intersection(*map(set, lines.values())))
                 means = [statistics.fmean(line[step] for line in lines.values()) for step in steps]
-                axis.plot(steps, means, color=COLOURS[arm], linewidth=2.2, label=TITLES[arm])
+                axis.plot(steps, means, color=colour, linewidth=2.2, label=arms[name].title)
             if key in LOGARITHMIC:
                 axis.set_yscale("log")
 
