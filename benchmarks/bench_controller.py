@@ -15,12 +15,13 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from training_runs import Panel, Records, build_tiny_policy, draw, train
+from training_runs import UNCLAMPED, Panel, Records, build_tiny_policy, draw, train
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_service import reward_service
 
 SETTING = (
+    *UNCLAMPED,
     "algorithm.kl_beta=3",
     "trainer.prompts_per_step=16",
     "validation.interval=4",

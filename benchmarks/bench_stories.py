@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stories_prompts import write_prompts
-from training_runs import Records, charts, points, reset_steps, train
+from training_runs import UNCLAMPED, Records, charts, points, reset_steps, train
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_service import reward_service
@@ -48,17 +48,19 @@ def _recipe(name: str, colour: str, *overrides: str) -> Arm:
 
 COMPARISONS: Mapping[str, Mapping[str, Arm]] = {
     "stories": {  # conf/stories.yaml sets a KL weight of 0.1
-        "kl_small": Arm(title="KL weight 1e-4", colour="#8a8a8a", overrides=("algorithm.kl_beta=1e-4",)),
-        "kl_large": Arm(title="KL weight 0.1", colour="#3f6fa3", overrides=()),
+        "kl_small": Arm(
+            title="KL weight 1e-4", colour="#8a8a8a", overrides=(*UNCLAMPED, "algorithm.kl_beta=1e-4")
+        ),
+        "kl_large": Arm(title="KL weight 0.1", colour="#3f6fa3", overrides=UNCLAMPED),
         "interval": Arm(
             title="0.1, a reset every 12 steps",
             colour="#d99a3d",
-            overrides=("controller.mode=interval", "controller.interval=12"),
+            overrides=(*UNCLAMPED, "controller.mode=interval", "controller.interval=12"),
         ),
         "controller": Arm(
             title="0.1, resets by the controller",
             colour="#b0413e",
-            overrides=("controller.mode=automatic",),
+            overrides=(*UNCLAMPED, "controller.mode=automatic"),
         ),
     },
     "recipes": {

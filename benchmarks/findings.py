@@ -17,13 +17,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from training_runs import ROLLOUTS, Panel, Records, build_tiny_policy, draw, points, reset_steps, train
+from training_runs import (
+    ROLLOUTS,
+    UNCLAMPED,
+    Panel,
+    Records,
+    build_tiny_policy,
+    draw,
+    points,
+    reset_steps,
+    train,
+)
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_service import reward_service
 from nemo_prorl.storage import replace_text
 
 SETTING = (
+    *UNCLAMPED,
     "trainer.prompts_per_step=8",
     "validation.interval=3",
     "validation.max_prompts=16",
@@ -51,6 +62,7 @@ ARMS: Mapping[str, Sequence[str]] = {
     ),
     "reset": ("controller.mode=interval", "controller.interval=7"),
     "ahead": ("sampler.ahead=true", "algorithm.correction_level=token"),
+    "correction": ("algorithm.correction_level=token",),
 }
 """Name of the arm's runs -> what it changes. The reset comes after step 7, so that no second one is due at step 12."""
 FIRST_STAGE = ("stage.name=first", "exp_manager.create_checkpoint_callback=true")
@@ -139,6 +151,14 @@ COMPARISONS = {
         title="A hard reset in mid-run against none",
         arms={"no reset": "baseline", "reset after step 7": "reset"},
         panels=(HELD_OUT, KL, ENTROPY),
+    ),
+    "correction": Comparison(
+        title="Without and with a correction of the sampler's probabilities (token, truncated at 2)",
+        arms={"off": "baseline", "token, at most 2": "correction"},
+        panels=(
+            HELD_OUT,
+            Panel(metric="objective/importance_weight_mean", title="mean weight of a token"),
+        ),
     ),
     "ahead": Comparison(
         title="Rollouts of this step's weights against those of the step before",

@@ -18,6 +18,8 @@ from nemo_prorl.storage import replace_text
 from nemo_prorl.training.telemetry import read_metrics
 
 Records = Sequence[Mapping[str, Any]]
+UNCLAMPED = ("algorithm.kl_clamp_log_ratio=0", "algorithm.kl_clamp_value=0")
+"""The runs recorded in docs/ were made before the KL estimate could be clamped; with these they can be repeated."""
 ROLLOUTS = "num_rollouts"
 """Training rollouts sampled until then, kept or not; computed here."""
 
