@@ -40,6 +40,8 @@ PRORL_V2 = {
     "shaping.length_penalty.weight": "0.1",
     "controller.interval": "300",  # section 4: 200 to 500
     "controller.reset_optimizer": "false",  # section 4
+    "controller.reset_to": "best",  # NVIDIA's blog
+    "stage.start_from": "best",
     "stage.reset_optimizer": "false",
 }
 
@@ -99,6 +101,8 @@ EXPECTED: dict[str, dict[str, str]] = {
         "algorithm.kl_beta": "0.05",  # RLOOConfig: beta
         "algorithm.kl_estimator": "k1",
         "algorithm.kl_in": "reward",
+        "algorithm.kl_clamp_log_ratio": "0",
+        "algorithm.kl_clamp_value": "0",
         "dynamic_sampling.enabled": "false",
         "sampler.temperature": "1",
         "trainer.updates_per_step": "1",
