@@ -521,8 +521,8 @@ class DynamicSamplingConfig:
     """Off trains on every prompt that was sampled."""
     by: InformativeBy = InformativeBy.score
     """What has to differ within a group: the task's score (ProRL and DAPO drop prompts with accuracy 0 or 1), or only
-    the reward after shaping, by which an all-right group counts as soon as one of its answers is punished for its
-    length."""
+    the reward after shaping, by which penalties for length alone make a group informative, also where all answers
+    are right or all are wrong."""
     max_rounds: int = 8
     """Rounds of sampling a step may take before the data counts as saturated."""
     oversample: float = 1.25
@@ -850,7 +850,7 @@ class ControllerConfig:
     reset_to: ResetTo = ResetTo.current
     """Which weights a reset, also one that a user asks for, makes the policy and the reference. current: the policy
     stays as it is (the papers: "a more recent snapshot of the online policy"). best: the policy goes back to the
-    stage's best checkpoint by exp_manager.checkpoint_callback_params.monitor (the "current best checkpoint" of
+    stage's best checkpoint by exp_manager.checkpoint_callback_params.monitor (one of two readings of
     ProRL v2), with the optimizer's moments of that checkpoint unless reset_optimizer clears them."""
     validation_mean: ValidationMean = ValidationMean.domains
     """Which mean of the held-out rewards the signals of validation look at (our choice: the mean over domains, because

@@ -29,8 +29,8 @@ def kl_penalty(
     """`kl_estimate` with the configured estimator and clamps, in nats, elementwise.
 
     d is clamped to +-kl_clamp_log_ratio first, then the value to +-kl_clamp_value; 0 turns a clamp off. Where a clamp
-    acts (`kl_is_clamped`), the gradient is exactly 0: such a token is charged for and not pulled back. Clamps of verl
-    (20 and 10, for k3), NeMo RL's `calculate_kl` (20 and 10) and OpenRLHF's `compute_approx_kl` (value 10).
+    acts (`kl_is_clamped`), the KL of a token counts in the value of the loss and its gradient is exactly 0. Clamps of
+    verl (20 and 10, for k3), NeMo RL's `calculate_kl` (20 and 10) and OpenRLHF's `compute_approx_kl` (value 10).
     """
     log_ratio = _clamped(reference_logprobs - current_logprobs, config.kl_clamp_log_ratio)
     return _clamped(_from_log_ratio(log_ratio, config.kl_estimator), config.kl_clamp_value)

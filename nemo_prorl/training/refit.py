@@ -1,6 +1,6 @@
 """A refit: the sampler gets the policy's weights, and shows that it has them before a rollout is drawn from it.
 
-Two proofs, each blind where the other sees. Fingerprints (algorithm/fingerprint.py) of every tensor are compared as it
+Two checks that find different faults. Fingerprints (algorithm/fingerprint.py) of every tensor are compared as it
 leaves the policy, as it arrives, and as the engine holds it: exact, so that they see a refit that is one update late
 even where an update moves the weights by less than the rounding of bf16, and they name the tensor. The canary
 (training/canary.py) compares log-probabilities: it sees what is wrong beside the weights, and faults behind the place
