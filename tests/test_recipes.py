@@ -146,9 +146,10 @@ def test_a_recipe_changes_what_its_source_says_and_nothing_else(recipe: str) -> 
     assert changes(recipe) == EXPECTED[recipe]
 
 
-@pytest.mark.parametrize("name", ["train", "laptop"])
-def test_prorl_is_the_default(name: str) -> None:
-    assert composed("recipe=prorl", name=name) == composed(name=name)
+def test_prorl_is_the_default() -> None:
+    """On the laptop too, but for the resets, which its configuration leaves to the user."""
+    assert changes("prorl", "train") == {}
+    assert changes("prorl", "laptop") == {"controller.mode": "automatic"}
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
