@@ -31,7 +31,13 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"--corpus-samples {given.corpus_samples} must be at least 1.")
     from nemo_prorl.compose import check_writable
     from nemo_prorl.evaluation import results
-    from nemo_prorl.evaluation.comparison import by_size, compare, correlation, start_against_gain
+    from nemo_prorl.evaluation.comparison import (
+        by_size,
+        compare,
+        compare_sizes,
+        correlation,
+        start_against_gain,
+    )
     from nemo_prorl.evaluation.comparison_text import comparison_lines, creativity_lines, size_lines
     from nemo_prorl.evaluation.figures import draw, draw_creativity, draw_sizes
     from nemo_prorl.storage import replace_text
@@ -39,20 +45,20 @@ def main(arguments: Sequence[str]) -> int:
     check_writable(f"--out {given.out}", given.out)
     read = [results.read(folder) for folder in folders]
     checkpoints = [found for _, found in read]
-    by_source = given.by == "source"
-    comparisons = compare(checkpoints, by_source=by_source)
-    parts = comparisons if by_source else compare(checkpoints, by_source=True, num_resamples=1)
+    by_source, left_out = given.by == "source", list[str]()
+    comparisons = compare(checkpoints, by_source=by_source, say=left_out.append)
+    parts = comparisons if by_source else compare_sizes(checkpoints, say=left_out.append)
     given.out.mkdir(parents=True, exist_ok=True)
     pictures = draw(comparisons, names, given.out)
-    lines = [*comparison_lines(comparisons, names)]
-    content: dict[str, Any] = {"names": names, "by": given.by}
+    lines = [*comparison_lines(comparisons, names), *left_out]
+    content: dict[str, Any] = {"names": names, "by": given.by, "left_out": left_out}
     content["correlation_of_start_and_gain"] = told = start_against_gain(comparisons)
     if told is not None:
         lines.append(f"start against gain, over {len(comparisons)} of these: correlation {told:.2f}")
     for (series, unit), sizes in by_size(parts).items():
         lines += size_lines(series, unit, sizes, names)
         pictures.append(given.out / f"{series.replace('/', '.')}.png")
-        draw_sizes(f"{series}: pass@1 and pass@{sizes[0][1].k} by size", unit, sizes, names, pictures[-1])
+        draw_sizes(series, unit, sizes, names, pictures[-1])
         content.setdefault("by_size", {})[series] = {size: one.pass_at_k for size, one in sizes}
     if given.corpus is not None:
         keys = [header["key"] for header, _ in read]

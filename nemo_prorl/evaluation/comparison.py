@@ -18,7 +18,7 @@ the margin.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,32 +88,63 @@ def compare(
     *,
     by_source: bool = False,
     num_resamples: int = 1000,
+    say: Callable[[str], None] = lambda text: None,
 ) -> list[Comparison]:
-    """One for each benchmark that all have; by_source: one for each part of it, where it has parts. Raises ConfigError
-    when they have none in common, or for fewer than two checkpoints."""
+    """One for each benchmark that all have; by_source: one for each part of it, where it has parts. `say` is told what
+    is left out, and why. Raises ConfigError when nothing can be compared, or for fewer than two checkpoints."""
     if len(checkpoints) < 2:
         raise ConfigError("compare wants at least two evaluations: write compare START ... LAST.")
     names = [name for name in checkpoints[0] if all(name in results for results in checkpoints)]
     if not names:
         raise ConfigError("the evaluations have no benchmark in common: evaluate the same ones.")
-    found = []
+    found, reasons = list[Comparison](), list[str]()
     for name in names:
         results = [checkpoint[name] for checkpoint in checkpoints]
         parts = parts_of(results) if by_source else {}
-        if parts:
-            found += [_compared(part, prompts, 0, num_resamples) for part, prompts in parts.items()]
-        else:
-            expected = max(result.num_expected for result in results)
-            found.append(_compared(name, [result.prompts for result in results], expected, num_resamples))
+        expected = 0 if parts else max(result.num_expected for result in results)
+        for one, prompts in (parts or {name: [result.prompts for result in results]}).items():
+            try:
+                found.append(_compared(one, prompts, expected, num_resamples))
+            except _NotComparable as reason:
+                reasons.append(f"{one} is left out: {reason}")
+    if not found:
+        raise ConfigError("; ".join(reasons) + ". Evaluate the same files with every checkpoint.")
+    for text in reasons:
+        say(text)
     return found
 
 
+class _NotComparable(Exception):
+    """What is compared has too little in common; the text says why."""
+
+
 def parts_of(results: Sequence[BenchmarkResult]) -> dict[str, list[Prompts]]:
-    """BENCHMARK/PART -> its prompts at each checkpoint, for the parts that all have; empty where there are none."""
+    """BENCHMARK/PART -> its prompts at each checkpoint, none where it lacks the part; empty unless every checkpoint has
+    several parts."""
     name, parts = results[0].name, [result.prompts_by_part() for result in results]
+    if not all(parts):
+        return {}
     return {
-        f"{name}/{part}": [of[part] for of in parts] for part in parts[0] if all(part in of for of in parts)
+        f"{name}/{part}": [of.get(part, {}) for of in parts]
+        for part in dict.fromkeys(part for of in parts for part in of)
     }
+
+
+def compare_sizes(
+    checkpoints: Sequence[Mapping[str, BenchmarkResult]], *, say: Callable[[str], None] = lambda text: None
+) -> list[Comparison]:
+    """One for each part of the benchmarks whose parts are sizes; none where there is no such benchmark. They are made
+    for their pass@k: only one bootstrap sample is drawn, so their intervals and verdicts say nothing."""
+    names = [
+        name
+        for name, result in checkpoints[0].items()
+        if all(name in results for results in checkpoints)
+        and any(_SIZE.fullmatch(f"{name}/{part}") for part in result.prompts_by_part())
+    ]
+    if not names:
+        return []
+    chosen = [{name: results[name] for name in names} for results in checkpoints]
+    return compare(chosen, by_source=True, num_resamples=1, say=say)
 
 
 def by_size(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[tuple[int, Comparison]]]:
@@ -126,6 +157,20 @@ def by_size(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[tup
     return {
         series: sorted(sizes, key=lambda size: size[0]) for series, sizes in found.items() if len(sizes) > 1
     }
+
+
+def common_k(comparisons: Sequence[Comparison]) -> int:
+    """The largest k that every one of them has a pass@k for, up to half of the samples of the one with fewest."""
+    most = min(one.k for one in comparisons)
+    return max(
+        k for k in comparisons[0].pass_at_k if k <= most and all(k in one.pass_at_k for one in comparisons)
+    )
+
+
+def samples_each(comparisons: Sequence[Comparison]) -> str:
+    """Example: `16 samples`, or `12 to 16 samples` where they differ."""
+    least, most = (of(one.num_samples for one in comparisons) for of in (min, max))
+    return f"{most} samples" if least == most else f"{least} to {most} samples"
 
 
 def start_against_gain(comparisons: Sequence[Comparison]) -> float | None:
@@ -159,14 +204,12 @@ def sort(from_start: Difference, between: Sequence[Difference]) -> tuple[str, bo
 def _compared(name: str, results: Sequence[Prompts], num_expected: int, num_resamples: int) -> Comparison:
     shared = [uid for uid in results[0] if all(uid in prompts for prompts in results)]
     if not shared:
-        raise ConfigError(f"{name}: the evaluations have no prompt in common; evaluate the same file.")
+        raise _NotComparable("the evaluations have no prompt of it in common")
     num_samples = min(max(prompts[uid].num_samples for uid in shared) for prompts in results)
     k = boundary_k(num_samples)
     kept = [uid for uid in shared if all(prompts[uid].num_samples >= k for prompts in results)]
     if not kept:
-        raise ConfigError(
-            f"{name}: no prompt has {k} samples with a verdict in every evaluation; evaluate them once more."
-        )
+        raise _NotComparable(f"no prompt of it has {k} samples with a verdict in every evaluation")
     prompts = [[of[uid] for uid in kept] for of in results]
     counts = [[one.counts for one in listed] for listed in prompts]
     ks = measured_ks(num_samples, min(one.num_samples for listed in prompts for one in listed))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nemo_prorl.evaluation.comparison import Comparison
+from nemo_prorl.evaluation.comparison import Comparison, common_k, samples_each
 from nemo_prorl.evaluation.corpus import Creativity
 from nemo_prorl.evaluation.tables import ABSENT, MARK
 
@@ -40,10 +40,11 @@ def comparison_lines(comparisons: Sequence[Comparison], names: Sequence[str]) ->
 def size_lines(
     series: str, unit: str, sizes: Sequence[tuple[int, Comparison]], names: Sequence[str]
 ) -> Iterator[str]:
-    """pass@1 and pass@k by the size of the problem, two rows a checkpoint."""
-    width, k = max(map(len, names)), sizes[0][1].k
+    """pass@1 and pass@k by the size of the problem, two rows a checkpoint; the k is one that all sizes have."""
+    of_sizes = [one for _, one in sizes]
+    width, k = max(map(len, names)), common_k(of_sizes)
     yield ""
-    yield f"{series} by {unit} ({sizes[0][1].num_samples} samples each)"
+    yield f"{series} by {unit} ({samples_each(of_sizes)} each)"
     yield f"  {'':<{width + 9}}" + "".join(f"{size:>8}" for size, _ in sizes)
     for place, name in enumerate(names):
         for of in (1, k):

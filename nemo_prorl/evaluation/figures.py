@@ -12,7 +12,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 
-from nemo_prorl.evaluation.comparison import Comparison
+from nemo_prorl.evaluation.comparison import Comparison, common_k, samples_each
 from nemo_prorl.evaluation.corpus import Creativity
 from nemo_prorl.evaluation.results import NUM_BINS
 from nemo_prorl.evaluation.tables import MARK
@@ -43,22 +43,24 @@ def draw(comparisons: Sequence[Comparison], names: Sequence[str], folder: Path) 
 
 
 def draw_sizes(
-    title: str, unit: str, sizes: Sequence[tuple[int, Comparison]], names: Sequence[str], path: Path
+    series: str, unit: str, sizes: Sequence[tuple[int, Comparison]], names: Sequence[str], path: Path
 ) -> None:
-    """pass@1 (solid) and pass@k at half of the samples (dashed) by the size of the problem, a colour a checkpoint."""
-    with _chart(path, title, []) as (axis,):
+    """pass@1 (solid) and pass@k (dashed) by the size of the problem, a colour a checkpoint; the k is one that all sizes
+    have."""
+    k = common_k([one for _, one in sizes])
+    with _chart(path, f"{series}: pass@1 and pass@{k} by size", []) as (axis,):
         for place, name in enumerate(names):
             look = {"color": COLOURS[place % len(COLOURS)], "markersize": 4}
             xs = [size for size, _ in sizes]
             axis.plot(
                 xs, [one.pass_at_k[1][place] for _, one in sizes], "-o", label=f"{name}, pass@1", **look
             )
-            high = [one.pass_at_k[one.k][place] for _, one in sizes]
-            axis.plot(xs, high, "--s", label=f"{name}, pass@{sizes[0][1].k}", **look)
+            high = [one.pass_at_k[k][place] for _, one in sizes]
+            axis.plot(xs, high, "--s", label=f"{name}, pass@{k}", **look)
         axis.set_xticks([size for size, _ in sizes])
         axis.set_ylim(-0.02, 1.02)
         axis.set_xlabel(unit, fontsize=9)
-        axis.set_ylabel(f"share of problems ({sizes[0][1].num_samples} samples)", fontsize=9)
+        axis.set_ylabel(f"share of problems ({samples_each([one for _, one in sizes])})", fontsize=9)
         axis.legend(frameon=False, fontsize=8)
 
 

@@ -16,10 +16,19 @@ from nemo_prorl.commands import compare as command
 from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation import results
 from nemo_prorl.evaluation.catalogue import get
-from nemo_prorl.evaluation.comparison import Difference, by_size, compare, sort, start_against_gain
+from nemo_prorl.evaluation.comparison import (
+    Difference,
+    by_size,
+    common_k,
+    compare,
+    compare_sizes,
+    sort,
+    start_against_gain,
+)
 from nemo_prorl.evaluation.comparison_text import comparison_lines, size_lines
 from nemo_prorl.evaluation.corpus import documents
 from nemo_prorl.evaluation.creativity import creativity_indices
+from nemo_prorl.evaluation.figures import draw_sizes
 from nemo_prorl.evaluation.journal import Known, Sample
 from nemo_prorl.evaluation.results import BenchmarkResult
 from nemo_prorl.evaluation.tables import MARK, as_markdown, as_text, tables
@@ -226,6 +235,73 @@ def test_sizes_come_in_their_order() -> None:
     assert by_size(parts[:1]) == {}, "one size is no series"
 
 
+def graphs(num_samples: dict[int, int]) -> BenchmarkResult:
+    """graph_color by size: vertices -> samples of its one prompt, half of which are right."""
+    sources = {f"graph_color_sizes/{size:02}_vertices": n for size, n in num_samples.items()}
+    samples = {
+        (source, number): Sample(num_tokens=10, finish="stop", score=float(number < n / 2))
+        for source, n in sources.items()
+        for number in range(n)
+    }
+    return results.summarise(
+        get("graph_color_sizes"),
+        Known(samples=samples),
+        {source: source for source in sources},
+        num_samples=16,
+        num_too_long=0,
+        num_resamples=9,
+    )
+
+
+def test_sizes_with_fewer_samples_are_shown_at_a_k_that_all_have(tmp_path: Path) -> None:
+    """12 samples have pass@6, 16 have not; both have pass@4."""
+    found = graphs({10: 12, 12: 16})
+    sizes = by_size(compare_sizes([{"graph_color_sizes": found}] * 2))["graph_color_sizes", "vertices"]
+    assert common_k([one for _, one in sizes]) == 4
+    said = list(size_lines("graph_color_sizes", "vertices", sizes, ["start", "last"]))
+    assert said[1] == "graph_color_sizes by vertices (12 to 16 samples each)"
+    of_12, of_16 = 1 - 15 / 495, 1 - 70 / 1820
+    assert said[4].split() == ["start", "pass@4", f"{of_12:.4f}", f"{of_16:.4f}"]
+    draw_sizes("graph_color_sizes", "vertices", sizes, ["start", "last"], tmp_path / "sizes.png")
+    assert (tmp_path / "sizes.png").is_file()
+
+
+def renamed(of: BenchmarkResult, source: str) -> BenchmarkResult:
+    """With other prompts in one of its parts, as from another file."""
+    prompts = {f"new {uid}" if one.source == source else uid: one for uid, one in of.prompts.items()}
+    return dataclasses.replace(of, prompts=prompts)
+
+
+def test_a_part_without_a_common_prompt_is_left_out_and_named() -> None:
+    start = puzzles({GAMES: [1, 2], LOGIC: [3]})
+    checkpoints = [{"reasoning_gym": start}, {"reasoning_gym": renamed(start, LOGIC)}]
+    (whole,) = compare(checkpoints)
+    assert whole.num_prompts == 2
+    said: list[str] = []
+    assert [one.name for one in compare(checkpoints, by_source=True, say=said.append)] == [GAMES]
+    assert said == [f"{LOGIC} is left out: the evaluations have no prompt of it in common"]
+    assert compare_sizes(checkpoints, say=said.append) == [], "none of these parts is a size"
+    assert len(said) == 1
+
+
+def test_a_part_that_one_evaluation_lacks_is_named() -> None:
+    maze = "reasoning_gym/games/maze"
+    more, fewer = puzzles({GAMES: [1], LOGIC: [3], maze: [2]}), puzzles({GAMES: [1], LOGIC: [3]})
+    for order in ([more, fewer], [fewer, more]):
+        said: list[str] = []
+        compare([{"reasoning_gym": one} for one in order], by_source=True, say=said.append)
+        assert said == [f"{maze} is left out: the evaluations have no prompt of it in common"]
+
+
+def test_a_benchmark_without_a_common_prompt_does_not_stop_the_others() -> None:
+    start = {"amc": result("amc", [1]), "math": result("math", [1])}
+    said: list[str] = []
+    (one,) = compare([start, start | {"math": renamed(start["math"], "math")}], say=said.append)
+    assert (one.name, said) == ("amc", ["math is left out: the evaluations have no prompt of it in common"])
+    with pytest.raises(ConfigError, match=r"math is left out.*Evaluate the same files"):
+        compare([{"math": start["math"]}, {"math": renamed(start["math"], "math")}])
+
+
 def test_a_weak_start_that_gains_most_correlates_negatively() -> None:
     starts = {"aime2024": [8] * 4, "amc": [8, 8, 8, 0], "math": [8, 0, 0, 0]}
     one = compare([{n: result(n, c) for n, c in starts.items()}, {n: result(n, [8] * 4) for n in starts}])
@@ -330,6 +406,7 @@ def test_the_command_writes_text_json_and_pictures(
     content = json.loads((out / "comparison.json").read_text())
     assert content["creativity_index"] == {"aime2024": {"start": 0.0, "last": 0.0}}
     assert content["benchmarks"][0]["name"] == "aime2024"
+    assert content["left_out"] == []
     with pytest.raises(ConfigError, match="--corpus-samples 0 must be at least 1"):
         command.main([*folders, "--corpus-samples", "0"])
     with pytest.raises(ConfigError, match="no folder of a finished evaluation"):
