@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from enum import StrEnum
 from typing import Any
 
@@ -41,9 +42,9 @@ class DateWindow:
         first, _, last = text.partition("..")
         return DateWindow(first=first, last=last) if text else None
 
-    def holds(self, date: str) -> bool:
-        """Whether a date such as 2024-08-03T00:00:00 lies in it. ISO dates have the order of their text."""
-        return self.first <= date[:10] <= self.last
+    def holds(self, day: date) -> bool:
+        """Whether the day lies in it."""
+        return date.fromisoformat(self.first) <= day <= date.fromisoformat(self.last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,8 @@ class Benchmark:
     """What the grader is told with every problem, such as its publisher's time limit (docs/rewards.md)."""
     num_problems: int = 0
     """How many problems it has, where that is known for sure; 0: not known. Results on another number are marked."""
+    num_may_differ: int = 0
+    """Files with so many problems more or fewer than num_problems are not marked."""
     counted_by: str = ""
     """Whose count num_problems is."""
     date_column: str = ""
@@ -98,7 +101,7 @@ class Benchmark:
         """The different problems of the records, in their order; of records that ask the same, the first one.
 
         window: dates that date_column must lie in; None: any. Raises ConfigError when no problem is left, or when a
-        record has no date and a window is given.
+        window is given and a record has no date that can be read.
         """
         rows: dict[str, Row] = {}
         num_duplicates, dropped = 0, Counter[str]()
@@ -119,14 +122,26 @@ class Benchmark:
             )
         return Problems(rows=tuple(rows.values()), num_duplicates=num_duplicates, dropped=dict(dropped))
 
-    def _date(self, record: Record) -> str:
-        date = record.values.get(self.date_column)
-        if not isinstance(date, str):
-            raise ConfigError(
-                f"{record.origin} has no {self.date_column}, by which {self.name} is limited to a window of dates: "
-                f"get the file from {self.where}, or ask for all dates with evaluation.livecodebench_dates=''."
+    def _date(self, record: Record) -> date:
+        """The day of a problem: text that begins with YYYY-MM-DD, or a date or datetime, as Parquet has them."""
+        value = record.values.get(self.date_column)
+        if isinstance(value, date):  # a datetime is one, too
+            return date(value.year, value.month, value.day)
+        try:
+            if not isinstance(value, str):
+                raise ValueError
+            return date.fromisoformat(value[:10])
+        except ValueError:
+            has = (
+                f"{self.date_column}={value!r}"
+                if self.date_column in record.values
+                else f"no {self.date_column}"
             )
-        return date
+            raise ConfigError(
+                f"{record.origin} has {has}, and {self.name} is limited to a window of dates, which needs a date such "
+                f"as 2024-08-01: get the file from {self.where}, or ask for all dates with "
+                "evaluation.livecodebench_dates=''."
+            ) from None
 
     def _row(self, problem: Problem) -> Row:
         """Its uid is made of what is asked, so that a sample stays valid when the file is reordered."""

@@ -38,6 +38,10 @@ PUZZLES_REMARK = (
     "The papers' 96 tasks are those of Reasoning Gym 0.1.13; the puzzles and verifiers here are of the version that "
     "results.json names, and generators and scorers have changed in between"
 )
+MAX_MISSING_PUZZLES = 48
+"""Our choice: half a percent of 9,600, less than the 100 of one task. `data build reasoning_gym` makes a few fewer than
+9,600, because it drops puzzles whose answer does not pass their own scorer and some tasks run out of different
+questions: 9,590 in the build that docs/data.md records."""
 BUILD_PUZZLES = "python -m nemo_prorl data build reasoning_gym (writes data/reasoning_gym)"
 
 
@@ -103,6 +107,7 @@ def _puzzles(
         where=BUILD_PUZZLES,
         licence="Apache-2.0 (the library)",
         num_problems=num_problems,
+        num_may_differ=MAX_MISSING_PUZZLES if num_problems > 100 else 0,
         counted_by="ProRL, section 3.4: 100 of each task",
         has_puzzles=num_problems > 100,
         remark=PUZZLES_REMARK if num_problems > 100 else "",
@@ -165,7 +170,8 @@ CODE = (
         metric=Metric.pass_at_1,
         files=("livecodebench*", "code_generation_lite/test*.jsonl", "lcb*"),
         convert=programs.convert,
-        where="livecodebench/code_generation_lite on the hub, test*.jsonl",
+        where="livecodebench/code_generation_lite on the hub, test.jsonl to test5.jsonl (release v5; test6.jsonl adds "
+        "problems of January 2025)",
         licence="CC-BY-4.0 (dataset card); problems of LeetCode, AtCoder, Codeforces",
         task=LIVECODEBENCH_LIMITS,
         date_column="contest_date",

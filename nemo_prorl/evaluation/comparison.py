@@ -32,7 +32,7 @@ from nemo_prorl.algorithm.pass_at_k import (
     pass_at_k_bound,
 )
 from nemo_prorl.config import ConfigError
-from nemo_prorl.evaluation.results import BenchmarkResult, PromptResult, histogram_of
+from nemo_prorl.evaluation.results import BenchmarkResult, PromptResult, histogram_of, shortfall
 
 MARGIN = 0.01
 """One point of pass@k."""
@@ -101,10 +101,13 @@ def compare(
     for name in names:
         results = [checkpoint[name] for checkpoint in checkpoints]
         parts = parts_of(results) if by_source else {}
-        expected = 0 if parts else max(result.num_expected for result in results)
+        expected, dates = 0, ""
+        if not parts:  # how many problems a part has is not known
+            expected = max(result.num_expected for result in results)
+            dates = next((result.other_dates for result in results if result.other_dates), "")
         for one, prompts in (parts or {name: [result.prompts for result in results]}).items():
             try:
-                found.append(_compared(one, prompts, expected, num_resamples))
+                found.append(_compared(one, prompts, num_resamples, expected, dates))
             except _NotComparable as reason:
                 reasons.append(f"{one} is left out: {reason}")
     if not found:
@@ -201,7 +204,10 @@ def sort(from_start: Difference, between: Sequence[Difference]) -> tuple[str, bo
     return "plateau", from_start.low > MARGIN and least.high <= MARGIN
 
 
-def _compared(name: str, results: Sequence[Prompts], num_expected: int, num_resamples: int) -> Comparison:
+def _compared(
+    name: str, results: Sequence[Prompts], num_resamples: int, num_expected: int, other_dates: str
+) -> Comparison:
+    """num_expected and other_dates as in BenchmarkResult. Raises _NotComparable."""
     shared = [uid for uid in results[0] if all(uid in prompts for prompts in results)]
     if not shared:
         raise _NotComparable("the evaluations have no prompt of it in common")
@@ -218,11 +224,10 @@ def _compared(name: str, results: Sequence[Prompts], num_expected: int, num_resa
     between = [_difference(listed, last, k, num_resamples) for listed in prompts[1:-1]]
     verdict, certain = sort(from_start, between)
     rates = [[one.num_correct / one.num_samples for one in listed] for listed in prompts]
-    partial = num_expected not in (0, len(kept))
     return Comparison(
         name=name,
         num_prompts=len(kept),
-        shortfall=f"{len(kept):,} problems instead of {num_expected:,}" if partial else "",
+        shortfall=shortfall(len(kept), num_expected, other_dates),
         num_short=len(shared) - len(kept),
         num_samples=num_samples,
         k=k,

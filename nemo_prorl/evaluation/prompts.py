@@ -17,6 +17,7 @@ from nemo_prorl.types import Prompt
 
 DATES = EvaluationConfig().livecodebench_dates
 """The window that num_problems of LiveCodeBench is counted for."""
+ANY_DATE = "any date"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +33,11 @@ class Loaded:
     """Relative to evaluation.data_dir; none where the problems are made here."""
     num_duplicates: int = 0
     num_expected: int = 0
-    """How many problems the benchmark has (Benchmark.num_problems); 0: not known."""
+    """How many problems the benchmark has (Benchmark.num_problems, or num_found where it is close enough); 0: not
+    known."""
     num_outside_window: int = 0
+    other_dates: str = ""
+    """See BenchmarkResult."""
 
 
 def load(
@@ -86,6 +90,11 @@ def accounts(loaded: Sequence[Loaded]) -> Iterator[str]:
                 f". It should have {one.num_expected:,} ({one.benchmark.counted_by}), so its score does not compare "
                 f"with published ones: look at the files, or get them from {one.benchmark.where}"
             )
+        if one.other_dates:
+            line += (
+                f". They are of {one.other_dates} instead of {DATES} (evaluation.livecodebench_dates), so its score "
+                "does not compare with published ones"
+            )
         yield line + "."
 
 
@@ -122,15 +131,19 @@ def _loaded(
     rows = problems.rows
     if puzzles and benchmark.has_puzzles:
         rows = _of_tasks(rows, puzzles, benchmark)
+    num_found, num_expected = len(problems.rows), benchmark.num_problems
+    if abs(num_found - num_expected) <= benchmark.num_may_differ:
+        num_expected = num_found
     other_window = bool(benchmark.date_column) and dates != DATES
     return Loaded(
         benchmark=benchmark,
         rows=rows[: max_prompts or None],
-        num_found=len(problems.rows),
+        num_found=num_found,
         files=tuple(_relative(path, data_dir) for path in paths),
         num_duplicates=problems.num_duplicates,
-        num_expected=0 if other_window else benchmark.num_problems,
+        num_expected=0 if other_window else num_expected,
         num_outside_window=problems.dropped.get(OUTSIDE_WINDOW, 0),
+        other_dates=(dates or ANY_DATE) if other_window else "",
     )
 
 

@@ -84,6 +84,9 @@ class BenchmarkResult:
     """Problems that the benchmark has (Benchmark.num_problems); 0: not known. Another number is marked in tables."""
     files: list[str] = field(default_factory=list)
     """What the problems were read from, relative to evaluation.data_dir."""
+    other_dates: str = ""
+    """Where evaluation.livecodebench_dates is not the default window, for which num_problems is counted and which the
+    published numbers are probably of: what was asked for instead. Marked in tables."""
     num_duplicates: int = 0
     """Records of these files that ask what an earlier one asks."""
     num_too_long: int
@@ -99,9 +102,8 @@ class BenchmarkResult:
     @property
     def shortfall(self) -> str:
         """What has to be said beside its numbers when they are not of the benchmark as published; else empty."""
-        if self.num_expected in (0, self.num_prompts):
-            return ""
-        return f"{self.name}: {self.num_prompts:,} problems instead of {self.num_expected:,}"
+        said = shortfall(self.num_prompts, self.num_expected, self.other_dates)
+        return f"{self.name}: {said}" if said else ""
 
     @property
     def boundary_k(self) -> int:
@@ -147,6 +149,16 @@ class BenchmarkResult:
         )
 
 
+def shortfall(num_prompts: int, num_expected: int, other_dates: str) -> str:
+    """Why numbers of `num_prompts` problems are not of the benchmark as published, or nothing; num_expected and
+    other_dates as in BenchmarkResult."""
+    if other_dates:
+        return f"{num_prompts:,} problems of {other_dates}, another window of dates than the default"
+    if num_expected in (0, num_prompts):
+        return ""
+    return f"{num_prompts:,} problems instead of {num_expected:,}"
+
+
 def summarise(
     benchmark: Benchmark,
     known: Known,
@@ -156,13 +168,14 @@ def summarise(
     num_too_long: int,
     num_resamples: int,
     num_expected: int = 0,
+    other_dates: str = "",
     files: Sequence[str] = (),
     num_duplicates: int = 0,
 ) -> BenchmarkResult:
     """The numbers of one benchmark from its samples.
 
-    sources: of every prompt, by uid. num_samples: asked for of each prompt. num_expected, files, num_duplicates: see
-    BenchmarkResult. Raises ConfigError when nothing was graded.
+    sources: of every prompt, by uid. num_samples: asked for of each prompt. num_expected, other_dates, files,
+    num_duplicates: see BenchmarkResult. Raises ConfigError when nothing was graded.
     """
     by_prompt: dict[str, list[Sample]] = defaultdict(list)
     for (uid, _), sample in sorted(known.samples.items()):  # one order, whichever rank wrote what
@@ -187,6 +200,7 @@ def summarise(
         reward=float(np.mean([result.reward for result in prompts.values()])),
         num_prompts=len(prompts),
         num_expected=num_expected,
+        other_dates=other_dates,
         files=list(files),
         num_duplicates=num_duplicates,
         num_too_long=num_too_long,

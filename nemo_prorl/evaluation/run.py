@@ -68,6 +68,7 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
                 num_too_long=num_too_long,
                 num_resamples=config.evaluation.num_resamples,
                 num_expected=one.num_expected,
+                other_dates=one.other_dates,
                 files=one.files,
                 num_duplicates=one.num_duplicates,
             )

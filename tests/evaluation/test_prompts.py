@@ -6,6 +6,7 @@ import dataclasses
 import json
 import random
 import re
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from nemo_prorl.config import ConfigError, EvaluationConfig
 from nemo_prorl.data.building.source import Record
 from nemo_prorl.data.sources.reasoning_gym import tasks
 from nemo_prorl.evaluation import prompts
+from nemo_prorl.evaluation.benchmark import DateWindow
 from nemo_prorl.evaluation.catalogue import BENCHMARKS, get
+from nemo_prorl.evaluation.comparison import compare
 from nemo_prorl.evaluation.tables import MARK, as_markdown, tables
 from reward.graders.code_tests import limits_of
 from tests.evaluation.test_comparison import result
@@ -110,6 +113,55 @@ def test_livecodebench_is_all_its_releases_within_the_window(tmp_path: Path) -> 
     assert len(loaded("livecodebench", tmp_path, dates="2024-12-24..2024-12-24").rows) == 1
 
 
+def test_another_window_of_dates_is_marked_everywhere(tmp_path: Path) -> None:
+    write(tmp_path / "livecodebench.jsonl", release(["2024-12-24T00:00:00", "2025-03-01T00:00:00"]))
+    assert loaded("livecodebench", tmp_path).other_dates == ""
+    for dates, told in (("2025-02-01..2025-05-01", "2025-02-01..2025-05-01"), ("", "any date")):
+        one = loaded("livecodebench", tmp_path, dates=dates)
+        assert one.other_dates == told
+        assert f"They are of {told} instead of 2024-08-01..2025-02-01" in next(iter(prompts.accounts([one])))
+        measured = dataclasses.replace(result("livecodebench", [8, 4]), other_dates=one.other_dates)
+        note = f"2 problems of {told}, another window of dates than the default"
+        for table in tables({"livecodebench": measured}, "mine"):
+            assert f"{MARK} livecodebench: {note}" in table.notes
+            assert any(MARK in cell for cell in table.rows[-1])
+        (compared,) = compare([{"livecodebench": measured}] * 2)
+        assert compared.shortfall == note
+
+
+def test_who_has_the_files_of_a_later_release_is_told_which_ones_to_take(tmp_path: Path) -> None:
+    """Release v6's own file has problems of January 2025 that release v5 lacks."""
+    for name in ("test5", "test6"):
+        write(tmp_path / "code_generation_lite" / f"{name}.jsonl", release([f"2025-01-0{name[-1]}T00:00:00"]))
+    (line,) = prompts.accounts([loaded("livecodebench", tmp_path)])
+    assert "It should have 279" in line
+    assert "test.jsonl to test5.jsonl" in line
+
+
+@pytest.mark.parametrize(
+    "value", [datetime(2024, 9, 1, 23, 30), date(2024, 9, 1), "2024-09-01", "2024-09-01T00:00:00"]
+)
+def test_a_date_may_be_text_or_a_date(value: object) -> None:
+    (dated,) = release(["2024-09-01T00:00:00"])
+    record = Record(values={**dated, "contest_date": value}, split="test", origin="f:0")
+    for window, inside in (("2024-09-01..2024-09-01", True), ("2024-09-02..2024-09-03", False)):
+        benchmark = get("livecodebench")
+        if inside:
+            assert len(benchmark.problems([record], DateWindow.parse(window)).rows) == 1
+        else:
+            with pytest.raises(ConfigError, match="outside_the_window_of_dates"):
+                benchmark.problems([record], DateWindow.parse(window))
+
+
+@pytest.mark.parametrize("value", ["2024/09/01", "08/15/2024", "soon", "", None, 1725148800000])
+def test_a_date_that_cannot_be_read_is_named(value: object) -> None:
+    """As text 2024/09/01 would lie inside the window, and 08/15/2024 outside of it."""
+    (dated,) = release(["2024-09-01T00:00:00"])
+    record = Record(values={**dated, "contest_date": value}, split="test", origin="f:0")
+    with pytest.raises(ConfigError, match=re.escape(f"f:0 has contest_date={value!r}, and livecodebench")):
+        get("livecodebench").problems([record], DateWindow.parse(prompts.DATES))
+
+
 def test_problems_without_a_date_are_refused_where_a_window_is_asked(tmp_path: Path) -> None:
     (dated,) = release(["2024-09-01T00:00:00"])
     del dated["contest_date"]
@@ -145,6 +197,23 @@ def test_the_puzzles_can_be_some_tasks(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"evaluation\.puzzles=mazes.*such as ab, maze, sudoku"):
         loaded("reasoning_gym", tmp_path, puzzles=["mazes"])
+
+
+@pytest.mark.parametrize(
+    ("num_found", "num_expected"), [(9_590, 9_590), (9_552, 9_552), (9_551, 9_600), (9_500, 9_600)]
+)
+def test_a_few_puzzles_that_the_builder_drops_are_not_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_found: int, num_expected: int
+) -> None:
+    monkeypatch.setattr(prompts.records, "read", lambda path: (
+        Record(values=puzzle("ab", number), split="test", origin=f"f:{number}") for number in range(num_found)
+    ))  # fmt: skip
+    (tmp_path / "reasoning_gym").mkdir()
+    (tmp_path / "reasoning_gym" / "validation.parquet").touch()
+    one = loaded("reasoning_gym", tmp_path)
+    assert (one.num_found, one.num_expected) == (num_found, num_expected)
+    assert ("It should have 9,600" in next(iter(prompts.accounts([one])))) == (num_expected == 9_600)
+    assert loaded("reasoning_gym", tmp_path, max_prompts=100).num_expected == num_expected, "a part is a part"
 
 
 def test_a_part_of_a_benchmark_is_marked_in_every_table() -> None:
