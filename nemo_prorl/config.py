@@ -518,7 +518,8 @@ class DynamicSamplingConfig:
     """DAPO's dynamic sampling: prompts whose rollouts are all equally good teach nothing and are replaced."""
 
     enabled: bool = True
-    """Off trains on every prompt that was sampled."""
+    """Off trains on every prompt that was sampled, but for groups of which overlong filtering or a failing reward
+    service leaves nothing: such a step has fewer groups, and says so."""
     by: InformativeBy = InformativeBy.score
     """What has to differ within a group: the task's score (ProRL and DAPO drop prompts with accuracy 0 or 1), or only
     the reward after shaping, by which penalties for length alone make a group informative, also where all answers
@@ -529,7 +530,7 @@ class DynamicSamplingConfig:
     """Prompts of a round, as a multiple of what is still missing over the last known yield (our choice)."""
     min_fill: float = 0.5
     """A step goes on with this share of its groups when max_rounds is reached, correctly normalised; below it the
-    stage ends as saturated."""
+    stage ends as saturated. Without dynamic sampling a step goes on with a single group."""
 
     def __post_init__(self) -> None:
         _at_least("dynamic_sampling", self, 1, ["max_rounds", "oversample"])
@@ -891,7 +892,8 @@ class StageConfig:
     start_from: StartFrom = StartFrom.last
     """Which checkpoint of the parent the policy is taken from. last: the papers reset "to a more recent snapshot of the
     online policy". best: the best by exp_manager.checkpoint_callback_params.monitor, for a parent that ends because its
-    validation degrades. Steps, data and the learning-rate schedule go on behind the parent's last step either way."""
+    validation degrades. Steps, data and the learning-rate schedule go on behind the parent's last step either way.
+    Without stage.parent it has no effect."""
     reset_data: bool = False
     """At the start of a stage with a parent: every file begins again. Else known files go on where the parent stopped
     (our choice: the papers do not say)."""

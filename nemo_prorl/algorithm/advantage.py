@@ -100,15 +100,22 @@ def rewards_after_kl(group: PreparedGroup, config: AlgorithmConfig) -> list[floa
     sum is log(old / reference) of the whole response (RLOO, arXiv 2402.14740; TRL's RLOOTrainer). verl's
     `use_kl_in_reward` sums the same way for estimators that give one advantage a rollout; NeMo RL subtracts each
     token's KL from that token's advantage instead, OpenRLHF the sum of what is still to come.
-    With kl_beta 0 the reference is not read.
+    With kl_beta 0 the reference is not read. Raises ValueError where the penalty makes a reward NaN or infinite, which
+    k3 does without a clamp at tokens whose probability has changed by a factor of exp(80).
     """
     rewards = list(group.group.rewards)
     if config.kl_in is KlIn.loss or config.kl_beta == 0:
         return rewards
-    return [
+    penalised = [
         reward - config.kl_beta * _response_kl(old, reference, config)
         for reward, old, reference in zip(rewards, group.old_logprobs, group.reference_logprobs, strict=True)
     ]
+    if not np.isfinite(penalised).all():
+        raise ValueError(
+            "the KL penalty that algorithm.kl_in=reward takes off the rewards makes one of them infinite or NaN: bound "
+            "it with algorithm.kl_clamp_log_ratio=20"
+        )
+    return penalised
 
 
 def _response_kl(old_logprobs: FloatArray, reference_logprobs: FloatArray, config: AlgorithmConfig) -> float:

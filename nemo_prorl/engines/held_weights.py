@@ -47,11 +47,12 @@ class HeldWeights:
 
     def loaded(self) -> LoadedWeights:
         """What has arrived in the last update, and what of it the model does not hold. Collective over the engine."""
-        shards: list[Any] = [self._held()]
+        mine = self._held()
+        shards: list[Any] = [mine]
         group = get_tp_group()
         if group.world_size > 1:
             shards = [None] * group.world_size
-            dist.all_gather_object(shards, self._held(), group=group.cpu_group)
+            dist.all_gather_object(shards, mine, group=group.cpu_group)
         right = {name for parameter in shards[0] for name in self._right_names(parameter, shards)}
         return LoadedWeights(received=self._received, not_held=tuple(sorted(self._received.keys() - right)))
 

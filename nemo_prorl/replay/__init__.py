@@ -53,10 +53,13 @@ def replay(records: Sequence[Mapping[str, Any]], config: ControllerConfig) -> Re
         if int(record.get("num_resets", 0)) > num_resets:
             num_resets = int(record["num_resets"])
             controller.note_reset(int(record["step"]))
-            if (
-                WENT_BACK in record and "controller" in record
-            ):  # else a stage begins, with a validation of its own
-                controller.note_other_weights(validations.get((record["stage"], record[WENT_BACK]), {}))
+            # Without a decision a stage begins, with a validation of its own.
+            if WENT_BACK in record and "controller" in record:
+                measured = validations.get((record["stage"], record[WENT_BACK]), {})
+                validations[record["stage"], record["step"]] = (
+                    measured  # a later reset may go back to this one
+                )
+                controller.note_other_weights(measured)
     return Replay(records=records, events=list(_events(records)), decisions=decisions)
 
 

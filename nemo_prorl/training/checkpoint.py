@@ -318,16 +318,20 @@ def worth_keeping(
 def by_score(
     checkpoints: Sequence[Checkpoint], monitor: str, mode: BestMode, *, stage: str = ""
 ) -> list[Checkpoint]:
-    """Those that have a score by this metric, the best first, of equals the newest; of one stage, or of all."""
+    """Those that have a score by this metric, the best first, of one stage, or of all.
+
+    Of equals the oldest comes first: after a reset to the best checkpoint, newer ones hold the same weights under the
+    same score, and the one whose weights were measured must stay the best.
+    """
     sign = _sign(mode)
     scored = [
-        (sign * checkpoint.score, checkpoint.state.step, checkpoint)
+        (-sign * checkpoint.score, checkpoint.state.step, checkpoint)
         for checkpoint in checkpoints
         if checkpoint.score is not None
         and checkpoint.monitor == monitor
         and stage in ("", checkpoint.state.stage)
     ]
-    return [checkpoint for *_, checkpoint in sorted(scored, key=lambda entry: entry[:2], reverse=True)]
+    return [checkpoint for *_, checkpoint in sorted(scored, key=lambda entry: entry[:2])]
 
 
 def is_better(score: float, than: float, mode: BestMode) -> bool:

@@ -38,7 +38,8 @@ _POLL_S = 0.02
 
 
 class Saturated(RuntimeError):
-    """Dynamic sampling cannot fill a batch: (nearly) every prompt is all right or all wrong."""
+    """A step finds too few groups to train on: (nearly) every prompt is all right or all wrong, or overlong filtering
+    leaves nothing of its group. Without dynamic sampling that means none at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +111,15 @@ class Collector:
             kept, num_surplus = keep_first([self._kind(group) for group in groups], needed)
         state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * (len(kept) + num_surplus) / len(groups)
         kinds = Counter(classify(group, dynamic.by) for group in groups)
-        if len(kept) < max(1.0, dynamic.min_fill * needed):
-            if kinds[Informativeness.service_failure] >= needed - len(kept):
+        if not dynamic.enabled and len(kept) < needed:
+            self._say(
+                f"step {state.step + 1} trains on {len(kept)} of {needed} prompts: overlong filtering leaves nothing "
+                f"of {kinds[Informativeness.all_filtered]}, and the reward service failed on "
+                f"{kinds[Informativeness.service_failure]}"
+            )
+        if len(kept) < max(1.0, dynamic.min_fill * needed if dynamic.enabled else 0.0):
+            # A step that lacks what the service failed on says nothing about the data.
+            if kinds[Informativeness.service_failure] >= (needed - len(kept) if dynamic.enabled else 1):
                 raise RewardServiceFailing(
                     f"the reward service left {kinds[Informativeness.service_failure]} of {len(groups)} prompts "
                     f"without verdicts, so that a step found {len(kept)} of {needed} groups."
@@ -297,6 +305,5 @@ def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: in
             "trainer.prompts_per_step."
         )
     return (
-        f"dynamic sampling found {found} of {needed} informative prompts in {num_rounds} round(s) ({counts}): "
-        f"{advice}"
+        f"a step found {found} of {needed} informative prompts in {num_rounds} round(s) ({counts}): {advice}"
     )

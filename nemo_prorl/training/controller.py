@@ -13,7 +13,7 @@ from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
 from nemo_prorl.training.held_out import DOMAIN_MEAN, PROMPT_MEAN, VALIDATION, with_domain_mean
-from nemo_prorl.training.signals import CANARY, FAULTS, SIGNALS, Finding, History, Series
+from nemo_prorl.training.signals import CANARY, FAULTS, HELD_OUT, SIGNALS, Finding, History, Series
 from nemo_prorl.training.trends import mismatch_limit
 
 SEVERITY = (
@@ -56,7 +56,10 @@ class ResetController:
     def __init__(self, config: ControllerConfig, state: Mapping[str, Any] | None = None) -> None:
         """`state`: what state() returned when the checkpoint was written; None or empty at the start of a run."""
         self._config = config
-        self._history = _history_of(state) if state else None
+        impatient = replace(config.sampler_mismatch, patience=1)
+        self._at_once = replace(config, sampler_mismatch=impatient)
+        """For `warning`."""
+        self._history = _history_of(state, config) if state else None
 
     def observe(self, record: Mapping[str, Any]) -> Decision | None:
         """What to do after the step (or the validation before the first one) that `record` tells about."""
@@ -72,7 +75,7 @@ class ResetController:
     def note_reset(self, step: int) -> None:
         """The policy became the reference after `step`, or a stage begins there."""
         if self._history is not None:
-            self._history = self._history.restarted(step, self._config)
+            self._history = self._history.restarted(step)
 
     def note_other_weights(self, validation: Mapping[str, Any]) -> None:
         """The reset of the newest step has put the weights of an earlier step in the policy's place. `validation`: what
@@ -94,10 +97,7 @@ class ResetController:
         nothing."""
         if self._history is None:
             return ""
-        impatient = replace(self._config.sampler_mismatch, patience=1)
-        finding = SIGNALS["sampler_mismatch"](
-            self._history, replace(self._config, sampler_mismatch=impatient)
-        )
+        finding = SIGNALS["sampler_mismatch"](self._history, self._at_once)
         return finding.reason if finding is not None else ""
 
     def state(self) -> dict[str, Any]:
@@ -144,23 +144,24 @@ def _interval_is_over(num_steps: int, interval: int) -> Finding:
     )
 
 
-def _history_of(state: Mapping[str, Any]) -> History:
+def _history_of(state: Mapping[str, Any], config: ControllerConfig) -> History:
     """What asdict made of it; JSON turns tuples into lists."""
     series = {
         str(key): tuple((int(step), float(value)) for step, value in points)
         for key, points in state["series"].items()
     }
-    peaks = tuple(float(value) for value in state.get("peaks", ()))  # older checkpoints lack it
-    if (
-        PROMPT_MEAN in series and DOMAIN_MEAN not in series
-    ):  # still older ones: their peaks are of the other mean
-        series, peaks = series | _domain_means(series), ()
+    peaks = state.get("peaks", {})  # older checkpoints lack it
+    is_before_domain_mean = PROMPT_MEAN in series and DOMAIN_MEAN not in series
+    if not isinstance(peaks, Mapping):  # older ones do not say of which mean theirs are
+        peaks = {PROMPT_MEAN if is_before_domain_mean else HELD_OUT[config.validation_mean]: peaks}
+    if is_before_domain_mean:
+        series |= _domain_means(series)
     return History(
         stage=str(state["stage"]),
         since=int(state["since"]),
         step=int(state["step"]),
         entropy_level=tuple(float(value) for value in state["entropy_level"]),
-        peaks=peaks,
+        peaks={str(key): tuple(float(value) for value in values) for key, values in peaks.items()},
         series=series,
     )
 

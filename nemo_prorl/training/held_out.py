@@ -23,14 +23,29 @@ WENT_BACK = "went_back_to_step"
 stage that begins with such weights: which step that was."""
 
 
-def check_monitor(monitor: str, measured: Mapping[str, Any]) -> None:
-    """Raises ConfigError for a metric of validation that this one, if it measured anything, did not measure: its values
-    would never be compared, in silence."""
-    if monitor.startswith(VALIDATION) and PROMPT_MEAN in measured and monitor not in measured:
-        names = ", ".join(name for name in measured if name.startswith(VALIDATION))
-        raise ConfigError(
-            f"exp_manager.checkpoint_callback_params.monitor={monitor} is not measured: write one of {names}."
+def check_monitor(monitor: str, measured: Mapping[str, Any]) -> str:
+    """Looks whether `measured`, the metrics of a stage's first validation, has the metric that is to tell the best
+    checkpoint. Returns a sentence for the log where it is missing only because the reward service did not grade enough
+    of a domain's rollouts: the next validation may have it. Else an empty string.
+
+    Raises ConfigError for a metric of validation that no validation of this run measures: in silence, no checkpoint
+    would ever be the best. Without any reward there is nothing to judge by.
+    """
+    if not monitor.startswith(VALIDATION) or PROMPT_MEAN not in measured or monitor in measured:
+        return ""
+    names = [name for name in measured if name.startswith(VALIDATION)]
+    folders = {name.rpartition("/")[0] for name in names}  # of each domain, and of all prompts
+    metrics = {name.rpartition("/")[2] for name in names if name != DOMAIN_MEAN}
+    folder, _, metric = monitor.rpartition("/")
+    ungraded = any(f"{name}{REWARD}" not in measured for name in folders)
+    if (monitor == DOMAIN_MEAN and ungraded) or (folder in folders and metric in metrics):
+        return (
+            f"this validation has no {monitor}, because the reward service did not grade enough of a domain's "
+            "rollouts: this step cannot be the best"
         )
+    raise ConfigError(
+        f"exp_manager.checkpoint_callback_params.monitor={monitor} is not measured: write one of {', '.join(names)}."
+    )
 
 
 def domain_mean(summary: Mapping[str, Any]) -> float | None:

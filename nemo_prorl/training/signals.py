@@ -26,7 +26,8 @@ CANARY = "sampler/canary_abs_diff_mean"
 ROLLOUTS = "sampler/logprob_abs_diff_mean"
 UPDATES_BEHIND = "sampler/updates_behind"
 SAMPLER_KEYS = (WRONG_TENSORS, UNMENDED_TENSORS, CANARY, ROLLOUTS)
-"""About the sampler's weights, which a reset leaves alone: their history outlives it."""
+"""How far sampler and trainer differ. A reset, also one to the best checkpoint, does not change that: their history
+outlives it."""
 
 STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS, *SAMPLER_KEYS)
 """Metrics of every step; those of validation are recognised by their names."""
@@ -46,7 +47,8 @@ class History:
     """A stage since its last reset.
 
     Example: History(stage="run1", since=400, step=460, entropy_level=(0.61, 0.6),
-                     peaks=(0.38, 0.42), series={"validation/math/reward": ((400, 0.41), (420, 0.43)), ...})
+                     peaks={"validation/domain_mean_reward": (0.38, 0.42)},
+                     series={"validation/math/reward": ((400, 0.41), (420, 0.43)), ...})
     """
 
     stage: str
@@ -55,9 +57,9 @@ class History:
     step: int
     """Of the newest record."""
     entropy_level: tuple[float, ...] = ()
-    """Entropies of the stage's first steps. They outlive a reset, which leaves the policy as it is."""
-    peaks: tuple[float, ...] = ()
-    """The best held-out reward (HELD_OUT) of each period of the stage that a reset has ended. They outlive resets."""
+    """Entropies of the stage's first steps. The level is the stage's, so it outlives resets."""
+    peaks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """By metric of HELD_OUT: the best value of each period of the stage that a reset has ended. They outlive resets."""
     series: Mapping[str, Series] = field(default_factory=dict)
     """By metrics key."""
 
@@ -77,17 +79,19 @@ class History:
             level = (*level, float(record[ENTROPY]))
         return replace(self, step=step, entropy_level=level, series=series)
 
-    def restarted(self, step: int, config: ControllerConfig) -> History:
+    def restarted(self, step: int) -> History:
         """As it is after a reset: only the validation of these very weights still speaks for them."""
         kept = {
             key: tuple(point for point in series if point[0] == step)
             for key, series in self.series.items()
             if key.startswith(VALIDATION)
         } | self._of_the_sampler()
-        rewards = self.series.get(HELD_OUT[config.validation_mean], ())
-        # Without a validation of its own it was no period to speak of.
-        was_measured = any(of_step > self.since for of_step, _ in rewards)
-        peaks = (*self.peaks, max(value for _, value in rewards)) if was_measured else self.peaks
+        peaks = dict(self.peaks)
+        for key in HELD_OUT.values():
+            rewards = self.series.get(key, ())
+            # Without a validation of its own it was no period to speak of.
+            if any(of_step > self.since for of_step, _ in rewards):
+                peaks[key] = (*peaks.get(key, ()), max(value for _, value in rewards))
         series = {key: series for key, series in kept.items() if series}
         return replace(self, since=step, peaks=peaks, series=series)
 
@@ -255,7 +259,7 @@ def futile_resets(history: History, config: ControllerConfig) -> Finding | None:
     drop = validation_drop(history, config) if is_drop_judged else None
     if not rewards or not (is_plateau or drop):
         return None
-    peaks = [*history.peaks, max(rewards)]
+    peaks = [*history.peaks.get(held_out, ()), max(rewards)]
     best, num_resets = _last_rise(peaks, config.validation_plateau.min_delta)
     if num_resets < config.futile_resets.patience:
         return None

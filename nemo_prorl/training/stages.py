@@ -122,7 +122,8 @@ def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpo
     params, parent = config.exp_manager.checkpoint_callback_params, last.state.stage
     candidates = by_score(checkpoints, params.monitor, params.mode, stage=parent)
     if candidates:
-        best = candidates[0]
+        equals = [checkpoint for checkpoint in candidates if checkpoint.score == candidates[0].score]
+        best = last if last in equals else candidates[0]
         return StartingPoint(checkpoint=best, is_resume=False, last=None if best is last else last)
     others = sorted({c.monitor for c in checkpoints if c.score is not None and c.state.stage == parent})
     hint = (

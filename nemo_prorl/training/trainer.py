@@ -162,7 +162,9 @@ class ProRLTrainer:
     def _open_stage(self) -> None:
         """What the stage begins with is on record as well, and in a checkpoint where a reset may go back to it."""
         self._measured = self._validate()
-        check_monitor(self.config.exp_manager.checkpoint_callback_params.monitor, self._measured)
+        monitor = self.config.exp_manager.checkpoint_callback_params.monitor
+        if sentence := check_monitor(monitor, self._measured):
+            self.log.say(sentence)
         self.controller.observe(self._position() | self._measured)
         self._record(self._measured)
         if self.config.controller.reset_to is ResetTo.best:
@@ -278,7 +280,10 @@ class ProRLTrainer:
         """The step's optimizer updates, each on an equal share of the groups, balanced over the replicas."""
         algorithm, layout = self.config.algorithm, self.ranks.layout
         loss = partial(policy_loss, config=algorithm, entropy_coefficient=self._entropy_coefficient())
-        advantages = step_advantages(groups, algorithm)
+        try:
+            advantages = step_advantages(groups, algorithm)
+        except ValueError as error:  # before anything has changed
+            raise NonFiniteUpdate(f"step {self.state.step + 1} is not trained on: {error}.") from error
         reports: list[UpdateReport] = []
         statistics: list[UpdateStatistics] = []
         with self.stopwatch.measure("updates_s"):

@@ -421,3 +421,24 @@ def test_without_dynamic_sampling_everything_gradable_is_trained_on() -> None:
     assert sampler.num_sampled == [4]
     assert (collection.kinds[Kind.all_right], collection.kinds[Kind.service_failure]) == (1, 1)
     assert (collection.num_surplus, collection.num_rounds) == (0, 1)
+
+
+def test_without_dynamic_sampling_a_step_goes_on_with_what_overlong_filtering_leaves() -> None:
+    """However little: that says nothing about the data."""
+    prompts = [make_prompt(f"cut {index}", MIXED, unfinished=[0, 1, 2, 3]) for index in range(3)]
+    config = make_config(enabled=False, shaping=ShapingConfig(overlong_filtering=True))
+    said: list[str] = []
+    collector = make_collector(config, [*prompts, make_prompt("whole", MIXED)])
+    collector._say = said.append
+    assert uids(collector.collect(new_state()).groups) == ["whole"]
+    assert said == [
+        "step 1 trains on 1 of 4 prompts: overlong filtering leaves nothing of 3, and the reward service failed on 0"
+    ]
+
+
+def test_without_dynamic_sampling_a_step_that_lost_all_to_filter_and_service_is_an_outage() -> None:
+    prompts = [make_prompt("cut", MIXED, unfinished=[0, 1, 2, 3]), *make_prompts(FAILED)]
+    shaping = ShapingConfig(overlong_filtering=True)
+    config = make_config(prompts_per_step=2, enabled=False, shaping=shaping, max_failed_share=1.0)
+    with pytest.raises(RewardServiceFailing, match="left 1 of 2 prompts without verdicts"):
+        make_collector(config, prompts).collect(new_state())

@@ -6,7 +6,49 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.training.held_out import DOMAIN_MEAN, domain_mean, with_domain_mean
+from nemo_prorl.config import ConfigError
+from nemo_prorl.training.held_out import DOMAIN_MEAN, check_monitor, domain_mean, with_domain_mean
+
+WHOLE = {"validation/reward": 0.5, "validation/pass_at_1": 0.5} | {
+    f"validation/{domain}/{name}": 0.5
+    for domain in ("code", "math")
+    for name in ("num_prompts", "reward", "pass_at_1")
+}
+NO_CODE = {name: value for name, value in WHOLE.items() if "code" not in name} | {
+    "validation/code/num_prompts": 0.0
+}
+
+
+@pytest.mark.parametrize("monitor", [DOMAIN_MEAN, "validation/code/reward", "validation/code/pass_at_1"])
+def test_a_domain_that_the_service_did_not_grade_is_no_mistake_of_the_user(monitor: str) -> None:
+    said = check_monitor(monitor, NO_CODE)
+    assert monitor in said
+    assert "reward service" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("measured", [WHOLE | {DOMAIN_MEAN: 0.5}, NO_CODE])
+@pytest.mark.parametrize(
+    "monitor", ["validation/rewards", "validation/stem/reward", "validation/code/domain_mean_reward"]
+)
+def test_a_metric_that_no_validation_has_is_refused(monitor: str, measured: dict[str, float]) -> None:
+    with pytest.raises(
+        ConfigError, match=f"monitor={monitor} is not measured: write one of validation/reward"
+    ):
+        check_monitor(monitor, measured)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "measured"),
+    [
+        pytest.param(DOMAIN_MEAN, WHOLE | {DOMAIN_MEAN: 0.5}, id="measured"),
+        pytest.param("reward/mean", WHOLE, id="of training"),
+        pytest.param("validation/rewards", {}, id="no validation"),
+        pytest.param("validation/math/reward", NO_CODE, id="of the domain that was graded"),
+    ],
+)
+def test_a_monitor_that_is_measured_needs_no_word(monitor: str, measured: dict[str, float]) -> None:
+    assert check_monitor(monitor, measured) == ""
 
 
 def test_every_domain_counts_the_same_however_many_prompts_it_has() -> None:

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import AlgorithmConfig, ControllerConfig, ControllerMode, CorrectionLevel, ResetTo
+from nemo_prorl.replay import replay
 from nemo_prorl.storage import write_manifest
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.requests import ask_for_reset
 from tests.training.conftest import RIGHT, WRONG
+from tests.training.controller_runs import only
 from tests.training.scripted_run import Run
 from tests.training.test_rank_agreement import NUM_RANKS, NothingToSave
 from tests.training.test_step_boundary import Killed, assert_same
@@ -119,10 +121,11 @@ def test_a_policy_that_is_the_best_itself_stays(tmp_path: Path, capsys: pytest.C
 
 
 def test_the_best_may_be_what_the_stage_began_with(tmp_path: Path) -> None:
-    run = run_with(tmp_path, BEST_AT_START)
+    run = keep_all(run_with(tmp_path, BEST_AT_START))
     run.fit()
     assert run.records[4]["went_back_to_step"] == 0
-    (after,) = [c for c in find_checkpoints(tmp_path) if c.score == 0.75]
+    start, after = [c for c in find_checkpoints(tmp_path) if c.score == 0.75]
+    assert start.state.step == 0
     assert (after.state.step, after.state.validation[-1]["step"]) == (4, 4)
 
 
@@ -265,3 +268,35 @@ def test_whenever_it_dies_around_the_reset_the_resumed_run_is_that_of_one_that_d
         resumed = resumed_of(run, BEST_AT_2)
         assert resumed.fit() == "steps"
         assert_same(resumed, whole)
+
+
+def test_the_second_reset_goes_back_to_the_same_step_and_replay_decides_as_the_run_did(
+    tmp_path: Path,
+) -> None:
+    """The checkpoint of the first reset holds the weights of step 2 as well, and has their score."""
+    rewards = dict.fromkeys(range(0, 15, 2), 0.25) | {2: 0.75}
+    controller = only("validation_drop", patience=2, num_standard_errors=0.0)
+    run = run_with(tmp_path, rewards, num_steps=14, controller=replace(controller, reset_to=ResetTo.best))
+    run.fit()
+    went_back = {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r}
+    assert went_back == {6: 2, 10: 2, 14: 2}
+    assert [decision.step for decision in replay(run.records, controller).decisions] == [6, 10, 14]
+
+
+def test_replay_knows_the_weights_of_a_reset_that_a_later_one_went_back_to(tmp_path: Path) -> None:
+    """Where the checkpoint of step 2 became corrupt after the first reset, the second goes back to step 6."""
+    rewards = dict.fromkeys(range(0, 15, 2), 0.25) | {2: 0.75}
+    controller = only("validation_drop", patience=2, num_standard_errors=0.0)
+    asked = replace(controller, reset_to=ResetTo.best)
+    run = keep_all(run_with(tmp_path, rewards, num_steps=14, controller=asked))
+
+    def corrupt(phase: str) -> None:
+        file = tmp_path / "checkpoints" / "step-00000002-main" / "policy" / "weights.json"
+        if phase == "updates" and run.state.step == 7:
+            file.write_text(file.read_text().replace('"weight"', '"WEIGHT"'))
+
+    run.on_phase = told(run, rewards, corrupt)
+    run.fit()
+    went_back = {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r}
+    assert went_back == {6: 2, 10: 6, 14: 6}
+    assert [decision.step for decision in replay(run.records, controller).decisions] == [6, 10, 14]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -18,6 +20,7 @@ from nemo_prorl.config import (
     ValidationPlateauConfig,
 )
 from nemo_prorl.training.controller import ResetController
+from nemo_prorl.training.held_out import DOMAIN_MEAN
 from nemo_prorl.training.signals import SIGNALS, History, _standard_error, _validations
 from tests.training.controller_runs import columns, decisions, only
 
@@ -220,7 +223,7 @@ def test_a_reset_before_any_validation_of_its_own_is_not_futile() -> None:
         decision = controller.observe(record)
         if record["step"] in (2, 3, 4):
             controller.note_reset(record["step"])
-    assert controller.state()["peaks"] == (0.3,)
+    assert controller.state()["peaks"] == {DOMAIN_MEAN: (0.3,)}
     assert decision is None, "a plateau needs two validations after the best"
 
 
@@ -257,6 +260,33 @@ def test_a_history_from_before_the_signal_goes_on() -> None:
         (7, "reset"),
         (9, "end_stage"),
     ]
+
+
+@pytest.mark.parametrize("mean", list(ValidationMean))
+def test_peaks_of_a_history_that_does_not_name_their_mean_count_where_they_are_of_it(
+    mean: ValidationMean,
+) -> None:
+    """The version before the mean over domains had peaks of the mean over prompts alone."""
+    config = replace(with_resets(), validation_mean=mean)
+    state = {"stage": "main", "since": 5, "step": 5, "entropy_level": [], "peaks": [0.3, 0.3]}
+    state["series"] = {"validation/reward": [[5, 0.3]], "validation/math/reward": [[5, 0.3]]}
+    resumed = ResetController(config, state)
+    later = columns(first_step=6, validation__reward=[0.3] * 2, validation__domain_mean_reward=[0.3] * 2)
+    (decision,) = [d for record in later if (d := resumed.observe(record))]
+    assert decision.action.name == ("end_stage" if mean is ValidationMean.prompts else "reset")
+
+
+def test_the_peaks_of_one_mean_are_not_compared_with_those_of_the_other() -> None:
+    """A stage is resumed with the other controller.validation_mean, whose values are smaller."""
+    records = columns(
+        validation__reward=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
+        validation__domain_mean_reward=[0.3] * 5 + [0.4] * 2,
+    )
+    before = ResetController(replace(with_resets(), validation_mean=ValidationMean.prompts))
+    for record in records[:5]:
+        before.observe(record)
+    after = ResetController(with_resets(), json.loads(json.dumps(before.state())))
+    assert [after.observe(record) for record in records[5:]] == [None, None], "0.4 is a new best of this mean"
 
 
 @given(

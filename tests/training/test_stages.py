@@ -231,6 +231,14 @@ def test_the_last_may_be_the_best(parent: Path) -> None:
     assert start.state().went_back_to == -1
 
 
+def test_a_last_one_as_good_as_the_best_stays(parent: Path) -> None:
+    """Nothing is gained by going back to its equal."""
+    put_checkpoint(parent, "a", 60, score=0.5, stage_step=60)
+    start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best))
+    assert start.checkpoint is not None
+    assert (start.checkpoint.state.step, start.last) == (60, None)
+
+
 def test_the_best_of_the_parent_not_of_the_run(parent: Path) -> None:
     put_checkpoint(parent, "z", 1, score=0.9)
     start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best))

@@ -17,9 +17,12 @@ from nemo_prorl.config import (
     AlgorithmConfig,
     ConfigError,
     EntropyBonus,
+    KlEstimator,
+    KlIn,
     LengthPenaltyConfig,
     ShapingConfig,
 )
+from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.types import RunState
@@ -156,10 +159,7 @@ def test_a_saturated_stage_ends_with_a_checkpoint_and_a_sentence(
     run = Run(tmp_path, prompts=prompts, num_steps=9, every=1, max_rounds=2)
     assert run.fit() == "saturated"
     assert run.saved_steps == list(range(bool(num_full_steps), num_full_steps + 1))
-    assert (
-        f"stage main ends after step {num_full_steps}: dynamic sampling found 0 of 4"
-        in capsys.readouterr().err
-    )
+    assert f"stage main ends after step {num_full_steps}: a step found 0 of 4" in capsys.readouterr().err
 
 
 def test_a_run_that_is_resumed_where_its_data_ends_saturates(tmp_path: Path) -> None:
@@ -208,6 +208,34 @@ def test_a_ratio_that_overflows_where_the_clip_discards_it_does_not_end_the_run(
     assert "objective/ratio_max" not in run.records[-1]
     assert "objective/entropy" in run.records[-1]
     assert "not finite after step 1: " in capsys.readouterr().err
+
+
+def test_a_kl_in_the_reward_that_overflows_ends_the_run_before_the_update(tmp_path: Path) -> None:
+    algorithm = AlgorithmConfig(
+        kl_in=KlIn.reward,
+        kl_estimator=KlEstimator.k3,
+        kl_beta=0.05,
+        kl_clamp_log_ratio=0.0,
+        kl_clamp_value=0.0,
+    )
+    run = Run(tmp_path, algorithm=algorithm, state=new_state(num_updates=1))
+    run.policy.weight = 200.0  # tokens that it does not like have a log-probability of -400
+    with pytest.raises(
+        NonFiniteUpdate, match=r"step 1 is not trained on: .*algorithm\.kl_clamp_log_ratio=20\.$"
+    ):
+        run.fit()
+    assert "update" not in run.events
+    assert run.state.num_updates == 1
+
+
+def test_a_first_validation_that_lacks_a_domain_is_no_reason_to_end_the_stage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The service failed on all of its rollouts: a start that a launcher may repeat, and that need not be repeated."""
+    run = Run(tmp_path, num_steps=1, max_failed_share=0.5)
+    run.held_out = [*run.held_out, make_prompt("ungraded", FAILED, domain="code")]
+    run.fit()
+    assert "this validation has no validation/domain_mean_reward" in capsys.readouterr().err
 
 
 def test_a_failing_service_stops_the_run_and_leaves_its_checkpoints(tmp_path: Path) -> None:
