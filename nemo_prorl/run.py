@@ -19,7 +19,7 @@ from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.mix import PromptMix, Tokenizer, held_out
 from nemo_prorl.data.too_long import file_lengths, left_out
 from nemo_prorl.distributed import Ranks, initialise
-from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
+from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.layout import rank_from_environment
 from nemo_prorl.reward_service import (
     RewardService,
@@ -277,7 +277,7 @@ def build_sampler(config: RunConfig, ranks: Ranks, tokenizer: Tokenizer) -> Iter
 
 
 @contextmanager
-def reward_client(config: RewardConfig, ranks: Ranks, log_dir: Path) -> Iterator[Grader]:
+def reward_client(config: RewardConfig, ranks: Ranks, log_dir: Path) -> Iterator[ServiceGrader]:
     """A client of the configured service, or of one that the main rank starts for this job and stops with it."""
     with ExitStack() as stack:
         urls, service = list(config.urls), None
@@ -295,6 +295,8 @@ class ServiceGrader:
     def __init__(self, client: RewardClient, service: RewardService | None) -> None:
         """`service`: our own, if this process has started one."""
         self.submit = client.submit
+        self.version = client.version
+        """Of the graders: equal versions give equal verdicts."""
         self._service = service
 
     def check(self) -> None:

@@ -148,6 +148,11 @@ class RewardClient:
         down = "; ".join(f"{server.url} {server.reason}" for server in servers if not server.up)
         raise RewardServiceError(f"the reward service was not ready within {timeout_s:g} s: {down}")
 
+    @property
+    def version(self) -> str:
+        """Of the graders (reward/version.py), the same on all servers; empty before the first one is ready."""
+        return self._version
+
     def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
         """Thread-safe. The future always gets a result; status infra_error (score None) if the service failed."""
         budget_s = self._timeout_s * self._max_attempts

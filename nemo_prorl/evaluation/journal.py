@@ -3,10 +3,12 @@
 OUT/samples/BENCHMARK.rankN.jsonl has two kinds of lines:
 
     {"sample": 3, "uid": ..., "key": ..., "response": ..., "num_tokens": 812, "finish": "stop"}
-    {"sample": 3, "uid": ..., "key": ..., "score": 1.0, "verdict": "correct", "version": ...}
+    {"sample": 3, "uid": ..., "key": ..., "score": 1.0, "verdict": "correct", "version": ..., "grading": ...}
 
 `key` stands for the model's files and the sampling settings: lines of another key are of another evaluation, and are
-left alone. A rank appends to its own file and reads everybody's, so the number of ranks may change between two runs.
+left alone. `grading` stands for all that decides a verdict beside the response (`grading_of`): a verdict of another
+grading does not count, and its response is graded anew. A rank appends to its own file and reads everybody's, so the
+number of ranks may change between two runs.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from nemo_prorl.storage import fingerprint
-from nemo_prorl.types import Rollout
+from nemo_prorl.types import Prompt, Rollout
 from reward.protocol import ScoreResult
 
 SampleId = tuple[str, int]
@@ -45,6 +47,8 @@ class Known:
     samples: dict[SampleId, Sample] = field(default_factory=dict)
     ungraded: dict[SampleId, str] = field(default_factory=dict)
     """Responses that still want a verdict."""
+    num_outdated: int = 0
+    """How many of the ungraded have a verdict of another grading."""
 
 
 def key_of(model: Path, settings: Mapping[str, Any]) -> str:
@@ -56,15 +60,24 @@ def key_of(model: Path, settings: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def read(folder: Path, benchmark: str, key: str) -> Known:
-    """All whole lines of this key, of all ranks. A verdict may stand in an earlier file than its sample: other ranks
-    than those that sampled grade what a kill left."""
-    known, verdicts = Known(), dict[SampleId, tuple[float, str]]()
+def grading_of(prompt: Prompt, grader_version: str) -> str:
+    """Stands for the version of the graders, and for what they are told of this prompt: domain, task (right answer,
+    tests, time limits), and whether a response begins inside a thought."""
+    told = [grader_version, prompt.domain, prompt.opens_thought, dict(prompt.task)]
+    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def read(folder: Path, benchmark: str, key: str, gradings: Mapping[str, str]) -> Known:
+    """All whole lines of this key, of all ranks, without verdicts of other gradings than `gradings` has by uid. A
+    verdict may stand in an earlier file than its sample: other ranks than those that sampled grade what a kill left."""
+    known, verdicts, outdated = Known(), dict[SampleId, tuple[float, str]](), set[SampleId]()
     for line in _lines(folder, benchmark):
         if line.get("key") != key:
             continue
         where = (line["uid"], line["sample"])
-        if "response" not in line:
+        if "response" not in line and line.get("grading") != gradings.get(line["uid"]):
+            outdated.add(where)
+        elif "response" not in line:
             verdicts[where] = line["score"], line["verdict"]
         elif where not in known.samples:
             known.samples[where] = Sample(num_tokens=line["num_tokens"], finish=line["finish"], score=None)
@@ -73,6 +86,7 @@ def read(folder: Path, benchmark: str, key: str) -> Known:
         score, verdict = verdicts[where]
         known.samples[where] = replace(known.samples[where], score=score, verdict=verdict)
         del known.ungraded[where]
+    known.num_outdated = len(known.ungraded.keys() & outdated)
     return known
 
 
@@ -102,8 +116,9 @@ class Writer:
             {"response": rollout.text, "num_tokens": len(rollout.token_ids), "finish": rollout.finish.value},
         )
 
-    def verdict(self, where: SampleId, result: ScoreResult) -> None:
-        self._write(where, {"score": result.score, "verdict": result.verdict, "version": result.version})
+    def verdict(self, where: SampleId, result: ScoreResult, grading: str) -> None:
+        told = {"score": result.score, "verdict": result.verdict, "version": result.version}
+        self._write(where, {**told, "grading": grading})
 
     def close(self) -> None:
         self._file.close()

@@ -30,6 +30,8 @@ class Machinery:
 
     fleet: SamplerFleet
     grader: Grader
+    grader_version: str
+    """The same on all ranks: equal versions give equal verdicts."""
     ranks: Ranks
     max_failed_share: float
     chunk_samples: int
@@ -48,13 +50,22 @@ def measure(
     machinery: Machinery,
     tick: Callable[[], None] = lambda: None,
 ) -> Known:
-    """All `num_samples` samples of every prompt, with their verdicts, as the journal has them at the end.
+    """All `num_samples` samples of every prompt, with their verdicts, as the journal has them at the end. Stored
+    responses whose verdicts are of other graders, or of another task, are graded again.
 
     `tick` is called on this rank for each verdict. Raises RewardServiceFailing when the service failed on more than
     machinery.max_failed_share of what was graded now; everything else is kept, and the next call goes on from there.
     """
     ranks, settings = machinery.ranks, replace(settings, num_rollouts=1)
-    known = ranks.from_main(journal.read(folder, benchmark, key) if ranks.layout.is_main else Known())
+    gradings = {prompt.uid: journal.grading_of(prompt, machinery.grader_version) for prompt in prompts}
+    known = ranks.from_main(
+        journal.read(folder, benchmark, key, gradings) if ranks.layout.is_main else Known()
+    )
+    if known.num_outdated and ranks.layout.is_main:
+        machinery.say(
+            f"{benchmark}: {known.num_outdated:,} stored responses are graded again, because the graders or the "
+            "problems have changed since"
+        )
     wanted = {(prompt.uid, number): prompt for prompt in prompts for number in range(num_samples)}
     writer = Writer(folder, benchmark, key, ranks.layout.rank)
     verdicts: list[ScoreResult] = []
@@ -63,7 +74,8 @@ def measure(
         def keep(place: tuple[int, int], verdict: ScoreResult) -> None:
             verdicts.append(verdict)
             if was_graded(verdict):  # a failure of the service is asked again next time
-                writer.verdict(where_of(place[0]), verdict)
+                where = where_of(place[0])
+                writer.verdict(where, verdict, gradings[where[0]])
             tick()
 
         return keep
@@ -93,7 +105,9 @@ def measure(
     check_failures(
         [verdict for part in ranks.gather(verdicts) for verdict in part], machinery.max_failed_share
     )
-    known = ranks.from_main(journal.read(folder, benchmark, key) if ranks.layout.is_main else Known())
+    known = ranks.from_main(
+        journal.read(folder, benchmark, key, gradings) if ranks.layout.is_main else Known()
+    )
     return Known(samples={where: known.samples[where] for where in wanted if where in known.samples})
 
 

@@ -42,6 +42,7 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
         ranks, done = machinery.ranks, dict[str, BenchmarkResult]()
         key = ranks.from_main(journal.key_of(model, _key_settings(config)) if ranks.layout.is_main else "")
         header = {"model": str(model), "key": key, "settings": asdict(settings), "provenance": provenance()}
+        header["grader_version"] = machinery.grader_version
         header["missing"] = {benchmark.name: benchmark.where for benchmark in missing}
         for one in loaded:
             prompts, num_too_long = rendered(one, tokenizer, config.sampler.max_prompt_tokens)
@@ -121,6 +122,7 @@ def _machinery(config: RunConfig, log_dir: Path) -> Iterator[tuple[Machinery, To
             Machinery(
                 fleet=SamplerFleet(sampler, ranks, tensor_parallel=config.sampler.tensor_parallel),
                 grader=grader,
+                grader_version=ranks.from_main(grader.version),
                 ranks=ranks,
                 max_failed_share=config.reward.max_failed_share,
                 chunk_samples=config.evaluation.chunk_samples,

@@ -75,15 +75,21 @@ def run(
     key: str = "k",
     chunk: int = 3,
     max_failed_share: float = 0.0,
+    version: str = "1",
+    asked: Sequence[Prompt] | None = None,
+    say: Any = lambda text: None,
 ) -> Known:
     machinery = Machinery(
         fleet=SamplerFleet(sampler or NamedSampler(), ranks, tensor_parallel=1),
         grader=grader or ScriptedGrader(at_once=True),
+        grader_version=version,
         ranks=ranks,
         max_failed_share=max_failed_share,
         chunk_samples=chunk,
+        say=say,
     )
-    return measure("math", prompts(), num_samples, SETTINGS, folder=folder, key=key, machinery=machinery)
+    wanted = prompts() if asked is None else asked
+    return measure("math", wanted, num_samples, SETTINGS, folder=folder, key=key, machinery=machinery)
 
 
 def summary(known: Known) -> Any:
@@ -148,6 +154,47 @@ def test_another_rank_than_the_one_that_sampled_may_grade(tmp_path: Path, whole:
     grader = ScriptedGrader(at_once=True)
     assert run(tmp_path, grader=grader).samples == whole.samples
     assert grader.requests == [], "nothing is graded twice"
+
+
+OTHER_SCORES = [0.0, 1.0, 1.0, 0.25, *SCORES[4:]]
+
+
+@pytest.mark.parametrize("what", ["task", "version", "thought", "old file"])
+def test_verdicts_of_another_grading_are_not_reused(tmp_path: Path, whole: Known, what: str) -> None:
+    """The responses are: nothing is sampled again. And once they are graded anew, the new verdicts stay."""
+    run(tmp_path)
+    asked, version = prompts(), "1"
+    if what == "task":
+        asked[1] = make_prompt("p1", OTHER_SCORES)
+    elif what == "version":
+        version = "2"
+    elif what == "thought":
+        asked[1] = dataclasses.replace(asked[1], opens_thought=True)
+    else:
+        file = tmp_path / "math.rank0.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        file.write_text(
+            "".join(json.dumps({k: v for k, v in line.items() if k != "grading"}) + "\n" for line in lines)
+        )
+    num_again = 4 if what in ("task", "thought") else 20
+    sampler, grader, said = NamedSampler(), ScriptedGrader(at_once=True), list[str]()
+    found = run(tmp_path, sampler=sampler, grader=grader, version=version, asked=asked, say=said.append)
+    assert (sampler.sampled, len(grader.requests)) == ([], num_again)
+    assert said == [
+        f"math: {num_again} stored responses are graded again, because the graders or the problems have changed since"
+    ]
+    scores = OTHER_SCORES if what == "task" else SCORES
+    assert [found.samples["p1", number].score for number in range(4)] == scores[:4]
+    assert found.samples["p0", 0] == whole.samples["p0", 0]
+    settled = ScriptedGrader(at_once=True)
+    assert run(tmp_path, grader=settled, version=version, asked=asked).samples == found.samples
+    assert settled.requests == []
+
+
+def test_a_service_that_fails_at_the_second_grading_leaves_no_old_verdict(tmp_path: Path) -> None:
+    run(tmp_path)
+    known = run(tmp_path, version="2", grader=FailsOn(at_once=True), max_failed_share=1.0)
+    assert [known.samples["p0", number].score for number in range(4)] == [1.0, None, 0.5, 1.0]
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
