@@ -48,6 +48,10 @@ class PromptResult:
     num_correct: int
     reward: float
 
+    def score(self, metric: Metric) -> float:
+        """What counts in the score of its benchmark."""
+        return self.reward if metric is Metric.reward else self.num_correct / self.num_samples
+
     @property
     def counts(self) -> tuple[int, int]:
         return self.num_samples, self.num_correct
@@ -194,7 +198,7 @@ def summarise(
     return BenchmarkResult(
         name=benchmark.name,
         metric=benchmark.metric,
-        score=_estimate([_score(result, benchmark.metric) for result in prompts.values()], num_resamples),
+        score=_estimate([result.score(benchmark.metric) for result in prompts.values()], num_resamples),
         pass_at_k={k: _estimate([pass_at_k(*one.counts, k) for one in enough], num_resamples) for k in ks},
         num_short=len(prompts) - len(enough),
         reward=float(np.mean([result.reward for result in prompts.values()])),
@@ -260,10 +264,6 @@ def _prompt_result(source: str, graded: Sequence[Sample]) -> PromptResult:
     )
 
 
-def _score(result: PromptResult, metric: Metric) -> float:
-    return result.reward if metric is Metric.reward else result.num_correct / result.num_samples
-
-
 def _estimate(values: list[float], num_resamples: int) -> Estimate:
     low, high = bootstrap_interval(values, num_resamples=num_resamples, seed=0)
     return Estimate(value=float(np.mean(values)), low=low, high=high)
@@ -273,7 +273,7 @@ def _part(prompts: Sequence[PromptResult], metric: Metric, num_resamples: int) -
     enough, ks = comparable(prompts)
     return PartResult(
         num_prompts=len(prompts),
-        score=_estimate([_score(result, metric) for result in prompts], num_resamples),
+        score=_estimate([result.score(metric) for result in prompts], num_resamples),
         pass_at_k={k: mean_pass_at_k([result.counts for result in enough], k) for k in ks},
         num_short=len(prompts) - len(enough),
         histogram=histogram_of(prompts),

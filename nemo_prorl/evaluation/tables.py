@@ -3,6 +3,7 @@ report of a run (title, columns, rows)."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -144,12 +145,16 @@ def _paper_table(
 
 
 def _categories(result: BenchmarkResult, model: str) -> Table:
-    """The mean over a category's tasks: every task has as many puzzles."""
-    parts = result.parts(1)
+    """The mean over a category's tasks. Where puzzles are missing every category is marked, because the result does not
+    say which of them lack some."""
+    by_task = defaultdict[str, list[float]](list)
+    for prompt in result.prompts.values():
+        by_task[prompt.source].append(prompt.score(result.metric))
     ours = [
-        _mean(part.score.value for name, part in parts.items() if name.startswith(f"{category}/"))
+        _mean(fmean(scores) for task, scores in by_task.items() if task.split("/")[1:2] == [category])
         for category in CATEGORIES
     ]
+    cells = _row(model, ours, False)[1:]
     published = {
         name: [
             *(numbers[place] for numbers in CATEGORIES.values()),
@@ -163,7 +168,11 @@ def _categories(result: BenchmarkResult, model: str) -> Table:
         columns=("Model", *CATEGORIES, "Avg"),
         rows=(
             *rows,
-            (*_row(model, ours, False), f"{_percent(result.score.value)}{_mark(result)}"),
+            (
+                model,
+                *(cell if cell == ABSENT else cell + _mark(result) for cell in cells),
+                f"{_percent(result.score.value)}{_mark(result)}",
+            ),
         ),
         notes=(*_shortfalls([result]), BENCHMARKS["reasoning_gym"].remark),
     )

@@ -161,11 +161,12 @@ def _explanation(model: Architecture | None) -> list[str]:
     (fewer, more), (slow, fast) = PAPER_STEPS, SPEED_RANGE
     shares = " to ".join(f"{share:.0%}" for share in RESPONSE_SHARES)
     said = (
-        f"GPU h: on H100, at {TOKENS_PER_GPU_S:.0f} such tokens a GPU and second, with which the paper's eight runs "
-        f"take its {PAPER_GPU_HOURS:,} hours{size}. The papers leave open how long responses were ({shares} of the "
-        f"longest in DeepScaleR) and how many steps there were ({fewer:,} here, {more:,} by JustRL's count): the speed "
-        f"was between {slow:.0f} and {fast:,.0f} tokens, and with {more:,} steps all hours above are "
-        f"{1 - HOURS_SHARE:.0%} fewer. Sources: nemo_prorl/planning/estimate.py."
+        f"GPU h: on H100, at {TOKENS_PER_GPU_S:.0f} response tokens per GPU and second over everything, the speed at "
+        f"which the paper's eight runs take its {PAPER_GPU_HOURS:,} hours{size}. The papers leave open how long "
+        f"responses were ({shares} of the longest in DeepScaleR) and how many steps there were ({fewer:,} here, "
+        f"{more:,} by JustRL's count): the speed was between {slow:.0f} and {fast:,.0f} tokens. If the "
+        f"{PAPER_GPU_HOURS:,} hours were spent on {more:,} steps, a step costs {1 - HOURS_SHARE:.0%} less, and so does "
+        "every row above. Sources: nemo_prorl/planning/estimate.py."
     )
     return [
         f"tokens: of responses trained on, a response being {RESPONSE_SHARE:.0%} of the longest possible on average.",

@@ -31,7 +31,7 @@ from nemo_prorl.evaluation.creativity import creativity_indices
 from nemo_prorl.evaluation.figures import draw_sizes
 from nemo_prorl.evaluation.journal import Known, Sample
 from nemo_prorl.evaluation.results import BenchmarkResult
-from nemo_prorl.evaluation.tables import MARK, as_markdown, as_text, tables
+from nemo_prorl.evaluation.tables import ABSENT, MARK, as_markdown, as_text, tables
 
 
 def result(name: str, num_correct: list[int], num_samples: int = 8) -> BenchmarkResult:
@@ -203,6 +203,31 @@ def test_every_task_is_sorted_on_its_own() -> None:
     assert compare([{"aime2024": result("aime2024", [1])}] * 2, by_source=True)[0].name == "aime2024", (
         "has no parts"
     )
+
+
+def categories(of: BenchmarkResult) -> dict[str, str]:
+    """Our row of the table by category."""
+    table = next(one for one in tables({"reasoning_gym": of}, "mine") if "by category" in one.title)
+    return dict(zip(table.columns, table.rows[-1], strict=True))
+
+
+def test_categories_are_means_over_their_tasks() -> None:
+    maze = "reasoning_gym/games/maze"
+    row = categories(puzzles({GAMES: [8, 0, 8, 8], maze: [0], LOGIC: [8]}))
+    assert (row["games"], row["logic"], row["algebra"]) == ("37.50", "100.00", ABSENT)
+
+
+def test_categories_of_some_of_the_puzzles_are_marked() -> None:
+    some = dataclasses.replace(puzzles({GAMES: [8, 0], LOGIC: [8]}), num_expected=9600)
+    row = categories(some)
+    assert (row["games"], row["logic"], row["algebra"]) == (f"50.00{MARK}", f"100.00{MARK}", ABSENT)
+    assert row["Avg"].endswith(MARK)
+
+
+def test_a_single_puzzle_has_its_category() -> None:
+    """A benchmark of one part is not said part by part; its category is known all the same."""
+    row = categories(puzzles({GAMES: [8, 0]}))
+    assert (row["games"], row["logic"]) == ("50.00", ABSENT)
 
 
 def test_results_hold_every_task_with_pass_at_k_and_its_distribution(tmp_path: Path) -> None:
