@@ -199,7 +199,8 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str,
     environment.prepare()
     from transformers import AutoTokenizer
 
-    from nemo_prorl.data.mix import PromptMix, held_out
+    from nemo_prorl.data.held_out import held_out
+    from nemo_prorl.data.mix import PromptMix
 
     tokenizer = AutoTokenizer.from_pretrained(BASE / "policy")
     mix = PromptMix(
@@ -208,7 +209,7 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str,
         tokenizer=tokenizer,
         max_prompt_tokens=work.max_prompt_tokens,
     )
-    validation = held_out(
+    validation, _ = held_out(
         [str(held_out_file(BASE, source)) for source in SOURCES],
         tokenizer=tokenizer,
         max_prompts=work.held_out_per_source,

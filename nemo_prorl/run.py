@@ -16,8 +16,9 @@ import yaml
 
 from nemo_prorl.compose import to_dict, write_resolved
 from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
-from nemo_prorl.data.mix import PromptMix, Tokenizer, held_out
-from nemo_prorl.data.too_long import file_lengths, left_out
+from nemo_prorl.data.held_out import held_out
+from nemo_prorl.data.mix import PromptMix, Tokenizer
+from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
 from nemo_prorl.distributed import Ranks, initialise
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.layout import rank_from_environment
@@ -146,9 +147,9 @@ def train_stage(
         write_resolved(config, run_dir / "resolved.yaml")
         write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
     tokenizer = load_tokenizer(config)
-    prompts, validation_prompts = read_prompts(config, tokenizer)
+    prompts, validation_prompts, held_out_lengths = read_prompts(config, tokenizer)
     if ranks.layout.is_main:
-        log.say(left_out_prompts(config, tokenizer))
+        log.say(left_out_prompts(config, tokenizer, held_out_lengths))
     with ExitStack() as stack:
         grader = stack.enter_context(reward_client(config.reward, ranks, run_dir))
         policy, state = build_policy(config, ranks, start)
@@ -317,19 +318,22 @@ def load_tokenizer(config: RunConfig) -> Tokenizer:
     return tokenizer
 
 
-def read_prompts(config: RunConfig, tokenizer: Tokenizer) -> tuple[PromptMix, list[Prompt]]:
-    """(what is trained on, what is validated on). Raises ConfigError for files that cannot be used."""
+def read_prompts(
+    config: RunConfig, tokenizer: Tokenizer
+) -> tuple[PromptMix, list[Prompt], list[FileLengths]]:
+    """(what is trained on, what is validated on, lengths for `left_out_prompts`). Raises ConfigError for files that
+    cannot be used."""
     prompts = PromptMix(
         config.data.train,
         seed=config.seed,
         tokenizer=tokenizer,
         max_prompt_tokens=config.sampler.max_prompt_tokens,
     )
-    return prompts, held_out_prompts(config, tokenizer)
+    return prompts, *held_out_prompts(config, tokenizer)
 
 
-def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> list[Prompt]:
-    """Of data.validation, as validation.max_prompts and the context allow."""
+def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> tuple[list[Prompt], list[FileLengths]]:
+    """Of data.validation, as validation.max_prompts and the context allow; lengths for `left_out_prompts`."""
     return held_out(
         config.data.validation,
         tokenizer=tokenizer,
@@ -338,14 +342,10 @@ def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> list[Prompt]:
     )
 
 
-def left_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> str:
+def left_out_prompts(config: RunConfig, tokenizer: Tokenizer, validation: list[FileLengths]) -> str:
     """One line on the prompts that sampler.max_prompt_tokens leaves out of each file: counted in all that a validation
-    takes, and in a sample of each training file."""
+    takes (`validation`: of those), and in a sample of each training file."""
     training = [file_lengths(path, tokenizer=tokenizer) for path in config.data.train]
-    validation = [
-        file_lengths(path, tokenizer=tokenizer, max_rows=0, of_first=config.validation.max_prompts)
-        for path in config.data.validation
-    ]
     return left_out([*training, *validation], config.sampler.max_prompt_tokens)
 
 

@@ -89,7 +89,8 @@ def update_statistics(
 
     Names (means over response tokens unless said otherwise, log-probabilities in nats):
     objective/kl_to_reference(_max): `kl_penalty` with the configured estimator and clamps.
-    objective/kl_clamped_fraction: share of tokens on which one of its clamps acts.
+    objective/kl_clamped_fraction: share of tokens on which one of its clamps acts; absent with kl_beta=0, where no KL
+    is charged for.
     objective/entropy: of the next-token distribution.
     objective/ratio_mean, _min, _max, _p01, _p99: current / old probability, at the configured ratio_level.
     objective/clip_low_fraction, clip_high_fraction, dual_clip_fraction: share of tokens in `clip_bindings`: without
@@ -129,7 +130,6 @@ def update_statistics(
     held_back = old if is_first else current
     of_tokens = {
         "objective/kl_to_reference": kl_penalty(held_back, reference, config),
-        "objective/kl_clamped_fraction": kl_is_clamped(held_back, reference, config),
         "objective/entropy": entropy,
         "objective/ratio": ratio,
         "objective/clip_low_fraction": bindings.low,
@@ -139,6 +139,8 @@ def update_statistics(
         "objective/importance_weight_mean": importance.weight_BT,
         "objective/importance_limited_fraction": importance.limited_BT,
     }
+    if config.kl_beta:
+        of_tokens["objective/kl_clamped_fraction"] = kl_is_clamped(held_back, reference, config)
     values = {name: tensor.numpy()[mask].astype(np.float64) for name, tensor in of_tokens.items()}
     kl, ratios = values["objective/kl_to_reference"], values.pop("objective/ratio")
     is_rollout = np.asarray(mask.any(axis=1))

@@ -32,8 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     if given.check:
         start = run.starting_point(config)
         tokenizer = run.load_tokenizer(config)
-        run.read_prompts(config, tokenizer)
-        print(run.left_out_prompts(config, tokenizer))
+        *_, held_out_lengths = run.read_prompts(config, tokenizer)
+        print(run.left_out_prompts(config, tokenizer, held_out_lengths))
         how = "go on" if start.is_resume else "start"
         print(f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {start}")
         if sentence := best_without_checkpoint(start, config):

@@ -137,27 +137,3 @@ class PromptMix:
             generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
             self._orders[path] = (epoch, generator.permutation(len(file)))
         return file[int(self._orders[path][1][position])], epoch
-
-
-def held_out(
-    paths: list[str], *, tokenizer: Tokenizer, max_prompts: int, max_prompt_tokens: int
-) -> list[Prompt]:
-    """All prompts of the validation files, or the first `max_prompts` of each; too long ones are left out.
-
-    Raises ConfigError when that leaves none of a file.
-    """
-    prompts: list[Prompt] = []
-    files = [RowFile(Path(path)) for path in paths]
-    if files:
-        check_distinct(files)
-    for file in files:
-        count = min(len(file), max_prompts) if max_prompts else len(file)
-        rendered = (render(file[index], tokenizer) for index in range(count))
-        fitting = [prompt for prompt in rendered if len(prompt.token_ids) <= max_prompt_tokens]
-        if not fitting:
-            raise ConfigError(
-                f"every prompt taken from {file.path} is longer than sampler.max_prompt_tokens={max_prompt_tokens}: "
-                "raise it."
-            )
-        prompts += fitting
-    return prompts

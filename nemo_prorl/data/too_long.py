@@ -35,16 +35,12 @@ class FileLengths:
         return sum(length > max_prompt_tokens for length in self.lengths)
 
 
-def file_lengths(
-    path: str, *, tokenizer: Tokenizer, max_rows: int = MAX_ROWS, of_first: int = 0
-) -> FileLengths:
-    """Of at most `max_rows` rows (0: all), evenly spaced over the first `of_first` rows of the file (0: over all)."""
+def file_lengths(path: str, *, tokenizer: Tokenizer, max_rows: int = MAX_ROWS) -> FileLengths:
+    """Prompt lengths of at most `max_rows` rows of a file, evenly spaced over it."""
     file = RowFile(Path(path))
-    num_rows = min(len(file), of_first) if of_first else len(file)
-    num_looked_at = min(num_rows, max_rows) if max_rows else num_rows
-    places = np.linspace(0, num_rows - 1, num_looked_at).round().astype(int)
+    places = np.linspace(0, len(file) - 1, min(len(file), max_rows)).round().astype(int)
     lengths = tuple(len(render(file[int(place)], tokenizer).token_ids) for place in places)
-    return FileLengths(path=path, num_rows=num_rows, lengths=lengths)
+    return FileLengths(path=path, num_rows=len(file), lengths=lengths)
 
 
 def left_out(files: Sequence[FileLengths], max_prompt_tokens: int) -> str:

@@ -87,11 +87,11 @@ def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = 
     """Samples and grades data.validation with the model in model.path, as a validation of training does; the summary,
     and the samples as JSONL."""
     with _machinery(config, Path(config.exp_manager.explicit_log_dir)) as (machinery, tokenizer):
-        prompts = held_out_prompts(config, tokenizer)
+        prompts, lengths = held_out_prompts(config, tokenizer)
         if not prompts:
             raise ConfigError("data.validation names no prompt that fits: give at least one prompt file.")
         if machinery.ranks.layout.is_main:
-            machinery.say(left_out_prompts(config, tokenizer))
+            machinery.say(left_out_prompts(config, tokenizer, lengths))
         groups = evaluate(
             prompts,
             validation_settings(config),

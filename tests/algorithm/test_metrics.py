@@ -165,6 +165,10 @@ def test_what_is_dropped_or_clamped_is_counted(make_batch):
     assert merged["objective/importance_weight_mean"] == 0.25
     assert merged["objective/kl_clamped_fraction"] == 0.25
     assert merged["objective/kl_to_reference_max"] == 10.0
+    uncharged = update_statistics(
+        report_on(batch, 0), batch, dataclasses.replace(config, kl_beta=0.0), is_first=True
+    )
+    assert "objective/kl_clamped_fraction" not in merge_statistics([uncharged])
 
 
 def test_the_sequence_ratio_is_told_and_its_clip_counted_token_by_token(make_batch):

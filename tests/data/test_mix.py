@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.mix import PromptMix, held_out, render
+from nemo_prorl.data.mix import PromptMix, render
 from nemo_prorl.types import Prompt
 from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile, make_row
 
@@ -169,26 +169,6 @@ def test_prompts_are_rendered_by_the_chat_template(tokenizer: CharacterTokenizer
     assert prompt.text == "<s>Be brief.<u>2+2?<a>"
     assert "".join(map(chr, prompt.token_ids)) == prompt.text
     assert (prompt.uid, prompt.domain, prompt.source, prompt.task) == ("a#3", "math", "test", {"answer": "4"})
-
-
-@pytest.mark.parametrize(
-    ("max_prompts", "expected"),
-    [(0, ["a/0#0", "a/2#0", "b/0#0", "b/1#0"]), (2, ["a/0#0", "b/0#0", "b/1#0"]), (1, ["a/0#0", "b/0#0"])],
-)
-def test_held_out_prompts_are_the_first_of_each_file_in_order(
-    write_file: WriteFile, tokenizer: CharacterTokenizer, max_prompts: int, expected: list[str]
-) -> None:
-    paths = [write_file("a", [1, 90, 1]), write_file("b", 2)]
-    prompts = held_out(paths, tokenizer=tokenizer, max_prompts=max_prompts, max_prompt_tokens=50)
-    assert uids(prompts) == expected
-
-
-def test_held_out_files_with_the_same_problem_are_one_sentence(
-    write_file: WriteFile, tokenizer: CharacterTokenizer
-) -> None:
-    path = write_file("a", 2)
-    with pytest.raises(ConfigError, match="'a/0'"):
-        held_out([path, path], tokenizer=tokenizer, max_prompts=0, max_prompt_tokens=50)
 
 
 def test_shuffling_is_even(write_file: WriteFile) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nemo_prorl.data.mix import PromptMix, held_out, render
+from nemo_prorl.data.held_out import held_out
+from nemo_prorl.data.mix import PromptMix, render
 from nemo_prorl.evaluation import prompts as benchmark_prompts
 from nemo_prorl.evaluation.catalogue import MATH
 from tests import chat_templates
@@ -55,7 +56,7 @@ def test_training_validation_and_evaluation_know_it_alike(write_file: WriteFile)
     tokenizer = tokenizer_with(chat_templates.R1_DISTILL)
     path = write_file("a", 2)
     trained = PromptMix({path: 1.0}, seed=1, tokenizer=tokenizer, max_prompt_tokens=100).take(2)
-    validated = held_out([path], tokenizer=tokenizer, max_prompts=0, max_prompt_tokens=100)
+    validated, _ = held_out([path], tokenizer=tokenizer, max_prompts=0, max_prompt_tokens=100)
     loaded = benchmark_prompts.Loaded(benchmark=MATH[0], rows=(make_row("b"),), num_found=1)
     evaluated, _ = benchmark_prompts.rendered(loaded, tokenizer, 100)
     assert [prompt.opens_thought for prompt in (*trained, *validated, *evaluated)] == [True] * 5

@@ -2,33 +2,12 @@
 
 import pytest
 
-from nemo_prorl.data.mix import held_out
 from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
 from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile
 
 
 def made(path: str, lengths: list[int], num_rows: int = 0) -> FileLengths:
     return FileLengths(path=path, num_rows=num_rows or len(lengths), lengths=tuple(lengths))
-
-
-def test_every_row_is_counted_where_all_are_looked_at(
-    write_file: WriteFile, tokenizer: CharacterTokenizer
-) -> None:
-    path = write_file("a", [3, 40, 5, 90])
-    found = file_lengths(path, tokenizer=tokenizer, max_rows=0)
-    assert found.lengths == tuple(length + FRAME_TOKENS for length in (3, 40, 5, 90))
-    assert [found.num_longer(bound) for bound in (0, 40 + FRAME_TOKENS, 41, 1000)] == [4, 1, 2, 0]
-    kept = held_out([path], tokenizer=tokenizer, max_prompts=0, max_prompt_tokens=41)
-    assert len(kept) == 4 - found.num_longer(41)
-
-
-def test_only_what_a_validation_takes_is_counted(
-    write_file: WriteFile, tokenizer: CharacterTokenizer
-) -> None:
-    found = file_lengths(write_file("a", [90, 1, 90, 90]), tokenizer=tokenizer, max_rows=0, of_first=2)
-    assert (found.num_rows, found.num_longer(50)) == (2, 1)
-    whole = file_lengths(write_file("b", [90, 1]), tokenizer=tokenizer, max_rows=0, of_first=7)
-    assert (whole.num_rows, whole.num_longer(50)) == (2, 1)
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 9, 10, 11, 25, 1000])

@@ -1,0 +1,40 @@
+"""Validation files -> the held-out prompts, and how long the prompts of each file are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.data.mix import Tokenizer, render
+from nemo_prorl.data.rows import RowFile, check_distinct
+from nemo_prorl.data.too_long import FileLengths
+from nemo_prorl.types import Prompt
+
+
+def held_out(
+    paths: Sequence[str], *, tokenizer: Tokenizer, max_prompts: int, max_prompt_tokens: int
+) -> tuple[list[Prompt], list[FileLengths]]:
+    """(all prompts of the validation files, or the first `max_prompts` of each, without those that are too long;
+    lengths of all that were looked at, those included).
+
+    Raises ConfigError when nothing is left of a file.
+    """
+    prompts: list[Prompt] = []
+    lengths: list[FileLengths] = []
+    files = [RowFile(Path(path)) for path in paths]
+    if files:
+        check_distinct(files)
+    for path, file in zip(paths, files, strict=True):
+        count = min(len(file), max_prompts) if max_prompts else len(file)
+        rendered = [render(file[index], tokenizer) for index in range(count)]
+        fitting = [prompt for prompt in rendered if len(prompt.token_ids) <= max_prompt_tokens]
+        if not fitting:
+            raise ConfigError(
+                f"every prompt taken from {file.path} is longer than sampler.max_prompt_tokens={max_prompt_tokens}: "
+                "raise it."
+            )
+        prompts += fitting
+        of_file = tuple(len(prompt.token_ids) for prompt in rendered)
+        lengths.append(FileLengths(path=path, num_rows=count, lengths=of_file))
+    return prompts, lengths

@@ -1,0 +1,42 @@
+"""Held-out prompts: which ones, and how long all are that were looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.data.held_out import held_out
+from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile
+
+
+@pytest.mark.parametrize(
+    ("max_prompts", "expected"),
+    [(0, ["a/0#0", "a/2#0", "b/0#0", "b/1#0"]), (2, ["a/0#0", "b/0#0", "b/1#0"]), (1, ["a/0#0", "b/0#0"])],
+)
+def test_held_out_prompts_are_the_first_of_each_file_in_order(
+    write_file: WriteFile, tokenizer: CharacterTokenizer, max_prompts: int, expected: list[str]
+) -> None:
+    paths = [write_file("a", [1, 90, 1]), write_file("b", 2)]
+    prompts, _ = held_out(paths, tokenizer=tokenizer, max_prompts=max_prompts, max_prompt_tokens=50)
+    assert [prompt.uid for prompt in prompts] == expected
+
+
+def test_held_out_files_with_the_same_problem_are_one_sentence(
+    write_file: WriteFile, tokenizer: CharacterTokenizer
+) -> None:
+    path = write_file("a", 2)
+    with pytest.raises(ConfigError, match="'a/0'"):
+        held_out([path, path], tokenizer=tokenizer, max_prompts=0, max_prompt_tokens=50)
+
+
+@pytest.mark.parametrize(
+    ("max_prompts", "expected"), [(0, (3, 40, 5, 90)), (2, (3, 40)), (7, (3, 40, 5, 90))]
+)
+def test_the_lengths_are_those_of_all_that_were_looked_at(
+    write_file: WriteFile, tokenizer: CharacterTokenizer, max_prompts: int, expected: tuple[int, ...]
+) -> None:
+    path = write_file("a", [3, 40, 5, 90])
+    prompts, (found,) = held_out([path], tokenizer=tokenizer, max_prompts=max_prompts, max_prompt_tokens=41)
+    assert (found.path, found.num_rows) == (path, len(expected))
+    assert found.lengths == tuple(length + FRAME_TOKENS for length in expected)
+    assert len(prompts) == len(expected) - found.num_longer(41)
