@@ -20,6 +20,8 @@ APPEARANCE = _names(
     "notag nonumber checkmark ( ) [ ]"
 )
 """Commands without an argument that change how the rest looks, and the delimiters of mathematics."""
+CURRENCIES = _names("pounds euro texteuro yen")
+"""Commands for signs of money, which are left out."""
 WRAPPERS = _names("mathbf mathit boldsymbol bm mathsf mathtt underline boxed fbox ensuremath ce")
 """Commands whose one argument is shown as it is."""
 TEXTS = _names(
@@ -31,7 +33,7 @@ SYNONYMS = {
     "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "varnothing": "emptyset", "to": "rightarrow",
     "implies": "Rightarrow", "iff": "Leftrightarrow", "wedge": "land", "vee": "lor", "lnot": "neg", "dots": "ldots",
     "dotsc": "ldots", "dotsb": "cdots", "smallsetminus": "setminus", "backslash": "setminus",
-    "infin": "infty", "mathbbm": "mathbb",
+    "infin": "infty", "mathbbm": "mathbb", "longrightarrow": "rightarrow",
 }  # fmt: skip
 """Other names of a command."""
 STAND_FOR = {
@@ -56,7 +58,7 @@ SIGNS = _names(
 )
 RELATIONS = _names(
     "le ge ne approx equiv sim simeq cong propto in notin ni subset subseteq supset supseteq mid rightarrow leftarrow "
-    "Rightarrow Leftarrow Leftrightarrow leftrightarrow mapsto land lor ll gg bmod"
+    "Rightarrow Leftarrow Leftrightarrow leftrightarrow rightleftharpoons mapsto land lor ll gg bmod"
 )
 OPENING = _names("lfloor lceil langle {")
 CLOSING = _names("rfloor rceil rangle }")
@@ -69,13 +71,29 @@ LINES = _names("aligned align gathered gather split equation")
 
 CHARACTERS = {
     "’": "'", "‘": "'", "′": "'", "“": '"', "”": '"', "：": ":", "；": ";", "．": ".", "＝": "=", "＋": "+",
-    "＜": "<", "＞": ">",
-    "α": "\\alpha ", "β": "\\beta ", "γ": "\\gamma ", "δ": "\\delta ", "ε": "\\varepsilon ", "θ": "\\theta ",
-    "λ": "\\lambda ", "μ": "\\mu ", "µ": "\\mu ", "ν": "\\nu ", "ρ": "\\rho ", "σ": "\\sigma ", "τ": "\\tau ",
-    "φ": "\\phi ", "ϕ": "\\phi ", "ω": "\\omega ", "Δ": "\\Delta ", "Ω": "\\Omega ", "Γ": "\\Gamma ", "Σ": "\\Sigma ",
-    "Φ": "\\Phi ", "Ψ": "\\Psi ", "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "ℕ": "\\mathbb{N}", "ℚ": "\\mathbb{Q}",
-    "€": "", "£": "", "¥": "", "₹": "", "…": "\\ldots ", "→": "\\to ", "⇒": "\\Rightarrow ", "≈": "\\approx ",
-    "≡": "\\equiv ", "∧": "\\land ", "∨": "\\lor ", "∖": "\\setminus ", "∠": "\\angle ", "△": "\\triangle ",
+    "＜": "<", "＞": ">", "∗": "*", "∣": "|", "‖": "\\|", "⟨": "\\langle ", "⟩": "\\rangle ", "⌊": "\\lfloor ",
+    "⌋": "\\rfloor ", "⌈": "\\lceil ", "⌉": "\\rceil ",
+    "α": "\\alpha ", "β": "\\beta ", "γ": "\\gamma ", "δ": "\\delta ", "ε": "\\varepsilon ", "ϵ": "\\epsilon ",
+    "ζ": "\\zeta ", "η": "\\eta ", "θ": "\\theta ", "ϑ": "\\vartheta ", "ι": "\\iota ", "κ": "\\kappa ",
+    "λ": "\\lambda ", "μ": "\\mu ", "µ": "\\mu ", "ν": "\\nu ", "ξ": "\\xi ", "π": "\\pi ", "ϖ": "\\varpi ",
+    "ρ": "\\rho ", "ϱ": "\\varrho ", "σ": "\\sigma ", "ς": "\\varsigma ", "τ": "\\tau ", "υ": "\\upsilon ",
+    "φ": "\\phi ", "ϕ": "\\phi ", "χ": "\\chi ", "ψ": "\\psi ", "ω": "\\omega ", "Γ": "\\Gamma ", "Δ": "\\Delta ",
+    "Θ": "\\Theta ", "Λ": "\\Lambda ", "Ξ": "\\Xi ", "Π": "\\Pi ", "Σ": "\\Sigma ", "Υ": "\\Upsilon ",
+    "Φ": "\\Phi ", "Ψ": "\\Psi ", "Ω": "\\Omega ", "ħ": "\\hbar ", "ℏ": "\\hbar ", "ℓ": "\\ell ", "ℜ": "\\Re ",
+    "ℑ": "\\Im ", "ℵ": "\\aleph ", "∇": "\\nabla ", "∂": "\\partial ", "∞": "\\infty ", "∅": "\\emptyset ",
+    "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "ℕ": "\\mathbb{N}", "ℚ": "\\mathbb{Q}", "ℂ": "\\mathbb{C}",
+    "∑": "\\sum ", "∏": "\\prod ", "∫": "\\int ", "∬": "\\iint ", "∮": "\\oint ",
+    "⋅": "\\cdot ", "×": "\\times ", "÷": "\\div ", "±": "\\pm ", "∓": "\\mp ", "∪": "\\cup ", "∩": "\\cap ",
+    "∖": "\\setminus ", "⊕": "\\oplus ", "⊗": "\\otimes ", "∘": "\\circ ", "•": "\\bullet ", "⋆": "\\star ",
+    "¬": "\\neg ", "△": "\\triangle ", "∠": "\\angle ", "⊥": "\\perp ", "⟂": "\\perp ", "∥": "\\parallel ",
+    "□": "\\square ", "…": "\\ldots ", "⋯": "\\cdots ", "⋮": "\\vdots ", "∀": "\\forall ", "∃": "\\exists ",
+    "⊤": "\\top ", "†": "\\dagger ",
+    "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "≈": "\\approx ", "≡": "\\equiv ", "∼": "\\sim ", "≃": "\\simeq ",
+    "≅": "\\cong ", "∝": "\\propto ", "∈": "\\in ", "∉": "\\notin ", "∋": "\\ni ", "⊂": "\\subset ",
+    "⊆": "\\subseteq ", "⊃": "\\supset ", "⊇": "\\supseteq ", "→": "\\to ", "←": "\\leftarrow ",
+    "⇒": "\\Rightarrow ", "⇐": "\\Leftarrow ", "⇔": "\\Leftrightarrow ", "↔": "\\leftrightarrow ",
+    "⇌": "\\rightleftharpoons ", "↦": "\\mapsto ", "∧": "\\land ", "∨": "\\lor ", "≪": "\\ll ", "≫": "\\gg ",
+    "€": "", "£": "", "¥": "", "₹": "",
     "\u00a0": " ", "\u2002": " ", "\u2003": " ", "\u2004": " ", "\u2005": " ", "\u2006": " ", "\u2007": " ",
     "\u2008": " ", "\u2009": " ", "\u200a": " ", "\u202f": " ", "\u3000": " ",
 }  # fmt: skip

@@ -13,35 +13,12 @@ from dataclasses import dataclass
 
 from reward.graders.units import unit_of
 
-_LABEL = re.compile(r"\s*\(?(?:[A-Z]|\\text\{\s*\(?[A-Z])\s*[).:]\s*\}?\s*")
-"""The letter of an option, behind which its text may begin with a number."""
+_LABEL = re.compile(r"\s*\(?(?:[A-Z]|\\text\{\s*\(?[A-Z])\s*[).:]\s*\}?\s*|\s*(?:\(?[a-h]|\d|i{1,3})\)\s*")
+"""The letter of an option, or the number of a part, behind which its text may begin with a number."""
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:( )\d{3}(?: \d{3})*|(?:,\d{3})+)(?:\.\d+)?(?![\d,]| \d)", re.ASCII)
 _MIXED = re.compile(r"(\d+) (\d+) ?/ ?(\d+)(?![\d.])", re.ASCII)
 _LETTERS = re.compile(r"\\text\{\s*([a-z]{1,2})\s*\}((?:[_^].*)?)")
-_SHORT_WORDS = frozenset(
-    (
-        "or",
-        "if",
-        "is",
-        "in",
-        "at",
-        "of",
-        "by",
-        "to",
-        "no",
-        "am",
-        "pm",
-        "th",
-        "st",
-        "nd",
-        "rd",
-        "sq",
-        "cu",
-        "cc",
-        "hp",
-        "mi",
-    )
-)
+_SHORT_WORDS = frozenset("or if is in at of by to no am pm th st nd rd sq cu cc hp mi".split())  # noqa: SIM905
 _LONGEST = 40
 """Parts in which the digits of one number are looked for."""
 

@@ -29,18 +29,30 @@ _MATH_IN_TEXT = re.compile(r"(?<!\\)\$([^$]*)\$|\\\((.*?)\\\)", re.DOTALL)
 _ORDINAL = re.compile(r"(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?")
 _LARGE = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _LARGE_NUMBER = re.compile(
-    rf"(?<=\d)\s*(?:\\text\{{\s*({'|'.join(_LARGE)})s?\b([^{{}}]*)\}}|({'|'.join(_LARGE)})s?\b)"
+    rf"(?:(?<=\d)|(?<=\d\}}))\s*(?:\\text\{{\s*({'|'.join(_LARGE)})s?\b([^{{}}]*)\}}|({'|'.join(_LARGE)})s?\b)"
 )
 _BASES = {
     "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
     "ten": "10", "eleven": "11", "twelve": "12", "sixteen": "16",
 }  # fmt: skip
-_BASE = re.compile(rf"_\{{\\text\{{\s*({'|'.join(_BASES)})\s*\}}\}}")
+_BASE = re.compile(rf"(?<=[\dA-F)])_\{{({'|'.join(_BASES)})\}}")
 _NUMERAL = re.compile(r"\(([0-9A-F]+)\)(?=_\{\d+\}$)")
 _VECTOR = re.compile(r"\\langle((?:(?!\\[lr]angle).)*,(?:(?!\\[lr]angle).)*)\\rangle")
 _BARE_MATRIX = re.compile(
     r"([(\[])\s*\\begin\{(matrix|array)\}(?:\{[^{}]*\})?((?:(?!\\begin).)*?)\\end\{\2\}\s*[)\]]", re.DOTALL
 )
+_CHINESE = {
+    "平方毫米": "mm^2", "平方厘米": "cm^2", "平方米": "m^2", "平方千米": "km^2", "平方公里": "km^2", "立方厘米": "cm^3",
+    "立方米": "m^3", "毫米": "mm", "厘米": "cm", "分米": "dm", "千米": "km", "公里": "km", "米": "m", "毫克": "mg",
+    "千克": "kg", "公斤": "kg", "克": "g", "吨": "tonnes", "毫升": "mL", "升": "L", "分钟": "minutes", "小时": "hours",
+    "秒": "s", "天": "days", "周": "weeks", "年": "years", "岁": "years", "度": "degrees", "元": "yuan", "个": "pieces",
+    "人": "people", "次": "times",
+}  # fmt: skip
+_CHINESE_UNIT = re.compile(
+    rf"(?<=[\d}}])\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*({'|'.join(_CHINESE)})\s*\}}|({'|'.join(_CHINESE)}))\s*$"
+)
+"""A unit behind the number; any other Chinese word is not read, for it may be an `or`."""
+_CHARACTERS = str.maketrans(commands.CHARACTERS)
 _MAX_DEPTH = 60
 
 
@@ -62,11 +74,10 @@ def read(box: str) -> str:
     text = re.sub(r"\s*\\+\s*$", "", box.strip())
     if match := re.fullmatch(r"(\*\*|`)([^*`]+)\1", text):  # Markdown
         text = match[2]
-    for character, latex in commands.CHARACTERS.items():
-        text = text.replace(character, latex)
-    shown = _Parser(text).everything()
+    text = _CHINESE_UNIT.sub(lambda found: f"\\text{{ {_CHINESE[found[1] or found[2]]}}}", text)
+    shown = _Parser(text.translate(_CHARACTERS)).everything()
     shown = _LARGE_NUMBER.sub(_power_of_ten, shown)
-    shown = re.sub(r"^\\approx\b\s*", "", shown)
+    shown = re.sub(r"^(?:\\(?:approx|sim|simeq)\b|:)\s*", "", shown)
     shown = _BASE.sub(lambda found: f"_{{{_BASES[found[1]]}}}", shown)
     shown = _VECTOR.sub(r"(\1)", _NUMERAL.sub(r"\1", shown))
     return _BARE_MATRIX.sub(_bracketed_matrix, shown)
@@ -116,9 +127,10 @@ class _Parser:
             if token["name"] is not None:
                 if token["name"] == "end":
                     return found, "\\end"
-                if token["name"] == "over":
+                if token["name"] in ("over", "choose"):
                     below, ended_by = self._pieces()
-                    return [Piece("value", f"\\frac{{{written(found)}}}{{{written(below)}}}")], ended_by
+                    command = "frac" if token["name"] == "over" else "binom"
+                    return [Piece("value", f"\\{command}{{{written(found)}}}{{{written(below)}}}")], ended_by
                 self._command(token["name"], found)
             elif token["sign"] is not None:
                 if token["sign"] == "\\":
@@ -178,7 +190,7 @@ class _Parser:
             found.append(Piece("space", " "))
         elif name in commands.WIDE_SPACES:
             found.append(Piece("wide", " "))
-        elif name in commands.APPEARANCE:
+        elif name in commands.APPEARANCE | commands.CURRENCIES:
             if name in ("left", "right", "middle", "!"):
                 self._skip_spaces()
             if name in ("left", "right", "middle"):
@@ -404,6 +416,9 @@ def _is_latin(character: str) -> bool:
 
 
 def _scripted(sign: str, inner: str) -> str:
+    """An exponent or index with its sign. An index set upright, as in v_{\\text{max}}, is the index v_{max}."""
+    if sign == "_" and (word := re.fullmatch(r"\\text\{\s*([A-Za-z]+)\s*\}", inner)):
+        inner = word[1]
     return sign + inner if inner in ("\\circ", "'") else f"{sign}{{{inner}}}"
 
 

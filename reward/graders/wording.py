@@ -14,13 +14,25 @@ _OPTION_WITH_TEXT = re.compile(
 _LABEL = re.compile(r"\([A-H]\)|\b[A-H][).:](?!\w)")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' -]*[A-Za-z]")
 _FORMULA = re.compile(r"(?=.*\d)(?:[A-Z][a-z]?\d*|\((?:[A-Z][a-z]?\d*)+\)\d*)+")
-_LABELLED = re.compile(r"(?:\\text\{\s*\(?[A-H][).:]\s*\}\s*|\(?[A-H][).:]\s+)(?P<value>\S.*)", re.DOTALL)
+_LABELLED = re.compile(
+    r"(?:\\text\{\s*\(?[A-H][).:]\s*\}\s*|\(?[A-H][).:]\s+|(?:\(?[a-h]|\d|i{1,3})\)\s+)(?P<value>\S.*)",
+    re.DOTALL,
+)
 _MATHEMATICS = {
     "(-\\infty,\\infty)": ("all real numbers", "all reals", "all real values", "any real number", "real numbers"),
     "\\emptyset": ("no solution", "no solutions", "no real solution", "no real solutions", "no solutions exist",
                    "no solution exists", "empty set"),
 }  # fmt: skip
 _IN_WORDS = {phrase: sign for sign, phrases in _MATHEMATICS.items() for phrase in phrases}
+_ORBITALS = re.compile(
+    r"(?:\[(?:He|Ne|Ar|Kr|Xe|Rn)\]|(?=(?:\d[spdf]\d+){2}))"
+    r"(?:[1-9]s[12]|[1-9]p[1-6]|[1-9]d(?:10|[1-9])|[1-9]f(?:1[0-4]|[1-9]))+"
+)
+_ROOM = {"s": 2, "p": 6, "d": 10, "f": 14}
+_TERM = r"\d*(?:[A-Z][a-z]?\d*|\((?:[A-Z][a-z]?\d*)+\)\d*)+"
+_EQUATION = re.compile(rf"{_TERM}(?:\+{_TERM})*(?:\\rightarrow|\\rightleftharpoons){_TERM}(?:\+{_TERM})*")
+_TEXT = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*(?=\{)")
+_GROUP = re.compile(r"\{([^{}\\]*)\}")
 _LONGEST = 300
 
 
@@ -55,12 +67,50 @@ def words(text: str) -> str | None:
 
 
 def formula(text: str) -> str | None:
-    """A chemical formula as one writes it in a line: H2O for \\text{H}_2\\text{O}; None of anything else."""
+    """A chemical formula or equation in one line, H2O for \\text{H}_2\\text{O}; None of anything else."""
     if len(text) > _LONGEST:
         return None
     bare = re.sub(r"_\s*(?:\{\s*(\d+)\s*\}|(\d))", r"\1\2", text)
-    bare = _WRAP.sub("", bare).replace(" ", "")
-    return bare if _FORMULA.fullmatch(bare) else None
+    bare = _WRAP.sub("", bare).replace(" ", "").replace("->", "\\rightarrow")
+    return bare if _FORMULA.fullmatch(bare) or _EQUATION.fullmatch(bare) else None
+
+
+def configuration(text: str) -> str | None:
+    """The electron configuration of an atom without spaces and exponent signs; None of anything else.
+
+    It is no mathematics: TeX shows `1s^22s^2` as the orbitals 1s and 2s, and a reader of mathematics takes 22 for the
+    exponent. A shell is one digit and at most 2, 6, 10 or 14 electrons fill an orbital, so the digits have one reading.
+
+    Example: configuration("1s^{2}2s^{1}") -> "1s22s1"
+    """
+    occupied = re.findall(r"([spdf])\s*\^\s*\{\s*(\d{1,3})\s*\}", text)
+    if len(text) > _LONGEST or any(int(electrons) > _ROOM[orbital] for orbital, electrons in occupied):
+        return None
+    bare = re.sub(r"[\s^]", "", _WRAP.sub("", text))
+    return bare if _ORBITALS.fullmatch(bare) else None
+
+
+def same_text(answer: str, gold: str) -> bool:
+    """Whether both show the same characters in the same places: `\\text{sp}^3` and `sp^3`.
+
+    Only text commands, braces that group nothing, and spaces that part neither words nor numbers are left out, so that
+    no answer is the same text as two golds that look different.
+    """
+    return max(len(answer), len(gold)) <= _LONGEST and _characters(answer) == _characters(gold)
+
+
+def _characters(text: str) -> str:
+    if re.search(r"\\(?!(?:text|textrm|mathrm|mbox)\s*\{)", text):  # braces may be arguments
+        return text.strip()
+    text = _GROUP.sub(_without_braces, _TEXT.sub("", text))
+    return re.sub(r"(?<!\w)\s+|\s+(?!\w)", "", re.sub(r"\s+", " ", text.strip()))
+
+
+def _without_braces(group: re.Match[str]) -> str:
+    """What is in a group, with the braces where they say what an exponent or index is."""
+    is_script = group.string[: group.start()].rstrip()[-1:] in ("^", "_")
+    is_alone = len(group[1]) == 1 and not re.match(r"\s*\w", group.string[group.end() :])
+    return group[0] if is_script and not is_alone else group[1]
 
 
 def as_mathematics(text: str) -> str:
@@ -75,6 +125,8 @@ def without_label(answer: str, gold: str) -> str:
     could be one."""
     match = _LABELLED.fullmatch(answer) if len(answer) <= _LONGEST else None
     if match is None or re.search(r"[A-H:]", gold) or _LABEL.search(match["value"]):
+        return answer
+    if match["value"].count(")") > match["value"].count("("):  # a second label: a) 1 b) 2
         return answer
     return match["value"]
 

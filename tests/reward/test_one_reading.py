@@ -10,12 +10,13 @@ import pytest
 pytest.importorskip("math_verify")
 
 from reward.graders import grade, math_verify_rule
+from reward.graders import latex_commands as commands
 from reward.graders.typeset import Unreadable
 from reward.graders.visible import read
-from tests.reward.two_guesses import PAIRS, filled, forms
+from tests.reward.two_guesses import IN_PARTS, PAIRS, UNCERTAIN_PARTS, filled, forms
 
 FORMS = list(dict.fromkeys(forms()))
-NUM_NOTATIONS = 66
+NUM_NOTATIONS = 92
 """The notations come first."""
 
 
@@ -46,6 +47,28 @@ def test_no_notation_is_right_for_two_answers() -> None:
     draw = random.Random(1)
     for form in FORMS[:NUM_NOTATIONS]:
         assert right_for_both(form, tuple(draw.sample(PAIRS, 2))) == []
+
+
+@pytest.mark.parametrize(("answer", "gold"), IN_PARTS)
+def test_no_part_of_an_answer_is_right_for_two_golds(answer: str, gold: str) -> None:
+    for part, first, second in UNCERTAIN_PARTS:
+        box = answer.replace("P", part)
+        assert score(gold.replace("P", first), box) + score(gold.replace("P", second), box) <= 1, box
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"(0,\frac{1}{2})", "0<x<0.5"),
+        (r"(0,\frac{\pi}{2})", r"0<x<\frac\pi2"),
+        (r"(2,\sqrt{12})", r"2<x<2\sqrt{3}"),
+        (r"\frac12:3:4", "1/2:3:4"),
+        (r"[50\%,60\%]", r"50\% \le x \le 60\%"),
+        ("(3,5)", r"\{x | 3<x<5\}"),
+    ],
+)
+def test_parts_that_are_written_in_another_way_are_right(gold: str, answer: str) -> None:
+    assert score(gold, answer) == 1
 
 
 @pytest.mark.slow
@@ -177,6 +200,60 @@ def test_an_answer_that_is_written_as_an_unreadable_gold_is_right() -> None:
 )
 def test_what_readers_read_apart_and_is_right_all_the_same(gold: str, answer: str) -> None:
     assert score(gold, answer) == 1
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("v_{max}", r"v_\text{max}"),
+        (r"v_\text{max}", "v_{max}"),
+        ("v_{max}", r"v_{\mathrm{max}}"),
+        (r"\rho_{max}", r"\rho_{\text{max}}"),
+        (r"\frac{1}{2}mv_{rms}^2", r"\frac12mv_{\text{rms}}^2"),
+        ("k_B T", r"k_{\text{B}} T"),
+        ("k_B T", r"k_\mathrm{B} T"),
+    ],
+)
+def test_an_index_is_the_same_upright(gold: str, answer: str) -> None:
+    assert score(gold, answer) == 1
+    assert score("v_{min}", answer) == 0
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("12", "a) 12"), ("12", "1) 12"), ("12", "i) 12"), ("12", r"\sim 12"), ("3", r"\simeq 3"), ("12", ": 12"),
+        ("12", r"\pounds 12"), (r"\binom{n}{k}", r"{n \choose k}"), ("2500000", r"\frac52\text{ million}"),
+        ("5", r"5\text{厘米}"), ("12", r"12 \text{元}"), ("5", "5厘米"), (r"5\text{ cm}", r"5\text{厘米}"),
+        (r"A \rightleftharpoons B", "A ⇌ B"), (r"\frac{\hbar\omega}{2}", "ħω/2"), (r"a\to b", r"a \longrightarrow b"),
+    ],
+)  # fmt: skip
+def test_what_models_write_instead(gold: str, answer: str) -> None:
+    assert score(gold, answer) == 1
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("1", "1) 12"),
+        ("12a", "a) 12"),
+        (r"5\text{ m}", r"5\text{厘米}"),
+        ("5", r"5\text{或}6"),
+        ("5", r"5\text{ million}"),
+    ],
+)
+def test_what_is_read_as_something_else(gold: str, answer: str) -> None:
+    assert score(gold, answer) == 0
+
+
+def test_commands_with_a_sign_of_their_own_in_unicode_have_it() -> None:
+    twins = {latex.strip("\\ ") for latex in commands.CHARACTERS.values()}
+    shown = {commands.SYNONYMS.get(name, name) for name in twins}
+    without = commands.LETTERS | commands.SIGNS | commands.RELATIONS
+    without -= {"varphi", "imath", "jmath", "bot", "mid", "bmod"}  # read as another command, or as ASCII
+    assert without - shown == set()
+    for character in commands.CHARACTERS:
+        read(character if character.isspace() or character in "’‘′" else f"{character} ")
 
 
 def test_math_verify_reads_all_of_a_text_or_nothing() -> None:

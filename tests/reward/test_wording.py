@@ -1,11 +1,13 @@
 """Option letters, words and chemical formulas, as STEM answers have them."""
 
+import itertools
+
 import pytest
 
 pytest.importorskip("math_verify")
 
 from reward.graders import grade
-from reward.graders.wording import chosen, formula, option, words
+from reward.graders.wording import chosen, configuration, formula, option, same_text, words
 
 
 def score(gold: str, answer: str) -> float:
@@ -62,6 +64,20 @@ def test_what_is_not_the_one_option(answer: str) -> None:
         (r"\text{C}_6\text{H}_{12}\text{O}_6", "C_6H_{12}O_6", 1),
         ("H_2O", "H_2O_2", 0),
         ("Fe^{3+}", "Fe^{2+}", 0),
+        ("1s^{2}2s^{2}2p^{6}", "1s^2 2s^2 2p^6", 1),
+        ("1s^{2}2s^{2}2p^{6}", "1s^22s^22p^6", 1),
+        ("1s^{2}2s^{2}2p^{6}", "1s² 2s² 2p⁶", 1),
+        ("1s^{2}2s^{2}2p^{6}", "1s^22s^22p^5", 0),
+        ("1s^{22}s^{22}p^{6}", "1s^22s^22p^6", 0),
+        ("[Ar]3d^{10}4s^{2}", r"\text{[Ar] }3d^{10}4s^2", 1),
+        (r"2H_2 + O_2 \rightarrow 2H_2O", r"\ce{2H2 + O2 -> 2H2O}", 1),
+        (r"2H_2 + O_2 \rightarrow 2H_2O", r"\ce{2H2 + O2 -> H2O2}", 0),
+        ("[Co(NH_3)_6]^{3+}", r"[\text{Co(NH}_3)_6]^{3+}", 1),
+        ("sp^3", r"\text{sp}^3", 1),
+        ("sp^3", r"\text{sp}^2", 0),
+        ("A → B", r"\text{A → B}", 1),
+        ("5 hours 30 minutes", r"5\text{ hours } 30\text{ minutes}", 1),
+        (r"5\text{ hours } 30\text{ minutes}", "5 hours 30 minutes", 1),
         ("n", "n", 1),
         ("n", "m", 0),
     ],
@@ -77,3 +93,53 @@ def test_what_is_read() -> None:
     assert words("xy") is None
     assert formula("x_1") is None
     assert formula("Ca(OH)_2") == "Ca(OH)2"
+    assert configuration("1s^{2}2s^{1}") == configuration("1s^2 2s^1") == "1s22s1"
+    assert configuration("2s^2") is configuration("2s^{22}p^4") is configuration("1s^3 2s^2") is None
+
+
+def layout(text: str, level: str = "") -> list[tuple[str, str]]:
+    """The characters that TeX sets, without spaces, each with the exponents and indices that it stands in."""
+    found, at = [], 0
+    while at < len(text):
+        sign = text[at]
+        inner_level = level + sign if sign in "^_" else level
+        at += sign in "^_"
+        at += len("\\text") if text.startswith("\\text", at) else 0
+        if text.startswith("{", at):
+            end = text.index("}", at)
+            found += layout(text[at + 1 : end], inner_level)
+            at = end + 1
+        elif at < len(text):
+            found += [(text[at], inner_level)] if text[at] != " " else []
+            at += 1
+    return found
+
+
+def test_texts_that_look_different_are_not_the_same_text() -> None:
+    fragments = [
+        "x",
+        "12",
+        "2",
+        " ",
+        "{2}",
+        "{12}",
+        "{x2}",
+        "^2",
+        "^{2}",
+        "^{12}",
+        "_{x}",
+        r"\text{x}",
+        r"_\text{2}",
+    ]
+    texts: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for length in (1, 2, 3):
+        for chosen_fragments in itertools.product(fragments, repeat=length):
+            text = "".join(chosen_fragments)
+            texts.setdefault(tuple(layout(text)), []).append(text)
+    ones = [same[0] for same in texts.values()]
+    for one, other in itertools.combinations(ones, 2):
+        assert not same_text(one, other)
+    assert same_text("x^{2}", "x^2")
+    assert not same_text("x^{2}2", "x^22")
+    assert not same_text("5 12", "512")
+    assert not same_text(r"\frac{12}{3}", r"\frac{1}{23}")

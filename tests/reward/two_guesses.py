@@ -17,9 +17,11 @@ PAIRS = (
     ("2\\sqrt{3}", "\\sqrt{5}"),
     ("\\frac{\\pi}{2}", "2\\pi"), ("x+1", "x-1"), ("x^2", "2x"), ("(1,2)", "(2,1)"), ("[0,1]", "(0,1)"),
     ("1,2,3", "4,5,6"), ("3+4i", "5"),
+    ("(0,\\infty)", "[0,\\infty)"), ("1:2:3", "1:3:2"),
+    ("\\begin{cases}1 & x>0\\\\2 & x<0\\end{cases}", "\\begin{cases}1 & x>0\\\\3 & x<0\\end{cases}"),
     ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix}3\\\\4\\end{pmatrix}"),
 )  # fmt: skip
-"""Twenty pairs of golds."""
+"""Pairs of golds."""
 
 SEPARATORS = r"""
 @ | \ | \, | \; | \: | \! | \quad | \qquad | ~ | , | ,\  | ; | : | . | .\  | / | = | == | != | \ne | \neq
@@ -83,8 +85,27 @@ G^{th} V | G\text{th} V | G \text{ million } V | G \text{ million} V | G \text{ 
 G \text{ million, } V | G million V | G\times 10^{V} | G = V | x = G = V | \frac{G}{1} = V | \frac{10^5}{G} = V
 \text{Area} = G = V | \text{Area } V = G | \text{The answer } V = G | G, x \in [V, \infty)
 x = G \text{ and } y = V | x = G \quad y = V | [G, V) \cup (V, G]
+x<G=V | G=V<x<9 | G<x<V=G | \{x | G<x<V\} | G:V:1 | G=V:3:4 | {G \choose V} | \sim G V | : G V | \pounds G V
+\begin{cases}G & x>0\\V & x<0\end{cases} | a) G V | a) G b) V | 1) G 2) V | 1) G V | i) G ii) V | (a) G, (b) V
+G\text{厘米}V | G 厘米 V | G\text{或}V | G 元 V 元 | \text{G}{V} | x_{\text{G}} V | \text{G → V} | \ce{G -> V}
 """
 """Notations that verifiers do not read alike, with room for a second value."""
+UNCERTAIN_PARTS = (
+    (r"1/2\pi", r"\frac{\pi}{2}", r"\frac{1}{2\pi}"), ("1/2a", r"\frac{a}{2}", r"\frac{1}{2a}"),
+    (r"50\%", "50", "0.5"), ("0.333333", r"\frac{1}{3}", "0.333333"), ("3.141593", r"\pi", "3.141593"),
+    (r"5\times10^{-19}", r"2\times10^{-19}", r"5\times10^{-19}"), ("101_2", "101", "101_2"),
+    ("101_2", "101_3", "101_2"), ("9'", "9", "9'"), ("3=4", "3", "4"), (r"5\text{ m}", r"5\text{ m}", r"5\text{ cm}"),
+    ("1, 234", "1234", "234"), (r"3 \text{ or } 4", "3", "4"),
+)  # fmt: skip
+"""What stands for a part of an answer, and two golds that one verifier or the other reads in it."""
+IN_PARTS = (
+    ("x<P", r"(-\infty,P)"), (r"x \ge P", r"[P,\infty)"), ("P<x", r"(P,\infty)"), ("-1<x<P", "(-1,P)"),
+    (r"P \le x<1000", "[P,1000)"), (r"\{x \mid x>P\}", r"(P,\infty)"), (r"x \in (-1,P)", "-1<x<P"),
+    (r"x<-1 \text{ or } x>P", r"(-\infty,-1)\cup(P,\infty)"), ("P:3:4", "P:3:4"), ("3:4:P", "3:4:P"),
+    (r"\begin{cases}P & x>0\\7 & x<0\end{cases}", r"\begin{cases}P & x>0\\7 & x<0\end{cases}"),
+    (r"\begin{cases}y=P\\z=7\end{cases}", r"\begin{cases}y=P\\z=7\end{cases}"),
+)  # fmt: skip
+"""Answers that are compared in parts, and their golds, with P for a part."""
 _INVISIBLE = {"@": "", "@@": "@", "\\n": "\n", "\\t": "\t"}
 
 
