@@ -53,6 +53,7 @@ def test_a_killed_evaluation_goes_on_to_the_same_results(case: Case, tmp_path: P
     (header, expected), (_, found) = results.read(whole), results.read(killed)
     assert found == expected
     assert list(header["missing"]) == ["aime2024"]
+    assert header["grader_version"], "the service said which graders it has"
     assert found["ifeval"].num_missing == 0
     assert 0 < found["ifeval"].reward < 1, "a random policy follows some of the instructions"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
