@@ -1,4 +1,4 @@
-"""The papers' ablations on the demo's tiny policy: ten comparisons of one change each, a few seeds each.
+"""The papers' ablations on the demo's tiny policy: comparisons of one change each, a few seeds each.
 
     .venv/bin/python benchmarks/findings.py [--only clip temperature] [--seeds 1 2 3] [--steps 12] [--out runs/findings]
 
