@@ -32,7 +32,7 @@ class RecordingPolicy:
 @pytest.fixture(autouse=True)
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "MegatronPolicy", RecordingPolicy)
-    monkeypatch.setattr(run, "load_policy", lambda policy, _: policy.asked.append("load"))
+    monkeypatch.setattr(run, "load_policy", lambda policy, *_, **__: policy.asked.append("load"))
 
 
 def begin(stage: StageConfig, *, is_resume: bool = False) -> tuple[set[str], RunState]:

@@ -67,7 +67,7 @@ def files(tmp_path: Path) -> list[str]:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(ARCHITECTURE)
     (tmp_path / "rows.parquet").write_bytes(b"")
-    data = [f"data.train={{{tmp_path}/rows.parquet: 1}}", "data.validation=[]"]
+    data = [f"data.train={{{tmp_path}/rows.parquet: 1}}", f"data.validation=[{tmp_path}/rows.parquet]"]
     return [f"model.path={tmp_path}/model", *data, f"exp_manager.explicit_log_dir={tmp_path}/run"]
 
 

@@ -243,7 +243,7 @@ def test_a_chain_advances_by_itself_and_stops_when_a_stage_fails(
     files = [
         f"model.path={tmp_path}/model",
         f"data.train={{{tmp_path}/rows.parquet: 1}}",
-        "data.validation=[]",
+        f"data.validation=[{tmp_path}/rows.parquet]",
         f"exp_manager.explicit_log_dir={run_dir}",
     ]
     command = [
