@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo test-kernels check format bench bench-reward real bench-controller findings stories recipes bench-micro profile gpu-check
+.PHONY: help setup demo test test-nemo test-clients test-kernels check format bench bench-reward real bench-controller findings stories recipes bench-micro profile gpu-check
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,10 @@ test: setup  ## run all tests (PYTEST_ARGS="-m 'not slow'" or a path passes argu
 test-nemo: setup  ## with NeMo's exp_manager, in .venv-nemo: its packages on top of the trainer's
 	@scripts/setup.sh nemo
 	@.venv-nemo/bin/python -m pytest tests/nemo $(PYTEST_ARGS)
+
+test-clients: setup  ## other trainers' own client code against the service, in .venv-clients (PRORL_SLIME=DIR for slime's)
+	@scripts/setup.sh clients
+	@.venv-clients/bin/python -m pytest tests/clients $(PYTEST_ARGS)
 
 test-kernels: setup  ## the CUDA kernels, by Triton's interpreter and compiler, which it puts into .venv-triton
 	@test -d .venv-triton/triton-$(TRITON).dist-info || .venv/bin/python -m pip install -qq --disable-pip-version-check \

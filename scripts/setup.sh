@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes .venv (trainer) and .venv-reward (reward service) from the locks in requirements/. Two environments, because
 # the graders and Hydra need different versions of the same parser. Does nothing when both are up to date.
-# `scripts/setup.sh nemo` makes .venv-nemo as well, `scripts/setup.sh trl` .venv-trl: NeMo's packages, and TRL's, on top
-# of .venv's, which they see.
+# `scripts/setup.sh nemo` makes .venv-nemo as well, `scripts/setup.sh trl` .venv-trl, `scripts/setup.sh clients`
+# .venv-clients: NeMo's packages, TRL's, and those of the other trainers whose clients we test, on top of .venv's, which
+# they see.
 #   PYTHON             the interpreter to use; otherwise python3.11, then python3.12
 #   PYTORCH_CPU_INDEX  where torch's build without CUDA comes from when pip's own sources have none
 set -euo pipefail
@@ -89,7 +90,7 @@ environment() { # FOLDER LOCKS...
 environment .venv requirements/train.txt requirements/dev.txt
 environment .venv-reward requirements/reward.txt requirements/reward-dev.txt
 case ${1:-} in
-    nemo | trl)
+    nemo | trl | clients)
         PYTHON=$PWD/.venv/bin/python environment ".venv-$1" "requirements/$1.txt"
         packages_of .venv >"$(packages_of ".venv-$1")/trainer.pth"
         ;;

@@ -1,0 +1,132 @@
+"""Turns a row of another trainer's data set, a response and a label, into a request of this service. Standard library
+only, so that adapters which run inside other trainers can import it.
+
+What a label means, by the first rule that fits:
+
+1. An object, or the JSON text of an object, with "domain" and an object "task" is what it says:
+   {"domain": "logic", "task": {"task": "chain_sum", "entry": {...}}}. Without an object "task", the fields beside
+   "domain" are the task: {"domain": "stem", "answer": "B"}.
+2. An object, or the JSON text of one, with the fields of a task has that task's domain: "inputs" and "outputs", or
+   "test_program": code; "instruction_id_list": instruction; "task" and "entry": logic; "answer": the default domain.
+   So verl's `ground_truth` of a code row, a JSON text with "inputs" and "outputs", is a code task.
+3. Any other text or number is the answer of a task of the default domain, which is then math or stem. Text that only
+   looks like data, such as `[1, 2]`, `{1,2}`, `(0, 1)` or `{}`, is an answer too.
+
+Everything else (nothing, true, a list, an object of no known form) is a BadLabel: graded against such a label, every
+response would be wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from reward.extract import THINK_START
+from reward.protocol import DOMAINS, ScoreRequest
+
+ANSWER_DOMAINS = ("math", "stem")
+"""The domains whose task is an answer, so that a bare text can be one."""
+_FORMS = '"inputs" and "outputs", "test_program", "instruction_id_list", "task" and "entry", or "answer"'
+
+
+class BadLabel(ValueError):
+    """A label that says no task; the message is one sentence for the person who made the data set."""
+
+
+def request_of_label(
+    response: str,
+    label: object,
+    *,
+    domain: str = "math",
+    request_id: str | None = None,
+    in_thought: bool = False,
+) -> ScoreRequest:
+    """The request to grade `response` against `label`, by the rules at the top of this file.
+
+    `domain` is for labels that do not say theirs; `in_thought` as in ScoreRequest, see `opens_thought`. Without a
+    `request_id` the id is made of the content, so that the same request sent again is answered from memory.
+
+    Raises BadLabel.
+
+    Example: request_of_label("<think>..</think> \\\\boxed{4}", "4").task == {"answer": "4"}
+    """
+    domain, task = domain_and_task(label, domain)
+    if request_id is None:
+        request_id = content_id(domain, response, in_thought, task)
+    return ScoreRequest(
+        request_id=request_id, domain=domain, response=response, in_thought=in_thought, task=task
+    )
+
+
+def domain_and_task(label: object, default_domain: str = "math") -> tuple[str, dict[str, Any]]:
+    """What a label asks for, by the rules at the top of this file. Raises BadLabel."""
+    if default_domain not in DOMAINS:
+        raise BadLabel(f"unknown domain {default_domain[:80]!r}; there are {', '.join(DOMAINS)}")
+    fields = label if isinstance(label, Mapping) else _object_in(label)
+    if fields is not None:
+        return _domain_and_task_of(dict(fields), default_domain)
+    if isinstance(label, bool) or not isinstance(label, str | int | float):
+        raise BadLabel(
+            f"a label must be an answer (text or a number) or an object with a task, not {type(label).__name__}"
+        )
+    answer = str(label)
+    if not answer.strip():
+        raise BadLabel("the label is empty; it must be the right answer, or an object with a task")
+    if default_domain not in ANSWER_DOMAINS:
+        raise BadLabel(
+            f"a {default_domain} label must be an object with the task's fields; {answer[:60]!r} is text"
+        )
+    return default_domain, {"answer": answer}
+
+
+def opens_thought(prompt: object) -> bool:
+    """Whether a prompt that has been through its chat template leaves a thought open for the response to go on with, as
+    those of DeepSeek-R1-Distill and of Qwen3's thinking models do: it ends with <think>. A question that only speaks of
+    <think> opens none, and a list of messages does not show what the template adds."""
+    return isinstance(prompt, str) and prompt.rstrip().endswith(THINK_START)
+
+
+def content_id(*content: object) -> str:
+    """A request id that is the same for the same content, whoever asks and however often."""
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+
+
+def _object_in(label: object) -> dict[str, Any] | None:
+    """The object that a text spells as JSON. An empty one is none: `{}` is the empty set."""
+    if not isinstance(label, str) or not label.lstrip().startswith("{"):
+        return None
+    try:
+        value = json.loads(label)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and value else None
+
+
+def _domain_and_task_of(fields: dict[str, Any], default_domain: str) -> tuple[str, dict[str, Any]]:
+    if "domain" in fields:
+        domain = fields.pop("domain")
+        if domain not in DOMAINS:
+            raise BadLabel(
+                f"the label has the unknown domain {str(domain)[:80]!r}; there are {', '.join(DOMAINS)}"
+            )
+        task = fields["task"] if isinstance(fields.get("task"), dict) else fields
+        return domain, dict(task)
+    if "test_program" in fields or ("inputs" in fields and "outputs" in fields):
+        return "code", fields
+    if "instruction_id_list" in fields:
+        return "instruction", fields
+    if "task" in fields and "entry" in fields:
+        return "logic", fields
+    if "answer" in fields:
+        if default_domain not in ANSWER_DOMAINS:
+            raise BadLabel(f'the label has an "answer", which is no task of the domain {default_domain}')
+        answer = fields["answer"]
+        is_number = isinstance(answer, int | float) and not isinstance(answer, bool)
+        return default_domain, {**fields, "answer": str(answer)} if is_number else fields
+    raise BadLabel(
+        f"the label is an object with {', '.join(map(repr, list(fields)[:8])) or 'no fields'}; "
+        f'a task has {_FORMS}, or a "domain" beside its fields'
+    )

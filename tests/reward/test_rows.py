@@ -1,0 +1,127 @@
+"""Labels of other trainers' data sets: what each means, and which are refused."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from reward.rows import BadLabel, content_id, domain_and_task, opens_thought, request_of_label
+from tests.reward.serving import ROOT
+
+TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
+PUZZLE = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
+RULES = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+CHECKS = {"test_program": "def check(candidate):\n    pass", "entry_point": "f"}
+OBJECTS = [
+    ({"domain": "code", "task": TESTS}, "code", TESTS),
+    ({"domain": "logic", "task": PUZZLE, "source": "x"}, "logic", PUZZLE),
+    ({"domain": "logic", **PUZZLE}, "logic", PUZZLE),
+    ({"domain": "stem", "answer": "B"}, "stem", {"answer": "B"}),
+    (TESTS, "code", TESTS),
+    ({**TESTS, "fn_name": "double"}, "code", {**TESTS, "fn_name": "double"}),
+    (CHECKS, "code", CHECKS),
+    (RULES, "instruction", RULES),
+    (PUZZLE, "logic", PUZZLE),
+    ({"answer": "4"}, "math", {"answer": "4"}),
+    ({"answer": 4}, "math", {"answer": "4"}),
+]
+
+
+@pytest.mark.parametrize(
+    "encode", [lambda label: label, json.dumps, lambda label: f" \n{json.dumps(label)}\n"]
+)
+@pytest.mark.parametrize(("label", "domain", "task"), OBJECTS)
+def test_an_object_is_the_task_that_it_has(label: Any, domain: str, task: Any, encode: Any) -> None:
+    before = json.dumps(label)
+    assert domain_and_task(encode(label)) == (domain, task)
+    assert json.dumps(label) == before
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "72",
+        "[1, 2]",
+        "{1,2}",
+        "{1, 2}",
+        "{}",
+        "(0, 1)",
+        "\\frac{1}{2}",
+        "null",
+        "true",
+        '"4"',
+        "{x : x > 0}",
+        "{",
+    ],
+)
+def test_text_that_is_no_object_is_the_answer(label: str) -> None:
+    assert domain_and_task(label) == ("math", {"answer": label})
+    assert domain_and_task(label, "stem") == ("stem", {"answer": label})
+
+
+def test_numbers_are_answers() -> None:
+    assert domain_and_task(72) == ("math", {"answer": "72"})
+    assert domain_and_task(0.5) == ("math", {"answer": "0.5"})
+
+
+@pytest.mark.parametrize(
+    ("label", "default_domain", "word"),
+    [
+        (None, "math", "NoneType"),
+        (True, "math", "bool"),
+        (["4"], "math", "list"),
+        ("", "math", "empty"),
+        ("  ", "math", "empty"),
+        ({}, "math", "no fields"),
+        ({"input": ["1"], "output": ["2"]}, "math", "'input'"),
+        ('{"input": ["1"], "output": ["2"]}', "math", "'input'"),
+        ({"domain": "poetry", "task": {}}, "math", "poetry"),
+        ({"domain": ["math"], "task": {}}, "math", "domain"),
+        ("4", "poetry", "poetry"),
+        ("4", "code", "code"),
+        ({"answer": "4"}, "logic", "logic"),
+    ],
+)
+def test_a_label_without_a_task_is_refused_in_a_sentence(label: Any, default_domain: str, word: str) -> None:
+    with pytest.raises(BadLabel, match=word) as refusal:
+        domain_and_task(label, default_domain)
+    assert "\n" not in str(refusal.value)
+
+
+def test_json_as_deep_as_it_likes_is_no_crash() -> None:
+    assert domain_and_task('{"a":' * 100_000)[0] == "math"
+
+
+def test_the_request() -> None:
+    request = request_of_label("\\boxed{4}", "4", in_thought=True)
+    assert (request.domain, request.task, request.in_thought) == ("math", {"answer": "4"}, True)
+    assert request_of_label("\\boxed{4}", "4", in_thought=True) == request
+    assert request_of_label("\\boxed{4}", "4").request_id != request.request_id
+    assert request_of_label("x", "4", request_id="mine").request_id == "mine"
+
+
+def test_ids_of_content_differ_where_the_content_does() -> None:
+    assert content_id("a", "b") != content_id("ab", "")
+    assert content_id({"a": 1, "b": 2}) == content_id({"b": 2, "a": 1})
+    assert content_id("\ud800") != content_id("?")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "opens"),
+    [
+        ("<|Assistant|><think>\n", True),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", False),
+        ("Begin with <think>.<|Assistant|>", False),
+        ([{"role": "user", "content": "<think>"}], False),
+        (None, False),
+    ],
+)
+def test_whether_a_prompt_opens_a_thought(prompt: Any, opens: bool) -> None:
+    assert opens_thought(prompt) is opens
+
+
+def test_the_module_needs_nothing_but_the_standard_library() -> None:
+    """-S: no packages at all."""
+    subprocess.run([sys.executable, "-S", "-c", "import reward.rows"], cwd=ROOT, check=True)
