@@ -1,9 +1,15 @@
-"""Command line: python -m reward serve | score | explain."""
+"""Command line: `prorl-reward serve | score | explain`, or `python -m reward` in a checkout.
+
+serve     grade over HTTP until SIGTERM
+score     grade a JSONL file of requests
+explain   say how one response is graded, and why
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +18,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reward.service import Service
 
+_SERVER_MODULES = ("fastapi", "langdetect", "math_verify", "reasoning_gym", "sympy", "uvicorn", "uvloop")
+"""What only the extra `server` of the distribution installs (reward/pyproject.toml)."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status. A user's mistake is one sentence and 2."""
     options = _parser().parse_args(arguments)
+    if missing := [name for name in _SERVER_MODULES if importlib.util.find_spec(name) is None]:
+        print(
+            f"reward: {', '.join(missing)} cannot be imported: this environment has the client of the reward service, "
+            'not its graders; install them with pip install "nemo-prorl-reward[server]" in an environment of their own',
+            file=sys.stderr,
+        )
+        return 2
     from reward.server import UserError
 
     try:
@@ -26,7 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m reward", description="Verifiable rewards as a service.")
+    is_installed = Path(sys.argv[0]).name == "prorl-reward"
+    parser = argparse.ArgumentParser(
+        prog="prorl-reward" if is_installed else "python -m reward",
+        description="Verifiable rewards as a service.",
+    )
     commands = parser.add_subparsers(required=True, metavar="serve | score | explain")
     serve = commands.add_parser("serve", help="serve over HTTP until SIGTERM")
     serve.add_argument(

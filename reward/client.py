@@ -31,7 +31,7 @@ from typing import Any
 
 import aiohttp
 
-from reward.protocol import MAX_BATCH_ITEMS, ScoreRequest, ScoreResult, Status
+from reward.protocol import MAX_BATCH_ITEMS, PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
 
 log = logging.getLogger("reward.client")
 
@@ -379,6 +379,14 @@ class RewardClient:
             if reply.status == 401:
                 server.up, server.reason = False, "refuses the token"
                 return
+            if (protocol := report.get("protocol", 1)) != PROTOCOL_VERSION:
+                self._refuse(
+                    server,
+                    f"speaks version {protocol} of the protocol and this client version {PROTOCOL_VERSION}",
+                    f"the reward server {server.url} speaks version {protocol} of the protocol, and this client version"
+                    f" {PROTOCOL_VERSION}: install the same release of nemo-prorl-reward on both sides",
+                )
+                return
             lacking = [name for name in self._domains if not report["domains"][name]["ready"]]
             version, num_workers = str(report["version"]), max(1, int(report["workers"]))
             ready = bool(report["ready"])
@@ -389,16 +397,21 @@ class RewardClient:
         if lacking or not ready:
             server.up, server.reason = False, f"is not ready for {', '.join(lacking) or 'every domain'}"
         elif self._version not in ("", version):
-            self._mismatch = (
+            sentence = (
                 f"the reward servers differ in version: {server.url} has {version}, others {self._version}"
             )
-            if server.reason != "differs in version":
-                log.error("%s; it is not used", self._mismatch)
-            server.up, server.reason = False, "differs in version"
+            self._refuse(server, "differs in version", sentence)
         else:
             self._version = version
             server.up, server.reason = True, ""
             self._wake.set()
+
+    def _refuse(self, server: _Server, reason: str, sentence: str) -> None:
+        """Leaves out a server that does not fit, for good: `wait_until_ready` raises the sentence."""
+        if server.reason != reason:
+            log.error("%s; it is not used", sentence)
+        self._mismatch = sentence
+        server.up, server.reason = False, reason
 
 
 def _token(path: Path) -> str:

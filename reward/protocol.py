@@ -3,6 +3,12 @@
 A result says who failed. `graded` is the model's doing and carries a score from 0 to 1; every other status is the
 service's or the caller's, and its score is None: a service that is down never teaches a policy that its answers
 are wrong.
+
+Versions. PROTOCOL_VERSION is the number in the paths (`/v1/...`), in `/readyz` and in the ready line; a client
+refuses a server with another number. Without a new number a server may learn optional request fields whose absence
+means what it meant before, further domains, verdict names, keys of `details` and paths; both sides ignore fields that
+they do not know. A new number is needed to remove, rename or require a field, to change the type or the meaning of
+one, to add a status, and to add a field that changes a verdict and that an older server would silently ignore.
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+PROTOCOL_VERSION = 1
 DOMAINS = ("math", "stem", "code", "logic", "instruction")
 MAX_RESPONSE_BYTES = 400 * 1024
 """Longer responses (UTF-8) are invalid requests: a 16k-token response is about 64 KB."""

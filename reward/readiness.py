@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from reward.canaries import CANARIES
-from reward.protocol import DOMAINS, ScoreRequest, Status
+from reward.protocol import DOMAINS, PROTOCOL_VERSION, ScoreRequest, Status
 from reward.service import Service
 
 _PERIOD_S = 12.0
@@ -48,6 +48,7 @@ class Readiness:
         ready = all(state["ready"] for name, state in domains.items() if self._service.pool(name) is not None)
         return {
             "ready": ready,
+            "protocol": PROTOCOL_VERSION,
             "sandbox": "none" if level is None else level.value,
             "version": self._service.version,
             "workers": self._service.num_workers,

@@ -34,7 +34,15 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 
 from reward import frames
-from reward.protocol import DOMAINS, MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status
+from reward.protocol import (
+    DOMAINS,
+    MAX_BATCH_ITEMS,
+    MAX_RESPONSE_BYTES,
+    PROTOCOL_VERSION,
+    ScoreRequest,
+    ScoreResult,
+    Status,
+)
 from reward.readiness import Readiness
 from reward.service import Service
 
@@ -344,7 +352,8 @@ async def _announce(
     host, port = listener.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
     sandbox = "none" if service.level is None else service.level.value
-    line = json.dumps({"url": f"http://{name}:{port}", "sandbox": sandbox, "version": service.version})
+    ready = {"url": f"http://{name}:{port}", "protocol": PROTOCOL_VERSION, "sandbox": sandbox}
+    line = json.dumps({**ready, "version": service.version})
     if options.ready_file is not None:
         write_atomically(options.ready_file, line + "\n")
     print(line, flush=True)

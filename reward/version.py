@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 RELEASE = "0.1.0"
+"""Of the distribution nemo-prorl-reward; reward/pyproject.toml reads it here."""
 _VERDICT_PACKAGES = (
     "math-verify",
     "latex2sympy2_extended",
@@ -22,7 +23,11 @@ def version() -> str:
     digest = hashlib.sha256()
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")) + sorted(root.rglob("data/*")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        name = path.relative_to(root).as_posix()
+        if not name.startswith(
+            "build/"
+        ):  # where pip leaves copies of the sources when it installs a checkout
+            digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     for name in _VERDICT_PACKAGES:
         try:
             digest.update(f"{name}=={metadata.version(name)}\0".encode())

@@ -58,8 +58,13 @@ def preload(packages: str) -> None:
         with contextlib.suppress(ModuleNotFoundError):
             module = __import__(name)
             _BUILTINS.update((exported, getattr(module, exported)) for exported in module.__all__)
-    sys.path.remove(packages)
-    sys.path[:] = [path for path in sys.path if path.startswith(os.path.realpath(sys.base_prefix))]
+    # The standard library stays; packages go, and the folder that this file was imported from, both of which an
+    # installation without a virtual environment has below the same prefix.
+    standard, ours = (
+        os.path.realpath(sys.base_prefix),
+        os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+    )
+    sys.path[:] = [path for path in sys.path if path.startswith(standard) and path not in (packages, ours)]
     for name in [name for name in sys.modules if name.partition(".")[0] == "reward"]:
         del sys.modules[name]  # nothing of ours can be imported by a submission
     __import__("random").seed(0)  # every test starts from the same state: a verdict does not depend on luck

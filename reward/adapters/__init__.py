@@ -1,0 +1,1 @@
+"""The reward service as other trainers' reward functions, one file a trainer. None of them imports its trainer."""
