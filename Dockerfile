@@ -72,19 +72,34 @@ ENTRYPOINT ["python", "-m", "nemo_prorl"]
 # --------------------------------------------------------------------------------------------------------------- reward
 FROM python:3.11-slim-bookworm AS reward
 
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PATH=/opt/reward/bin:${PATH}
 
-WORKDIR /opt/nemo_prorl
-COPY requirements/reward.txt requirements/reward.txt
-# pycosat, which reasoning-gym needs, comes as source only.
-RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && \
-    pip install --no-deps -r requirements/reward.txt && \
-    apt-get purge -y --auto-remove gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+# A virtual environment of its own, so that programs under test, which can read the interpreter's standard library, find
+# none of the graders' packages. pycosat, which reasoning-gym needs, comes as source only.
+COPY requirements/reward.txt /tmp/reward.txt
+RUN python -m venv /opt/reward && \
+    apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && \
+    pip install --no-deps -r /tmp/reward.txt && \
+    apt-get purge -y --auto-remove gcc libc6-dev && rm -rf /var/lib/apt/lists/* /tmp/reward.txt
 
-COPY reward reward
-# Untrusted code must not run as root, and finds nothing here that is worth reading.
-RUN useradd --create-home --shell /usr/sbin/nologin grader && python -m reward --help
+COPY reward /tmp/reward
+RUN pip install --no-deps /tmp/reward && rm -rf /tmp/reward && \
+    useradd --create-home --shell /usr/sbin/nologin grader && \
+    cd / && prorl-reward --help
+
+# Untrusted code must not run as root. The service writes nothing but what --ready-file names, and the scratch folders of
+# programs, which lie in /tmp: the root can be read-only when /tmp is a tmpfs.
 USER grader
+WORKDIR /home/grader
 
-ENTRYPOINT ["python", "-m", "reward"]
-CMD ["serve"]
+# Inside a container the sandbox needs what container runtimes take away by default:
+#   docker run --read-only --tmpfs /tmp --security-opt seccomp=unconfined --security-opt apparmor=unconfined \
+#       -v "$PWD/token:/run/token:ro" -p 8700:8700 nemo-prorl-reward
+# lets it make user namespaces (level `namespaces`). Without the two --security-opt it is expected to use Landlock alone
+# (level `landlock`), on a kernel and under a seccomp profile that admit it, or else to refuse code and say so; /readyz and
+# the ready line name the level. The token file must belong to the user `grader` (1000) and have mode 0600.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=120s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8700/healthz', timeout=8)"]
+EXPOSE 8700
+ENTRYPOINT ["prorl-reward"]
+CMD ["serve", "--host", "0.0.0.0", "--port", "8700", "--token-file", "/run/token"]

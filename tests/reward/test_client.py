@@ -49,7 +49,7 @@ def graded(items: list[dict[str, Any]], version: str = "v1") -> list[dict[str, A
 class Fake:
     """A server that answers as told, and counts."""
 
-    def __init__(self, answer: Answer, version: str = "v1") -> None:
+    def __init__(self, answer: Answer, version: str = "v1", **report: Any) -> None:
         self.batches: list[list[dict[str, Any]]] = []
         self.headers: list[str] = []
         fake = self
@@ -62,7 +62,14 @@ class Fake:
                 domains = {"math": {"ready": True}, "code": {"ready": False}}
                 self.reply(
                     200,
-                    {"ready": True, "version": version, "workers": 2, "sandbox": "none", "domains": domains},
+                    {
+                        "ready": True,
+                        "version": version,
+                        "workers": 2,
+                        "sandbox": "none",
+                        "domains": domains,
+                        **report,
+                    },
                 )
 
             def do_POST(self) -> None:
@@ -99,8 +106,8 @@ class Fake:
 def fakes() -> Iterator[Callable[..., Fake]]:
     made: list[Fake] = []
 
-    def make(answer: Answer, version: str = "v1") -> Fake:
-        made.append(Fake(answer, version))
+    def make(answer: Answer, version: str = "v1", **report: Any) -> Fake:
+        made.append(Fake(answer, version, **report))
         return made[-1]
 
     yield make
@@ -197,6 +204,17 @@ def test_a_deadline_is_respected_and_sent(fakes: Callable[..., Fake]) -> None:
         result = client.submit(ask(deadline_ms=400)).result(30)
     assert result.status is Status.infra_error
     assert all(0 <= item["deadline_ms"] <= 400 for batch in fake.batches for item in batch)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, "1"])
+def test_a_server_of_another_protocol_is_refused(fakes: Callable[..., Fake], protocol: object) -> None:
+    fake = fakes(lambda items: (200, graded(items)), protocol=protocol)
+    with (
+        RewardClient(urls=[fake.url]) as client,
+        pytest.raises(RewardServiceError, match=f"speaks version {protocol} .*this client version 1"),
+    ):
+        client.wait_until_ready(30)
+    assert fake.batches == []
 
 
 def test_servers_of_different_versions_are_refused(fakes: Callable[..., Fake]) -> None:

@@ -36,7 +36,7 @@ HONEST = [
 
 
 def test_the_ready_line_is_printed_and_written(server: Server) -> None:
-    assert set(server.ready) == {"url", "sandbox", "version"}
+    assert set(server.ready) == {"url", "protocol", "sandbox", "version"}
     assert server.ready["url"].startswith("http://127.0.0.1:")
 
 
