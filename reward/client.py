@@ -44,6 +44,10 @@ class RewardServiceError(RuntimeError):
     """The service cannot be used, in one sentence."""
 
 
+class _Busy(ValueError):
+    """A server answered a whole batch with "too many requests" or "unavailable": it has tried none of them."""
+
+
 @dataclass(slots=True, eq=False)
 class _Server:
     url: str
@@ -157,7 +161,7 @@ class RewardClient:
         """Thread-safe. The future always gets a result; status infra_error (score None) if the service failed."""
         budget_s = self._timeout_s * self._max_attempts
         if request.deadline_ms is not None:
-            budget_s = min(budget_s, request.deadline_ms / 1000)
+            budget_s = min(1000 * budget_s, request.deadline_ms) / 1000  # a huge whole number is no float
         item = _Item(request, Future(), time.monotonic() + budget_s)
         try:
             self._loop.call_soon_threadsafe(self._enqueue, item)
@@ -262,8 +266,11 @@ class RewardClient:
 
     async def _send(self, server: _Server, batch: list[_Item]) -> None:
         """One attempt. Whatever happens, every item of the batch is resolved or waits again afterwards."""
+        num_taken = len(batch)
         try:
-            results = await self._post(server, batch)
+            bodies = self._encoded(batch)
+            batch = list(bodies)
+            results = await self._post(server, bodies) if batch else []
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
             reason = f"{server.url}: {type(error).__name__} {error}".rstrip()
             lost = isinstance(error, aiohttp.ClientConnectionError | OSError) and not isinstance(
@@ -271,12 +278,12 @@ class RewardClient:
             )
             if lost:
                 server.up, server.reason = False, f"is gone ({type(error).__name__})"
-            never_sent = isinstance(error, aiohttp.ClientConnectorError)
+            not_tried = isinstance(error, aiohttp.ClientConnectorError | _Busy)
             for item in batch:
-                self._again(item, server, reason, counts=not never_sent)
+                self._again(item, server, reason, counts=not not_tried)
             return
         finally:
-            server.outstanding -= len(batch)
+            server.outstanding -= num_taken
             self._wake.set()
         for item, result in zip(batch, results, strict=True):
             if result.status in (Status.graded, Status.invalid_request):
@@ -285,27 +292,47 @@ class RewardClient:
                 reason = f"{server.url}: {result.details.get('reason', result.verdict)}"
                 self._again(item, server, reason, counts=result.status is Status.infra_error)
 
-    async def _post(self, server: _Server, batch: list[_Item]) -> list[ScoreResult]:
-        """Raises what aiohttp raises, or ValueError, KeyError, TypeError on an answer that is not of the protocol."""
+    def _encoded(self, batch: list[_Item]) -> dict[_Item, bytes]:
+        """The requests of a batch as JSON. One that JSON cannot carry (NaN, an object, endless nesting) gets its result
+        here: no server could read it."""
         now = time.monotonic()
-        bodies = []
+        bodies = {}
         for item in batch:
             left_s = min(self._timeout_s, item.expires - now)
-            bodies.append({**item.request.to_json(), "deadline_ms": max(0, int(1000 * left_s))})
+            body = {**item.request.to_json(), "deadline_ms": max(0, int(1000 * left_s))}
+            try:
+                bodies[item] = json.dumps(body, allow_nan=False).encode()
+            except (ValueError, TypeError, RecursionError) as error:
+                result = ScoreResult(
+                    request_id=item.request.request_id,
+                    status=Status.invalid_request,
+                    score=None,
+                    verdict="invalid_request",
+                    details={"reason": f"the request cannot be written as JSON: {error}"},
+                    version=self._version,
+                )
+                self._resolve(item, result)
+        return bodies
+
+    async def _post(self, server: _Server, bodies: Mapping[_Item, bytes]) -> list[ScoreResult]:
+        """Raises what aiohttp raises, _Busy if the server takes nothing now, or ValueError, KeyError, TypeError on an
+        answer that is not of the protocol."""
         # the server drops what it has not begun by its deadline; what it has begun may take its worker's time longer
         timeout = aiohttp.ClientTimeout(total=self._timeout_s + 35.0, sock_connect=5.0)
-        data = json.dumps({"items": bodies}).encode()
+        data = b'{"items": [' + b", ".join(bodies.values()) + b"]}"
         headers = {"Content-Type": "application/json"}
         async with self._session.post(
             f"{server.url}/v1/score_batch", data=data, headers=headers, timeout=timeout
         ) as reply:
+            if reply.status in (429, 503):
+                raise _Busy(f"HTTP {reply.status}: {(await reply.text())[:200]}")
             if reply.status != 200:
                 raise ValueError(f"HTTP {reply.status}: {(await reply.text())[:200]}")
             answer = json.loads(await reply.read())
         results = [ScoreResult.from_json(item) for item in answer["items"]]
-        if len(results) != len(batch):
-            raise ValueError(f"{len(results)} results for {len(batch)} requests")
-        for item, result in zip(batch, results, strict=True):
+        if len(results) != len(bodies):
+            raise ValueError(f"{len(results)} results for {len(bodies)} requests")
+        for item, result in zip(bodies, results, strict=True):
             if result.request_id != item.request.request_id:
                 raise ValueError("a result carries another request's id")
             if self._version and result.version != self._version:

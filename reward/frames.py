@@ -14,15 +14,21 @@ _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 def encode(message: Any) -> bytes:
-    """Raises ValueError on NaN and infinity."""
-    body = _ENCODER.encode(message).encode()
+    """Raises ValueError on NaN and infinity, and on what nests deeper than the interpreter's recursion limit."""
+    try:
+        body = _ENCODER.encode(message).encode()
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
     return LENGTH.pack(len(body)) + body
 
 
 def decode(body: bytes | bytearray) -> Any:
-    """Whole numbers of any size stay what they are, and so does odd text. Raises ValueError, also on NaN and
-    infinity, which no other side could read."""
-    return _DECODER.decode(body.decode("utf-8", "surrogatepass"))
+    """Whole numbers stay what they are up to 4,300 digits, and so does odd text. Raises ValueError, also on NaN and
+    infinity, which no other side could read, and on what nests deeper than the interpreter's recursion limit."""
+    try:
+        return _DECODER.decode(body.decode("utf-8", "surrogatepass"))
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
 
 
 def write(fd: int, message: Any) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from reward import frames
+from reward.bodies import Invalid
 from reward.protocol import ScoreRequest, ScoreResult, Status
-from reward.server import Invalid, UserError, request_of
+from reward.server import UserError, request_of
 from reward.service import Service
 
 _IN_FLIGHT_PER_WORKER = 4

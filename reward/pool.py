@@ -116,9 +116,13 @@ class Pool:
         urgent: bool = False,
     ) -> dict[str, Any]:
         """The worker's answer, or {"timeout": True}, {"crashed": signal}, {"late": True} (its deadline, a
-        time.monotonic value, passed in the queue), {"failed": sentence}. `cpu_s` replaces the pool's limit; urgent
-        messages (canaries) go to the head of the queue."""
-        last, data = "", frames.encode(message)
+        time.monotonic value, passed in the queue), {"failed": sentence}, {"invalid": sentence}. `cpu_s` replaces the
+        pool's limit; urgent messages (canaries) go to the head of the queue."""
+        last = ""
+        try:
+            data = frames.encode(message)
+        except ValueError as error:
+            return {"invalid": f"the task cannot be sent to a worker: {error}"}
         for _ in range(_MAX_ATTEMPTS):
             link = await self._acquire(deadline, urgent)
             if link is None:

@@ -34,6 +34,8 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 
 from reward import frames
+from reward.bodies import Invalid, items_of
+from reward.connections import KEEP_ALIVE_S, Connection, raise_descriptor_limit
 from reward.protocol import (
     DOMAINS,
     MAX_BATCH_ITEMS,
@@ -47,6 +49,8 @@ from reward.readiness import Readiness
 from reward.service import Service
 
 _MAX_BODY_BYTES = 192 << 20
+_MAX_DEADLINE_MS = 2**53
+"""JSON libraries of every language read whole numbers exactly up to here (RFC 8259, section 6)."""
 _RETRY_AFTER_S = 1
 _HTTP_STATUS = {
     Status.graded: 200,
@@ -73,14 +77,6 @@ class ServeOptions:
     """PID of the process that starts this one; the service ends when that one is gone."""
 
 
-class Invalid(ValueError):
-    """A request that is not of the protocol's form; says what is wrong with it."""
-
-    def __init__(self, sentence: str, request_id: str = "") -> None:
-        super().__init__(sentence)
-        self.request_id = request_id
-
-
 class Refused(Exception):
     """A whole HTTP request that goes no further, in one sentence."""
 
@@ -91,11 +87,15 @@ class Refused(Exception):
 
 def request_of(body: Any) -> ScoreRequest:
     """The request in a JSON body. Raises Invalid."""
+    if isinstance(body, Invalid):
+        raise body
     if not isinstance(body, dict):
         raise Invalid("a request must be a JSON object")
     request_id = body.get("request_id")
-    if not isinstance(request_id, str) or not 0 < len(request_id) <= 500:
+    if not isinstance(request_id, str):
         raise Invalid('"request_id" must be a text of 1 to 500 characters')
+    if not 0 < len(request_id) <= 500:
+        raise Invalid('"request_id" must be a text of 1 to 500 characters', request_id)
     domain, response, task, deadline_ms = (
         body.get(key) for key in ("domain", "response", "task", "deadline_ms")
     )
@@ -111,9 +111,11 @@ def request_of(body: Any) -> ScoreRequest:
     if not isinstance(task, dict):
         raise Invalid('"task" must be an object', request_id)
     if deadline_ms is not None and (
-        not isinstance(deadline_ms, int) or isinstance(deadline_ms, bool) or deadline_ms < 0
+        not isinstance(deadline_ms, int)
+        or isinstance(deadline_ms, bool)
+        or not 0 <= deadline_ms <= _MAX_DEADLINE_MS
     ):
-        raise Invalid('"deadline_ms" must be a whole number of milliseconds', request_id)
+        raise Invalid('"deadline_ms" must be a whole number of milliseconds from 0 to 2^53', request_id)
     return ScoreRequest(
         request_id=request_id,
         domain=domain,
@@ -155,7 +157,11 @@ class Front:
             request = request_of(body)
         except Invalid as error:
             return self.invalid(str(error), error.request_id)
-        content = (request.domain, request.response, request.in_thought, json.dumps(request.task))
+        try:
+            task_text = json.dumps(request.task)
+        except RecursionError:
+            return self.invalid('"task" nests too deep', request.request_id)
+        content = (request.domain, request.response, request.in_thought, task_text)
         key = (request.request_id, hash(content))
         if key in self._recent:
             return self._recent[key]
@@ -200,20 +206,43 @@ async def _admitted(request: Request) -> None:
         raise Refused("the token is missing or wrong", 401)
 
 
-async def _json_body(request: Request) -> Any:
+async def _body_bytes(request: Request) -> bytearray:
     """Raises Refused."""
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
         if len(data) > _MAX_BODY_BYTES:
             raise Refused(f"the body is longer than {_MAX_BODY_BYTES} bytes")
+    return data
+
+
+async def _json_body(request: Request) -> Any:
+    """Raises Refused."""
+    data = await _body_bytes(request)
     try:
         return frames.decode(data)
     except ValueError as error:
-        raise Refused(f"the body is not JSON: {error}") from error
+        raise Refused(f"the body is not JSON that can be read: {error}") from error
+
+
+async def _json_items(request: Request) -> list[Any]:
+    """The items of a batch, with an Invalid in the place of each one that cannot be decoded. Raises Refused."""
+    data = await _body_bytes(request)
+    try:
+        body = frames.decode(data)
+        items = body.get("items") if isinstance(body, dict) else None
+    except ValueError as error:
+        try:
+            items = await asyncio.to_thread(items_of, bytes(data), MAX_BATCH_ITEMS)
+        except ValueError:
+            raise Refused(f"the body is not JSON that can be read: {error}") from error
+    if not isinstance(items, list) or len(items) > MAX_BATCH_ITEMS:
+        raise Refused(f'"items" must be a list of up to {MAX_BATCH_ITEMS} requests')
+    return items
 
 
 _Body = Annotated[Any, Depends(_json_body)]
+_Items = Annotated[list[Any], Depends(_json_items)]
 
 
 def application(front: Front) -> FastAPI:
@@ -235,10 +264,7 @@ def application(front: Front) -> FastAPI:
         return _one(await front.score(body))
 
     @guarded.post("/v1/score_batch")
-    async def score_batch(body: _Body) -> Response:
-        items = body.get("items") if isinstance(body, dict) else None
-        if not isinstance(items, list) or len(items) > MAX_BATCH_ITEMS:
-            raise Refused(f'"items" must be a list of up to {MAX_BATCH_ITEMS} requests')
+    async def score_batch(items: _Items) -> Response:
         results = await front.score_all(items)
         return _json({"items": [result.to_json() for result in results]})
 
@@ -306,6 +332,7 @@ async def serve(service: Service, options: ServeOptions) -> None:
         raise UserError(f"process {options.exit_with_parent}, which was to start this service, is gone")
     token = read_token(options.token_file, options.host)
     listener = _listen(options.host, options.port)
+    Connection.max_connections = raise_descriptor_limit()
     readiness = Readiness(service)
     await service.open()
     try:
@@ -316,6 +343,8 @@ async def serve(service: Service, options: ServeOptions) -> None:
             access_log=False,
             lifespan="off",
             backlog=4096,
+            http=Connection,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=5,
         )
         server = _Server(config)

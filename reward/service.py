@@ -4,6 +4,7 @@ looks into it."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -17,6 +18,8 @@ from reward.protocol import ScoreRequest, ScoreResult, Status
 from reward.sandbox.cell import Level
 from reward.sandbox.judge import MAX_WALL_S
 from reward.sandbox.launch import Judge, Zygote, ZygoteError
+
+log = logging.getLogger("reward")
 
 
 class SharedZygote:
@@ -97,7 +100,14 @@ class Service:
     async def score(self, request: ScoreRequest, urgent: bool = False) -> ScoreResult:
         """Never raises for anything in the request: the result's status says what happened."""
         started = time.monotonic()
-        result = await self._score(request, started, urgent)
+        try:
+            result = await self._score(request, started, urgent)
+        except (
+            Exception
+        ) as error:  # a fault of ours must not cost the other requests of a batch their results
+            log.exception("grading the request %r failed", request.request_id)
+            reason = f"the service has a defect: {type(error).__name__}"
+            result = self.result(request, Status.infra_error, None, "internal_error", {"reason": reason})
         self.metrics.seconds.observe(request.domain, time.monotonic() - started)
         self.metrics.verdicts.add(request.domain, result.status, result.verdict)
         return result

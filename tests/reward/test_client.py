@@ -197,6 +197,31 @@ def test_being_overloaded_uses_up_time_not_attempts(fakes: Callable[..., Fake]) 
         assert client.submit(ask()).result(60).score == 1
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_whole_batch_turned_away_uses_up_no_attempts(status: int, fakes: Callable[..., Fake]) -> None:
+    answers = iter([False] * 6 + [True] * 100)
+    fake = fakes(lambda items: (200, graded(items)) if next(answers) else (status, "too many connections"))
+    with RewardClient(urls=[fake.url], max_attempts=2) as client:
+        client.wait_until_ready(30)
+        assert client.submit(ask()).result(60).score == 1
+
+
+def test_a_request_that_json_cannot_carry_is_invalid_and_costs_its_batch_nothing(
+    fakes: Callable[..., Fake],
+) -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    poisons = [float("nan"), float("inf"), object(), b"bytes", endless, 10**5_000, {1, 2}]
+    with RewardClient(urls=[fakes(lambda items: (200, graded(items))).url]) as client:
+        client.wait_until_ready(30)
+        bad = [client.submit(ask(n, task={"answer": poison})) for n, poison in enumerate(poisons)]
+        good = [client.submit(ask(100 + n, deadline_ms=10**400)) for n in range(10)]
+        for result in results(bad):
+            assert (result.status, result.score) == (Status.invalid_request, None)
+            assert "JSON" in result.details["reason"]
+        assert all(result.score == 1 for result in results(good))
+
+
 def test_a_deadline_is_respected_and_sent(fakes: Callable[..., Fake]) -> None:
     fake = fakes(lambda items: (200, [{**i, "status": "overloaded", "score": None} for i in graded(items)]))
     with RewardClient(urls=[fake.url]) as client:

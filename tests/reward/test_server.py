@@ -74,6 +74,9 @@ def test_a_batch_answers_in_order_and_item_by_item(server: Server) -> None:
         ({"task": {"answer": "5", "require_think": "yes"}}, "require_think"),
         ({"deadline_ms": -1}, "deadline_ms"),
         ({"deadline_ms": "soon"}, "deadline_ms"),
+        ({"deadline_ms": 10**400}, "deadline_ms"),
+        ({"deadline_ms": 1e300}, "deadline_ms"),
+        ({"deadline_ms": True}, "deadline_ms"),
         ({"domain": "logic", "task": {"task": "no_such", "entry": {"answer": "1"}}}, "no_such"),
         ({"domain": "instruction", "task": {"instruction_id_list": ["a:b"], "kwargs": [{}]}}, "a:b"),
         ({"domain": "code", "task": {"inputs": ["1"], "outputs": []}}, "inputs"),
@@ -102,11 +105,63 @@ def test_whole_numbers_of_any_size_and_odd_text_reach_the_grader_as_they_are(ser
 
 @pytest.mark.parametrize(
     "body",
-    [b"{", b"[]", b'"x"', b"null", b'{"items": 5}', b"\xff", b"NaN", b'{"items": [Infinity]}', b"[1e999]"],
+    [
+        b"{",
+        b"[]",
+        b'"x"',
+        b"null",
+        b'{"items": 5}',
+        b"\xff",
+        b"NaN",
+        b"[1e999]",
+        b"[" * 100_000,
+        b"9" * 5_000,
+    ],
 )
 def test_bodies_that_are_no_requests(body: bytes, server: Server) -> None:
     for path in ("/v1/score", "/v1/score_batch"):
         assert server.call(path, body)[0] == 400
+
+
+POISONS = (b"[" * 3_000 + b"]" * 3_000, b"9" * 5_000, b"NaN", b"1e999", b'"\xff"')
+
+
+def test_a_poisoned_item_costs_its_batch_nothing(server: Server) -> None:
+    good = {"response": "\\boxed{4}", "domain": "math", "task": {"answer": "4"}}
+    bad: list[bytes] = [json.dumps({**good, "request_id": "p", "deadline_ms": 10**400}).encode()]
+    bad += [
+        json.dumps({**good, "request_id": request_id}).encode() for request_id in (None, 5, "", "p" * 501)
+    ]
+    bad += [
+        json.dumps({**good, "request_id": "p", **change}).encode() for change in ({"domain": []}, {"task": 1})
+    ]
+    bad += [
+        b'{"request_id": "p", "domain": "math", "response": "", "task": {"answer": "4", "z": '
+        + poison
+        + b"}}"
+        for poison in POISONS
+    ]
+    bad += [b"null", b"[]", b"5"]
+    items = []
+    for number, item in enumerate(bad):
+        items += [item, json.dumps({**good, "request_id": f"beside-{number}"}).encode()]
+    for body in ([*items], items[:14]):  # the second is one that the decoder takes as a whole
+        code, _, answer = server.call("/v1/score_batch", b'{"items": [' + b",".join(body) + b"]}")
+        assert code == 200, answer
+        results = json.loads(answer)["items"]
+        assert [result["score"] for result in results[1::2]] == [1.0] * (len(body) // 2)
+        for item, result in zip(body[::2], results[::2], strict=True):
+            assert (result["status"], result["score"]) == ("invalid_request", None), item[:200]
+            assert result["details"]["reason"]
+            assert result["request_id"].startswith("p") or b'"p' not in item
+
+
+def test_the_last_of_two_equal_keys_counts(server: Server) -> None:
+    body = (
+        b'{"request_id": "twice", "domain": "math", "response": "x", "response": "\\\\boxed{4}",'
+        b' "task": {"answer": "4"}}'
+    )
+    assert server.score(body)["score"] == 1.0
 
 
 def test_too_large_a_batch_is_refused(server: Server) -> None:

@@ -94,3 +94,32 @@ def test_a_worker_that_dies_is_replaced_and_its_request_tried_again() -> None:
             assert (await service.score(ask())).score == 1
 
     with_service(None, use)
+
+
+def test_a_defect_of_ours_is_no_verdict_and_stays_with_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(service: Service) -> None:
+        run = Pool.run
+
+        async def broken(pool: Pool, message: dict[str, str], *rest: object, **options: object) -> object:
+            if message["response"] == "broken":
+                raise KeyError("a defect")
+            return await run(pool, message, *rest, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Pool, "run", broken)
+        bad, good = await asyncio.gather(service.score(ask(response="broken")), service.score(ask()))
+        assert (bad.status, bad.score, bad.verdict) == (Status.infra_error, None, "internal_error")
+        assert good.score == 1
+
+    with_service(None, use)
+
+
+def test_a_task_that_nests_too_deep_for_a_worker_is_invalid() -> None:
+    async def use(service: Service) -> None:
+        nested: list[object] = []
+        for _ in range(100_000):
+            nested = [nested]
+        result = await service.score(ask(answer="5", nested=nested))
+        assert (result.status, result.score) == (Status.invalid_request, None)
+        assert (await service.score(ask())).score == 1
+
+    with_service(None, use)
