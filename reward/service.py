@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from reward.canaries import DOUBLE, HANGING_PROGRAM
@@ -18,6 +19,7 @@ from reward.protocol import ScoreRequest, ScoreResult, Status
 from reward.sandbox.cell import Level
 from reward.sandbox.judge import MAX_WALL_S
 from reward.sandbox.launch import Judge, Zygote, ZygoteError
+from reward.sandbox.programs import Program, ProgramRun
 
 log = logging.getLogger("reward")
 
@@ -47,6 +49,10 @@ class SharedZygote:
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
+
+
+class NotRun(Exception):
+    """A program was not run, and that is not its fault; it can be tried again. One sentence."""
 
 
 class Service:
@@ -144,6 +150,22 @@ class Service:
             reason = "the deadline passed before a worker was free"
             return self.result(request, Status.overloaded, None, "deadline_passed", {"reason": reason})
         return self.result(request, Status.infra_error, None, "worker_failed", {"reason": answer["failed"]})
+
+    async def run_program(self, program: Program) -> ProgramRun:
+        """Runs a program in the sandbox, in the queue and the pool of the code domain. Raises NotRun."""
+        pool, started = self.pool("code"), time.monotonic()
+        if pool is None:
+            raise NotRun("programs are not run here: this machine has no sandbox, see the server's log")
+        if pool.is_full:
+            raise NotRun(f"the {pool.name} queue is full")
+        answer = await pool.run({"program": asdict(program)})
+        self.metrics.seconds.observe("program", time.monotonic() - started)
+        if "ran" not in answer:
+            self.metrics.verdicts.add("program", Status.infra_error, "worker_failed")
+            raise NotRun(str(answer.get("failed", "the worker failed")))
+        ran = ProgramRun(**answer["ran"])
+        self.metrics.verdicts.add("program", Status.graded, ran.end)
+        return ran
 
     async def ends_a_hang(self, domain: str) -> bool:
         """Gives a worker of the domain something that never ends; whether the service ends it in time."""

@@ -22,7 +22,7 @@ from reward import frames
 from reward.graders import code_tests, gate, test_program
 from reward.graders.code_tests import CPU_S, MAX_CPU_S, Limits, Tests
 from reward.graders.grade import Grade, InvalidTask
-from reward.sandbox import clock
+from reward.sandbox import clock, programs
 from reward.sandbox.cell import Level
 from reward.sandbox.clock import SleepMeter
 from reward.sandbox.launch import Zygote, ZygoteError
@@ -56,6 +56,8 @@ class Execution:
     compiled: str | None = None
     ends: list[str] = field(default_factory=list)
     outputs: list[bytes] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    """Exit codes; below 0 the signal that ended a test."""
     cpu_s: float = 0.0
     compile_s: float = 0.0
     """CPU seconds of the compilation, as far as a look every 0.25 s has seen it."""
@@ -78,15 +80,24 @@ class Sandbox:
         self._runs = 0
 
     def run(
-        self, source: str, tests: Tests, limits: Limits = DEFAULT_LIMITS, *, sleep_s: float = SLEEP_S
+        self,
+        source: str,
+        tests: Tests,
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        sleep_s: float = SLEEP_S,
+        memory: int = MEMORY,
+        error_fd: int | None = None,
     ) -> Execution:
-        """Raises ZygoteError if the sandbox failed; it can be tried again."""
+        """`memory`: bytes of address space. `error_fd`: a file for the standard error of a program that is run for what
+        it writes; its output is then kept also when it fails. Raises ZygoteError if the sandbox failed; it can be tried
+        again."""
         if self._zygote is None or self._runs >= _RECYCLE_AFTER:
             self.close()
             self._zygote, self._runs = Zygote("code", self._level), 0
         self._runs += 1
         more_s = 2 * max(0.0, limits.cpu_s - CPU_S)
-        budget = {**asdict(limits), "wall_s": 2 * (WALL_S + more_s), "memory": MEMORY}
+        budget = {**asdict(limits), "wall_s": 2 * (WALL_S + more_s), "memory": memory}
         request = {"source": source, "inputs": tests.inputs, "fn_name": tests.fn_name, "budget": budget}
         request_fd = os.memfd_create("request")
         read_fd, write_fd = os.pipe()
@@ -94,7 +105,7 @@ class Sandbox:
             with open(request_fd, "wb", closefd=False) as stream:
                 stream.write(json.dumps(request).encode())
             os.lseek(request_fd, 0, os.SEEK_SET)
-            pid = self._zygote.spawn([request_fd, write_fd])
+            pid = self._zygote.spawn([request_fd, write_fd, *([] if error_fd is None else [error_fd])])
             os.close(write_fd)
             write_fd = -1
             execution = _collect(read_fd, pid, limits.cpu_s, more_s, sleep_s)
@@ -300,6 +311,7 @@ def _parse(received: bytearray, execution: Execution) -> bool:
             else:
                 execution.ends.append(str(header["end"]))
                 execution.outputs.append(bytes(received[end - output_size : end]))
+                execution.codes.append(int(header["code"]))
                 execution.cpu_s += float(header["cpu_s"])
         except (ValueError, KeyError, TypeError):
             return False
@@ -307,20 +319,23 @@ def _parse(received: bytearray, execution: Execution) -> bool:
     return True
 
 
+def _answer(sandbox: Sandbox, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises InvalidTask, and ZygoteError if the sandbox failed."""
+    if "program" in request:
+        return {"ran": asdict(programs.run(sandbox, programs.Program(**request["program"])))}
+    in_thought = request.get("in_thought", False)
+    return {"grade": asdict(grade(sandbox, request["response"], request["task"], in_thought=in_thought))}
+
+
 def main(fd: int, level: str) -> None:
     """Serves one socket until it closes. It answers {"response", "task", "in_thought"?} with {"grade"},
-    {"invalid": sentence} or {"retry": sentence}."""
+    {"invalid": sentence} or {"retry": sentence}, and {"program": ...} with {"ran"} or {"retry"}
+    (reward.sandbox.programs)."""
     connection = socket.socket(fileno=fd)
     sandbox = Sandbox(Level(level))
     while (request := frames.read(connection.fileno())) is not None:
         try:
-            graded = grade(
-                sandbox,
-                request["response"],
-                request["task"],
-                in_thought=request.get("in_thought", False),
-            )
-            answer: dict[str, Any] = {"grade": asdict(graded)}
+            answer = _answer(sandbox, request)
         except InvalidTask as error:
             answer = {"invalid": str(error)}
         except ZygoteError as error:

@@ -4,11 +4,15 @@ It knows the inputs and never an expected output; it judges nothing. What it sen
 each message four bytes of length, a JSON object, four bytes of length, the program's raw output (`frame`).
 
     {"compiled": null | "SyntaxError"}            first, and nothing more if it did not compile
-    {"test": i, "end": how, "cpu_s": seconds}     how: exit, error, output_limit, or timeout, which ends the series
+    {"test": i, "end": how, "code": exit code, "cpu_s": seconds}
+        how: exit, error, output_limit, or timeout, which ends the series; code: below 0 the signal that ended it
 
 Every test sees a pipe as standard input, a pipe as standard output, /dev/null as standard error, no other
 descriptor, no environment and `sys.argv == ["solution.py"]`. In fn form the arguments come as JSON lines through the
 same standard input, the result leaves as JSON through descriptor 3, and what the program prints is dropped.
+
+A program can also be run for what it writes (reward.sandbox.programs): then its standard error is a file, tracebacks
+are written to it, and its output comes back also when it failed.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import struct
 import sys
 import threading  # here, so that no test has to import it
 import time
+import traceback
 import types
 from _sitebuiltins import Quitter
 from dataclasses import dataclass
@@ -145,8 +150,10 @@ class Budget:
 
 
 def main(ground: Ground, fds: list[int]) -> None:
-    """Body of the cell's first process. fds: [the request as JSON, the pipe for the frames]."""
-    request_fd, frames_fd = fds
+    """Body of the cell's first process. fds: [the request as JSON, the pipe for the frames], and a file for the
+    standard error of a program that is run for what it writes."""
+    request_fd, frames_fd, *error_fds = fds
+    error_fd = error_fds[0] if error_fds else None
     with open(request_fd, "rb") as stream:
         request = json.loads(stream.read())
     budget = Budget(**request["budget"])
@@ -154,19 +161,39 @@ def main(ground: Ground, fds: list[int]) -> None:
     try:
         code = compile(request["source"], "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
+        if error_fd is not None:
+            os.write(error_fd, "".join(traceback.format_exception_only(error)).encode("utf-8", "replace"))
         _send(frames_fd, {"compiled": type(error).__name__}, b"")
         return
     _send(frames_fd, {"compiled": None}, b"")
     _own_clock()
     started, cpu_s = monotonic(), 0.0
     for index, text in enumerate(request["inputs"]):
-        how, used_s, output = _run_test(
-            ground, code, text.encode("utf-8", "replace"), request["fn_name"], budget, started, cpu_s
+        end = _run_test(
+            ground,
+            code,
+            text.encode("utf-8", "replace"),
+            request["fn_name"],
+            budget,
+            started,
+            cpu_s,
+            error_fd,
         )
-        cpu_s += used_s
-        _send(frames_fd, {"test": index, "end": how, "cpu_s": round(used_s, 4)}, output)
-        if how == "timeout":
+        cpu_s += end.cpu_s
+        header = {"test": index, "end": end.how, "code": end.code, "cpu_s": round(end.cpu_s, 4)}
+        _send(frames_fd, header, end.output)
+        if end.how == "timeout":
             return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """How a test ended, see the top of this file. `cpu_s`: CPU seconds."""
+
+    how: str
+    code: int
+    cpu_s: float
+    output: bytes
 
 
 def _send(fd: int, header: dict[str, Any], output: bytes) -> None:
@@ -184,15 +211,16 @@ def _run_test(
     budget: Budget,
     started: float,
     spent_s: float,
-) -> tuple[str, float, bytes]:
-    """(how it ended, CPU seconds, output) of one test."""
+    error_fd: int | None,
+) -> _End:
+    """Runs one test."""
     limit_s = min(budget.cpu_s, spent_s + budget.test_cpu_s)
     input_read, input_write = os.pipe()
     output_read, output_write = os.pipe()
     pid = kernel.fork_into(0)
     if pid == 0:
         try:
-            _become_solution(ground, code, input_read, output_write, fn_name, budget)
+            _become_solution(ground, code, input_read, output_write, fn_name, budget, error_fd)
         finally:
             os._exit(1)
     os.close(input_read)
@@ -209,7 +237,12 @@ def _run_test(
         how = "timeout"
     elif how == "exit" and os.waitstatus_to_exitcode(status) != 0:
         how = "error"
-    return how, used_s, output if how == "exit" else b""
+    return _End(
+        how=how,
+        code=os.waitstatus_to_exitcode(status),
+        cpu_s=used_s,
+        output=output if how == "exit" or error_fd is not None else b"",
+    )
 
 
 def _converse(
@@ -263,7 +296,7 @@ def _converse(
             wall_s = monotonic() - started
             cpu_s = spent_s + (clock_gettime(clock) if exit_handle in open_fds else 0.0)
             if cpu_s >= limit_s or wall_s >= wall_limit_s:
-                return b"", "timeout"
+                return bytes(output), "timeout"
             wait_s = max(0.01, min(limit_s - cpu_s, wall_limit_s - wall_s))
             for fd, _event in poll.poll(wait_s * 1000):
                 if fd == exit_handle:
@@ -274,7 +307,7 @@ def _converse(
                 elif chunk := os.read(fd, 1 << 16):
                     output += chunk
                     if len(output) > _OUTPUT_LIMIT:
-                        return b"", "output_limit"
+                        return bytes(output[:_OUTPUT_LIMIT]), "output_limit"
                 else:
                     poll.unregister(fd)
                     close(fd)
@@ -285,11 +318,17 @@ def _converse(
 
 
 def _become_solution(
-    ground: Ground, code: types.CodeType, input_fd: int, output_fd: int, fn_name: str | None, budget: Budget
+    ground: Ground,
+    code: types.CodeType,
+    input_fd: int,
+    output_fd: int,
+    fn_name: str | None,
+    budget: Budget,
+    error_fd: int | None,
 ) -> None:
     """In the forked process: descriptors, limits, filter, then the submission. Does not return."""
     os.dup2(input_fd, 0)
-    os.dup2(1, 2)  # a zygote's standard output is /dev/null
+    os.dup2(1 if error_fd is None else error_fd, 2)  # a zygote's standard output is /dev/null
     if fn_name is None:
         os.dup2(output_fd, 1)
         os.closerange(3, 64)
@@ -313,16 +352,31 @@ def _become_solution(
             _call(code, names, fn_name)
     except SystemExit as request:
         exit_code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
-    except BaseException:
+        if error_fd is not None and request.code is not None and not isinstance(request.code, int):
+            _complain(request)
+    except BaseException as error:
         exit_code = 1
+        if error_fd is not None:
+            _complain(error)
     try:  # what an interpreter does at its end; a program may hang here, and the clock is still running
         if threading.active_count() > 1:
             threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()
+        sys.stderr.flush()
     except BaseException:
         exit_code = exit_code or 1
     os._exit(exit_code & 0xFF)
+
+
+def _complain(error: BaseException) -> None:
+    """Writes what an interpreter writes at the end of a failed program: a traceback, or the words of `sys.exit`."""
+    with contextlib.suppress(BaseException):
+        if isinstance(error, SystemExit):
+            print(error.code, file=sys.stderr)
+        else:
+            frames = error.__traceback__ and error.__traceback__.tb_next  # the first is ours
+            sys.__excepthook__(type(error), error.with_traceback(frames), frames)
 
 
 def _call(code: types.CodeType, names: dict[str, Any], fn_name: str) -> None:
