@@ -303,15 +303,8 @@ class RewardClient:
             try:
                 bodies[item] = json.dumps(body, allow_nan=False).encode()
             except (ValueError, TypeError, RecursionError) as error:
-                result = ScoreResult(
-                    request_id=item.request.request_id,
-                    status=Status.invalid_request,
-                    score=None,
-                    verdict="invalid_request",
-                    details={"reason": f"the request cannot be written as JSON: {error}"},
-                    version=self._version,
-                )
-                self._resolve(item, result)
+                details = {"reason": f"the request cannot be written as JSON: {error}"}
+                self._resolve_without_score(item, Status.invalid_request, "invalid_request", details)
         return bodies
 
     async def _post(self, server: _Server, bodies: Mapping[_Item, bytes]) -> list[ScoreResult]:
@@ -366,12 +359,18 @@ class RewardClient:
 
     def _give_up(self, item: _Item, reason: str) -> None:
         self.statistics.num_missing += 1
+        details = {"reason": reason, "attempts": item.attempts}
+        self._resolve_without_score(item, Status.infra_error, "missing", details)
+
+    def _resolve_without_score(
+        self, item: _Item, status: Status, verdict: str, details: Mapping[str, object]
+    ) -> None:
         result = ScoreResult(
             request_id=item.request.request_id,
-            status=Status.infra_error,
+            status=status,
             score=None,
-            verdict="missing",
-            details={"reason": reason, "attempts": item.attempts},
+            verdict=verdict,
+            details=details,
             version=self._version,
         )
         self._resolve(item, result)
