@@ -101,6 +101,7 @@ def _service(options: argparse.Namespace) -> Service:
 def _serve(options: argparse.Namespace) -> None:
     import uvloop
 
+    from reward.frontends import ROUTERS
     from reward.server import ServeOptions, serve
 
     serve_options = ServeOptions(
@@ -111,7 +112,7 @@ def _serve(options: argparse.Namespace) -> None:
         exit_with_parent=options.exit_with_parent,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(_service(options), serve_options))
+        runner.run(serve(_service(options), serve_options, ROUTERS))
 
 
 def _score(options: argparse.Namespace) -> int:

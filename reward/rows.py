@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,10 @@ from reward.protocol import DOMAINS, ScoreRequest
 ANSWER_DOMAINS = ("math", "stem")
 """The domains whose task is an answer, so that a bare text can be one."""
 _FORMS = '"inputs" and "outputs", "test_program", "instruction_id_list", "task" and "entry", or "answer"'
+
+
+_END_TOKEN = re.compile(r"(?:<\|[a-z_]{1,30}\|>|<｜[^｜<>]{1,40}｜>|</s>|<eos>|<pad>|<end_of_turn>)\Z")
+_LONGEST_END_TOKEN = 50
 
 
 class BadLabel(ValueError):
@@ -86,6 +91,16 @@ def opens_thought(prompt: object) -> bool:
     those of DeepSeek-R1-Distill and of Qwen3's thinking models do: it ends with <think>. A question that only speaks of
     <think> opens none, and a list of messages does not show what the template adds."""
     return isinstance(prompt, str) and prompt.rstrip().endswith(THINK_START)
+
+
+def without_end_tokens(response: str) -> str:
+    """A response without the tokens that end a turn and pad, which trainers leave in the text that they send
+    (`<|im_end|>`, `<｜end▁of▁sentence｜>`, `</s>`, ...): a rule about the last word would see them."""
+    text = response.rstrip()
+    while token := _END_TOKEN.search(text, max(0, len(text) - _LONGEST_END_TOKEN)):
+        response = text[: token.start()]
+        text = response.rstrip()
+    return response
 
 
 def content_id(*content: object) -> str:

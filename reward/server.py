@@ -8,12 +8,15 @@ parses what a model wrote beyond JSON.
     GET  /metrics           Prometheus
 
 A single request that is not graded answers 429 with Retry-After (overloaded), 400 (invalid) or 503 (infra_error); a
-batch answers 200 with a status in each item. With a token every path but /healthz wants `Authorization: Bearer`.
+batch answers 200 with a status in each item. With a token every path but /healthz wants `Authorization: Bearer`, or
+`Basic` with the token as the password. The paths of other trainers' clients are in reward.frontends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
 import hmac
 import ipaddress
@@ -131,14 +134,19 @@ class Front:
 
     def __init__(self, service: Service, readiness: Readiness, token: str | None) -> None:
         self.service, self.readiness = service, readiness
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._token = None if token is None else token.encode()
         self._recent: OrderedDict[tuple[str, int], ScoreResult] = OrderedDict()
         self._running: dict[tuple[str, int], asyncio.Task[ScoreResult]] = {}
 
     def admits(self, request: Request) -> bool:
-        if self._expected is None:
+        """Whether the request carries the token: as `Authorization: Bearer TOKEN`, or as the password of
+        `Authorization: Basic`, which HTTP clients make of a URL such as http://reward:TOKEN@host:8000."""
+        if self._token is None:
             return True
-        return hmac.compare_digest(request.headers.get("authorization", "").encode(), self._expected)
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "basic":
+            given = _password(given)
+        return hmac.compare_digest(given.encode(), self._token)
 
     async def score(self, body: Any) -> ScoreResult:
         """The result for one JSON request."""
@@ -191,6 +199,14 @@ class Front:
                 self._recent.popitem(last=False)
 
 
+def _password(credentials: str) -> str:
+    """Of HTTP's Basic authentication (RFC 7617); empty if there is none."""
+    try:
+        return base64.b64decode(credentials, validate=True).decode("utf-8", "replace").partition(":")[2]
+    except (ValueError, binascii.Error):
+        return ""
+
+
 def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(json.dumps(body), status, dict(headers or {}), "application/json")
 
@@ -241,12 +257,13 @@ async def _json_items(request: Request) -> list[Any]:
     return items
 
 
-_Body = Annotated[Any, Depends(_json_body)]
+JsonBody = Annotated[Any, Depends(_json_body)]
+"""A route's parameter: the decoded body."""
 _Items = Annotated[list[Any], Depends(_json_items)]
 
 
-def application(front: Front) -> FastAPI:
-    """The routes."""
+def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
+    """Our own routes, and `routers` with those of other trainers' clients, behind the same token."""
     app = FastAPI(title="reward", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.front = front
     guarded = APIRouter(dependencies=[Depends(_admitted)])
@@ -260,7 +277,7 @@ def application(front: Front) -> FastAPI:
         return _json({"status": "alive"})
 
     @guarded.post("/v1/score")
-    async def score(body: _Body) -> Response:
+    async def score(body: JsonBody) -> Response:
         return _one(await front.score(body))
 
     @guarded.post("/v1/score_batch")
@@ -282,6 +299,8 @@ def application(front: Front) -> FastAPI:
         }
         return Response(front.service.metrics.render(gauges), media_type="text/plain; version=0.0.4")
 
+    for router in routers:
+        guarded.include_router(router)
     app.include_router(guarded)
     return app
 
@@ -326,8 +345,8 @@ def write_atomically(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-async def serve(service: Service, options: ServeOptions) -> None:
-    """Serves until SIGTERM or SIGINT, then leaves nothing behind. Raises UserError."""
+async def serve(service: Service, options: ServeOptions, routers: Sequence[APIRouter] = ()) -> None:
+    """Serves our own routes and `routers` until SIGTERM or SIGINT, then leaves nothing behind. Raises UserError."""
     if options.exit_with_parent not in (None, os.getppid()):
         raise UserError(f"process {options.exit_with_parent}, which was to start this service, is gone")
     token = read_token(options.token_file, options.host)
@@ -338,7 +357,7 @@ async def serve(service: Service, options: ServeOptions) -> None:
     try:
         await readiness.first_round()
         config = uvicorn.Config(
-            application(Front(service, readiness, token)),
+            application(Front(service, readiness, token), routers),
             log_level="warning",
             access_log=False,
             lifespan="off",

@@ -54,6 +54,10 @@ class SharedZygote:
 class NotRun(Exception):
     """A program was not run, and that is not its fault; it can be tried again. One sentence."""
 
+    def __init__(self, sentence: str, *, is_busy: bool = False) -> None:
+        super().__init__(sentence)
+        self.is_busy = is_busy
+
 
 class Service:
     """All pools, and the one function that grades. Used by the HTTP front and by the offline commands."""
@@ -157,7 +161,7 @@ class Service:
         if pool is None:
             raise NotRun("programs are not run here: this machine has no sandbox, see the server's log")
         if pool.is_full:
-            raise NotRun(f"the {pool.name} queue is full")
+            raise NotRun(f"the {pool.name} queue is full", is_busy=True)
         answer = await pool.run({"program": asdict(program)})
         self.metrics.seconds.observe("program", time.monotonic() - started)
         if "ran" not in answer:

@@ -1,0 +1,134 @@
+"""What the front ends share: options in the query of the URL, and scores that are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, HTTPException, Request
+
+from reward.protocol import DOMAINS, ScoreRequest, ScoreResult, Status
+from reward.rows import BadLabel, opens_thought, request_of_label, without_end_tokens
+from reward.server import Front
+
+DEFAULT_WAIT_S = 100.0
+"""Below the 120 s after which slime gives a request up, and the 180 s of OpenRLHF."""
+MAX_WAIT_S = 3600.0
+RETRY_AFTER_S = 2
+_PAUSE_S = 0.5
+_MAX_FAILURES = 3
+"""How often a request is tried that fails in the service itself; each of these times its pool tries three workers."""
+_FLAGS = {"true": True, "false": False, "auto": None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The query of a front end's URL. Example: http://127.0.0.1:8000/slime?domain=stem&in_thought=true"""
+
+    domain: str = "math"
+    """Of the labels that do not say theirs (reward.rows)."""
+    in_thought: bool | None = None
+    """Whether responses begin inside a thought. None ("auto"): those do whose prompt ends with <think>."""
+    wait_s: float | None = None
+    """Seconds that a request waits for its result before it is told to come again: less than its client waits. None:
+    DEFAULT_WAIT_S, and on /run_code as the request's own time limits say."""
+
+
+def bad_request(sentence: str) -> HTTPException:
+    """What the caller must change."""
+    return HTTPException(400, sentence)
+
+
+def not_graded(sentence: str, status: int = 503) -> HTTPException:
+    """Nobody's fault but ours: to be tried again."""
+    return HTTPException(status, sentence, {"Retry-After": str(RETRY_AFTER_S)})
+
+
+def options_of(query: Mapping[str, str]) -> Options:
+    """Raises HTTPException (400) with a sentence."""
+    if unknown := sorted(set(query) - {"domain", "in_thought", "wait_s"}):
+        raise bad_request(
+            f"the URL has the unknown option {unknown[0][:40]!r}; there are domain, in_thought and wait_s"
+        )
+    domain = query.get("domain", "math")
+    if domain not in DOMAINS:
+        raise bad_request(
+            f"the URL's domain={domain[:40]} is unknown; there are the domains {', '.join(DOMAINS)}"
+        )
+    in_thought = query.get("in_thought", "auto")
+    if in_thought not in _FLAGS:
+        raise bad_request("the URL's in_thought must be true, false or auto")
+    wait_s = None
+    if "wait_s" in query:
+        try:
+            wait_s = float(query["wait_s"])
+        except ValueError:
+            wait_s = -1.0
+        if not 0 < wait_s <= MAX_WAIT_S:
+            raise bad_request(
+                f"the URL's wait_s must be a number of seconds above 0 and up to {MAX_WAIT_S:g}"
+            )
+    return Options(domain=domain, in_thought=_FLAGS[in_thought], wait_s=wait_s)
+
+
+def _options(request: Request) -> Options:
+    return options_of(request.query_params)
+
+
+def _front(request: Request) -> Front:
+    front: Front = request.app.state.front
+    return front
+
+
+UrlOptions = Annotated[Options, Depends(_options)]
+TheFront = Annotated[Front, Depends(_front)]
+
+
+def object_in(body: Any) -> dict[str, Any]:
+    """The body, which must be an object. Raises HTTPException (400)."""
+    if not isinstance(body, dict):
+        raise bad_request("the body must be a JSON object")
+    return body
+
+
+def request_of(response: Any, label: Any, prompt: Any, options: Options) -> ScoreRequest:
+    """The request for one response, by its label (reward.rows). Raises HTTPException (400)."""
+    if not isinstance(response, str):
+        raise bad_request(f"the response must be text, not {type(response).__name__}")
+    in_thought = opens_thought(prompt) if options.in_thought is None else options.in_thought
+    try:
+        return request_of_label(
+            without_end_tokens(response), label, domain=options.domain, in_thought=in_thought
+        )
+    except BadLabel as error:
+        raise bad_request(str(error)) from error
+
+
+async def scores(front: Front, requests: Sequence[ScoreRequest], options: Options) -> list[float]:
+    """The score of each request, in order. Raises HTTPException: 400 if one is invalid, 503 if one is not graded in
+    time. What is being graded by then goes on, and is there when the same request comes again."""
+    wait_s = options.wait_s or DEFAULT_WAIT_S
+    bodies = [request.to_json() for request in requests]
+    failures, reason = 0, f"not graded within {wait_s:g} s: the service is busy"
+    try:
+        async with asyncio.timeout(wait_s):
+            while True:
+                results = await front.score_all(bodies)
+                if invalid := _first(results, Status.invalid_request):
+                    raise bad_request(str(invalid.details["reason"]))
+                if failed := _first(results, Status.infra_error):
+                    failures, reason = failures + 1, f"not graded: {failed.details['reason']}"
+                    if failures >= _MAX_FAILURES:
+                        break
+                elif _first(results, Status.overloaded) is None:
+                    return [float(result.score or 0.0) for result in results]
+                await asyncio.sleep(_PAUSE_S)
+    except TimeoutError:
+        pass
+    raise not_graded(reason)
+
+
+def _first(results: Sequence[ScoreResult], status: Status) -> ScoreResult | None:
+    return next((result for result in results if result.status is status), None)

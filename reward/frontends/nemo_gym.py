@@ -1,0 +1,110 @@
+"""A resources server of NeMo Gym: grades the rows of its own resources servers for math, multiple choice, code,
+instructions and Reasoning Gym, and rows of this service.
+
+Protocol (nemo_gym/base_resources_server.py): POST /seed_session is answered with {}; POST /verify takes the fields of
+the row beside "responses_create_params" and "response" (OpenAI's Responses API) and gives all of them back with
+"reward"; POST /aggregate_metrics takes {"verify_responses": [...]} and gives statistics. An agent that gets a status of
+400 or more raises and ends the collection of rollouts, so that no failure becomes a reward.
+
+What a row asks for, by the first of these fields that it has:
+
+    domain and task                          a row of this service
+    verifier_metadata.unit_tests             code: {"inputs", "outputs", "fn_name"?}
+    instruction_id_list, kwargs              instruction; "grading_mode" is "binary" (all rules must be followed, the
+                                             default) or "fraction"
+    metadata.source_dataset, answer          logic: an entry of Reasoning Gym
+    options, expected_answer                 stem: the letter of the right option
+    expected_answer                          math
+
+NeMo Gym's URLs have no query, so a row says it itself if its responses begin inside a thought: "in_thought": true. It
+has to where the chat template opens the thought and the model server splits no reasoning off.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from reward.frontends.common import TheFront, UrlOptions, bad_request, object_in, request_of, scores
+from reward.server import JsonBody
+
+router = APIRouter()
+
+
+@router.post("/seed_session")
+async def seed_session() -> dict[str, Any]:
+    """There are no sessions: a response is graded by its row alone."""
+    return {}
+
+
+@router.post("/verify")
+async def verify(front: TheFront, options: UrlOptions, body: JsonBody) -> Response:
+    """The reward of one response, beside everything that came in."""
+    row = object_in(body)
+    if isinstance(row.get("in_thought"), bool):
+        options = replace(options, in_thought=row["in_thought"])
+    request = request_of(answer_text(row), label_of(row), None, options)
+    (reward,) = await scores(front, [request], options)
+    return Response(json.dumps({**row, "reward": reward}), media_type="application/json")
+
+
+@router.post("/aggregate_metrics")
+async def aggregate_metrics(body: JsonBody) -> dict[str, Any]:
+    """The mean reward; nothing by task."""
+    rows = object_in(body).get("verify_responses")
+    if not isinstance(rows, list):
+        raise bad_request('the body must have the list "verify_responses"')
+    rewards = [
+        row["reward"] for row in rows if isinstance(row, dict) and isinstance(row.get("reward"), int | float)
+    ]
+    metrics = {"mean/reward": sum(rewards) / len(rewards)} if rewards else {}
+    return {"group_level_metrics": [], "agent_metrics": metrics, "key_metrics": metrics}
+
+
+def answer_text(row: dict[str, Any]) -> str:
+    """The text of the assistant's messages. Reasoning that the model server has split off stands in items of its own
+    and is left out; a response that holds only reasoning has no answer. Raises HTTPException (400)."""
+    response = row.get("response")
+    output = response.get("output") if isinstance(response, dict) else None
+    if not isinstance(output, list):
+        raise bad_request('the body must have a "response" of the Responses API, with the list "output"')
+    parts: list[str] = []
+    for item in output:
+        if not isinstance(item, dict) or item.get("type") != "message":
+            continue
+        content = item.get("content")
+        if isinstance(content, str):
+            parts.append(content)
+        for piece in content if isinstance(content, list) else []:
+            if isinstance(piece, dict) and piece.get("type") == "output_text":
+                parts.append(str(piece.get("text", "")))
+    return "".join(parts)
+
+
+def label_of(row: dict[str, Any]) -> Any:
+    """The row's task, as a label of reward.rows. Raises HTTPException (400)."""
+    if "domain" in row and isinstance(row.get("task"), dict):
+        return {"domain": row["domain"], "task": row["task"]}
+    verifier, metadata = row.get("verifier_metadata"), row.get("metadata")
+    if isinstance(verifier, dict) and isinstance(verifier.get("unit_tests"), dict):
+        tests = verifier["unit_tests"]
+        task = {name: tests[name] for name in ("inputs", "outputs", "fn_name") if name in tests}
+        return {"domain": "code", "task": task}
+    if "instruction_id_list" in row:
+        aggregate = "fraction" if row.get("grading_mode") == "fraction" else "all"
+        rules = {"instruction_id_list": row["instruction_id_list"], "kwargs": row.get("kwargs")}
+        return {"domain": "instruction", "task": {**rules, "aggregate": aggregate}}
+    if isinstance(metadata, dict) and "source_dataset" in metadata and "answer" in row:
+        entry = {"question": row.get("question"), "answer": row["answer"], "metadata": metadata}
+        return {"domain": "logic", "task": {"task": metadata["source_dataset"], "entry": entry}}
+    if row.get("options") and isinstance(row.get("expected_answer"), str):
+        return {"domain": "stem", "answer": row["expected_answer"]}
+    if "expected_answer" in row:
+        return row["expected_answer"]
+    raise bad_request(
+        "the row has none of the fields that say how to grade it: expected_answer, verifier_metadata.unit_tests, "
+        "instruction_id_list, metadata.source_dataset, or domain and task"
+    )

@@ -1,0 +1,56 @@
+"""OpenRLHF's remote reward: `--reward.remote_url http://127.0.0.1:8000/openrlhf`.
+
+Protocol (openrlhf/utils/agent.py, `_fetch_rewards_via_http`; openrlhf/cli/serve_rm.py): {"query": [prompt and response
+as one text, ...], "prompts": [...], "labels": [...]}; answered with {"rewards": [...], "scores": [...], "extra_logs"}.
+A query is what the tokenizer decodes, with its special tokens, and its prompt may be cut off on the left. So the
+response is what follows the prompt's end in it, without the tokens that end a turn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from reward.frontends.common import TheFront, UrlOptions, bad_request, object_in, request_of, scores
+from reward.server import JsonBody
+
+router = APIRouter()
+_TAIL = 400
+"""Characters at the end of a prompt by which it is found in a query that does not begin with it."""
+
+
+@router.post("/openrlhf")
+async def rewards(front: TheFront, options: UrlOptions, body: JsonBody) -> dict[str, Any]:
+    """The rewards of a list of queries, in order."""
+    fields = object_in(body)
+    queries, prompts, labels = (fields.get(name) for name in ("query", "prompts", "labels"))
+    if not (isinstance(queries, list) and isinstance(prompts, list) and isinstance(labels, list)):
+        raise bad_request('the body must have the lists "query", "prompts" and "labels"')
+    if not len(queries) == len(prompts) == len(labels):
+        raise bad_request(
+            f'"query", "prompts" and "labels" must be equally long; '
+            f"they have {len(queries)}, {len(prompts)} and {len(labels)} items"
+        )
+    requests = [
+        request_of(response_in(query, prompt), label, prompt, options)
+        for query, prompt, label in zip(queries, prompts, labels, strict=True)
+    ]
+    values = await scores(front, requests, options)
+    return {"rewards": values, "scores": values, "extra_logs": {}}
+
+
+def response_in(query: Any, prompt: Any) -> str:
+    """What follows the prompt in the query. Raises HTTPException (400): a query that is graded with its prompt could
+    earn a reward by what the prompt says."""
+    if not isinstance(query, str) or not isinstance(prompt, str):
+        raise bad_request('each item of "query" and "prompts" must be text')
+    if query.startswith(prompt):
+        return query[len(prompt) :]
+    tail = prompt[-_TAIL:].strip()
+    start = query.find(tail) if tail else -1
+    if start < 0:
+        raise bad_request(
+            f"a query does not contain the end of its prompt, {tail[-60:]!r}: its response cannot be told apart"
+        )
+    return query[start + len(tail) :]

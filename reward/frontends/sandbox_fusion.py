@@ -1,0 +1,168 @@
+"""SandboxFusion's `POST /run_code` for Python: runs one program and gives back what it wrote. Clients: verl's
+`sandbox_fusion_url`, SkyRL, and SandboxFusion's own.
+
+Protocol (sandbox/server/sandbox_api.py of bytedance/SandboxFusion; verl/utils/reward_score/sandbox_fusion/utils.py):
+
+    {"code", "language", "stdin", "run_timeout", "compile_timeout", "memory_limit_MB", "files", "fetch_files"}
+    -> {"status": "Success" | "Failed", "message", "compile_result": null,
+        "run_result": {"status": "Finished" | "TimeLimitExceeded", "execution_time", "return_code", "stdout", "stderr"},
+        "executor_pod_name": null, "files": {}}
+
+`run_timeout` is meant in CPU seconds and in seconds of sleep, never in wall time, up to MAX_CPU_S; a longer one counts
+as MAX_CPU_S. `memory_limit_MB` counts from 256 to 1,024. Other languages and files are answered with 400: a program
+that cannot be run here is not a wrong one.
+
+verl and SkyRL try again on 504 and on no other status, so a program that could not be run in time is answered with 504.
+It goes on running meanwhile, and the next try takes its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+
+from reward.frontends.common import UrlOptions, bad_request, not_graded, object_in
+from reward.graders.code_tests import MAX_CPU_S
+from reward.sandbox.judge import MEMORY
+from reward.sandbox.programs import Program, ProgramRun
+from reward.server import JsonBody
+from reward.service import NotRun, Service
+
+router = APIRouter()
+_DEFAULT_TIMEOUT_S = 10.0
+_CLIENT_MARGIN_S = 8.0
+"""verl and SkyRL wait compile_timeout + run_timeout + 10 s for an answer."""
+_SHORT_MARGIN_S = 1.0
+"""A client that sends no compile_timeout may wait run_timeout + 2 s only (SkyRL's sandboxfusion_exec.py)."""
+_MAX_SOURCE, _MAX_STDIN = 1 << 20, 32 << 20
+_MAX_KEPT = 256
+_BUSY_PAUSE_S = 0.2
+
+
+class Runs:
+    """Programs that run, and results that nobody has taken yet: a client that tries again gets the run of its first
+    try, not a new one."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._tasks: OrderedDict[Program, asyncio.Task[ProgramRun]] = OrderedDict()
+
+    async def result(self, program: Program, wait_s: float) -> ProgramRun | None:
+        """None if it does not end within `wait_s` seconds. Raises NotRun."""
+        task = self._tasks.get(program)
+        if task is None:
+            task = self._tasks[program] = asyncio.get_running_loop().create_task(self._run(program))
+            self._forget()
+        await asyncio.wait({task}, timeout=wait_s)
+        if not task.done():
+            return None
+        if self._tasks.get(program) is task:
+            del self._tasks[program]
+        return task.result()
+
+    async def _run(self, program: Program) -> ProgramRun:
+        """Waits for room in the queue. Raises NotRun."""
+        while True:
+            try:
+                return await self._service.run_program(program)
+            except NotRun as error:
+                if not error.is_busy:
+                    raise
+            await asyncio.sleep(_BUSY_PAUSE_S)
+
+    def _forget(self) -> None:
+        """Drops the oldest results whose clients have not come back."""
+        ended = [program for program, task in self._tasks.items() if task.done()]
+        for program in ended[: max(0, len(ended) - _MAX_KEPT)]:
+            task = self._tasks.pop(program)
+            task.exception()  # looked at, so that asyncio does not report it
+
+
+def _runs(request: Request) -> Runs:
+    state = request.app.state
+    if not hasattr(state, "runs"):
+        state.runs = Runs(state.front.service)
+    runs: Runs = state.runs
+    return runs
+
+
+@router.post("/run_code")
+async def run_code(
+    runs: Annotated[Runs, Depends(_runs)], options: UrlOptions, body: JsonBody
+) -> dict[str, Any]:
+    """Runs one program once."""
+    fields = object_in(body)
+    program = program_of(fields)
+    wait_s = options.wait_s or _wait_s(fields)
+    try:
+        ran = await runs.result(program, wait_s)
+    except NotRun as error:
+        raise not_graded(f"not run: {error}", 504) from error
+    if ran is None:
+        raise not_graded(f"not run within {wait_s:g} s: the service is busy", 504)
+    return answer_of(ran)
+
+
+def program_of(fields: dict[str, Any]) -> Program:
+    """What a request asks to run. Raises HTTPException (400)."""
+    language, source = fields.get("language", "python"), fields.get("code")
+    stdin, memory = fields.get("stdin"), fields.get("memory_limit_MB", -1)
+    if language != "python":
+        raise bad_request(f"this service runs Python programs only, not {str(language)[:40]!r}")
+    if not isinstance(source, str) or len(source) > _MAX_SOURCE:
+        raise bad_request(f'"code" must be text of up to {_MAX_SOURCE} characters')
+    if stdin is not None and (not isinstance(stdin, str) or len(stdin) > _MAX_STDIN):
+        raise bad_request(f'"stdin" must be text of up to {_MAX_STDIN} characters, or null')
+    if fields.get("files") or fields.get("fetch_files"):
+        raise bad_request(
+            '"files" and "fetch_files" must be empty: programs have standard input and output only'
+        )
+    if not isinstance(memory, int) or isinstance(memory, bool):
+        raise bad_request('"memory_limit_MB" must be a whole number')
+    return Program(
+        source=source,
+        stdin=stdin or "",
+        cpu_s=min(_seconds(fields, "run_timeout"), MAX_CPU_S),
+        memory=memory << 20 if 0 < memory < 1 << 20 else MEMORY,
+    )
+
+
+def answer_of(ran: ProgramRun) -> dict[str, Any]:
+    """The run in SandboxFusion's words."""
+    return_code, stderr = ran.return_code, ran.stderr
+    if ran.end == "output_limit":
+        return_code, stderr = 1, f"{stderr}\nThe program wrote more than {len(ran.stdout)} characters.\n"
+    return {
+        "status": "Success" if return_code == 0 else "Failed",
+        "message": "",
+        "compile_result": None,
+        "run_result": {
+            "status": "TimeLimitExceeded" if ran.end == "timeout" else "Finished",
+            "execution_time": ran.cpu_s,
+            "return_code": return_code,
+            "stdout": ran.stdout,
+            "stderr": stderr,
+        },
+        "executor_pod_name": None,
+        "files": {},
+    }
+
+
+def _wait_s(fields: dict[str, Any]) -> float:
+    """Seconds to wait for a result: somewhat less than the client does."""
+    run_s = _seconds(fields, "run_timeout")
+    if "compile_timeout" in fields:
+        return run_s + _seconds(fields, "compile_timeout") + _CLIENT_MARGIN_S
+    return run_s + _SHORT_MARGIN_S
+
+
+def _seconds(fields: dict[str, Any], name: str) -> float:
+    value = fields.get(name, _DEFAULT_TIMEOUT_S)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= 1e6 or not math.isfinite(value):
+        raise bad_request(f'"{name}" must be a number of seconds above 0')
+    return float(value)

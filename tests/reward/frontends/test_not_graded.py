@@ -1,0 +1,200 @@
+"""Nothing that is not graded becomes a reward: requests wait, come again, and get the result of their first try. And
+the token, in every form in which these clients can send it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from fastapi import HTTPException
+
+from reward.frontends.common import Options, scores
+from reward.frontends.sandbox_fusion import Runs
+from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.rows import request_of_label
+from reward.sandbox.programs import Program, ProgramRun
+from reward.server import Front
+from reward.service import NotRun
+from tests.reward.serving import Server
+
+REQUEST = request_of_label("\\boxed{4}", "4")
+PROGRAM = Program(source="print(1)", stdin="", cpu_s=5.0, memory=512 << 20)
+RAN = ProgramRun(end="exit", return_code=0, stdout="1\n", stderr="", cpu_s=0.01)
+
+
+class Scripted:
+    """A service that answers with the given statuses in turn, and with the last one for ever. `seconds`: of each."""
+
+    version = "test"
+
+    def __init__(self, *statuses: Status, seconds: float = 0.0) -> None:
+        self.statuses, self.seconds, self.calls = list(statuses), seconds, 0
+
+    async def score(self, request: ScoreRequest) -> ScoreResult:
+        status = self.statuses[min(self.calls, len(self.statuses) - 1)]
+        self.calls += 1
+        await asyncio.sleep(self.seconds)
+        score = 1.0 if status is Status.graded else None
+        return ScoreResult(
+            request_id=request.request_id,
+            status=status,
+            score=score,
+            verdict="v",
+            details={"reason": "broken"},
+        )
+
+    async def run_program(self, program: Program) -> ProgramRun:
+        status = self.statuses[min(self.calls, len(self.statuses) - 1)]
+        self.calls += 1
+        await asyncio.sleep(self.seconds)
+        if status is not Status.graded:
+            raise NotRun("broken", is_busy=status is Status.overloaded)
+        return RAN
+
+
+def ask(service: Scripted, wait_s: float, tries: int = 1) -> list[list[float] | HTTPException]:
+    """What each of several tries of the same request gets, one after the other."""
+
+    async def main() -> list[Any]:
+        front, answers = Front(service, None, None), []  # type: ignore[arg-type]
+        for _ in range(tries):
+            try:
+                answers.append(await scores(front, [REQUEST], Options(wait_s=wait_s)))
+            except HTTPException as error:
+                answers.append(error)
+        return answers
+
+    return asyncio.run(main())
+
+
+def test_a_busy_service_is_waited_for() -> None:
+    assert ask(Scripted(Status.overloaded, Status.overloaded, Status.graded), 30) == [[1.0]]
+
+
+def test_a_service_that_stays_busy_is_503_with_retry_after() -> None:
+    (refusal,) = ask(Scripted(Status.overloaded), 0.2)
+    assert isinstance(refusal, HTTPException)
+    assert (refusal.status_code, refusal.headers) == (503, {"Retry-After": "2"})
+
+
+def test_a_service_that_fails_is_503_and_says_why() -> None:
+    service = Scripted(Status.infra_error)
+    (refusal,) = ask(service, 30)
+    assert isinstance(refusal, HTTPException)
+    assert (refusal.status_code, service.calls) == (503, 3)
+    assert "broken" in refusal.detail
+
+
+def test_one_failure_is_tried_again() -> None:
+    assert ask(Scripted(Status.infra_error, Status.graded), 30) == [[1.0]]
+
+
+def test_a_client_that_comes_again_gets_the_result_of_its_first_try() -> None:
+    service = Scripted(Status.graded, seconds=0.3)
+    answers = ask(service, 0.05, tries=20)
+    assert isinstance(answers[0], HTTPException)
+    assert answers[-1] == [1.0]
+    assert service.calls == 1
+
+
+def run(service: Scripted, wait_s: float, tries: int = 1) -> list[ProgramRun | NotRun | None]:
+    async def main() -> list[Any]:
+        runs, answers = Runs(service), []  # type: ignore[arg-type]
+        for _ in range(tries):
+            try:
+                answers.append(await runs.result(PROGRAM, wait_s))
+            except NotRun as error:
+                answers.append(error)
+        return answers
+
+    return asyncio.run(main())
+
+
+def test_programs_wait_as_well() -> None:
+    assert run(Scripted(Status.overloaded, Status.graded), 30) == [RAN]
+    assert run(Scripted(Status.overloaded), 0.1) == [None]
+    (failure,) = run(Scripted(Status.infra_error), 30)
+    assert isinstance(failure, NotRun)
+    service = Scripted(Status.graded, seconds=0.3)
+    answers = run(service, 0.05, tries=8)
+    assert (answers[0], RAN in answers) == (None, True)
+    assert service.calls <= 2  # a result is given once; whoever asks after that has it run again
+
+
+def test_results_that_nobody_takes_are_forgotten() -> None:
+    async def main() -> int:
+        runs = Runs(Scripted(Status.graded, seconds=0.01))  # type: ignore[arg-type]
+        for number in range(600):
+            program = Program(source=str(number), stdin="", cpu_s=1.0, memory=1 << 30)
+            assert await runs.result(program, 1e-9) is None
+        await asyncio.sleep(0.2)
+        await runs.result(PROGRAM, 5)
+        return len(runs._tasks)
+
+    assert asyncio.run(main()) <= 256
+
+
+# ------------------------------------------------------------------------------------------------ the token
+TOKEN = "0123456789abcdef:/@%"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    path: Path = tmp_path_factory.mktemp("token") / "token"
+    path.write_text(TOKEN)
+    path.chmod(0o600)
+    server = Server("--workers", "1", "--token-file", str(path))
+    yield server
+    server.stop()
+
+
+def status_of(server: Server, path: str, authorization: str) -> int:
+    body = json.dumps({"prompt": "", "response": "\\boxed{4}", "label": "4"}).encode()
+    message = urllib.request.Request(server.url + path, data=body, headers={"Authorization": authorization})
+    try:
+        with urllib.request.urlopen(message, timeout=60) as reply:
+            return reply.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def basic(text: str) -> str:
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [
+        (f"Bearer {TOKEN}", 200),
+        (basic(f"reward:{TOKEN}"), 200),
+        (basic(f":{TOKEN}"), 200),
+        (basic(f"reward:{TOKEN}x"), 401),
+        (basic(f"{TOKEN}:"), 401),
+        (basic("reward"), 401),
+        ("Basic %%%", 401),
+        ("Basic", 401),
+        ("Bearer ", 401),
+        ("", 401),
+    ],
+)
+def test_the_token_is_a_bearer_or_the_password_of_the_url(
+    guarded: Server, authorization: str, status: int
+) -> None:
+    assert status_of(guarded, "/slime", authorization) == status
+
+
+@pytest.mark.parametrize(
+    "path", ["/run_code", "/openrlhf", "/slime", "/verify", "/seed_session", "/aggregate_metrics"]
+)
+def test_every_front_end_wants_the_token(guarded: Server, path: str) -> None:
+    assert status_of(guarded, path, "Bearer wrong") == 401
