@@ -23,7 +23,6 @@ _JOINER = re.compile(rf"{_WORDS}(?:,|\band\b){_WORDS}", re.DOTALL)
 _LONGEST_JOINER = 60 + len("and") + 60
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
 _MAX_NESTED_BOXES = 10
-_FENCE = re.compile(r"^([ \t]*)(```++|~~~++)[ \t]*+([^\n`]*+)$", re.MULTILINE)
 
 
 def visible_text(response: str) -> str:
@@ -99,26 +98,6 @@ def _joins(gap: str) -> bool:
     if not gap.strip():
         return gap.count("\n") <= 1
     return len(gap) <= _LONGEST_JOINER and _JOINER.fullmatch(gap) is not None
-
-
-def last_code_block(text: str) -> str | None:
-    """Body of the last closed fenced block, or of a last fence that is never closed; None without a fence. A block in
-    a list is indented as its fence is."""
-    body: str | None = None
-    opened: re.Match[str] | None = None
-    for fence in _FENCE.finditer(text):
-        if opened is None:
-            opened = fence
-        elif fence[2].startswith(opened[2]) and not fence[3].strip():
-            body = _unindented(text[opened.end() + 1 : fence.start()], opened[1])
-            opened = None
-    if opened is not None and body is None:
-        body = _unindented(text[opened.end() + 1 :], opened[1])
-    return body
-
-
-def _unindented(body: str, indent: str) -> str:
-    return re.sub(f"^{indent}", "", body, flags=re.MULTILINE) if indent else body
 
 
 def answer_tag(text: str) -> str | None:

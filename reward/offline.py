@@ -129,15 +129,18 @@ def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
         answer_tag,
         is_open_thought,
         last_box,
-        last_code_block,
         thinks,
         visible_text,
     )
 
     is_open = is_open_thought(request.response, request.in_thought)
     text = "" if is_open else visible_text(request.response)
-    extract = {"code": last_code_block, "logic": answer_tag, "instruction": lambda whole: whole}
-    kind = {"code": "last code block", "logic": "last <answer>", "instruction": "whole text"}
+    extract = {
+        "code": lambda answer: _program(answer, result),
+        "logic": answer_tag,
+        "instruction": lambda whole: whole,
+    }
+    kind = {"code": "code block", "logic": "last <answer>", "instruction": "whole text"}
     yield f"domain     {request.domain}"
     begun = "begun in the prompt, " if request.in_thought else ""
     ended = "never ended" if is_open else "ended by </think>" if thinks(request.response) else "no </think>"
@@ -152,6 +155,15 @@ def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
     for key, value in result.details.items():
         yield f"  {key:<18} {_short(value)}"
     yield f"version    {result.version}"
+
+
+def _program(text: str, result: ScoreResult) -> str | None:
+    """The code block that was judged."""
+    from reward.code_blocks import code_blocks
+
+    blocks = code_blocks(text)
+    place = result.details.get("block", 1)
+    return blocks[place - 1].body if place <= len(blocks) else None
 
 
 def _reference(request: ScoreRequest) -> Any:
@@ -188,7 +200,7 @@ VERDICTS = {
     "refused_answer": "the answer is not of the form that is safe to evaluate",
     "syntax_error": "the program does not compile",
     "runtime_error": "the program ends with an error",
-    "output_limit": "the program writes too much: more than 1 MiB in a test, or 64 MiB in all",
+    "output_limit": "the program writes too much: 1 MiB in a test, or 64 MiB in all, beside twice what is expected",
     "timeout": "the time for all of it together was spent",
     "crashed": "the process that worked on it died of it",
     "crashed_compiling": "compiling it killed the process",

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reward.extract import last_code_block
 from reward.graders.grade import require
 
 CPU_S = 5.0
@@ -29,6 +28,8 @@ MAX_CPU_S = 30.0
 """The server's bound on what a task may ask for: a worker is busy for so long, and the caller waits."""
 _MAX_TESTS = 1_000
 _MAX_DATA_BYTES = 32 << 20
+_SPARE_BYTES, _SPARE_BYTES_IN_ALL = 1 << 20, 64 << 20
+"""What a program may write beside twice the expected output, in a test and in all tests together."""
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
 
 
@@ -42,6 +43,12 @@ class Tests:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def output_limits(self) -> tuple[tuple[int, ...], int]:
+        """The bytes that a program may write in each test, and in all together: twice what is expected, since numbers
+        may be written with more digits than they need, and what it may write by mistake."""
+        sizes = [2 * _size(expected) for expected in self.expected]
+        return tuple(_SPARE_BYTES + size for size in sizes), _SPARE_BYTES_IN_ALL + sum(sizes)
 
     def passes(self, index: int, output: bytes) -> bool:
         """Whether what a program wrote is the expected output of test `index`."""
@@ -121,21 +128,17 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
     return tests
 
 
-def source_of(text: str) -> str | None:
-    """The program: the last fenced block, or None."""
-    return last_code_block(text)
-
-
 def same_output(text: str, expected: str) -> bool:
     """Standard output against the expected text."""
     if text == expected:
         return True
-    lines = [line.strip() for line in text.strip().split("\n")]
-    wanted = [line.strip() for line in expected.strip().split("\n")]
+    text, expected = text.strip(), expected.strip()
+    if text.count("\n") != expected.count("\n"):  # before a flood of lines is taken apart
+        return False
+    lines = [line.strip() for line in text.split("\n")]
+    wanted = [line.strip() for line in expected.split("\n")]
     if lines == wanted:
         return True
-    if len(lines) != len(wanted):
-        return False
     return all(
         line == want or _same_numbers(line.split(), want.split())
         for line, want in zip(lines, wanted, strict=True)
@@ -214,6 +217,11 @@ def _lines(item: Any) -> str:
         isinstance(item, int | float), f"a test's input or output is {type(item).__name__}, not text or lines"
     )
     return str(item)
+
+
+def _size(expected: Any) -> int:
+    """Bytes of an expected output, text or data, as a program would write it."""
+    return len(expected.encode("utf-8", "replace") if isinstance(expected, str) else json.dumps(expected))
 
 
 def _list(item: Any) -> list[Any]:

@@ -15,11 +15,12 @@ import struct
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from reward import frames
-from reward.graders import code_tests, gate, test_program
+from reward.code_blocks import Block
+from reward.graders import code_tests, gate, program_choice, test_program
 from reward.graders.code_tests import CPU_S, MAX_CPU_S, Limits, Tests
 from reward.graders.grade import Grade, InvalidTask
 from reward.sandbox import clock, programs
@@ -45,7 +46,6 @@ TEST_PROGRAM_SLEEP_S = 10.0
 MEMORY = 512 << 20
 _SAMPLE_S = 0.25
 _RECYCLE_AFTER = 1_000
-_MAX_FRAMES_BYTES = 64 << 20
 _HEADER = struct.Struct("!I")
 
 
@@ -98,7 +98,14 @@ class Sandbox:
         self._runs += 1
         more_s = 2 * max(0.0, limits.cpu_s - CPU_S)
         budget = {**asdict(limits), "wall_s": 2 * (WALL_S + more_s), "memory": memory}
-        request = {"source": source, "inputs": tests.inputs, "fn_name": tests.fn_name, "budget": budget}
+        output_limits, most_output = tests.output_limits()
+        request = {
+            "source": source,
+            "inputs": tests.inputs,
+            "output_limits": output_limits,
+            "fn_name": tests.fn_name,
+            "budget": budget,
+        }
         request_fd = os.memfd_create("request")
         read_fd, write_fd = os.pipe()
         try:
@@ -108,7 +115,7 @@ class Sandbox:
             pid = self._zygote.spawn([request_fd, write_fd, *([] if error_fd is None else [error_fd])])
             os.close(write_fd)
             write_fd = -1
-            execution = _collect(read_fd, pid, limits.cpu_s, more_s, sleep_s)
+            execution = _collect(read_fd, pid, max(output_limits), most_output, limits.cpu_s, more_s, sleep_s)
             ended_by = self._zygote.end(pid)
             if ended_by == signal.SIGKILL and not execution.is_whole(len(tests)):
                 raise ZygoteError("something on this machine killed the process that runs a program")
@@ -165,12 +172,23 @@ def grade(
     text = gate(response, task, in_thought=in_thought)
     if isinstance(text, Grade):
         return text
-    source = code_tests.source_of(text)
-    if source is None:
+    found = program_choice.candidates(text)
+    if not found:
         return Grade(score=0.0, verdict="no_code")
+    index, block = found[_chosen(sandbox, found, task)]
     if tests is None:
-        return _checked(sandbox, source, task, limits.cpu_s)
-    return judged(sandbox.run(source, tests, limits), tests)
+        grade = _checked(sandbox, block.body, task, limits.cpu_s)
+    else:
+        grade = judged(sandbox.run(block.body, tests, limits), tests)
+    return replace(grade, details={**grade.details, "block": index + 1}) if len(found) > 1 else grade
+
+
+def _chosen(sandbox: Sandbox, found: list[tuple[int, Block]], task: Mapping[str, Any]) -> int:
+    """Which of the candidates is the program. Raises ZygoteError."""
+    if len(found) == 1:
+        return 0
+    execution = sandbox.run(program_choice.CHOOSER, program_choice.question(found, task))
+    return program_choice.choice(execution.outputs[0], len(found)) if execution.ends == ["exit"] else 0
 
 
 def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: float) -> Grade:
@@ -254,10 +272,18 @@ def judged(execution: Execution, tests: Tests) -> Grade:
     return Grade(score=passed / len(tests), verdict=verdict, details=details)
 
 
-def _collect(fd: int, runner: int, cpu_s: float, more_s: float, sleep_s: float) -> Execution:
+def _collect(
+    fd: int,
+    runner: int,
+    output_limit: int,
+    most_output: int,
+    cpu_s: float,
+    more_s: float,
+    sleep_s: float,
+) -> Execution:
     """Reads frames until the cell closes its pipe, sends nonsense or too much, compiles for more than `cpu_s`, sleeps
-    for more than `sleep_s`, or time is over. `more_s`: seconds added to both backstops. The tests' own CPU time is the
-    runner's to watch."""
+    for more than `sleep_s`, or time is over. `output_limit`, `most_output`: bytes in one test and in all. `more_s`:
+    seconds added to both backstops. The tests' own CPU time is the runner's to watch."""
     started, meter, wall_s = time.monotonic(), SleepMeter(runner), WALL_S + more_s
     execution, received, total, next_sample_s = Execution(), bytearray(), 0, _SAMPLE_S
     while not execution.cut:
@@ -283,12 +309,12 @@ def _collect(fd: int, runner: int, cpu_s: float, more_s: float, sleep_s: float) 
             break
         received += chunk
         total += len(chunk)
-        if total > _MAX_FRAMES_BYTES or not _parse(received, execution):
+        if total > most_output or not _parse(received, execution, output_limit):
             execution.cut = "flood"
     return execution
 
 
-def _parse(received: bytearray, execution: Execution) -> bool:
+def _parse(received: bytearray, execution: Execution, output_limit: int) -> bool:
     """Takes complete frames off the front; False if they are not what a runner sends."""
     while len(received) >= _HEADER.size:
         header_size = _HEADER.unpack_from(received)[0]
@@ -298,7 +324,7 @@ def _parse(received: bytearray, execution: Execution) -> bool:
             return True
         output_size = _HEADER.unpack_from(received, _HEADER.size + header_size)[0]
         end = 2 * _HEADER.size + header_size + output_size
-        if output_size > 2 << 20:
+        if output_size > output_limit:
             return False
         if len(received) < end:
             return True
@@ -310,7 +336,8 @@ def _parse(received: bytearray, execution: Execution) -> bool:
                 return False
             else:
                 execution.ends.append(str(header["end"]))
-                execution.outputs.append(bytes(received[end - output_size : end]))
+                with memoryview(received) as view:
+                    execution.outputs.append(bytes(view[end - output_size : end]))
                 execution.codes.append(int(header["code"]))
                 execution.cpu_s += float(header["cpu_s"])
         except (ValueError, KeyError, TypeError):

@@ -40,7 +40,6 @@ from reward.sandbox import kernel
 from reward.sandbox.cell import Ground, Limits
 
 _LENGTH = struct.Struct("!I")
-_OUTPUT_LIMIT = 1 << 20
 _PRELUDE_MODULES = """
 string re datetime collections heapq bisect copy math random statistics itertools functools operator io
 typing sys json time cmath fractions decimal
@@ -168,11 +167,13 @@ def main(ground: Ground, fds: list[int]) -> None:
     _send(frames_fd, {"compiled": None}, b"")
     _own_clock()
     started, cpu_s = monotonic(), 0.0
-    for index, text in enumerate(request["inputs"]):
+    tests = zip(request["inputs"], request["output_limits"], strict=True)
+    for index, (text, output_limit) in enumerate(tests):
         end = _run_test(
             ground,
             code,
             text.encode("utf-8", "replace"),
+            output_limit,
             request["fn_name"],
             budget,
             started,
@@ -193,20 +194,22 @@ class _End:
     how: str
     code: int
     cpu_s: float
-    output: bytes
+    output: bytes | bytearray
 
 
-def _send(fd: int, header: dict[str, Any], output: bytes) -> None:
+def _send(fd: int, header: dict[str, Any], output: bytes | bytearray) -> None:
     encoded = json.dumps(header).encode()
-    data = memoryview(_LENGTH.pack(len(encoded)) + encoded + _LENGTH.pack(len(output)) + output)
-    while data:
-        data = data[os.write(fd, data) :]
+    for part in (_LENGTH.pack(len(encoded)) + encoded + _LENGTH.pack(len(output)), output):
+        data = memoryview(part)
+        while data:
+            data = data[os.write(fd, data) :]
 
 
 def _run_test(
     ground: Ground,
     code: types.CodeType,
     data: bytes,
+    output_limit: int,
     fn_name: str | None,
     budget: Budget,
     started: float,
@@ -226,7 +229,15 @@ def _run_test(
     os.close(input_read)
     os.close(output_write)
     output, how = _converse(
-        pid, input_write, output_read, data, started, spent_s, limit_s=limit_s, wall_limit_s=budget.wall_s
+        pid,
+        input_write,
+        output_read,
+        data,
+        output_limit,
+        started,
+        spent_s,
+        limit_s=limit_s,
+        wall_limit_s=budget.wall_s,
     )
     if how != "exit":
         os.kill(pid, signal.SIGKILL)
@@ -250,12 +261,13 @@ def _converse(
     input_write: int,
     output_read: int,
     data: bytes,
+    output_limit: int,
     started: float,
     spent_s: float,
     *,
     limit_s: float,
     wall_limit_s: float,
-) -> tuple[bytes, str]:
+) -> tuple[bytes | bytearray, str]:
     """Feeds the input, collects the output until the process has ended; how: exit, output_limit or timeout. `limit_s`:
     of the CPU time with what the tests before have spent; `wall_limit_s`: of the time since `started`."""
     clock = (~pid << 3) | 2  # the process's CPU clock, clock_getcpuclockid(3)
@@ -296,7 +308,7 @@ def _converse(
             wall_s = monotonic() - started
             cpu_s = spent_s + (clock_gettime(clock) if exit_handle in open_fds else 0.0)
             if cpu_s >= limit_s or wall_s >= wall_limit_s:
-                return bytes(output), "timeout"
+                return output, "timeout"
             wait_s = max(0.01, min(limit_s - cpu_s, wall_limit_s - wall_s))
             for fd, _event in poll.poll(wait_s * 1000):
                 if fd == exit_handle:
@@ -306,15 +318,15 @@ def _converse(
                     feed()
                 elif chunk := os.read(fd, 1 << 16):
                     output += chunk
-                    if len(output) > _OUTPUT_LIMIT:
-                        return bytes(output[:_OUTPUT_LIMIT]), "output_limit"
+                    if len(output) > output_limit:
+                        return output[:output_limit], "output_limit"
                 else:
                     poll.unregister(fd)
                     close(fd)
     finally:
         for fd in list(open_fds):
             close(fd)
-    return bytes(output), how
+    return output, how
 
 
 def _become_solution(

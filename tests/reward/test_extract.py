@@ -6,7 +6,6 @@ from reward.extract import (
     is_open_thought,
     joined_boxes,
     last_box,
-    last_code_block,
     visible_text,
 )
 
@@ -48,24 +47,6 @@ def test_many_unbalanced_boxes_take_no_quadratic_time() -> None:
 )
 def test_boxes_that_belong_together(text: str, run: list[str]) -> None:
     assert joined_boxes(text) == run
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("```python\na\n```", "a\n"),
-        ("```\na\n```\n```py\nb\n```", "b\n"),
-        ("```python\na\n", "a\n"),
-        ("```python\na\n```\nand ```b```", "a\n"),
-        ("~~~python\na\n~~~", "a\n"),
-        ("````\n```\na\n```\n````", "```\na\n```\n"),
-        ("print(1)", None),
-        ("1. So:\n   ```python\n   if a:\n       b\n   ```", "if a:\n    b\n"),
-        ("```python\r\na\r\n```\r\n", "a\r\n"),
-    ],
-)
-def test_last_code_block(text: str, code: str | None) -> None:
-    assert last_code_block(text) == code
 
 
 @pytest.mark.parametrize(

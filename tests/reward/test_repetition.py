@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("langdetect")
 
 from reward import extract
+from reward.code_blocks import code_blocks
 from reward.graders import constraints
 from reward.protocol import MAX_RESPONSE_BYTES
 from tests.reward.serving import Server, request
@@ -62,8 +63,10 @@ def of_rule(name: str) -> Callable[[str], Any]:
 
 READERS: dict[str, Callable[[str], Any]] = {
     **{name: of_rule(name) for name in RULES},
-    "code": extract.last_code_block,
-    "code, a fence that goes on": lambda text: extract.last_code_block(f"```{text}`"),
+    "code": code_blocks,
+    "code in Python": lambda text: code_blocks(f"```python\n{text}"),
+    "code in tildes": lambda text: code_blocks(f"~~~python\n{text}"),
+    "code, a fence that goes on": lambda text: code_blocks(f"```{text}`"),
     "box": extract.last_box,
     "boxes around": lambda text: extract.joined_boxes(f"\\boxed{{1}}{text}x\\boxed{{2}}"),
     "boxes around a comma": lambda text: extract.joined_boxes(f"\\boxed{{1}},{text}x\\boxed{{2}}"),

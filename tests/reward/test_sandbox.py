@@ -223,7 +223,7 @@ def test_large_input_and_output_pass_through_pipes(sandbox: Sandbox) -> None:
     text = "7" * 500_000
     tests = code_tests.Tests(inputs=(text,), expected=(text,), fn_name=None)
     assert judged(sandbox.run("print(input())", tests), tests).score == 1
-    too_long = sandbox.run("print('7' * 2_000_000)", tests)
+    too_long = sandbox.run("print('7' * 3_000_000)", tests)
     assert too_long.ends == ["output_limit"]
     unread = sandbox.run("print(1)", code_tests.Tests(inputs=(text,), expected=("1",), fn_name=None))
     assert unread.ends == ["exit"]
