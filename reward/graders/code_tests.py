@@ -2,7 +2,8 @@
 
 The PRIME/Eurus form: {"inputs": [...], "outputs": [...]}, one pair a test. Without "fn_name" a program reads the
 input from standard input and its standard output is compared; with it, the function (of the module or of
-`class Solution`) gets one argument a line of JSON, and its result, as JSON, is compared.
+`class Solution`) gets one argument a line of JSON, and its result, as JSON, is compared. An output that is text is JSON
+too: "12" stands for the number, and the text is written "\\"12\\"" or ["12"].
 
 Every test is run and the score is passed / all; a syntax error or an exhausted time is 0. Times are CPU seconds: of all
 tests together `cpu_s` (5 unless the task says otherwise), and of each test `test_cpu_s` where the task has one. Outputs
@@ -14,6 +15,7 @@ substring.
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 from collections.abc import Mapping
@@ -117,7 +119,7 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
         arguments = tuple(
             item if isinstance(item, str) else "\n".join(map(_json, _list(item))) for item in inputs
         )
-        tests = Tests(inputs=arguments, expected=tuple(map(_expected, outputs)), fn_name=fn_name)
+        tests = Tests(inputs=arguments, expected=_expected(outputs), fn_name=fn_name)
         for text in arguments:
             for line in filter(str.strip, text.split("\n")):
                 require(_is_json(line), f"the input line {line[:60]!r} of a fn_name task is not JSON")
@@ -230,13 +232,23 @@ def _list(item: Any) -> list[Any]:
     return item
 
 
-def _expected(item: Any) -> Any:
-    if not isinstance(item, str):
-        return item
+def _expected(outputs: list[Any]) -> tuple[Any, ...]:
+    """Text is JSON, as PRIME and LiveCodeBench write it, unless one text of the task shows that none was encoded: then
+    "12" is the text. What no encoder of Python's writes is such a text; `True` or `None` is not, it decodes to itself.
+    """
+    texts = [item for item in outputs if isinstance(item, str)]
+    if any(not _is_json(text) and not _is_literal(text) for text in texts):
+        return tuple(outputs)
+    return tuple(json.loads(item) if isinstance(item, str) and _is_json(item) else item for item in outputs)
+
+
+def _is_literal(text: str) -> bool:
+    """Whether text is the `repr` of Python data."""
     try:
-        return json.loads(item)
-    except (ValueError, RecursionError):
-        return item  # text that was not encoded
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _is_json(line: str) -> bool:

@@ -1,27 +1,34 @@
 """Submissions against a test program, HumanEval's `check(candidate)`. Pure text; reward.sandbox.judge runs it.
 
-task {"test_program", "entry_point", "preamble"?, "cpu_s"?}: a program that defines `check(candidate)`, the function
-asked for, what both the tests and the submission may lean on, and CPU seconds for the submission (5 by default). The
-score is 1 if `check` ends without an error, else 0.
+task {"test_program", "entry_point", "preamble"?, "changes_arguments"?, "cpu_s"?}: a program that defines
+`check(candidate)`, the function asked for, what both the tests and the submission may lean on, whether the function is
+meant to change its arguments and return something besides, and CPU seconds for the submission (5 by default). The score
+is 1 if `check` ends without an error, else 0.
 
 The tests never run in a process with the submission, so nothing that a submission prints, raises, exits with, patches
-or finds on the stack is a verdict. Two cells take turns, and plain data goes between them:
+or finds on the stack is a verdict. Two cells take turns, and plain data goes between them (crossing.py):
 
-1. The test program runs with a candidate that knows no answers: each call is noted and goes no further.
+1. The test program runs with a candidate that knows no answers (stand_in.py): each call is noted and goes no further.
 2. The submission gets the noted calls, and answers with values.
 3. The test program runs again with these answers, which may lead to further calls, until none is unknown.
 
-So a function is asked once for each different set of arguments, gets copies of them, and can return None, bools,
-numbers, text, lists, tuples, sets and dicts of such.
+So a function is asked once for each different set of arguments, and remembers nothing between two calls.
+
+What it does to its arguments reaches the test program if it returns None, as `list.sort` does, and otherwise only with
+"changes_arguments". Else `assert candidate(a) == sum(a)` would be passed by whoever empties `a` and returns 0.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import marshal
+import re
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from reward.graders.code_tests import Tests
@@ -34,60 +41,40 @@ CALLS_A_PROCESS = 200
 _MAX_BYTES = 4 << 20
 _ROOM = 400_000
 """Characters of calls that a round takes on; the rest are asked in the next. A cell may write a megabyte."""
-
-CODEC = '''
-def encode(value):
-    """As JSON that keeps tuples, sets, keys of any kind, and infinities apart."""
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value) if value - value == 0 else {"f": repr(float(value))}
-    if isinstance(value, list):
-        return [encode(item) for item in value]
-    if isinstance(value, tuple):
-        return {"t": [encode(item) for item in value]}
-    if isinstance(value, (set, frozenset)):
-        return {"s": sorted((encode(item) for item in value), key=repr)}
-    if isinstance(value, dict):
-        return {"d": [[encode(key), encode(item)] for key, item in value.items()]}
-    raise TypeError(type(value).__name__)
+_ANSWER_BYTES = 8 << 20
+"""What a process may answer to its calls."""
+_FUTURE = re.compile(r"^from __future__ import [^\n]*", re.MULTILINE)
 
 
-def decode(data):
-    if isinstance(data, list):
-        return [decode(item) for item in data]
-    if not isinstance(data, dict):
-        return data
-    ((kind, content),) = data.items()
-    if kind == "f":
-        return float(content)
-    if kind == "d":
-        return {decode(key): decode(item) for key, item in content}
-    return {"t": tuple, "s": set}[kind](decode(item) for item in content)
+def _compiled(name: str) -> str:
+    """A file beside this one as byte code: the cells run the interpreter that runs here, and to compile it there would
+    take longer than most test programs."""
+    path = Path(__file__).parent / name
+    code = compile(path.read_text(encoding="utf-8"), name, "exec", dont_inherit=True, optimize=2)
+    return b2a_base64(marshal.dumps(code), newline=False).decode()
 
 
-def answer(candidate, call):
-    args, kwargs = decode(call)
-    try:
-        return {"value": encode(candidate(*args, **kwargs))}
-    except Exception as error:
-        return {"raised": type(error).__name__}
-'''
+CODEC = _compiled("crossing.py")
 
 _SUBMISSION = """
 
 
-def __answers__(calls, __codec__={codec!r}):
-    names = {{}}
-    __import__("builtins").exec(__codec__, names)
-    return [names["answer"]({entry_point}, call) for call in calls]
+def __answers__(sessions, __codec__={codec!r}):
+    import binascii, builtins, marshal
+    names = {{"__name__": "crossing"}}
+    builtins.exec(marshal.loads(binascii.a2b_base64(__codec__)), names)
+    here = builtins.globals()
+    shared = {{name: here[name] for name in {shared!r} if name in here}}
+    return names["answers"](sessions, {entry_point}, shared)
 """
 
 _HEAD = """
 class __Unknown__(BaseException):
     pass
+
+
+def __method__(owner, name):
+    return getattr(owner, name)
 
 
 __import__("random").seed(0)
@@ -96,49 +83,44 @@ __import__("random").seed(0)
 """
 """Tests that draw their inputs at random draw the same in every round."""
 
+_CANDIDATE = _compiled("stand_in.py")
+
 _TESTER = """
 
 
-def __tell__(known, __codec__={codec!r}):
-    import builtins, json
-    names = {{}}
-    exec(__codec__, names)
-    answers, asked, room = {{json.dumps(call): reply for call, reply in known}}, {{}}, [{room}]
-
-    def candidate(*args, **kwargs):
-        call = names["encode"]((args, kwargs))
-        text = json.dumps(call)
-        reply = answers.get(text)
-        if reply is None:
-            if room[0] > 0 and text not in asked:
-                asked[text], room[0] = call, room[0] - len(text)
-            raise __Unknown__
-        if "raised" in reply:
-            kind = getattr(builtins, reply["raised"], None)
-            is_error = isinstance(kind, type) and issubclass(kind, Exception)
-            raise (kind if is_error else RuntimeError)()
-        return names["decode"](reply["value"])
-
-    globals()[{entry_point!r}] = candidate
+def __tell__(known, __codec__={codec!r}, __candidate__={candidate!r}):
+    import binascii, marshal
+    names = {{"__name__": "crossing", "Unknown": __Unknown__}}
+    exec(marshal.loads(binascii.a2b_base64(__codec__)), names)
+    exec(marshal.loads(binascii.a2b_base64(__candidate__)), names)
+    shared = {{name: globals()[name] for name in {shared!r} if name in globals()}}
+    asking = names["Asking"](known, shared, {in_place!r})
+    globals()["__method__"] = names["method"]
+    globals()[{entry_point!r}] = asking.candidate
     failure = ""
     try:
-        check(candidate)
+        check(asking.candidate)
     except __Unknown__:
         pass
     except BaseException as error:
         failure = type(error).__name__
-    return {{"asked": list(asked.values()), "failure": failure}}
+    return asking.told(failure, {room})
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers(Tests):
-    """Calls as inputs, so many a process; what comes back is right if it can be an answer at all."""
+    """Sessions as inputs, so many a process; what comes back is right if it can be an answer at all."""
 
-    num_calls: tuple[int, ...]
+    num_operations: tuple[tuple[int, ...], ...]
+    """For each process and each of its sessions."""
+
+    def output_limits(self) -> tuple[tuple[int, ...], int]:
+        each, in_all = super(Answers, self).output_limits()
+        return tuple(_ANSWER_BYTES for _ in each), in_all
 
     def passes(self, index: int, output: bytes) -> bool:
-        return replies_of(output, self.num_calls[index]) is not None
+        return replies_of(output, self.num_operations[index]) is not None
 
 
 def is_test_program(task: Mapping[str, Any]) -> bool:
@@ -154,6 +136,8 @@ def check(task: Mapping[str, Any]) -> None:
     )
     require(isinstance(name, str) and name.isidentifier(), '"entry_point" must be a Python name')
     assert isinstance(program, str)
+    changes = task.get("changes_arguments", False)
+    require(isinstance(changes, bool), '"changes_arguments" must be true or false')
     require("test_cpu_s" not in task, '"test_cpu_s" is of tasks with inputs and outputs: write "cpu_s"')
     require(
         len(program) + len(preamble) <= _MAX_BYTES, f"the test program is longer than {_MAX_BYTES} characters"
@@ -169,15 +153,16 @@ def check(task: Mapping[str, Any]) -> None:
 
 def tester_of(task: Mapping[str, Any]) -> str:
     """Source of the program that calls `check`; fn form, function `__tell__` of the calls known so far."""
-    return _tester(task.get("preamble", "") + "\n" + task["test_program"], task["entry_point"])
+    preamble = task.get("preamble", "")
+    return _tester(preamble, task["test_program"], task["entry_point"], task.get("changes_arguments", False))
 
 
 def program_of(source: str, task: Mapping[str, Any]) -> str:
     """The submission as a program that answers calls; fn form, function `__answers__` of a list of calls."""
     preamble = task.get("preamble", "")
-    if "from __future__" in source:  # has to come first
-        preamble = ""
-    return f"{preamble}\n{source}\n" + _SUBMISSION.format(codec=CODEC, entry_point=task["entry_point"])
+    ending = _SUBMISSION.format(codec=CODEC, entry_point=task["entry_point"], shared=_names(preamble))
+    first = "\n".join(_FUTURE.findall(source))  # such imports have to come first
+    return f"{first}\n{preamble}\n{_FUTURE.sub('', source)}\n{ending}"
 
 
 def one_input(argument: Any, name: str) -> Tests:
@@ -185,46 +170,78 @@ def one_input(argument: Any, name: str) -> Tests:
     return Tests(inputs=(json.dumps(argument),), expected=(None,), fn_name=name)
 
 
-def calls_as_tests(calls: Sequence[Any]) -> Answers:
-    """Calls for the submission, CALLS_A_PROCESS to a process."""
-    chunks = [calls[start : start + CALLS_A_PROCESS] for start in range(0, len(calls), CALLS_A_PROCESS)]
+def sessions_as_tests(sessions: Sequence[Any]) -> Answers:
+    """Sessions for the submission, CALLS_A_PROCESS to a process."""
+    starts = range(0, len(sessions), CALLS_A_PROCESS)
+    chunks = [sessions[start : start + CALLS_A_PROCESS] for start in starts]
     return Answers(
         inputs=tuple(json.dumps(chunk) for chunk in chunks),
         expected=(None,) * len(chunks),
         fn_name="__answers__",
-        num_calls=tuple(map(len, chunks)),
+        num_operations=tuple(tuple(len(session["ops"]) for session in chunk) for chunk in chunks),
     )
 
 
-def replies_of(output: bytes, num_calls: int) -> list[dict[str, Any]] | None:
-    """One reply a call, or None if it is anything else: the output is the submission's."""
+def replies_of(output: bytes, num_operations: Sequence[int]) -> list[list[dict[str, Any]]] | None:
+    """For each session a reply to each of its operations, or None if it is anything else: the output is the
+    submission's. That a reply makes sense is for the test program's side to find out."""
     try:
-        replies = json.loads(output)
+        said = json.loads(output)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(replies, list) or len(replies) != num_calls:
+    if not isinstance(said, list) or len(said) != len(num_operations):
         return None
-    return replies if all(map(_is_reply, replies)) else None
-
-
-def _is_reply(reply: Any) -> bool:
-    if not isinstance(reply, dict) or len(reply) != 1:
-        return False
-    return "value" in reply or isinstance(reply.get("raised"), str)
+    for replies, count in zip(said, num_operations, strict=True):
+        if not isinstance(replies, list) or len(replies) != count:
+            return None
+        if not all(isinstance(reply, dict) for reply in replies):
+            return None
+    return said
 
 
 @lru_cache(maxsize=64)
-def _tester(source: str, entry_point: str) -> str:
-    tree = _GoOn().visit(ast.parse(source))
+def _names(preamble: str) -> list[str]:
+    """What a preamble defines: both sides know it by these names."""
+    found: list[str] = []
+    for node in ast.parse(preamble).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.append(node.name)
+        elif isinstance(node, ast.Assign):
+            found += [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return found
+
+
+@lru_cache(maxsize=64)
+def _tester(preamble: str, program: str, entry_point: str, in_place: bool) -> str:
+    tree = _GoOn().visit(ast.parse(preamble + "\n" + program))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check":
             node.body = [_guarded([statement]) for statement in node.body]
     text = ast.unparse(ast.fix_missing_locations(tree))
-    return _HEAD + text + _TESTER.format(codec=CODEC, entry_point=entry_point, room=_ROOM)
+    return (
+        _HEAD
+        + text
+        + _TESTER.format(
+            codec=CODEC,
+            candidate=_CANDIDATE,
+            entry_point=entry_point,
+            shared=_names(preamble),
+            in_place=in_place,
+            room=_ROOM,
+        )
+    )
 
 
 class _GoOn(ast.NodeTransformer):
-    """An unknown answer ends a pass through a loop, not the loop: most calls are noted in the first round."""
+    """An unknown answer ends a pass through a loop, not the loop: most calls are noted in the first round. And a method
+    is called through `__method__`, which can tell a call of a stand-in's method from a look at its attribute."""
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Attribute) and not node.func.attr.startswith("__"):
+            owner, name = node.func.value, ast.Constant(node.func.attr)
+            node.func = ast.Call(func=ast.Name("__method__", ast.Load()), args=[owner, name], keywords=[])
+        return node
 
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)

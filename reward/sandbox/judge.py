@@ -14,7 +14,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from reward import frames
 from reward.code_blocks import Block
 from reward.graders import code_tests, gate, program_choice, test_program
 from reward.graders.code_tests import CPU_S, MAX_CPU_S, Limits, Tests
-from reward.graders.grade import Grade, InvalidTask
+from reward.graders.grade import Grade, InvalidTask, require
 from reward.sandbox import clock, programs
 from reward.sandbox.cell import Level
 from reward.sandbox.clock import SleepMeter
@@ -204,8 +204,11 @@ def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: floa
         calls = test_program.one_input(known, "__tell__")
         said = _tested(testers.run(sandbox, tester, calls, run_cpu_s=CPU_S))
         asked = said["asked"]
+        _require_calls(said, known)
         if not asked or len(known) + len(asked) > test_program.MAX_CALLS:
             failure = "too_many_calls" if asked else said["failure"]
+            if said["unsupported"] and not asked:
+                failure = f"cannot_pass_{said['unsupported']}"
             details = {
                 "calls": len(known),
                 "rounds": num_rounds,
@@ -213,7 +216,7 @@ def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: floa
                 "failure": failure,
             }
             return Grade(score=float(not failure), verdict="wrong" if failure else "correct", details=details)
-        tests = test_program.calls_as_tests(asked)
+        tests = test_program.sessions_as_tests(asked)
         execution = programs.run(sandbox, program, tests)
         grade = judged(execution, tests)
         if grade.score < 1.0:
@@ -222,20 +225,33 @@ def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: floa
         if programs.is_spent:
             return Grade(score=0.0, verdict="timeout", details=grade.details)
         for index, output in enumerate(execution.outputs):
-            replies = test_program.replies_of(output, tests.num_calls[index]) or []
+            replies = test_program.replies_of(output, tests.num_operations[index]) or []
             start = index * test_program.CALLS_A_PROCESS
             known += zip(asked[start : start + len(replies)], replies, strict=True)
     return Grade(score=0.0, verdict="wrong", details={"failure": "too_many_rounds"})
 
 
+def _require_calls(said: Mapping[str, Any], known: Sequence[Any]) -> None:
+    """Raises InvalidTask for a test program that cannot be graded. Only its first run decides, in which no answer of a
+    submission plays a part: later on, a submission that is wrong could choose to have no verdict."""
+    if known:
+        return
+    require(
+        not said["unsupported"],
+        f"the test program calls the function with a value of type {said['unsupported']}, which cannot be handed to a "
+        "program in another process; data, and classes that the preamble defines, can",
+    )
+    why = f"it ends with {said['failure']}" if said["failure"] else "it ends"
+    require(bool(said["asked"]), f"the test program never calls the function: {why}")
+
+
 def _tested(execution: Execution) -> dict[str, Any]:
-    """What the test program said. That it ended otherwise is the doing of the answers that it was given, or, with none
-    given, of the task. Raises InvalidTask."""
+    """What the test program said, or how it ended otherwise."""
     if execution.ends == ["exit"]:
         said: dict[str, Any] = json.loads(execution.outputs[0])
         return said
     how = execution.compiled or execution.cut or (execution.ends or ["no end"])[0]
-    return {"asked": [], "failure": f"test_program_{how}"}
+    return {"asked": [], "failure": f"test_program_{how}", "unsupported": ""}
 
 
 def judged(execution: Execution, tests: Tests) -> Grade:

@@ -20,7 +20,9 @@ ROWS = {
     for line in _PAGE.read_text(encoding="utf-8").splitlines()
     if (row := _ROW.fullmatch(line)) and row["form"] != "form"
 }
-FORMS: dict[str, tuple[str, dict[str, Any]]] = code_forms.BLOCKS | code_forms.OUTPUTS
+FORMS: dict[str, tuple[str, dict[str, Any]]] = (
+    code_forms.BLOCKS | code_forms.OUTPUTS | code_forms.RESULTS | code_forms.TEST_PROGRAMS
+)
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ FORGERIES = {
     "    text = repr(found) + repr([o for o in gc.get_objects() if callable(o)])[:10**6]\n"
     "    assert 'candidate([1, 2])' in text and '(3, 2)' in text\n    return 3, 2",
     "answers for all calls at once": "import os, json\n"
-    "os.write(3, json.dumps([{'value': {'t': [0, 1]}}] * 33).encode())\nos._exit(0)",
+    "os.write(3, json.dumps([[{'value': {'t': [0, 1]}}]] * 33).encode())\nos._exit(0)",
     "patches json": "import json\njson.dumps = lambda *a, **k: '{\"asked\": [], \"failure\": \"\"}'\n"
     "def sum_product(numbers):\n    return 1",
 }  # fmt: skip
@@ -104,6 +104,63 @@ FORGERIES = {
 @pytest.mark.parametrize("source", FORGERIES.values(), ids=FORGERIES)
 def test_no_verdict_can_be_forged(sandbox: Sandbox, source: str) -> None:
     assert score(sandbox, source)[0] == 0.0
+
+
+FORGED_REPLIES = {
+    "exec as a value": {"value": {"B": [0, "exec"]}},
+    "a name of the preamble": {"value": {"P": "helper"}},
+    "an object of no known class": {"value": {"o": ["Answer", [["__class__", 1]]]}},
+    "an object of a class that it names": {"value": {"x": ["int", []]}},
+    "an enum that is none": {"value": {"e": ["helper", "__globals__"]}},
+    "a tuple of no known class": {"value": {"n": ["helper", [3, 2]]}},
+    "a reference to nothing": {"value": {"r": 7}},
+    "a reference to itself": {"value": {"r": 1}},
+    "two kinds": {"value": {"t": [3, 2], "s": []}},
+    "no kind": {"value": {}},
+    "a kind of its own": {"value": {"eval": "3, 2"}},
+    "nothing": {},
+    "broken": {"broken": True},
+    "the end of the run": {"raised": [["SystemExit"], [0]]},
+    "the sign for an unknown answer": {"raised": [["__Unknown__", "Unknown"], []]},
+    "an exception that is none": {"raised": [["print"], ["x"]]},
+    "an exception without names": {"raised": []},
+    "changes that are none": {"value": None, "changed": 3},
+    "a change of what has no number": {"value": None, "changed": [[5, []]]},
+    "a change of another kind": {"value": None, "changed": [[0, {"d": []}]]},
+    "more and more": {"value": {"y": [[3, 2], "more"]}},
+    "a function": {"value": {"h": 0}},
+    "numbers too large": {"value": {"g": [0, 10**30, 1]}},
+    "a list in a set": {"value": {"s": [[1]]}},
+    "nested deep": {"value": json.loads("[" * 900 + "]" * 900)},
+}
+
+
+@pytest.mark.parametrize("reply", FORGED_REPLIES.values(), ids=FORGED_REPLIES)
+def test_no_reply_forges_a_verdict(sandbox: Sandbox, reply: dict[str, Any]) -> None:
+    """A submission shares its process with what writes its answers, and may write whatever it likes instead."""
+    task = {
+        "preamble": "def helper(x):\n    return 3, 2\n",
+        "test_program": "def check(candidate):\n    a = [1, 2]\n    assert candidate(a) == (3, 2) and a == [1, 2]\n",
+        "entry_point": "f",
+    }
+    source = (
+        "import json, os\ndef f(numbers):\n    pass\n"
+        f"os.write(3, json.dumps([[json.loads({json.dumps(reply)!r})]]).encode())\nos._exit(0)"
+    )
+    graded = grade(sandbox, f"```python\n{source}\n```", task)
+    assert (graded.score, graded.verdict) == (0.0, "wrong")
+
+
+def test_only_the_first_run_can_find_a_task_invalid(sandbox: Sandbox) -> None:
+    """Later runs depend on the submission's answers: whoever is wrong would choose to have no verdict."""
+    program = "def check(candidate):\n    if candidate(1) != 2:\n        candidate(lambda: 0)\n    {}\n"
+    task = {"test_program": program.format("pass"), "entry_point": "f"}
+    right, wrong = "def f(n):\n    return 2", "def f(n):\n    return 3"
+    assert score(sandbox, right, task) == (1.0, "correct")
+    assert score(sandbox, wrong, task) == (0.0, "wrong")
+    for source in (right, wrong):
+        with pytest.raises(InvalidTask, match="a value of type function"):
+            score(sandbox, source, {**task, "test_program": program.format("candidate(lambda: 0)")})
 
 
 def test_what_a_function_prints_changes_nothing(sandbox: Sandbox) -> None:
@@ -172,6 +229,7 @@ def test_the_preamble_is_there_for_both(sandbox: Sandbox) -> None:
         {"entry_point": "a b"},
         {"preamble": None},
         {"test_cpu_s": 1.0},
+        {"changes_arguments": 1},
     ],
 )
 def test_tasks_that_cannot_be_graded(change: dict[str, Any]) -> None:
@@ -180,11 +238,11 @@ def test_tasks_that_cannot_be_graded(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "output", [b"", b"[", b"{}", b"[1]", b'[{"value": 1, "raised": "x"}]', b'[{"raised": 1}]', b"[{}, {}]"]
+    "output", [b"", b"[", b"{}", b"[1]", b"[[]]", b"[[1]]", b"[[{}, {}]]", b"[[{}], [{}]]", b"[" * 100_000]
 )
 def test_what_is_no_list_of_replies(output: bytes) -> None:
-    assert test_program.replies_of(output, 1) is None
-    assert test_program.replies_of(json.dumps([{"value": None}]).encode(), 1) == [{"value": None}]
+    assert test_program.replies_of(output, [1]) is None
+    assert test_program.replies_of(b'[[{"value": null}]]', [1]) == [[{"value": None}]]
 
 
 COUNTDOWN = {

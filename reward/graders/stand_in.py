@@ -1,0 +1,165 @@
+"""What a test program gets in place of the submission's function: it notes what is asked, and answers what is known.
+
+The text of this file runs behind that of crossing.py, in the cell of the test program. A session is a call of the
+function and what was done after it with what it returned, if that is no data: a function that is called, an object
+whose methods are. The submission does the same operations again in the same order, so that each session is asked as a
+whole.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:  # in the cell these names are there already
+    from reward.graders.crossing import FIRST_ROOM, CannotCross, Reader, Writer, error_of
+
+    class Unknown(BaseException):
+        """Ends what the test program does with an answer that is not known yet."""
+
+
+LAST_ROOM = 600_000
+"""A test program that wants more characters of an iterator fails."""
+
+
+class Asking:
+    """All sessions of one run of a test program. `known`: pairs of a session and its replies. `in_place`: arguments are
+    changed whatever a function returns, not only if it returns None."""
+
+    def __init__(self, known: list[Any], shared: dict[str, Any], in_place: bool) -> None:
+        self.shared, self.in_place = shared, in_place
+        self.sessions: list[Session] = []
+        self.unsupported, self.failure = "", ""
+        self.root: dict[str, dict[str, Any]] = {}
+        for session, replies in known:
+            branch = self.root
+            for operation, reply in zip(session["ops"], replies, strict=True):
+                node = branch.setdefault(json.dumps(operation), {"room": 0, "next": {}})
+                if session["room"] >= node["room"]:
+                    node["reply"], node["room"] = reply, session["room"]
+                branch = node["next"]
+
+    def candidate(self, *args: Any, **kwargs: Any) -> Any:
+        return Session(self).do("call", None, None, args, kwargs)
+
+    def told(self, failure: str, room: int) -> dict[str, Any]:
+        """What the run has to say: the sessions to ask, up to `room` characters of them and one at least."""
+        asked = {}
+        for session in self.sessions:
+            text = json.dumps(session.operations)
+            if session.is_unknown and text not in asked and room > 0:
+                asked[text] = {"ops": session.operations, "room": session.room}
+                room -= len(text)
+        failure = self.failure or failure
+        return {"asked": [*asked.values()], "failure": failure, "unsupported": self.unsupported}
+
+    def fail(self, why: str) -> NoReturn:
+        self.failure = self.failure or why
+        raise Unknown
+
+
+class Session:
+    """A call of the candidate, and what is done with what it returned."""
+
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
+        self.branch: dict[str, dict[str, Any]] | None = asking.root
+        self.operations: list[list[Any]] = []
+        self.room, self.is_unknown = FIRST_ROOM, False
+        asking.sessions.append(self)
+
+    def do(
+        self, kind: str, number: int | None, name: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        writer = Writer(self.asking.shared)
+        try:
+            written = writer.write((args, kwargs))
+        except (CannotCross, RecursionError) as error:
+            self.asking.unsupported = self.asking.unsupported or str(error)
+            raise Unknown from None
+        operation = [kind, number, name, written]
+        self.operations.append(operation)
+        node = None if self.branch is None else self.branch.get(json.dumps(operation))
+        if node is None:
+            self.branch, self.is_unknown = None, True
+            raise Unknown
+        self.branch = node["next"]
+        return self.result(node, writer.objects)
+
+    def result(self, node: dict[str, Any], objects: list[Any]) -> Any:
+        """What a reply means here: the value, or the exception."""
+        try:
+            reply = node["reply"]
+            changed = reply.get("changed", [])
+            if changed and not self.asking.in_place and reply["value"] is not None:
+                objects = copy.deepcopy(objects)
+            reader = Reader(
+                self.asking.shared, objects, self.iterator(node), lambda number: StandIn(self, number)
+            )
+            if "raised" in reply:
+                value, error = None, error_of(reply["raised"], self.asking.shared, reader)
+            else:
+                value, error = reader.read(reply["value"]), None
+            for number, content in changed:
+                reader.fill(objects[number], content)
+        except Exception:
+            self.asking.fail("unreadable_result")
+        if error is not None:
+            raise error
+        return value
+
+    def iterator(self, node: dict[str, Any]) -> Callable[..., Iterator[Any]]:
+        def iterate(items: list[Any], then: Any) -> Iterator[Any]:
+            yield from items
+            if then == "more":
+                self.room, self.is_unknown = node["room"] * 16, True
+                if self.room > LAST_ROOM:
+                    self.is_unknown = False
+                    self.asking.fail("endless_iterator")
+                raise Unknown
+            if then is not None:
+                raise error_of(then["raised"], self.asking.shared, Reader(self.asking.shared))
+
+        return iterate
+
+
+class StandIn:
+    """For a value of the submission's that is no data. It is equal to itself only."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        vars(self).update(_session=session, _number=number)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._session.do("call", self._number, None, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._session.do("get", self._number, name, (), {})
+
+    def __len__(self) -> int:
+        return self._session.do("len", self._number, None, (), {})
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._session.do("item", self._number, None, (key,), {})
+
+    def __contains__(self, item: Any) -> bool:
+        return self._session.do("in", self._number, None, (item,), {})
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._session.do("iter", self._number, None, (), {})
+
+    def __str__(self) -> str:
+        return self._session.do("str", self._number, None, (), {})
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def method(owner: Any, name: str) -> Any:
+    """`owner.name`, to be called at once."""
+    if type(owner) is not StandIn:
+        return getattr(owner, name)
+    return lambda *args, **kwargs: owner._session.do("call", owner._number, name, args, kwargs)
