@@ -65,12 +65,18 @@ class Metrics:
         self.kills = Counter(
             "reward_worker_deaths_total", "Workers that were killed or died.", ("pool", "cause")
         )
+        self.trials = Counter(
+            "reward_trials_total",
+            "Responses without an answer, by what a fresh worker did.",
+            ("pool", "outcome"),
+        )
         self.seconds = Histogram(
             "reward_request_seconds", "From receipt to result, the queue included.", "domain"
         )
 
     def render(self, gauges: dict[str, dict[str, float]]) -> str:
-        lines = [*self.verdicts.render(), *self.kills.render(), *self.seconds.render()]
+        lines = [*self.verdicts.render(), *self.kills.render(), *self.trials.render()]
+        lines += self.seconds.render()
         for name, values in gauges.items():
             lines.append(f"# TYPE {name} gauge")
             lines += [f'{name}{{pool="{pool}"}} {value:g}' for pool, value in sorted(values.items())]

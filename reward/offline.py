@@ -202,6 +202,7 @@ VERDICTS = {
     "runtime_error": "the program ends with an error",
     "output_limit": "the program writes too much: 1 MiB in a test, or 64 MiB in all, beside twice what is expected",
     "timeout": "the time for all of it together was spent",
+    "exhausts_grader": "no worker ever has a verdict on it, while others are well (reward/trial.py)",
     "crashed": "the process that worked on it died of it",
     "crashed_compiling": "compiling it killed the process",
 }

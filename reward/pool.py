@@ -1,9 +1,10 @@
 """A pool of killable workers: one request a worker at a time, each watched from outside.
 
 A worker that computes too long is killed and replaced, and the response gets 0 (`timeout`): the time is the
-response's fault. One that was given no processor for too long is killed too, but that is our fault (`failed`). A
-worker that dies otherwise is replaced and the request tried again; three deaths in a row are `failed`, except that a
-response which crashes its worker (SIGSEGV and the like) gets 0.
+response's fault. One that gives no answer for too long is killed too, but that may be our fault (`failed`). A worker
+that dies otherwise is replaced and the request tried again; three deaths in a row are `failed`, except that a response
+which crashes its worker (SIGSEGV and the like) gets 0. What is `failed` with `no_answer` may get a trial
+(reward/trial.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from reward.sandbox.launch import Zygote, ZygoteError
 
 log = logging.getLogger("reward")
 
-_CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})  # ILL, ABRT, BUS, FPE, SEGV: what a response does to a parser
+CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})  # ILL, ABRT, BUS, FPE, SEGV: what a response does to a parser
 _MAX_ATTEMPTS = 3
 _WATCH_S = 0.25
 
@@ -76,8 +77,8 @@ class Pool:
     ) -> None:
         self.name, self.options = name, options
         self._start, self._metrics = start, metrics
-        self._idle: deque[_Link] = deque()
-        self._all: set[_Link] = set()
+        self._idle: deque[Link] = deque()
+        self._all: set[Link] = set()
         self._waiting: deque[_Waiter] = deque()
         self.depth = 0
         self._missing = 0
@@ -93,9 +94,10 @@ class Pool:
 
     async def close(self) -> None:
         self._closed = True
-        for task in (self._refill, self._watchdog):
-            if task is not None:
+        if tasks := [task for task in (self._refill, self._watchdog) if task is not None]:
+            for task in tasks:
                 task.cancel()
+            await asyncio.wait(tasks)  # a worker that is just being started is ended, too
         for link in list(self._all):
             await link.end()
         self._all.clear()
@@ -116,9 +118,10 @@ class Pool:
         urgent: bool = False,
     ) -> dict[str, Any]:
         """The worker's answer, or {"timeout": True}, {"crashed": signal}, {"late": True} (its deadline, a
-        time.monotonic value, passed in the queue), {"failed": sentence}, {"invalid": sentence}. `cpu_s` replaces the
-        pool's limit; urgent messages (canaries) go to the head of the queue."""
-        last = ""
+        time.monotonic value, passed in the queue), {"invalid": sentence}, {"failed": sentence}, the last with
+        "no_answer": True if workers died or ran out of wall time. `cpu_s` replaces the pool's limit; urgent messages
+        (canaries) go to the head of the queue."""
+        last, no_answer = "", False
         try:
             data = frames.encode(message)
         except ValueError as error:
@@ -134,16 +137,18 @@ class Pool:
                 await self._replace(link)
                 if str(error) == "cpu":
                     return {"timeout": True}
-                return {"failed": f"no answer within {self.options.wall_s:g} s: the machine is too loaded"}
+                reason = f"no answer within {self.options.wall_s:g} s: the machine may be too loaded"
+                return {"failed": reason, "no_answer": True}
             except asyncio.CancelledError:
                 self._replace_soon(link)
                 raise
             except (OSError, EOFError, ValueError) as error:
                 signal_number = await self._replace(link)
                 self._metrics.kills.add(self.name, f"signal_{signal_number}")
-                if signal_number in _CRASH_SIGNALS:
+                if signal_number in CRASH_SIGNALS:
                     return {"crashed": signal_number}
                 last = f"the worker died ({type(error).__name__}, signal {signal_number})"
+                no_answer = True
                 continue
             if answer.get("retire"):
                 self._replace_soon(link)
@@ -151,10 +156,10 @@ class Pool:
                 self._release(link)
             if "retry" not in answer:
                 return answer
-            last = str(answer["retry"])
-        return {"failed": f"{last} {_MAX_ATTEMPTS} times in a row"}
+            last, no_answer = str(answer["retry"]), False
+        return {"failed": f"{last} {_MAX_ATTEMPTS} times in a row", "no_answer": no_answer}
 
-    async def _acquire(self, deadline: float | None, urgent: bool) -> _Link | None:
+    async def _acquire(self, deadline: float | None, urgent: bool) -> Link | None:
         if self._idle:
             return self._idle.popleft()
         if deadline is not None and deadline <= time.monotonic():
@@ -171,7 +176,7 @@ class Pool:
         finally:
             self.depth -= 1
 
-    def _release(self, link: _Link) -> None:
+    def _release(self, link: Link) -> None:
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.link.done():
@@ -190,14 +195,24 @@ class Pool:
                 if waiter.deadline is not None and waiter.deadline <= now and not waiter.link.done():
                     waiter.link.set_result(None)
 
-    async def _started(self) -> _Link:
-        """A new worker. Raises ZygoteError or OSError."""
-        link = _Link(await asyncio.to_thread(self._start))
+    async def fresh(self) -> Link:
+        """A new worker that does not belong to the pool: whoever asks for it ends it. Raises ZygoteError or OSError."""
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start))
+        try:
+            link = Link(await asyncio.shield(starting))
+        except asyncio.CancelledError:  # the thread starts it nevertheless
+            await Link(await starting).end()
+            raise
         await link.open()
+        return link
+
+    async def _started(self) -> Link:
+        """A new worker of the pool's. Raises ZygoteError or OSError."""
+        link = await self.fresh()
         self._all.add(link)
         return link
 
-    async def _replace(self, link: _Link) -> int:
+    async def _replace(self, link: Link) -> int:
         """Ends a worker and has another started; the signal that had ended it."""
         self._all.discard(link)
         self._missing += 1
@@ -206,7 +221,7 @@ class Pool:
             self._refill = asyncio.get_running_loop().create_task(self._fill())
         return signal_number
 
-    def _replace_soon(self, link: _Link) -> None:
+    def _replace_soon(self, link: Link) -> None:
         task = asyncio.get_running_loop().create_task(self._replace(link))
         _BACKGROUND.add(task)
         task.add_done_callback(_BACKGROUND.discard)
@@ -231,11 +246,11 @@ _BACKGROUND: set[asyncio.Task[int]] = set()
 class _Waiter:
     """A request without a worker: gets one, or None when it is too late."""
 
-    link: asyncio.Future[_Link | None]
+    link: asyncio.Future[Link | None]
     deadline: float | None
 
 
-class _Link(asyncio.Protocol):
+class Link(asyncio.Protocol):
     """The connection to one worker: one message at a time, and one answer or the reason why there is none."""
 
     def __init__(self, worker: Worker) -> None:

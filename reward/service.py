@@ -20,6 +20,7 @@ from reward.sandbox.cell import Level
 from reward.sandbox.judge import MAX_WALL_S
 from reward.sandbox.launch import Judge, Zygote, ZygoteError
 from reward.sandbox.programs import Program, ProgramRun
+from reward.trial import Trials
 
 log = logging.getLogger("reward")
 
@@ -85,6 +86,7 @@ class Service:
         if level is not None:
             options = PoolOptions(workers=size, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=queue)
             self.pools["code"] = Pool("code", options, lambda: Judge(level), self.metrics)
+        self._trials = Trials(self.metrics)
         self._pool_of = {
             "math": "math",
             "stem": "math",
@@ -101,6 +103,7 @@ class Service:
         await asyncio.gather(*(pool.open() for pool in self.pools.values()))
 
     async def close(self) -> None:
+        await self._trials.close()
         await asyncio.gather(*(pool.close() for pool in self.pools.values()))
         await asyncio.to_thread(self._zygote.close)
 
@@ -112,9 +115,7 @@ class Service:
         started = time.monotonic()
         try:
             result = await self._score(request, started, urgent)
-        except (
-            Exception
-        ) as error:  # a fault of ours must not cost the other requests of a batch their results
+        except Exception as error:  # our fault, which must not cost the rest of a batch its results
             log.exception("grading the request %r failed", request.request_id)
             reason = f"the service has a defect: {type(error).__name__}"
             result = self.result(request, Status.infra_error, None, "internal_error", {"reason": reason})
@@ -139,6 +140,8 @@ class Service:
             "task": dict(request.task),
         }
         answer = await pool.run(message, deadline, urgent=urgent)
+        if answer.get("no_answer") and not urgent:
+            answer = await self._trials.decide(pool, message, deadline, answer)
         if "grade" in answer:
             grade = answer["grade"]
             return self.result(request, Status.graded, grade["score"], grade["verdict"], grade["details"])
@@ -150,6 +153,9 @@ class Service:
             return self.result(request, Status.graded, 0.0, "timeout", {"limit_s": pool.options.cpu_s})
         if "crashed" in answer:
             return self.result(request, Status.graded, 0.0, "crashed", {"signal": answer["crashed"]})
+        if "exhausts" in answer:
+            details = {"reason": answer["exhausts"]}
+            return self.result(request, Status.graded, 0.0, "exhausts_grader", details)
         if "late" in answer:
             reason = "the deadline passed before a worker was free"
             return self.result(request, Status.overloaded, None, "deadline_passed", {"reason": reason})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -52,6 +53,59 @@ class SleepMeter:
 
     def _total(self) -> float:
         return sum(self._slept_s.values())
+
+
+class StallMeter:
+    """For how long a process and all below it have been doing nothing, without a break. To be sampled often.
+
+    Doing nothing is to sleep: neither to compute, nor to wait for a processor or for the disk, nor to be stopped. So a
+    busy machine does not make a process stall, unless the process waits for another one that is kept from computing."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._stalled_s, self._sampled_at_s = 0.0, time.monotonic()
+        self._busy_s: dict[int, float] = {}
+        """Of each thread, at the last sample."""
+
+    def sample(self) -> float:
+        """Seconds of the present stall. Where the kernel does not tell how long threads have waited, always 0."""
+        now = time.monotonic()
+        passed_s, self._sampled_at_s = now - self._sampled_at_s, now
+        before, self._busy_s = self._busy_s, {}
+        asleep = True
+        for thread, state, busy_s in _threads(self._pid):
+            self._busy_s[thread] = busy_s
+            asleep &= state == "S" and busy_s - before.get(thread, -1.0) < _BUSY_SHARE * passed_s
+        if asleep and self._busy_s and self._busy_s.keys() == before.keys():
+            self._stalled_s += min(
+                passed_s, _MAX_GAP_S
+            )  # who samples late may himself have been kept from computing
+        else:
+            self._stalled_s = 0.0
+        return self._stalled_s
+
+
+_BUSY_SHARE = 0.02
+_MAX_GAP_S = 0.5
+
+
+def _threads(pid: int) -> Iterator[tuple[int, str, float]]:
+    """(thread, state, seconds of computing and of waiting for a processor) of a process and all below it, but not of
+    those that have ended. Nothing where the kernel does not tell."""
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            folder = f"/proc/{pid}/task/{thread}"
+            with open(f"{folder}/stat") as stat, open(f"{folder}/schedstat") as schedstat:
+                state = stat.read().rpartition(")")[2].split()[0]
+                computed_ns, waited_ns, _slices = map(int, schedstat.read().split())
+            if state not in "ZX":
+                yield int(thread), state, (computed_ns + waited_ns) / 1e9
+            with open(f"{folder}/children") as stream:
+                children = [int(word) for word in stream.read().split()]
+            for child in children:
+                yield from _threads(child)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
 
 
 def _busiest_thread_s(pid: int) -> float | None:
