@@ -75,7 +75,8 @@ class _Item:
     pauses: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     """How often each server, by URL, did not grade it."""
-    reason: str = "no server was ready in time"
+    reason: str = ""
+    """Why it was not graded when it was last tried; empty before."""
 
 
 @dataclass(slots=True)
@@ -149,8 +150,12 @@ class RewardClient:
             raise RewardServiceError(
                 f"no reward server announced itself in {self._discovery_dir} within {timeout_s:g} s"
             )
-        down = "; ".join(f"{server.url} {server.reason}" for server in servers if not server.up)
-        raise RewardServiceError(f"the reward service was not ready within {timeout_s:g} s: {down}")
+        raise RewardServiceError(f"the reward service was not ready within {timeout_s:g} s: {self._down()}")
+
+    def _down(self) -> str:
+        """Which servers are not up, and why."""
+        down = [f"{server.url} {server.reason}" for server in list(self._servers.values()) if not server.up]
+        return "; ".join(down) or f"none announced itself in {self._discovery_dir}"
 
     @property
     def version(self) -> str:
@@ -239,7 +244,7 @@ class RewardClient:
                 for _ in range(len(queue)):  # expired ones go, the others keep their order
                     item = queue.popleft()
                     if item.expires <= now:
-                        self._give_up(item, item.reason)
+                        self._give_up(item, item.reason or f"no server was ready in time: {self._down()}")
                     else:
                         queue.append(item)
                 while queue and (server := self._choose(queue[0].failures)) is not None:
@@ -406,12 +411,8 @@ class RewardClient:
                 server.up, server.reason = False, "refuses the token"
                 return
             if (protocol := report.get("protocol", 1)) != PROTOCOL_VERSION:
-                self._refuse(
-                    server,
-                    f"speaks version {protocol} of the protocol and this client version {PROTOCOL_VERSION}",
-                    f"the reward server {server.url} speaks version {protocol} of the protocol, and this client version"
-                    f" {PROTOCOL_VERSION}: install the same release of nemo-prorl-reward on both sides",
-                )
+                spoken = f"speaks version {protocol} of the protocol and this client {PROTOCOL_VERSION}"
+                self._refuse(server, f"{spoken}: install the same release of nemo-prorl-reward on both sides")
                 return
             lacking = [name for name in self._domains if not report["domains"][name]["ready"]]
             version, num_workers = str(report["version"]), max(1, int(report["workers"]))
@@ -423,20 +424,17 @@ class RewardClient:
         if lacking or not ready:
             server.up, server.reason = False, f"is not ready for {', '.join(lacking) or 'every domain'}"
         elif self._version not in ("", version):
-            sentence = (
-                f"the reward servers differ in version: {server.url} has {version}, others {self._version}"
-            )
-            self._refuse(server, "differs in version", sentence)
+            self._refuse(server, f"has {version}, others {self._version}: servers must not differ in version")
         else:
             self._version = version
             server.up, server.reason = True, ""
             self._wake.set()
 
-    def _refuse(self, server: _Server, reason: str, sentence: str) -> None:
-        """Leaves out a server that does not fit, for good: `wait_until_ready` raises the sentence."""
+    def _refuse(self, server: _Server, reason: str) -> None:
+        """Leaves out a server that does not fit, for good: `wait_until_ready` raises the reason."""
+        self._mismatch = f"the reward server {server.url} {reason}"
         if server.reason != reason:
-            log.error("%s; it is not used", sentence)
-        self._mismatch = sentence
+            log.error("%s; it is not used", self._mismatch)
         server.up, server.reason = False, reason
 
 

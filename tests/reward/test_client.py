@@ -236,7 +236,7 @@ def test_a_server_of_another_protocol_is_refused(fakes: Callable[..., Fake], pro
     fake = fakes(lambda items: (200, graded(items)), protocol=protocol)
     with (
         RewardClient(urls=[fake.url]) as client,
-        pytest.raises(RewardServiceError, match=f"speaks version {protocol} .*this client version 1"),
+        pytest.raises(RewardServiceError, match=f"speaks version {protocol} .*this client 1"),
     ):
         client.wait_until_ready(30)
     assert fake.batches == []

@@ -1,0 +1,74 @@
+"""Which column of a data set's row is the label, and what of a completion is the response."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from reward.rows import BadLabel
+
+LABEL_COLUMNS = ("label", "ground_truth", "answer")
+
+
+def label_of(row: Mapping[str, Any], column: str | None = None) -> object:
+    """The label of a row, for reward.rows.request_of_label.
+
+    It is the given column; else {"domain", "task"} if the row has both, of which `task` may be JSON text; else the one
+    of LABEL_COLUMNS that the row has. Fields that are None are left out of an object: data sets whose rows differ
+    in their fields fill them up with None. Raises BadLabel.
+    """
+    if column is None and row.get("domain") is not None and row.get("task") is not None:
+        return {"domain": row["domain"], "task": _object(row["task"])}
+    names = [name for name in LABEL_COLUMNS if row.get(name) is not None] if column is None else [column]
+    if len(names) != 1 or row.get(names[0]) is None:
+        raise BadLabel(
+            f"cannot tell which column is the label: the row has {', '.join(map(repr, row)) or 'no columns'}; it needs"
+            f" either domain and task, or one of {', '.join(LABEL_COLUMNS)}, or name the column with label_column"
+        )
+    label = row[names[0]]
+    if isinstance(label, Mapping):
+        return {key: value for key, value in label.items() if value is not None}
+    return label
+
+
+def rows_of(columns: Mapping[str, Any], num_rows: int) -> list[dict[str, Any]]:
+    """A dictionary for each row, from columns as lists; what is no list of that length is no column."""
+    lists = {
+        name: values
+        for name, values in columns.items()
+        if isinstance(values, list | tuple) and len(values) == num_rows
+    }
+    return [{name: values[index] for name, values in lists.items()} for index in range(num_rows)]
+
+
+def text_of(completion: object) -> str:
+    """The response: a completion that is text, or the text of the last message of the assistant in one that is a list
+    of messages. Raises TypeError for anything else."""
+    if isinstance(completion, str):
+        return completion
+    if not isinstance(completion, list | tuple):
+        raise TypeError(f"a completion must be text or a list of messages, not {type(completion).__name__}")
+    messages = [message for message in map(_fields, completion) if message.get("role") == "assistant"]
+    return _content(messages[-1].get("content")) if messages else ""
+
+
+def _content(content: object) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts: Iterable[Any] = content if isinstance(content, list | tuple) else [content]
+    return "".join(str(_fields(part).get("text") or "") for part in parts)
+
+
+def _fields(message: object) -> Mapping[str, Any]:
+    """A message as a mapping, whether it is one or an object with such attributes."""
+    return message if isinstance(message, Mapping) else getattr(message, "__dict__", {})
+
+
+def _object(task: object) -> object:
+    if not isinstance(task, str):
+        return task
+    try:
+        return json.loads(task)
+    except ValueError as error:
+        raise BadLabel(f"the column task must hold an object or its JSON text, not {task[:80]!r}") from error

@@ -1,0 +1,133 @@
+"""What the adapters share: one client a process, and what a response without a verdict is called."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import math
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from reward.client import RewardClient
+from reward.protocol import ScoreRequest, ScoreResult
+
+_ATTEMPT_S = 60.0
+
+
+class NotGraded(RuntimeError):
+    """The service had no verdict on a response, in one sentence. For callers that know that an error is not a 0."""
+
+
+class StopTraining(BaseException):
+    """The service had no verdict on a response, in one sentence. For callers that make a reward of 0 of an Exception.
+
+    Not an Exception on purpose. `except Exception` around the user's reward function, followed by a reward of 0, is
+    what verl 0.9.1 does in its rate-limited and its PRIME reward manager (experimental/reward_loop/reward_manager/
+    limited.py, workers/reward_manager/prime.py), and verifiers up to 0.3 in Rubric (rubrics/rubric.py): a policy would
+    learn that its answers are wrong whenever the service is down."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """Which servers to ask, and for how long. Plain data, to be pickled or forked into other processes: the client
+    behind it is made in each process when it is first asked for, and serves all threads of the process."""
+
+    servers: tuple[str, ...]
+    """URLs (http://...), or one folder with the servers' ready files."""
+    token_file: str | None = None
+    patience_s: float = 300.0
+    """Seconds for which a response is sent again, to whichever server is there, before it counts as not graded."""
+
+    def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
+        """As RewardClient.submit: the future always gets a result, and a result without a score after patience_s."""
+        return self.client().submit(request)
+
+    def grade(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """The results in the order of the requests."""
+        futures = [self.submit(request) for request in requests]
+        return [future.result() for future in futures]
+
+    async def grade_one(self, request: ScoreRequest) -> ScoreResult:
+        """One result, in whatever event loop the caller has."""
+        return await asyncio.wrap_future(self.submit(request))
+
+    def client(self) -> RewardClient:
+        """This process's client. Raises RewardServiceError if servers or token file cannot be used."""
+        with _state.lock:
+            client = _state.clients.get(self)
+            if client is None:
+                client = _state.clients[self] = self._new_client()
+                atexit.register(client.close)
+            return client
+
+    def _new_client(self) -> RewardClient:
+        attempt_s = min(_ATTEMPT_S, self.patience_s)
+        folders = [name for name in self.servers if not is_url(name)]
+        return RewardClient(
+            urls=[] if folders else self.servers,
+            discovery_dir=Path(folders[0]) if folders else None,
+            token_file=None if self.token_file is None else Path(self.token_file),
+            request_timeout_s=attempt_s,
+            max_attempts=math.ceil(self.patience_s / attempt_s),
+        )
+
+
+def connection(
+    servers: str | Sequence[str], token_file: str | os.PathLike[str] | None, patience_s: float
+) -> Connection:
+    """Raises ValueError, in one sentence, if there is no server to ask or the time is not positive."""
+    names = (servers,) if isinstance(servers, str) else tuple(map(str, servers))
+    folders = [name for name in names if not is_url(name)]
+    if not all(names) or not names or (folders and len(names) > 1):
+        raise ValueError(
+            f"the reward servers must be URLs that begin with http:// or https://, or one folder with ready files,"
+            f" not {list(names)}"
+        )
+    if not patience_s > 0:
+        raise ValueError(f"patience_s must be a positive number of seconds, not {patience_s}")
+    token = None if token_file is None else os.fspath(token_file)
+    return Connection(servers=names, token_file=token, patience_s=float(patience_s))
+
+
+def is_url(name: str) -> bool:
+    """Whether a server is named by its URL; otherwise it is a folder."""
+    return name.startswith(("http://", "https://"))
+
+
+def score_or_raise(result: ScoreResult, error: type[BaseException]) -> float:
+    """The score; the error, with one sentence, if there is none."""
+    if result.score is None:
+        raise error(sentence(result))
+    return result.score
+
+
+def sentence(result: ScoreResult) -> str:
+    """Why a response has no score."""
+    reason = result.details.get("reason", result.verdict)
+    return (
+        f"the reward service has no verdict on a response ({result.status.value}: {reason}), and a reward of 0 would"
+        " teach the policy that its answer is wrong"
+    )
+
+
+class _State:
+    """The clients of this process. A child that is forked off makes its own: threads do not survive a fork."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.clients: dict[Connection, RewardClient] = {}
+        self.of_the_parent: list[RewardClient] = []
+
+    def after_fork(self) -> None:
+        self.of_the_parent += self.clients.values()  # kept, because their sockets are the parent's to close
+        for client in self.clients.values():
+            atexit.unregister(client.close)
+        self.lock, self.clients = threading.Lock(), {}
+
+
+_state = _State()
+os.register_at_fork(after_in_child=_state.after_fork)

@@ -1,0 +1,141 @@
+"""A reward function for TRL's trainers (written against TRL 1.16).
+
+    from reward.adapters.trl import reward_service
+
+    trainer = GRPOTrainer(model=..., train_dataset=..., reward_funcs=[reward_service("http://127.0.0.1:8700")])
+
+The data set has a column `label`, `ground_truth` or `answer`, or the columns `domain` and `task` (reward/rows.py says
+what a label may be). A response that the service could not grade gets None, which TRL leaves out of its group's mean
+and standard deviation and gives an advantage of 0 (trl/trainer/grpo_trainer.py, `unscorable_mask`). When all of them
+are None, TRL warns and goes on; the function has then waited `patience_s` and logged why.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reward.adapters.columns import label_of, rows_of, text_of
+from reward.adapters.connection import Connection, connection
+from reward.extract import THINK_END, THINK_START
+from reward.protocol import ScoreResult
+from reward.rows import opens_thought, request_of_label
+
+log = logging.getLogger("reward.adapters.trl")
+
+
+def reward_service(
+    servers: str | Sequence[str],
+    *,
+    label_column: str | None = None,
+    domain: str = "math",
+    in_thought: bool | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    patience_s: float = 300.0,
+    ready_timeout_s: float = 120.0,
+    name: str = "reward_service",
+) -> RewardFunction:
+    """The reward function, after the service has been seen to be ready.
+
+    servers: URLs of servers, or a folder with their ready files.
+    label_column: the column that is the label; None: found by its name (reward/adapters/columns.py).
+    domain: of labels that do not say theirs.
+    in_thought: whether responses begin inside a thought that the chat template opens in the prompt. None: as the column
+        `in_thought` says, or else a prompt that is text; TRL does not show what the template adds to messages.
+    patience_s: seconds for which a response is sent again before it gets None.
+    name: under which TRL logs it.
+
+    Raises ValueError, or RewardServiceError with one sentence if no server is ready within ready_timeout_s.
+    """
+    where = connection(servers, token_file, patience_s)
+    where.client().wait_until_ready(ready_timeout_s)
+    return RewardFunction(
+        connection=where, label_column=label_column, domain=domain, in_thought=in_thought, name=name
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardFunction:
+    """What TRL calls. It can be pickled, and used from any thread and in any process."""
+
+    connection: Connection
+    label_column: str | None = None
+    domain: str = "math"
+    in_thought: bool | None = None
+    name: str = "reward_service"
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """A score from 0 to 1 for each completion, or None. Raises BadLabel for a row whose label says no task."""
+        rows = rows_of(columns, len(completions))
+        responses = [text_of(completion) for completion in completions]
+        requests = [
+            request_of_label(
+                response,
+                label_of(row, self.label_column),
+                domain=self.domain,
+                in_thought=self._opens_thought(prompt, row),
+            )
+            for prompt, response, row in zip(prompts, responses, rows, strict=True)
+        ]
+        if self.in_thought is None and any(
+            not request.in_thought and _ends_a_thought_of_the_prompt(request.response) for request in requests
+        ):
+            _warn_of_thoughts()
+        results = self.connection.grade(requests)
+        _report(results)
+        if log_metric is not None:
+            log_metric(f"{self.name}/not_graded", _not_graded(results) / max(len(results), 1))
+        return [result.score for result in results]
+
+    def _opens_thought(self, prompt: Any, row: dict[str, Any]) -> bool:
+        if self.in_thought is not None:
+            return self.in_thought
+        return bool(row["in_thought"]) if row.get("in_thought") is not None else opens_thought(prompt)
+
+
+def _not_graded(results: Sequence[ScoreResult]) -> int:
+    return sum(result.score is None for result in results)
+
+
+def _report(results: Sequence[ScoreResult]) -> None:
+    """One line a call about what was not graded, with the most frequent reason."""
+    reasons = Counter(str(r.details.get("reason", r.verdict)) for r in results if r.score is None)
+    if reasons:
+        log.error(
+            "%d of %d responses were not graded and get None, not 0: %s",
+            reasons.total(),
+            len(results),
+            reasons.most_common(1)[0][0],
+        )
+
+
+def _ends_a_thought_of_the_prompt(response: str) -> bool:
+    before, end, _ = response.partition(THINK_END)
+    return bool(end) and THINK_START not in before
+
+
+def _warn_of_thoughts() -> None:
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
+        log.warning(
+            "a response has </think> without <think>, so the chat template seems to open the thought in the prompt:"
+            " write reward_service(..., in_thought=True), or drafts in thoughts that never end are graded as answers"
+        )
+
+
+_has_warned = False
