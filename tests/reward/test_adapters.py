@@ -1,0 +1,320 @@
+"""The adapters without the trainers that they are for (tests/clients has those): labels, responses, failures, forks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from reward.adapters import trl, verifiers, verl
+from reward.adapters.columns import label_of, rows_of, text_of
+from reward.adapters.connection import Connection, NotGraded, StopTraining, connection
+from reward.client import RewardServiceError
+from reward.rows import BadLabel
+from tests.reward.serving import Server
+
+RIGHT, WRONG = "\\boxed{4}", "\\boxed{5}"
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """A URL at which nothing answers."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+# ------------------------------------------------------------------------------------- columns
+@pytest.mark.parametrize(
+    ("row", "column", "label"),
+    [
+        ({"answer": "4", "problem": "2+2"}, None, "4"),
+        ({"ground_truth": 4, "answer": None}, None, 4),
+        ({"domain": "stem", "task": {"answer": "B"}, "answer": "B"}, None, {"domain": "stem", "task": {"answer": "B"}}),
+        ({"domain": "stem", "task": '{"answer": "B"}'}, None, {"domain": "stem", "task": {"answer": "B"}}),
+        ({"label": {"answer": "4", "inputs": None}}, None, {"answer": "4"}),
+        ({"solution": "4", "answer": "5"}, "solution", "4"),
+    ],
+)  # fmt: skip
+def test_the_label_of_a_row(row: dict[str, Any], column: str | None, label: object) -> None:
+    assert label_of(row, column) == label
+
+
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ({}, None),
+        ({"solution": "4"}, None),
+        ({"label": "4", "answer": "5"}, None),
+        ({"answer": "4"}, "label"),
+        ({"domain": "code", "task": "not JSON"}, None),
+    ],
+)
+def test_a_row_without_one_label_is_one_sentence(row: dict[str, Any], column: str | None) -> None:
+    with pytest.raises(BadLabel) as caught:
+        label_of(row, column)
+    assert "\n" not in str(caught.value)
+
+
+def test_columns_become_rows() -> None:
+    columns = {
+        "answer": ["1", "2"],
+        "trainer_state": object(),
+        "short": ["1"],
+        "tags": [["a", "b"], ["c", "d"]],
+    }
+    assert rows_of(columns, 2) == [{"answer": "1", "tags": ["a", "b"]}, {"answer": "2", "tags": ["c", "d"]}]
+
+
+@dataclass
+class Message:
+    role: str
+    content: str
+
+
+@pytest.mark.parametrize(
+    ("completion", "text"),
+    [
+        (RIGHT, RIGHT),
+        ([{"role": "assistant", "content": RIGHT}], RIGHT),
+        ([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "ab"),
+        ([{"role": "assistant", "content": "first"}, {"role": "tool", "content": WRONG},
+          {"role": "assistant", "content": RIGHT}], RIGHT),
+        ([{"role": "assistant", "content": None}], ""),
+        ([{"role": "user", "content": RIGHT}], ""),
+        ([Message("assistant", RIGHT)], RIGHT),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_the_response_of_a_completion(completion: object, text: str) -> None:
+    assert text_of(completion) == text
+
+
+def test_a_completion_of_no_known_form_is_refused() -> None:
+    with pytest.raises(TypeError, match="text or a list of messages"):
+        text_of(None)
+
+
+# ------------------------------------------------------------------------------------- connection
+@pytest.mark.parametrize("servers", ["", [], ["http://a", "folder"], ["folder", "other"]])
+def test_servers_that_cannot_be_asked_are_one_sentence(servers: object) -> None:
+    with pytest.raises(ValueError, match=r"URLs .* or one folder"):
+        connection(servers, None, 1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("patience_s", [0.0, -1.0, float("nan")])
+def test_patience_must_be_positive(patience_s: float) -> None:
+    with pytest.raises(ValueError, match="patience_s"):
+        connection("http://a", None, patience_s)
+
+
+def test_all_threads_of_a_process_share_a_client(server: Server) -> None:
+    where = connection(server.url, None, 60)
+    clients: list[object] = []
+    threads = [threading.Thread(target=lambda: clients.append(where.client())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(clients) == 8
+    assert len(set(map(id, clients))) == 1
+
+
+def test_a_forked_child_grades_with_a_client_of_its_own(server: Server) -> None:
+    function = trl.reward_service(server.url)
+    assert function([""], [RIGHT], answer=["4"]) == [1.0]
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = int(function(["", ""], [RIGHT, WRONG], answer=["4", "4"]) != [1.0, 0.0])
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert function([""], [WRONG], answer=["4"]) == [0.0]
+
+
+def test_servers_are_found_in_a_folder(server: Server) -> None:
+    assert trl.reward_service(str(server.ready_file.parent))([""], [RIGHT], answer=["4"]) == [1.0]
+
+
+# ------------------------------------------------------------------------------------- TRL
+def test_trl_gets_a_score_for_each_completion_whatever_its_domain(server: Server) -> None:
+    function = trl.reward_service(server.url)
+    code = {"inputs": ["1\n"], "outputs": ["2\n"]}
+    scores = function(
+        prompts=["p"] * 3,
+        completions=[
+            RIGHT,
+            [{"role": "assistant", "content": WRONG}],
+            "```python\nprint(int(input()) + 1)\n```",
+        ],
+        completion_ids=[[1], [2], [3]],
+        label=["4", "4", code],
+        trainer_state=object(),
+        log_extra=print,
+    )
+    assert scores[:2] == [1.0, 0.0]
+    assert scores[2] == (None if server.ready["sandbox"] == "none" else 1.0)
+
+
+def test_trl_sees_a_name_and_may_pickle_the_function(server: Server) -> None:
+    function = pickle.loads(pickle.dumps(trl.reward_service(server.url, name="verifiable")))
+    assert function.__name__ == "verifiable"
+    assert function([""], [RIGHT], answer=["4"]) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "given", "column", "score"),
+    [
+        ("2+2?<think>\n", None, None, 0.0),
+        ("2+2?", None, None, 1.0),
+        ("2+2?", True, None, 0.0),
+        ("2+2?<think>\n", False, None, 1.0),
+        ([{"role": "user", "content": "<think>"}], None, None, 1.0),
+        ([{"role": "user", "content": "2+2?"}], None, True, 0.0),
+    ],
+)
+def test_trl_does_not_have_a_draft_in_an_open_thought_graded(
+    server: Server, prompt: object, given: bool | None, column: bool | None, score: float
+) -> None:
+    columns = {} if column is None else {"in_thought": [column]}
+    assert trl.reward_service(server.url, in_thought=given)([prompt], [RIGHT], answer=["4"], **columns) == [
+        score
+    ]
+
+
+def test_trl_is_warned_once_when_the_template_seems_to_open_thoughts(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trl, "_has_warned", False)
+    function = trl.reward_service(server.url)
+    for _ in range(2):
+        assert function([[]], [f"hm</think>{RIGHT}"], answer=["4"]) == [1.0]
+    assert [record.message for record in caplog.records if "in_thought=True" in record.message].__len__() == 1
+
+
+def test_trl_gets_none_for_what_was_not_graded(nobody: str, caplog: pytest.LogCaptureFixture) -> None:
+    function = trl.RewardFunction(connection=Connection(servers=(nobody,), patience_s=0.5))
+    shares: dict[str, float] = {}
+    scores = function(["", ""], [RIGHT, WRONG], answer=["4", "4"], log_metric=shares.__setitem__)
+    assert scores == [None, None]
+    assert shares == {"reward_service/not_graded": 1.0}
+    assert "2 of 2 responses were not graded" in caplog.text
+    assert nobody in caplog.text
+
+
+def test_trl_is_told_at_the_start_that_no_server_answers(nobody: str) -> None:
+    with pytest.raises(RewardServiceError, match="was not ready within"):
+        trl.reward_service(nobody, ready_timeout_s=0.5)
+
+
+def test_a_label_that_says_no_task_is_not_a_0(server: Server) -> None:
+    with pytest.raises(BadLabel):
+        trl.reward_service(server.url)([""], [RIGHT], answer=[""])
+
+
+# ------------------------------------------------------------------------------------- verl
+def test_verl_gets_a_score(server: Server) -> None:
+    async def both() -> list[float]:
+        answers = [
+            verl.compute_score("math_dapo", text, "4", {}, servers=[server.url]) for text in (RIGHT, WRONG)
+        ]
+        return list(await asyncio.gather(*answers))
+
+    assert asyncio.run(both()) == [1.0, 0.0]
+    assert (
+        verl.compute_score_blocking("math_dapo", RIGHT, "4", servers=server.url, reward_model_tokenizer=None)
+        == 1.0
+    )
+
+
+def test_a_row_of_verls_may_say_its_domain_and_that_its_prompt_opens_a_thought(server: Server) -> None:
+    ask = verl.compute_score_blocking
+    assert ask("gpqa", "\\boxed{(B) 5 cm}", "B", {"domain": "stem"}, servers=server.url) == 1.0
+    assert ask("math", RIGHT, "4", {"in_thought": True}, servers=server.url) == 0.0
+    assert ask("math", RIGHT, "4", servers=server.url, in_thought=True) == 0.0
+
+
+def test_verl_stops_when_there_is_no_verdict_even_where_exceptions_become_zeros(nobody: str) -> None:
+    async def as_the_rate_limited_manager() -> float:
+        try:
+            answer = verl.compute_score("math", RIGHT, "4", servers=nobody, patience_s=0.5)
+            return await asyncio.wait_for(answer, timeout=30)
+        except Exception:
+            return 0.0
+
+    with pytest.raises(StopTraining, match="no verdict on a response") as caught:
+        asyncio.run(as_the_rate_limited_manager())
+    assert nobody in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_verl_stops_when_its_own_time_limit_cancels_the_call(nobody: str) -> None:
+    async def as_the_rate_limited_manager() -> float:
+        try:
+            return await asyncio.wait_for(verl.compute_score("math", RIGHT, "4", servers=nobody), timeout=0.2)
+        except TimeoutError:
+            return 0.0
+
+    with pytest.raises(StopTraining, match=r"reward\.timeout"):
+        asyncio.run(as_the_rate_limited_manager())
+
+
+# ------------------------------------------------------------------------------------- verifiers
+@dataclass
+class Task:
+    answer: str
+
+    def model_dump(self) -> dict[str, Any]:
+        return {"idx": 0, "prompt": "2+2?", "answer": self.answer}
+
+
+@dataclass
+class Trace:
+    last_reply: str
+
+
+@dataclass
+class Row:
+    prompt: object = "2+2?"
+    completion: object = field(default_factory=lambda: [{"role": "assistant", "content": RIGHT}])
+    answer: str = ""
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+def test_verifiers_gets_a_score_of_a_trace(server: Server) -> None:
+    graded = verifiers.reward_service(server.url)
+    assert asyncio.run(graded(Task("4"), Trace(RIGHT))) == 1.0
+    assert asyncio.run(graded(Task("4"), Trace(WRONG))) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("row", "score"),
+    [
+        (Row(answer="4"), 1.0),
+        (Row(answer="5"), 0.0),
+        (Row(info={"domain": "math", "task": {"answer": "4"}}), 1.0),
+        (Row(prompt="2+2?<think>\n", completion=RIGHT, answer="4"), 0.0),
+    ],
+)
+def test_verifiers_gets_a_score_of_a_rubric(server: Server, row: Row, score: float) -> None:
+    assert asyncio.run(verifiers.rubric_function(server.url)(**vars(row), state={}, parser=None)) == score
+
+
+def test_verifiers_has_no_verdict_recorded_as_an_error(nobody: str) -> None:
+    with pytest.raises(NotGraded, match="no verdict on a response"):
+        asyncio.run(verifiers.reward_service(nobody, patience_s=0.5)(Task("4"), Trace(RIGHT)))
+
+
+def test_a_rubric_cannot_make_a_0_of_no_verdict(nobody: str) -> None:
+    with pytest.raises(StopTraining):
+        asyncio.run(verifiers.rubric_function(nobody, patience_s=0.5)(**vars(Row(answer="4"))))
+    assert not issubclass(StopTraining, Exception)
