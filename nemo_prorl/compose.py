@@ -135,12 +135,13 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
         check_files(key, files)
     if reward.token_file:
         check_files("reward.token_file", [reward.token_file])
-    if not reward.urls and not reward.discovery_dir and not is_one_machine():
+    starts_service = reward.asks_service and not reward.urls and not reward.discovery_dir
+    if starts_service and not is_one_machine():
         raise ConfigError(
             "neither reward.urls nor reward.discovery_dir is set, and a service that train starts itself serves one "
             "machine: start `python -m reward serve` on the nodes, and write where they announce themselves."
         )
-    if not reward.urls and not reward.discovery_dir and not Path(reward.python).exists():
+    if starts_service and not Path(reward.python).exists():
         raise ConfigError(
             f"reward.python={reward.python} does not exist, so no reward service can be started: run `make setup`, "
             "or name running servers with reward.urls or reward.discovery_dir."
@@ -223,7 +224,10 @@ def _parse(text: str) -> Override:
 
 
 def _set(composed: Any, option: Option, entry: str, value: Any) -> None:
-    """Replaces an option's value, or one entry of a mapping. Paths with dots are entries, not nested options."""
+    """Replaces an option's value, or one entry of a mapping. Paths with dots are entries, not nested options. A single
+    text stands for a list of one."""
+    if option.is_list and isinstance(value, str):
+        value = [value]
     try:
         with open_dict(composed):
             if entry:

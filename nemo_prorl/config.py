@@ -26,6 +26,12 @@ REPLACED = {
 """Options of earlier versions -> what to write instead; the end of the sentence that refuses them."""
 
 
+FUNCTION_ATTEMPTS = 4
+"""Calls of a reward function that may fail one after the other before what waits for it is given up."""
+SERVICE = "service"
+"""What stands for the reward service among the names of reward functions."""
+
+
 class ConfigError(ValueError):
     """A user's mistake, in one sentence: what, where, and what to write instead."""
 
@@ -553,7 +559,7 @@ class DataConfig:
 
 @dataclass(slots=True, kw_only=True)
 class RewardConfig:
-    """Where the reward service is, and how much of its failing a run bears."""
+    """Where the reward service is, which functions grade beside or in place of it, and how much failing a run bears."""
 
     urls: list[str] = field(default_factory=list)
     """Servers; empty: found through discovery_dir."""
@@ -568,16 +574,74 @@ class RewardConfig:
     ready_timeout_s: float = 120.0
     """How long a run waits for the service before its first step."""
     max_failed_share: float = 0.01
-    """Share of a step's rollouts that may be dropped because the service failed; more stops the run."""
+    """Share of a step's rollouts that may be dropped because the service or a reward function failed on them; more
+    stops the run."""
     python: str = ".venv-reward/bin/python"
     """Interpreter of the service's environment, for a service that `train` starts itself."""
+    function: list[str] = field(default_factory=list)
+    """Python functions that grade in place of the service, each written FILE.py:NAME (docs/custom_rewards.md)."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Weight of each function's value in the sum that is the reward, by the function's name; a function that is not
+    named here has weight 1. A weight for `service` adds the service's score, and 0 records a value without using it."""
+    function_batch: int = 64
+    """Responses that a function gets in one call, at most."""
+    function_timeout_s: float = 60.0
+    """Time that one call of a function may take; what it was called with is then not graded."""
+    function_python: str = ""
+    """Interpreter that runs the functions; empty: the one that runs the trainer."""
 
     def __post_init__(self) -> None:
-        _positive("reward", self, ["request_timeout_s", "ready_timeout_s"])
-        _at_least("reward", self, 1, ["max_attempts"])
+        _positive("reward", self, ["request_timeout_s", "ready_timeout_s", "function_timeout_s"])
+        _at_least("reward", self, 1, ["max_attempts", "function_batch"])
         _require(
             0 <= self.max_failed_share <= 1, "reward.max_failed_share", self.max_failed_share, "in [0, 1]"
         )
+        self._check_functions()
+
+    def _check_functions(self) -> None:
+        names = [self.function_name(text) for text in self.function]
+        for name in names:
+            if name == SERVICE:
+                raise ConfigError(
+                    f"reward.function names a function {SERVICE}, which stands for the reward service in "
+                    "reward.weights and in metrics: give the function another name."
+                )
+            if names.count(name) > 1:
+                raise ConfigError(
+                    f"reward.function names two functions {name}, and metrics tell functions apart by name: give one "
+                    "of them another name."
+                )
+        known = [*names, SERVICE]
+        for name in self.weights:
+            if not names or name not in known:
+                raise ConfigError(
+                    f"reward.weights.{name} is the weight of nothing: write weights of "
+                    + (f"{', '.join(known)}." if names else "functions that reward.function names.")
+                )
+        if names and not any(self.weight(name) for name in known if name != SERVICE or self.asks_service):
+            raise ConfigError(
+                "every weight in reward.weights is 0, so every reward would be 0: write another one."
+            )
+
+    @staticmethod
+    def function_name(text: str) -> str:
+        """NAME of FILE.py:NAME. Raises ConfigError for any other text."""
+        match = fullmatch(r".+\.py:([^\W\d]\w*)", text)
+        if match is None:
+            raise ConfigError(
+                f"reward.function={text} is not of the form FILE.py:NAME: write the file and the function's name, such "
+                "as my_reward.py:score."
+            )
+        return match[1]
+
+    @property
+    def asks_service(self) -> bool:
+        """Whether the reward service grades: alone, or with a weight beside functions."""
+        return not self.function or SERVICE in self.weights
+
+    def weight(self, name: str) -> float:
+        """Of a function, or of the service, in the reward."""
+        return self.weights.get(name, 1.0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -1021,6 +1085,13 @@ class RunConfig:
                 f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take for a hang what is a slow reward "
                 f"service, which has reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
             )
+        function_s = FUNCTION_ATTEMPTS * self.reward.function_timeout_s
+        if self.reward.function and 0 < self.trainer.hang_timeout_s <= function_s:
+            raise ConfigError(
+                f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take for a hang what is a slow reward "
+                f"function, which may be called {FUNCTION_ATTEMPTS} times for reward.function_timeout_s without an "
+                f"answer, {function_s:g} s together: write more, or 0."
+            )
         _check_best_exists(self)
         if self.sampler.ahead and self.algorithm.correction_level is CorrectionLevel.off:
             raise ConfigError(
@@ -1113,3 +1184,8 @@ class DataBuildConfig:
         for name in ("requests_per_minute", "max_retries"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         _require(self.endpoint_timeout_s > 0, "endpoint_timeout_s", self.endpoint_timeout_s, "greater than 0")
+        if self.reward.function:
+            raise ConfigError(
+                "reward.function grades rollouts, and data build asks the reward service about gold answers: leave it "
+                "out."
+            )

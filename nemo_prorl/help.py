@@ -36,6 +36,10 @@ class Option:
         return self.key.rpartition(".")[0]
 
     @property
+    def is_list(self) -> bool:
+        return typing.get_origin(self.type) is list
+
+    @property
     def is_mapping(self) -> bool:
         return typing.get_origin(self.type) is dict
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -22,6 +23,7 @@ from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
 from nemo_prorl.distributed import Ranks, initialise
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.layout import rank_from_environment
+from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader
 from nemo_prorl.reward_service import (
     RewardService,
     RewardServiceEnded,
@@ -56,6 +58,7 @@ from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
 from reward.client import RewardClient, RewardServiceError
+from reward.protocol import ScoreRequest, ScoreResult
 
 STOPS = (
     RewardServiceFailing,
@@ -151,7 +154,7 @@ def train_stage(
     if ranks.layout.is_main:
         log.say(left_out_prompts(config, tokenizer, held_out_lengths))
     with ExitStack() as stack:
-        grader = stack.enter_context(reward_client(config.reward, ranks, run_dir))
+        grader = stack.enter_context(graders(config.reward, ranks, run_dir, log.say))
         policy, state = build_policy(config, ranks, start)
         policy.finish_training()  # what only updates need is off the GPU before the sampler takes its share
         if state.prompts:
@@ -278,6 +281,26 @@ def build_sampler(config: RunConfig, ranks: Ranks, tokenizer: Tokenizer) -> Iter
 
 
 @contextmanager
+def graders(
+    config: RewardConfig, ranks: Ranks, log_dir: Path, say: Callable[[str], None] = lambda text: None
+) -> Iterator[ServiceGrader | MixedGrader]:
+    """The reward service, the functions of reward.function, or both, as the configuration has it."""
+    with ExitStack() as stack:
+        service = None
+        if config.asks_service:
+            service = stack.enter_context(reward_client(config, ranks, log_dir))
+        if service is not None and not config.function:
+            yield service
+            return
+        functions = []
+        for text in config.function:
+            rank = f".rank{ranks.layout.rank}" if ranks.layout.rank else ""
+            log = log_dir / f"reward_function.{config.function_name(text)}{rank}.log"
+            functions.append(stack.enter_context(closing(FunctionGrader(text, config, log))))
+        yield MixedGrader(functions, service, config, say if ranks.layout.is_main else lambda text: None)
+
+
+@contextmanager
 def reward_client(config: RewardConfig, ranks: Ranks, log_dir: Path) -> Iterator[ServiceGrader]:
     """A client of the configured service, or of one that the main rank starts for this job and stops with it."""
     with ExitStack() as stack:
@@ -295,10 +318,18 @@ class ServiceGrader:
 
     def __init__(self, client: RewardClient, service: RewardService | None) -> None:
         """`service`: our own, if this process has started one."""
-        self.submit = client.submit
+        self._client = client
         self.version = client.version
         """Of the graders: equal versions give equal verdicts."""
         self._service = service
+
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
+        """All that the service is told stands in the request."""
+        return self._client.submit(request)
+
+    def grades(self, domain: str) -> bool:
+        """Whether the service knows this domain."""
+        return domain in self._client.domains
 
     def check(self) -> None:
         """Raises RewardServiceEnded. Of a service elsewhere the client hopes that it comes back."""
@@ -328,6 +359,7 @@ def read_prompts(
         seed=config.seed,
         tokenizer=tokenizer,
         max_prompt_tokens=config.sampler.max_prompt_tokens,
+        with_extra=bool(config.reward.function),
     )
     return prompts, *held_out_prompts(config, tokenizer)
 
@@ -339,6 +371,7 @@ def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> tuple[list[Prom
         tokenizer=tokenizer,
         max_prompts=config.validation.max_prompts,
         max_prompt_tokens=config.sampler.max_prompt_tokens,
+        with_extra=bool(config.reward.function),
     )
 
 

@@ -26,6 +26,9 @@ FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+PARTS = "parts"
+"""The entry of a verdict's details that has the value of each reward function, and the service's score, by name."""
+
 
 class Finish(StrEnum):
     """Why a rollout ended: `stop` at the end-of-sequence token, `length` because it ran out of tokens."""
@@ -52,6 +55,8 @@ class Prompt:
     """What the grader needs; sent to the reward service verbatim."""
     opens_thought: bool = False
     """Whether the text ends inside <think>, so that every response to it begins inside a thought."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """Every column of its row, also those that only a reward function knows what to do with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,12 @@ class ScoredRollout:
     """False: the rollout counts in its group's statistics, and the loss leaves it out (shaping.overlong_filtering)."""
     shaped_by: tuple[str, ...] = ()
     """Names of the shaping rules that applied to it (`algorithm.shaping.SHAPINGS`)."""
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        """What the score is the weighted sum of, by name; empty without reward functions."""
+        parts: Mapping[str, float] = self.verdict.details.get(PARTS, {})
+        return parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ class _Server:
     version: str = ""
     sandbox: str = ""
     num_workers: int = 1
+    domains: tuple[str, ...] = ()
     outstanding: int = 0
     up: bool = False
     reason: str = "was not reached yet"
@@ -161,6 +162,11 @@ class RewardClient:
     def version(self) -> str:
         """Of the graders (reward/version.py), the same on all servers; empty before the first one is ready."""
         return self._version
+
+    @property
+    def domains(self) -> frozenset[str]:
+        """That the servers grade, plug-ins' included; empty before the first one is ready."""
+        return frozenset(name for server in self._servers.values() for name in server.domains)
 
     def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
         """Thread-safe. The future always gets a result; status infra_error (score None) if the service failed."""
@@ -415,12 +421,14 @@ class RewardClient:
                 self._refuse(server, f"{spoken}: install the same release of nemo-prorl-reward on both sides")
                 return
             lacking = [name for name in self._domains if not report["domains"][name]["ready"]]
+            domains = tuple(map(str, report.get("domains", ())))
             version, num_workers = str(report["version"]), max(1, int(report["workers"]))
             ready = bool(report["ready"])
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
             server.up, server.reason = False, f"does not answer ({type(error).__name__})"
             return
         server.version, server.sandbox, server.num_workers = version, str(report["sandbox"]), num_workers
+        server.domains = domains
         if lacking or not ready:
             server.up, server.reason = False, f"is not ready for {', '.join(lacking) or 'every domain'}"
         elif self._version not in ("", version):

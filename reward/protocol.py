@@ -13,6 +13,7 @@ one, to add a status, and to add a field that changes a verdict and that an olde
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -82,7 +83,8 @@ class ScoreResult:
     request_id: str
     status: Status
     score: float | None
-    """0 to 1 if and only if status is graded."""
+    """A number if and only if status is graded. The service's are from 0 to 1; a trainer's own reward function may give
+    any finite one."""
     verdict: str
     """A short stable name: correct, wrong, no_box, timeout, syntax_error, ..."""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -93,8 +95,8 @@ class ScoreResult:
             raise ValueError(
                 f"a {self.status} result must {'' if self.status is Status.graded else 'not '}have a score"
             )
-        if self.score is not None and not 0.0 <= self.score <= 1.0:
-            raise ValueError(f"score {self.score} is outside 0 to 1")
+        if self.score is not None and not math.isfinite(self.score):
+            raise ValueError(f"score {self.score} is not a finite number")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -108,8 +110,10 @@ class ScoreResult:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> ScoreResult:
-        """Raises KeyError, TypeError or ValueError if the body is not a result."""
+        """Raises KeyError, TypeError or ValueError if the body is not a result of the service."""
         score = body["score"]
+        if score is not None and not 0.0 <= float(score) <= 1.0:
+            raise ValueError(f"score {score} is outside 0 to 1")
         return cls(
             request_id=str(body["request_id"]),
             status=Status(body["status"]),

@@ -94,7 +94,7 @@ def test_environment_variables_can_be_named(monkeypatch: pytest.MonkeyPatch) -> 
         ("trainer.learning_rate=null", "trainer.learning_rate takes a number"),
         ("trainer.sequence_parallel=maybe", "takes true or false"),
         ("model.fp8=of", "one of off, delayed, tensorwise, blockwise"),
-        ("reward.urls=http", "takes a list of text"),
+        ("reward.urls=7", "takes a list of text"),
         ("data.train={a.jsonl: heavy}", "takes a mapping of text to number"),
         ("data.train={a.jsonl: -1}", "data.train.a.jsonl=-1.0 is out of range"),
         ("algorithm.clip_low=-0.1", "in [0, 1]"),

@@ -51,19 +51,24 @@ def shape_reward(
     NeMo RL (stop_properly_penalty_coef), keeps a rollout that never earned anything at 0. The additive terms are DAPO's
     and ProRL v2's. Overlong filtering leaves the reward as it is.
 
-    score: the verdict's, 0 to 1. max_response_tokens: tokens that a response may have, end-of-sequence included.
-    num_updates: optimizer updates of the run before this step. Raises ValueError on a score outside [0, 1] or NaN: a
+    A reward function may give scores below 0 (docs/custom_rewards.md). A factor does not touch those: it would make an
+    unfinished response better.
+
+    score: the verdict's. max_response_tokens: tokens that a response may have, end-of-sequence included.
+    num_updates: optimizer updates of the run before this step. Raises ValueError on a score that is infinite or NaN: a
     missing score is no score, so drop the rollout instead.
     """
-    if not 0.0 <= score <= 1.0:
-        raise ValueError(f"a score must be in [0, 1], got {score}")
+    if not math.isfinite(score):
+        raise ValueError(f"a score must be a finite number, got {score}")
     num_tokens, unfinished = len(rollout.token_ids), rollout.finish is Finish.length
     reward, applied = score, []
-    if config.termination_factor < 1 and unfinished:
+    if config.termination_factor < 1 and unfinished and score >= 0:
         reward *= config.termination_factor
         applied.append("termination_factor")
-    if config.malformed_thought_factor < 1 and is_malformed_thought(
-        rollout.text, in_thought=rollout.prompt.opens_thought
+    if (
+        config.malformed_thought_factor < 1
+        and score >= 0
+        and is_malformed_thought(rollout.text, in_thought=rollout.prompt.opens_thought)
     ):
         reward *= config.malformed_thought_factor
         applied.append("malformed_thought_factor")

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.ending import run_unless_stopped
 from nemo_prorl.commands.output import show
-from nemo_prorl.commands.parsing import Parser, check_model, composed, parse_overrides, prepare
+from nemo_prorl.commands.parsing import (
+    Parser,
+    check_functions,
+    check_model,
+    composed,
+    parse_overrides,
+    prepare,
+)
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.layout import rank_from_environment
 
@@ -61,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.write_prompts is not None:
         return _write_prompts(config, given.write_prompts)
     check_model(config)
+    check_functions(config)
     if config.evaluation.benchmarks:
         return _evaluate_suite(config)
     return _evaluate_files(config, given.k, given.samples)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from nemo_prorl.config import ConfigError, RunConfig
-from nemo_prorl.layout import world_size_from_environment
+from nemo_prorl.layout import rank_from_environment, world_size_from_environment
 
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 
@@ -55,6 +55,14 @@ def check_model(config: RunConfig) -> None:
             "Face folder, or make one with `python -m nemo_prorl export`."
         )
     check.check_model(config.model.path, config, world_size_from_environment())
+
+
+def check_functions(config: RunConfig) -> None:
+    """Raises ConfigError unless the functions of reward.function can be called; the main rank looks for all."""
+    if config.reward.function and rank_from_environment() == 0:
+        from nemo_prorl.reward_function import check
+
+        check.check_functions(config)
 
 
 def check_vacant(folder: Path) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nemo_prorl.commands.ending import run_unless_stopped
-from nemo_prorl.commands.parsing import CONF_DIR, Parser, check_model, composed, parse_overrides, prepare
+from nemo_prorl.commands.parsing import (
+    CONF_DIR,
+    Parser,
+    check_functions,
+    check_model,
+    composed,
+    parse_overrides,
+    prepare,
+)
 from nemo_prorl.layout import world_size_from_environment
 
 
@@ -24,6 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     config = composed(given.config_name, given.overrides)
     check_inputs(config, world_size_from_environment())
     check_model(config)
+    check_functions(config)
     prepare()
     environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
     from nemo_prorl import run

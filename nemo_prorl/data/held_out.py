@@ -13,16 +13,21 @@ from nemo_prorl.types import Prompt
 
 
 def held_out(
-    paths: Sequence[str], *, tokenizer: Tokenizer, max_prompts: int, max_prompt_tokens: int
+    paths: Sequence[str],
+    *,
+    tokenizer: Tokenizer,
+    max_prompts: int,
+    max_prompt_tokens: int,
+    with_extra: bool = False,
 ) -> tuple[list[Prompt], list[FileLengths]]:
     """(all prompts of the validation files, or the first `max_prompts` of each, without those that are too long;
-    lengths of all that were looked at, those included).
+    lengths of all that were looked at, those included). with_extra: prompts carry the files' further columns, too.
 
     Raises ConfigError when nothing is left of a file.
     """
     prompts: list[Prompt] = []
     lengths: list[FileLengths] = []
-    files = [RowFile(Path(path)) for path in paths]
+    files = [RowFile(Path(path), with_extra=with_extra) for path in paths]
     if files:
         check_distinct(files)
     for path, file in zip(paths, files, strict=True):

@@ -39,6 +39,7 @@ def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
         token_ids=tuple(tokenizer.encode(text, add_special_tokens=False)),
         task=row.task,
         opens_thought=_opens_thought(text, messages, tokenizer),
+        columns=row.columns,
     )
 
 
@@ -63,13 +64,20 @@ class PromptMix:
     """
 
     def __init__(
-        self, weights: Mapping[str, float], *, seed: int, tokenizer: Tokenizer, max_prompt_tokens: int
+        self,
+        weights: Mapping[str, float],
+        *,
+        seed: int,
+        tokenizer: Tokenizer,
+        max_prompt_tokens: int,
+        with_extra: bool = False,
     ) -> None:
+        """with_extra: prompts carry the files' further columns, too."""
         if not weights:
             raise ConfigError(
                 "data.train is empty: name at least one prompt file, such as data.train={a.parquet: 1}."
             )
-        self._files = {path: RowFile(Path(path)) for path in weights}
+        self._files = {path: RowFile(Path(path), with_extra=with_extra) for path in weights}
         check_distinct(list(self._files.values()))
         total = sum(weights.values())
         self._shares = {path: weight / total for path, weight in weights.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -52,6 +53,14 @@ class Row:
     messages: tuple[Mapping[str, str], ...]
     task: Mapping[str, Any]
     """What the grader needs; JSON in the file, because every domain has its own fields."""
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The file's further columns, which reward functions get by name."""
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Everything of the row by the name of its column."""
+        columns = {name: getattr(self, name) for name in SCHEMA.names}
+        return {**columns, "messages": [dict(message) for message in self.messages], **self.extra}
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
@@ -79,9 +88,12 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 class RowFile:
     """Random access to a prompt file that may be larger than memory: only the row groups last used are held."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises ConfigError when the file is missing, empty or not of the documented row type."""
+    def __init__(self, path: Path, *, with_extra: bool = False) -> None:
+        """with_extra: rows carry the file's further columns, too.
+
+        Raises ConfigError when the file is missing, empty or not of the documented row type."""
         self.path = path
+        self._columns = None if with_extra else SCHEMA.names
         if not path.is_file():
             raise ConfigError(
                 f"data file {path} does not exist: write an existing prompt file (docs/data.md)."
@@ -131,8 +143,12 @@ class RowFile:
             ) from None
 
     def _read_group(self, number: int) -> pa.Table:
-        table = self._file.read_row_group(number, columns=SCHEMA.names)
-        return pa.table({field.name: self._cast(table[field.name], field) for field in SCHEMA}, SCHEMA)
+        table = self._file.read_row_group(number, columns=self._columns)
+        for index, name in enumerate(table.column_names):
+            if name in SCHEMA.names:
+                field = SCHEMA.field(name)
+                table = table.set_column(index, field, self._cast(table[name], field))
+        return table
 
     def __len__(self) -> int:
         return int(self._file.metadata.num_rows)
@@ -158,6 +174,7 @@ class RowFile:
             split=raw["split"],
             messages=tuple(raw["messages"]),
             task=self._task(index, raw["uid"], raw["task"]),
+            extra={name: value for name, value in raw.items() if name not in SCHEMA.names},
         )
 
     def _task(self, index: int, uid: str, text: str) -> dict[str, Any]:

@@ -142,12 +142,13 @@ class Policy(Protocol):
 
 
 class Grader(Protocol):
-    """The reward service, seen from the loop."""
+    """The reward service, reward functions, or both, seen from the loop."""
 
-    def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
-        """Returns at once. The future never raises for a failing service: its result has no score then."""
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
+        """Returns at once. The future never raises for a failing grader: its result has no score then. The request is
+        what the service is told; `prompt`, which the response answers, has all columns of its row."""
         ...
 
     def check(self) -> None:
-        """Raises when the service is known to be gone for good, so that nobody waits for it."""
+        """Raises when the grader is known to be gone for good, so that nobody waits for it."""
         ...

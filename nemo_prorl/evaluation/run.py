@@ -22,11 +22,11 @@ from nemo_prorl.evaluation.results import BenchmarkResult
 from nemo_prorl.evaluation.tables import as_markdown, as_text, details, tables
 from nemo_prorl.run import (
     build_sampler,
+    graders,
     held_out_prompts,
     left_out_prompts,
     load_tokenizer,
     provenance,
-    reward_client,
 )
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
 from nemo_prorl.training.fleet import SamplerFleet
@@ -115,7 +115,7 @@ def _machinery(config: RunConfig, log_dir: Path) -> Iterator[tuple[Machinery, To
     """Sampler, graders and ranks; cheap mistakes come first."""
     ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
     with ExitStack() as stack:
-        grader = stack.enter_context(reward_client(config.reward, ranks, log_dir))
+        grader = stack.enter_context(graders(config.reward, ranks, log_dir, _say))
         tokenizer = load_tokenizer(config)
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
         yield (
@@ -126,10 +126,14 @@ def _machinery(config: RunConfig, log_dir: Path) -> Iterator[tuple[Machinery, To
                 ranks=ranks,
                 max_failed_share=config.reward.max_failed_share,
                 chunk_samples=config.evaluation.chunk_samples,
-                say=lambda text: print(text, file=sys.stderr, flush=True),
+                say=_say,
             ),
             tokenizer,
         )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _key_settings(config: RunConfig) -> dict[str, Any]:
@@ -168,5 +172,6 @@ def write_samples(path: Path, groups: list[RolloutGroup]) -> None:
                     "finish": member.rollout.finish.value,
                     "score": member.verdict.score,
                     "verdict": member.verdict.verdict,
+                    **({"parts": dict(member.parts)} if member.parts else {}),
                 }
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")

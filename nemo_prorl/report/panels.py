@@ -119,6 +119,14 @@ REWARD = Section(
             reading="Full marks only. Where it lags behind the reward, the policy collects partial credit.",
         ),
         Panel(
+            name="reward_parts",
+            title="Parts of the reward",
+            unit="mean value",
+            series=(("reward/part_{}", "{}"), ("validation/part_{}", "{}, held out")),
+            reading="What each reward function gives, before weights. One that rises while another falls is being "
+            "bought with it.",
+        ),
+        Panel(
             name="pass_at_k",
             title="Held-out pass@k",
             unit="share of prompts",

@@ -64,11 +64,12 @@ def _first_of_each_prompt(path: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _response(record: Mapping[str, Any]) -> Response:
+    tokens = f"{record['num_tokens']:,} tokens{'' if record['finish'] == 'stop' else ', not ended'}"
     return Response(
         step=int(record["step"]),
         score=float(record["score"]),
         verdict=str(record["verdict"]),
-        note=f"{record['num_tokens']:,} tokens{'' if record['finish'] == 'stop' else ', not ended'}",
+        note="; ".join([tokens, *(f"{name} {value:g}" for name, value in record.get("parts", {}).items())]),
         text=_shortened(str(record["response"])),
     )
 

@@ -15,7 +15,7 @@ from nemo_prorl.engines.interface import Grader, SamplingSettings
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import GradingInFlight, check_failures, graded_group
 from nemo_prorl.training.held_out import domain_mean
-from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup
+from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout
 from reward.protocol import ScoreResult
 
 _POLL_S = 0.05
@@ -131,6 +131,15 @@ def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, fl
     return summary if mean is None else summary | {"domain_mean_reward": mean}
 
 
+def part_means(members: Sequence[ScoredRollout]) -> dict[str, float]:
+    """Mean value of each reward function, and of the service's score beside them, over the rollouts that have it."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for member in members:
+        for name, value in member.parts.items():
+            values[name].append(value)
+    return {name: float(np.mean(found)) for name, found in sorted(values.items())}
+
+
 def _summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, float]:
     graded = [group for group in groups if group.members]
     if not graded:
@@ -143,6 +152,8 @@ def _summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, f
         "response_tokens": float(np.mean([len(rollout.token_ids) for rollout in rollouts])),
         "no_eos_share": float(np.mean([rollout.finish is Finish.length for rollout in rollouts])),
     }
+    for name, value in part_means([member for group in graded for member in group.members]).items():
+        summary[f"part_{name}"] = value
     for k in ks:
         counts = [
             (len(group.members), sum(member.reward >= CORRECT for member in group.members))

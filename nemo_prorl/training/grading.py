@@ -1,4 +1,4 @@
-"""Rollouts in, verdicts out: hands each rollout to the reward service the moment it ends, and keeps the clock."""
+"""Rollouts in, verdicts out: hands each rollout to the graders the moment it ends, and keeps the clock."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ WAITING_LINE_S = 30.0
 
 
 class RewardServiceFailing(RuntimeError):
-    """The reward service failed on more rollouts than the run bears (reward.max_failed_share)."""
+    """The reward service or a reward function failed on more rollouts than the run bears (reward.max_failed_share)."""
 
 
 def was_graded(verdict: ScoreResult) -> bool:
-    """False when the service, not the answer, is to blame for a missing score."""
+    """False when the grader, not the answer, is to blame for a missing score."""
     return verdict.status is Status.graded and verdict.score is not None
 
 
@@ -33,7 +33,7 @@ def graded_group(
     verdicts: Sequence[ScoreResult],
     shape: Callable[[Rollout, float], Shaped],
 ) -> RolloutGroup:
-    """The group without the rollouts that the service failed on: a failure is nobody's reward of 0.
+    """The group without the rollouts that a grader failed on: a failure is nobody's reward of 0.
 
     `verdicts` are in the order of `rollouts`; `shape` says what a rollout and its score are worth.
     """
@@ -54,9 +54,9 @@ def check_failures(verdicts: Sequence[ScoreResult], max_failed_share: float) -> 
         3
     )
     raise RewardServiceFailing(
-        f"the reward service failed on {len(failed)} of {len(verdicts)} rollouts, more than "
+        f"grading failed on {len(failed)} of {len(verdicts)} rollouts, more than "
         f"reward.max_failed_share={max_failed_share:g} ({'; '.join(f'{n} x {why}' for why, n in reasons)}). "
-        "No reward was made up for them; mend the service and start again: the run continues from its checkpoint."
+        "No reward was made up for them; mend what failed and start again: the run continues from its checkpoint."
     )
 
 
@@ -89,7 +89,7 @@ class GradingInFlight:
             task=rollout.prompt.task,
         )
         self._note_progress()
-        future = self._grader.submit(request)
+        future = self._grader.submit(request, rollout.prompt)
         future.add_done_callback(partial(self._note_end, time.perf_counter()))
         self._pending[key] = future
 
@@ -118,7 +118,7 @@ class GradingInFlight:
         if self._pending and now - self._quiet_since > (self._num_lines + 1) * WAITING_LINE_S:
             self._num_lines += 1
             self._say(
-                f"waiting for the reward service: nothing came for {now - self._quiet_since:.0f} s, and "
+                f"waiting for verdicts: nothing came for {now - self._quiet_since:.0f} s, and "
                 f"{len(self._pending)} verdicts are missing"
             )
 

@@ -47,7 +47,8 @@ class SampleLog:
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:
-    """Records of step, uid, domain, source, prompt, response, score, verdict, finish, num_tokens."""
+    """Records of step, uid, domain, source, prompt, response, score, verdict, finish, num_tokens; with reward functions
+    also parts, the value of each by name."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -64,4 +65,5 @@ def _record(step: int, member: ScoredRollout) -> dict[str, Any]:
         "verdict": member.verdict.verdict,
         "finish": rollout.finish.value,
         "num_tokens": len(rollout.token_ids),
+        **({"parts": dict(member.parts)} if member.parts else {}),
     }

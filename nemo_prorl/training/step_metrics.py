@@ -12,7 +12,7 @@ from nemo_prorl.algorithm.selection import Informativeness
 from nemo_prorl.algorithm.shaping import SHAPINGS, length_penalty_is_on
 from nemo_prorl.config import AlgorithmConfig, ShapingConfig
 from nemo_prorl.training.collector import Collection
-from nemo_prorl.training.evaluation import CORRECT
+from nemo_prorl.training.evaluation import CORRECT, part_means
 from nemo_prorl.types import Finish, ScoredRollout
 
 
@@ -38,6 +38,8 @@ def rollout_metrics(collection: Collection) -> dict[str, float]:
         metrics[f"reward/{domain}/mean"] = float(np.mean([member.reward for member in part]))
         metrics[f"reward/{domain}/pass_rate"] = _pass_rate(part)
         metrics[f"reward/{domain}/num_rollouts"] = float(len(part))
+    for name, value in part_means(members).items():
+        metrics[f"reward/part_{name}"] = value
     domains = Counter(group.prompt.domain for group in collection.sampled)
     return metrics | {f"data/{domain}/num_prompts": float(count) for domain, count in sorted(domains.items())}
 

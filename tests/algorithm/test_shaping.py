@@ -130,7 +130,17 @@ def test_both_parts_add_up():
     assert shaped(0.8, 20, config, Finish.stop) == pytest.approx(0.8 - 0.4 * 0.5)
 
 
-@pytest.mark.parametrize("score", [math.nan, math.inf, -0.1, 1.1])
+@pytest.mark.parametrize("score", [-3.0, -0.1, 0.0, 0.5, 1.0, 7.0])
+@pytest.mark.parametrize("factor", [0.0, 0.5, 1.0])
+def test_a_factor_never_makes_an_unfinished_response_better(score, factor):
+    """Reward functions may give any finite score."""
+    config = ShapingConfig(termination_factor=factor, malformed_thought_factor=factor)
+    finished = shaped(score, 3, ShapingConfig(), Finish.length)
+    assert finished == score
+    assert shaped(score, 3, config, Finish.length) <= finished
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
 def test_what_is_no_score_is_refused(score):
     with pytest.raises(ValueError, match="score"):
         shaped(score, 3, ShapingConfig())

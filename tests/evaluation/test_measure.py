@@ -255,10 +255,10 @@ def test_the_key_is_of_the_files_and_the_settings(tmp_path: Path) -> None:
 class FailsOn(ScriptedGrader):
     """No verdict for one response."""
 
-    def submit(self, request: Any) -> Any:
+    def submit(self, request: Any, prompt: Any) -> Any:
         scores = [None if index == 1 else score for index, score in enumerate(SCORES)]
         task = {"scores": scores}
-        return super().submit(dataclasses.replace(request, task=task))
+        return super().submit(dataclasses.replace(request, task=task), prompt)
 
 
 def test_a_failing_service_is_no_score_and_is_asked_again(tmp_path: Path, whole: Known) -> None:

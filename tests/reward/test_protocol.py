@@ -14,9 +14,16 @@ def test_only_a_graded_result_has_a_score() -> None:
             ScoreResult(request_id="a", status=status, score=None if score else 0.0, verdict="v")
 
 
-@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan")])
-def test_scores_lie_between_0_and_1(score: float) -> None:
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), float("inf")])
+def test_scores_of_the_service_lie_between_0_and_1(score: float) -> None:
+    body = {"request_id": "a", "status": "graded", "verdict": "v", "details": {}, "version": ""}
     with pytest.raises(ValueError, match="outside"):
+        ScoreResult.from_json({**body, "score": score})
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_every_score_is_a_finite_number(score: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
         ScoreResult(request_id="a", status=Status.graded, score=score, verdict="v")
 
 

@@ -307,7 +307,7 @@ class ScriptedGrader:
     requests: list[ScoreRequest] = field(default_factory=list)
     waiting: list[tuple[ScoreRequest, ScriptedVerdict]] = field(default_factory=list)
 
-    def submit(self, request: ScoreRequest) -> ScriptedVerdict:
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> ScriptedVerdict:
         future = ScriptedVerdict()
         future.grader = self
         self.requests.append(request)

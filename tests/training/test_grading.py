@@ -173,7 +173,7 @@ def test_somebody_who_watches_hears_what_a_run_waits_for(clock: Clock) -> None:
         in_flight.wait(0.02)
         heard.append(len(said))
     assert heard == [0, 0, 1, 1, 1, 2, 2, 3]
-    assert said[0] == "waiting for the reward service: nothing came for 36 s, and 2 verdicts are missing"
+    assert said[0] == "waiting for verdicts: nothing came for 36 s, and 2 verdicts are missing"
     held()
     assert in_flight.take_finished().keys() == {(0, 0)}
     in_flight.wait(0.02)

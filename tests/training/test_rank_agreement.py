@@ -109,7 +109,7 @@ def test_a_failing_service_stops_all_ranks_though_a_save_and_a_round_are_under_w
         fit = run.fit
 
         def fit_and_note(ranks: Any) -> str:
-            with pytest.raises(RewardServiceFailing, match="service failed on"):
+            with pytest.raises(RewardServiceFailing, match="grading failed on"):
                 fit(ranks)
             stopped.append(rank)
             return "failed"

@@ -93,9 +93,9 @@ def test_every_request_says_what_its_prompt_says(opens_thought: bool) -> None:
     asked = []
 
     class Listening(ScriptedGrader):
-        def submit(self, request: Any) -> Any:
+        def submit(self, request: Any, prompt: Any) -> Any:
             asked.append(request)
-            return super().submit(request)
+            return super().submit(request, prompt)
 
     prompt = replace(make_prompt("p", MIXED), opens_thought=opens_thought)
     GradingInFlight(Listening()).submit((0, 0), make_rollout(prompt, 0))

@@ -1,0 +1,214 @@
+"""Runs one reward function for the trainer, in a process of its own. Standard library only, and no import of ours: the
+interpreter may be another one (reward.function_python).
+
+    python child.py DESCRIPTOR FILE NAME START_LIMIT_S
+
+The descriptor is a socket. Messages have four bytes of length in front. Those that come in are pickled, because a
+row's columns may hold dates and bytes; those that go out are JSON, because the trainer must not unpickle what a
+function made.
+
+    out, first   {"names", "required", "takes_any", "hash"}, see `describe`; or {"error": sentence}, and it ends
+    in           {"arguments": {name: list}, "count": responses, "limit_s": seconds}
+    out          {"values": [...]}, for each response a number, or a text that says why it has none;
+                 or {"raised": what the function raised, and where}; or {"broken": what is wrong with its result}
+
+What the function prints, and the traceback of what it raises, go to standard output and standard error. A call that
+takes too long ends the process, with the stack of every thread on standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import hashlib
+import importlib.util
+import inspect
+import json
+import math
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LENGTH = struct.Struct("!I")
+
+
+class Unusable(Exception):
+    """The function cannot be called at all, in one sentence."""
+
+
+def main(fd: str, file: str, name: str, start_limit_s: str) -> None:
+    """Imports the function, says so, and answers calls until the socket closes."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm's notice to a job that its time is nearly over
+    _be_the_first_to_go()
+    channel, path = socket.socket(fileno=int(fd)), Path(file).absolute()
+    faulthandler.dump_traceback_later(float(start_limit_s), exit=True)
+    try:
+        function = load(path, name)
+        description = describe(function, path)
+    except Unusable as error:
+        _send(channel, {"error": str(error)})
+        return
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    _send(channel, description)
+    loop = asyncio.new_event_loop()
+    while (request := _receive(channel)) is not None:
+        faulthandler.dump_traceback_later(request["limit_s"], exit=True)
+        answer = call(function, request["arguments"], request["count"], loop, path)
+        faulthandler.cancel_dump_traceback_later()
+        sys.stdout.flush()
+        _send(channel, answer)
+
+
+def load(path: Path, name: str) -> Callable[..., Any]:
+    """The function `name` of a file, whose folder comes first on sys.path, as if Python ran it. Raises Unusable."""
+    if not path.is_file():
+        raise Unusable("there is no such file")
+    sys.path[0] = str(path.parent)
+    try:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None  # as for every name that ends in .py
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        _print_traceback()
+        raise Unusable(f"the file cannot be imported: {_in_words(error, path)}") from None
+    function = getattr(module, name, None)
+    if function is None:
+        there = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == path.stem
+        ]
+        raise Unusable(f"the file has no {name}; its functions are {', '.join(there) or 'none'}")
+    if not callable(function) or inspect.isclass(function):
+        raise Unusable(f"{name} is of type {type(function).__name__}, and not a function")
+    return function
+
+
+def describe(function: Callable[..., Any], path: Path) -> dict[str, Any]:
+    """names: all parameters. required: those without a default. takes_any: whether it has **kwargs. hash: of the file,
+    so that a process which is started later in a run is known to run the same. Raises Unusable."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise Unusable("the function's parameters cannot be read") from None
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if blocked := [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]:
+        raise Unusable(
+            f"its parameter {blocked[0]} is positional-only, and functions are called with keywords"
+        )
+    return {
+        "names": [p.name for p in named],
+        "required": [p.name for p in named if p.default is p.empty],
+        "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
+        "hash": hashlib.sha256(path.read_bytes()).hexdigest(),
+    }
+
+
+def call(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    count: int,
+    loop: asyncio.AbstractEventLoop,
+    file: Path,
+) -> dict[str, Any]:
+    """One call, and its answer."""
+    try:
+        results = function(**arguments)
+        if inspect.isawaitable(results):
+            results = loop.run_until_complete(_awaited(results))
+        if hasattr(results, "tolist"):  # an array of NumPy, a tensor of torch
+            results = results.tolist()
+    except BaseException as error:
+        _print_traceback(f"a call with {count} response(s) failed")
+        return {"raised": _in_words(error, file)}
+    if not isinstance(results, (list, tuple)):
+        return {"broken": f"returned {_with_article(results)}, not a list of numbers"}
+    if len(results) != count:
+        return {"broken": f"returned {len(results)} numbers for {count} responses"}
+    return {"values": [_value(result) for result in results]}
+
+
+async def _awaited(results: Any) -> Any:
+    return await results
+
+
+def _value(result: Any) -> float | str:
+    """A finite number, or why it is none."""
+    if hasattr(result, "item") and callable(result.item):  # a scalar of NumPy or torch
+        result = result.item()
+    if result is None:
+        return "returned None for it"
+    if not isinstance(result, (bool, int, float)):
+        return f"returned {_with_article(result)} for it, not a number"
+    try:
+        number = float(result)
+    except OverflowError:
+        number = math.inf
+    return number if math.isfinite(number) else f"returned {number} for it, not a finite number"
+
+
+def _with_article(value: Any) -> str:
+    return f"a value of type {type(value).__name__}"
+
+
+def _in_words(error: BaseException, file: Path) -> str:
+    """The exception, and the last line of the user's file that it went through."""
+    text = " ".join(str(error).split())[:300]
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
+    where = f" ({file.name}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+def _print_traceback(title: str = "") -> None:
+    if title:
+        print(f"--- {title}:", file=sys.stderr)
+    traceback.print_exc()
+    sys.stderr.flush()
+
+
+def _be_the_first_to_go() -> None:
+    """When memory runs out, the kernel is to end this process and not the trainer."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _send(channel: socket.socket, message: dict[str, Any]) -> None:
+    body = json.dumps(message).encode()
+    channel.sendall(LENGTH.pack(len(body)) + body)
+
+
+def _receive(channel: socket.socket) -> Any:
+    """The next message; None when the trainer has closed the socket, or is gone."""
+    head = _exactly(channel, LENGTH.size)
+    body = head and _exactly(channel, LENGTH.unpack(head)[0])
+    return pickle.loads(body) if body else None
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        chunk = channel.recv(min(size - len(data), 1 << 20))
+        if not chunk:
+            return None
+        data += chunk
+    return bytes(data)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # threads that the function has started do not keep the process

@@ -1,0 +1,294 @@
+"""The graders of engines/interface.py on reward functions: one function, and several mixed with the reward service."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from nemo_prorl.config import FUNCTION_ATTEMPTS, SERVICE, RewardConfig
+from nemo_prorl.reward_function.process import CallFailed, Description, FunctionProcess, FunctionUnusable
+from nemo_prorl.types import PARTS, Prompt
+from reward.extract import is_open_thought, visible_text
+from reward.protocol import ScoreRequest, ScoreResult, Status
+
+
+class ServiceGrader(Protocol):
+    """The reward service: a grader of engines/interface.py, and two things more."""
+
+    version: str
+
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]: ...
+
+    def check(self) -> None: ...
+
+    def grades(self, domain: str) -> bool:
+        """Whether the service knows this domain."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Item:
+    """A response that waits for its value."""
+
+    request: ScoreRequest
+    prompt: Prompt
+    future: Future[ScoreResult] = field(default_factory=Future)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(self.prompt.columns)
+
+
+class FunctionGrader:
+    """Grades by one function. What is submitted while a call is under way makes up the next one."""
+
+    def __init__(self, text: str, config: RewardConfig, log: Path) -> None:
+        """text: FILE.py:NAME. log: where the function's prints and tracebacks go."""
+        self._process = FunctionProcess(text, config, log)
+        self.name = self._process.name
+        self._log = log
+        self._batch_size = config.function_batch
+        self._waiting: deque[_Item] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
+        """The result has the function's value as its score, or no score where the function gave none."""
+        item = _Item(request, prompt)
+        with self._changed:
+            if self._thread is None and not self._closed:  # a rank that submits nothing needs no process
+                self._thread = threading.Thread(target=self._run, name=f"reward-{self.name}", daemon=True)
+                self._thread.start()
+            self._waiting.append(item)
+            self._changed.notify()
+        return item.future
+
+    def check(self) -> None:
+        """Nothing is known beforehand: a process that has ended is started again."""
+
+    def close(self) -> None:
+        """Ends the process; what still waits has no score."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._process.interrupt()
+        if self._thread is not None:
+            self._thread.join()
+        self._process.end()
+        self._give_up_waiting("was not asked: the run has ended")
+
+    def _run(self) -> None:
+        """In a thread of its own, until `close`."""
+        while batch := self._next_batch():
+            try:
+                values = self._values(batch)
+            except Exception as error:  # a mistake of ours, for whoever waits for these results
+                for item in batch:
+                    item.future.set_exception(error)
+                continue
+            for item, value in zip(batch, values, strict=True):
+                item.future.set_result(self._result(item.request, value))
+
+    def _next_batch(self) -> list[_Item]:
+        """Waiting items whose rows have the same columns, in order; nothing once the grader is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            batch: list[_Item] = []
+            while (
+                self._waiting
+                and not self._closed
+                and len(batch) < self._batch_size
+                and self._waiting[0].columns == (batch or self._waiting)[0].columns
+            ):
+                batch.append(self._waiting.popleft())
+            return batch
+
+    def _values(self, batch: Sequence[_Item]) -> list[float | str]:
+        """Of each item its value, or why it has none.
+
+        One response can make a call fail that has many: they are then tried one by one, until FUNCTION_ATTEMPTS calls
+        have failed one after the other. If none has succeeded by then, what waits behind them is given up as well, so
+        that a function which hangs on everything stops the run soon.
+        """
+        try:
+            return self._call(batch)
+        except FunctionUnusable as error:
+            self._give_up_waiting(str(error))
+            return [str(error)] * len(batch)
+        except CallFailed as error:
+            if not error.again or len(batch) == 1:
+                return [str(error)] * len(batch)
+        values: list[float | str] = []
+        num_failed, last = 1, ""
+        for item in batch:
+            if num_failed == FUNCTION_ATTEMPTS:
+                if not any(isinstance(value, float) for value in values):
+                    self._give_up_waiting(last)
+                return values + [last] * (len(batch) - len(values))
+            try:
+                values += self._call([item])
+                num_failed = 0
+            except (CallFailed, FunctionUnusable) as error:
+                last = str(error)
+                values.append(last)
+                num_failed += 1
+        return values
+
+    def _call(self, batch: Sequence[_Item]) -> list[float | str]:
+        """Raises CallFailed or FunctionUnusable."""
+        if self._closed:
+            raise FunctionUnusable("was not asked: the run has ended")
+        values = self._process.call(arguments(self._process.start(), batch), len(batch))
+        return [float(value) if isinstance(value, int | float) else str(value) for value in values]
+
+    def _give_up_waiting(self, why: str) -> None:
+        with self._changed:
+            items = list(self._waiting)
+            self._waiting.clear()
+        for item in items:
+            item.future.set_result(self._result(item.request, why))
+
+    def _result(self, request: ScoreRequest, value: float | str) -> ScoreResult:
+        if isinstance(value, float):
+            return ScoreResult(
+                request_id=request.request_id, status=Status.graded, score=value, verdict="function"
+            )
+        reason = f"the reward function {self.name} {value} (see {self._log})"
+        return ungraded(request.request_id, reason)
+
+
+def arguments(function: Description, batch: Sequence[_Item]) -> dict[str, list[Any]]:
+    """What the function is called with: of all that can be had, what it has parameters for."""
+    given = {name: [make(item) for item in batch] for name, make in _MADE.items() if function.wants(name)}
+    if function.takes_any and "completions" not in function.names:
+        del given["completions"]  # the same as the responses
+    for name in batch[0].prompt.columns:
+        if name not in given and function.wants(name):
+            given[name] = [item.prompt.columns[name] for item in batch]
+    return given
+
+
+def _answer(item: _Item) -> str | None:
+    response, in_thought = item.request.response, item.request.in_thought
+    return None if is_open_thought(response, in_thought) else visible_text(response)
+
+
+_MADE: Mapping[str, Callable[[_Item], Any]] = {
+    "prompts": lambda item: item.prompt.text,
+    "responses": lambda item: item.request.response,
+    "completions": lambda item: item.request.response,
+    "answers": _answer,
+}
+OFFERED = tuple(_MADE)
+"""Arguments that every function can have, beside the columns of the row."""
+
+
+class MixedGrader:
+    """The weighted sum of functions, and of the reward service where it has a weight and knows the row's domain. What
+    one of them does not grade is not graded."""
+
+    def __init__(
+        self,
+        functions: Sequence[FunctionGrader],
+        service: ServiceGrader | None,
+        config: RewardConfig,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`say` is told once of each domain that the service does not know."""
+        self._functions, self._service, self._say = functions, service, say
+        self._weights = {name: config.weight(name) for name in [*(f.name for f in functions), SERVICE]}
+        self._functions_count = any(self._weights[function.name] for function in functions)
+        self._unknown: set[str] = set()
+        digest = hashlib.sha256(repr(sorted(self._weights.items())).encode())
+        for text in config.function:
+            digest.update(text.encode() + Path(text.rpartition(":")[0]).read_bytes())
+        self.version = f"{service.version if service else 'functions'}+{digest.hexdigest()[:12]}"
+        """Equal versions give equal verdicts, if the functions depend on nothing but their files."""
+
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
+        """The details of the result have its parts by name."""
+        parts = {function.name: function.submit(request, prompt) for function in self._functions}
+        if self._service is not None and self._is_for_service(self._service, request):
+            parts[SERVICE] = self._service.submit(request, prompt)
+        return _when_all_are_there(parts, lambda results: self._mixed(request, results))
+
+    def check(self) -> None:
+        """Raises when the service is known to be gone for good."""
+        if self._service is not None:
+            self._service.check()
+
+    def _is_for_service(self, service: ServiceGrader, request: ScoreRequest) -> bool:
+        """Without a function that counts there is nothing else to grade the row, whatever its domain."""
+        if not self._functions_count:
+            return True
+        if not request.task:
+            return False
+        if service.grades(request.domain):
+            return True
+        if request.domain not in self._unknown:
+            self._unknown.add(request.domain)
+            self._say(
+                f"rows of the domain {request.domain}, which the reward service does not know, are graded by "
+                "reward.function alone"
+            )
+        return False
+
+    def _mixed(self, request: ScoreRequest, results: Mapping[str, ScoreResult]) -> ScoreResult:
+        for result in results.values():
+            if result.score is None:
+                return replace(result, version=self.version)
+        scores = {name: result.score for name, result in results.items() if result.score is not None}
+        total = sum(self._weights[name] * score for name, score in scores.items())
+        if not math.isfinite(total):
+            return ungraded(request.request_id, f"the weighted sum of {scores} is not a finite number")
+        lead = results.get(SERVICE) or next(iter(results.values()))
+        return ScoreResult(
+            request_id=request.request_id,
+            status=Status.graded,
+            score=total,
+            verdict=lead.verdict,
+            details={**lead.details, PARTS: scores},
+            version=self.version,
+        )
+
+
+def ungraded(request_id: str, reason: str) -> ScoreResult:
+    """A result without a score: nobody's reward of 0."""
+    return ScoreResult(
+        request_id=request_id,
+        status=Status.infra_error,
+        score=None,
+        verdict="missing",
+        details={"reason": reason},
+    )
+
+
+def _when_all_are_there(
+    parts: Mapping[str, Future[ScoreResult]], mix: Callable[[dict[str, ScoreResult]], ScoreResult]
+) -> Future[ScoreResult]:
+    """The mixed result as soon as the last part is there."""
+    mixed: Future[ScoreResult] = Future()
+    lock, missing = threading.Lock(), set(parts)
+
+    def arrived(name: str, _: Future[ScoreResult]) -> None:
+        with lock:
+            missing.discard(name)
+            is_last = not missing
+        if is_last:
+            try:
+                mixed.set_result(mix({name: future.result() for name, future in parts.items()}))
+            except Exception as error:  # for whoever waits for the result
+                mixed.set_exception(error)
+
+    for name, future in parts.items():
+        future.add_done_callback(partial(arrived, name))
+    return mixed

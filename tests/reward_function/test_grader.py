@@ -1,0 +1,426 @@
+"""Functions of a user's in their processes: what they are called with, and what becomes of every way to fail."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import RewardConfig
+from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader, ungraded
+from nemo_prorl.reward_function.process import FunctionProcess
+from nemo_prorl.types import PARTS, Prompt
+from reward.protocol import ScoreRequest, ScoreResult, Status
+
+WAIT_S = 120
+
+Grade = Callable[..., list[ScoreResult]]
+
+
+def a_prompt(number: int = 0, *, domain: str = "math", **columns: Any) -> Prompt:
+    task = columns.pop("task", {"answer": str(number)})
+    return Prompt(
+        uid=f"p{number}#0",
+        domain=domain,
+        source="here",
+        text=f"question {number}",
+        token_ids=(1, 2),
+        task=task,
+        columns={"uid": f"p{number}", "domain": domain, "task": task, **columns},
+    )
+
+
+def a_request(prompt: Prompt, response: str, *, in_thought: bool = False) -> ScoreRequest:
+    return ScoreRequest(
+        request_id=f"0/{prompt.uid}/0/{response[:20]}",
+        domain=prompt.domain,
+        response=response,
+        in_thought=in_thought,
+        task=prompt.task,
+    )
+
+
+@pytest.fixture
+def grader_of(tmp_path: Path) -> Iterator[Callable[..., FunctionGrader]]:
+    """The grader of a function `score` whose source is given."""
+    opened: list[FunctionGrader] = []
+
+    def make(source: str, **options: Any) -> FunctionGrader:
+        file = tmp_path / "my_reward.py"
+        file.write_text(source)
+        config = RewardConfig(**{"function_timeout_s": 60.0, **options})
+        opened.append(FunctionGrader(f"{file}:score", config, tmp_path / "log.txt"))
+        return opened[-1]
+
+    yield make
+    for grader in opened:
+        grader.close()
+
+
+def grade(grader: Any, responses: list[str], prompts: list[Prompt] | None = None) -> list[ScoreResult]:
+    prompts = prompts or [a_prompt(index) for index in range(len(responses))]
+    futures = [
+        grader.submit(a_request(prompt, text), prompt)
+        for prompt, text in zip(prompts, responses, strict=True)
+    ]
+    return [future.result(WAIT_S) for future in futures]
+
+
+def scores(results: list[ScoreResult]) -> list[float | None]:
+    return [result.score for result in results]
+
+
+def reason(result: ScoreResult) -> str:
+    assert result.status is Status.infra_error
+    assert result.score is None
+    text = str(result.details["reason"])
+    assert "\n" not in text
+    return text
+
+
+# What it is called with
+
+
+def test_a_function_gets_prompts_responses_and_columns(grader_of: Any) -> None:
+    grader = grader_of(
+        "def score(prompts, responses, task, difficulty):\n"
+        "    assert all(p.startswith('question') for p in prompts)\n"
+        "    return [len(r) + int(t['answer']) + d for r, t, d in zip(responses, task, difficulty)]\n"
+    )
+    prompts = [a_prompt(index, difficulty=0.5 * index) for index in range(5)]
+    assert scores(grade(grader, ["x" * index for index in range(5)], prompts)) == [0, 2.5, 5, 7.5, 10]
+
+
+def test_functions_of_trl_run_as_they_are(grader_of: Any) -> None:
+    grader = grader_of(
+        "def score(completions, ground_truth, **kwargs):\n"
+        "    assert 'prompts' in kwargs and 'uid' in kwargs\n"
+        "    return [1.0 if c == g else 0.0 for c, g in zip(completions, ground_truth)]\n"
+    )
+    prompts = [a_prompt(index, ground_truth=str(index)) for index in range(3)]
+    assert scores(grade(grader, ["0", "x", "2"], prompts)) == [1, 0, 1]
+
+
+def test_async_functions_are_awaited(grader_of: Any) -> None:
+    grader = grader_of(
+        "import asyncio\n"
+        "async def score(responses, **columns):\n"
+        "    async def one(response):\n"
+        "        await asyncio.sleep(0)\n"
+        "        return len(response)\n"
+        "    return await asyncio.gather(*map(one, responses))\n"
+    )
+    assert scores(grade(grader, ["", "a", "bb"])) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("response", "in_thought", "answer"),
+    [
+        ("R", False, "R"),
+        ("T</think>\n\nR", False, "R"),
+        ("T</think>\n\nR", True, "R"),
+        ("T", True, None),
+        ("<think>T", False, None),
+    ],
+)
+def test_answers_are_what_follows_the_thought(
+    grader_of: Any, response: str, in_thought: bool, answer: str | None
+) -> None:
+    grader = grader_of(
+        "def score(answers, responses, expected):\n"
+        "    return [float(a == e and len(r) > 0) for a, r, e in zip(answers, responses, expected)]\n"
+    )
+    prompt = a_prompt(expected=answer)
+    request = a_request(prompt, response, in_thought=in_thought)
+    assert grader.submit(request, prompt).result(WAIT_S).score == 1
+
+
+def test_rows_of_different_columns_are_never_in_one_call(grader_of: Any) -> None:
+    grader = grader_of(
+        "def score(responses, weight=None):\n"
+        "    return [0.0] * len(responses) if weight is None else weight\n"
+    )
+    prompts = [a_prompt(0), a_prompt(1, weight=2.0), a_prompt(2, weight=3.0), a_prompt(3)]
+    assert scores(grade(grader, list("abcd"), prompts)) == [0, 2, 3, 0]
+
+
+def test_a_call_has_no_more_responses_than_asked_for(grader_of: Any) -> None:
+    grader = grader_of(
+        "def score(responses, **columns):\n    return [len(responses)] * len(responses)\n", function_batch=3
+    )
+    sizes = scores(grade(grader, ["x"] * 30))
+    assert max(size for size in sizes if size is not None) <= 3
+
+
+def test_arrays_and_booleans_are_numbers(grader_of: Any) -> None:
+    grader = grader_of(
+        "import numpy\n"
+        "def score(responses):\n"
+        "    return numpy.array([len(r) for r in responses], dtype=numpy.float32)\n"
+    )
+    assert scores(grade(grader, ["", "ab"])) == [0, 2]
+    grader = grader_of(
+        "import numpy\n"
+        "def score(responses):\n"
+        "    return [len(r) > 0 if len(r) < 2 else numpy.float32(len(r)) for r in responses]\n"
+    )
+    assert scores(grade(grader, ["", "a", "bb"])) == [0, 1, 2]
+
+
+def test_dates_and_bytes_reach_the_function(grader_of: Any) -> None:
+    from datetime import date
+
+    grader = grader_of(
+        "def score(responses, day, raw):\n    return [d.year + len(b) for d, b in zip(day, raw)]\n"
+    )
+    assert scores(grade(grader, ["x"], [a_prompt(day=date(2020, 1, 1), raw=b"abc")])) == [2023]
+
+
+def test_a_file_may_import_its_neighbour(grader_of: Any, tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("VALUE = 3.0\n")
+    grader = grader_of(
+        "import neighbour\ndef score(responses):\n    return [neighbour.VALUE for _ in responses]\n"
+    )
+    assert scores(grade(grader, ["x"])) == [3]
+
+
+# Every way to fail. One response that is "bad" costs nobody else a value.
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "said"),
+    [
+        ("raise KeyError('gold')", r"raised KeyError: 'gold' \(my_reward.py, line 5\)"),
+        ("import sys; sys.exit(3)", "raised SystemExit: 3"),
+        ("raise KeyboardInterrupt", "raised KeyboardInterrupt"),
+        ("import os; os._exit(3)", "ended by itself, with exit code 3"),
+        ("import os; os.kill(os.getpid(), 11)", "died of signal 11"),
+        ("import os; os.kill(os.getpid(), 9)", "was killed, as the kernel does when memory runs out"),
+        ("x = bytearray(1 << 60)", "raised MemoryError"),
+    ],
+)
+def test_one_response_that_breaks_a_call_costs_only_its_own_value(
+    grader_of: Any, tmp_path: Path, misbehave: str, said: str
+) -> None:
+    grader = grader_of(
+        f"def score(responses, **columns):\n    print('noise ' * 1000)\n    if 'bad' in responses:\n"
+        f"        pass\n        {misbehave}\n    return [float(len(r)) for r in responses]\n"
+    )
+    results = grade(grader, ["a", "bb", "bad", "cccc", "ddddd"])
+    assert [s for i, s in enumerate(scores(results)) if i != 2] == [1, 2, 4, 5]
+    text = reason(results[2])
+    assert text.startswith("the reward function score ")
+    assert str(tmp_path / "log.txt") in text
+    assert re.search(said, text), text
+
+
+def test_what_never_ends_is_ended(grader_of: Any, tmp_path: Path) -> None:
+    grader = grader_of(
+        "def forever():\n    while True:\n        pass\n"
+        "def score(responses):\n    if 'bad' in responses:\n        forever()\n    return [1.0 for _ in responses]\n",
+        function_timeout_s=0.5,
+    )
+    results = grade(grader, ["a", "bad", "c"])
+    assert scores(results) == [1, None, 1]
+    assert "took longer than 0.5 s" in reason(results[1])
+    assert "in forever" in (tmp_path / "log.txt").read_text(), "the stack tells where it was"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("None", "returned None for it"),
+        ("float('nan')", "returned nan for it, not a finite number"),
+        ("float('inf')", "returned inf for it"),
+        ("10 ** 400", "returned inf for it"),
+        ("'1.0'", "returned a value of type str for it"),
+        ("[1.0]", "returned a value of type list for it"),
+        ("{'score': 1.0}", "returned a value of type dict for it"),
+        ("1j", "returned a value of type complex for it"),
+    ],
+)
+def test_what_is_no_number_is_no_score(grader_of: Any, value: str, said: str) -> None:
+    grader = grader_of(
+        f"def score(responses):\n    return [{value} if r == 'bad' else 1.0 for r in responses]\n"
+    )
+    results = grade(grader, ["a", "bad", "c"])
+    assert scores(results) == [1, None, 1]
+    assert said in reason(results[1])
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ("[1.0] * (len(responses) + 1)", "returned 2 numbers for 1 responses"),
+        ("[]", "returned 0 numbers for 1 responses"),
+        ("1.0", "returned a value of type float, not a list of numbers"),
+        ("None", "returned a value of type NoneType, not a list"),
+        ("(1.0 for _ in responses)", "returned a value of type generator, not a list"),
+        ("{r: 1.0 for r in responses}", "returned a value of type dict, not a list"),
+    ],
+)
+def test_a_result_of_another_form_grades_nothing(grader_of: Any, result: str, said: str) -> None:
+    grader = grader_of(f"def score(responses):\n    return {result}\n")
+    assert said in reason(grade(grader, ["a"])[0])
+
+
+def test_the_traceback_is_in_the_log(grader_of: Any, tmp_path: Path) -> None:
+    grader = grader_of("def score(responses):\n    print('I was here')\n    return responses[7]\n")
+    grade(grader, ["a"])
+    log = (tmp_path / "log.txt").read_text()
+    assert "I was here" in log
+    assert "Traceback" in log
+    assert "return responses[7]" in log
+
+
+def test_a_function_that_hangs_on_everything_takes_what_waits_along(grader_of: Any) -> None:
+    """Or a step of 512 rollouts would take 512 time limits to fail."""
+    grader = grader_of(
+        "import time\ndef score(responses):\n    time.sleep(600)\n", function_timeout_s=0.3, function_batch=8
+    )
+    results = grade(grader, ["x"] * 100)
+    assert all("took longer than 0.3 s" in reason(result) for result in results)
+
+
+def test_a_file_that_changes_under_a_run_is_not_used(grader_of: Any, tmp_path: Path) -> None:
+    source = "import os\ndef score(responses):\n    return [os._exit(1) if r == 'die' else 1.0 for r in responses]\n"
+    grader = grader_of(source)
+    assert scores(grade(grader, ["a"])) == [1]
+    (tmp_path / "my_reward.py").write_text(source.replace("1.0", "2.0"))
+    assert scores(grade(grader, ["a"])) == [1], "the process goes on as it began"
+    grade(grader, ["die"])
+    assert "has changed since the run began" in reason(grade(grader, ["a"])[0])
+
+
+def test_closing_ends_a_call_and_leaves_nobody_waiting(grader_of: Any) -> None:
+    grader = grader_of("import time\ndef score(responses):\n    time.sleep(600)\n")
+    futures = [grader.submit(a_request(a_prompt(), "x"), a_prompt()) for _ in range(3)]
+    grader.close()
+    assert all(future.result(WAIT_S).score is None for future in futures)
+
+
+def test_the_process_ends_with_the_trainer(grader_of: Any, tmp_path: Path) -> None:
+    """Its socket closes then."""
+    (tmp_path / "my_reward.py").write_text("def score(responses):\n    return [1.0]\n")
+    process = FunctionProcess(f"{tmp_path}/my_reward.py:score", RewardConfig(), None)
+    process.start()
+    assert process._process is not None
+    assert process._channel is not None
+    process._channel.close()
+    assert process._process.wait(WAIT_S) == 0
+
+
+# Several functions, and the service
+
+
+class Service:
+    """In the place of the reward service: right answers are those that the test lists."""
+
+    version = "1"
+
+    def __init__(self, verdicts: Mapping[str, float | None]) -> None:
+        self.verdicts = verdicts
+        self.asked: list[str] = []
+
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
+        self.asked.append(request.response)
+        future: Future[ScoreResult] = Future()
+        score = self.verdicts[request.response]
+        if score is None:
+            future.set_result(ungraded(request.request_id, "the service is on fire"))
+        else:
+            future.set_result(
+                ScoreResult(
+                    request_id=request.request_id,
+                    status=Status.graded,
+                    score=score,
+                    verdict="correct",
+                    details={"extracted": "4"},
+                )
+            )
+        return future
+
+    def grades(self, domain: str) -> bool:
+        return domain == "math"
+
+    def check(self) -> None: ...
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Iterator[Callable[..., MixedGrader]]:
+    opened: list[FunctionGrader] = []
+
+    def make(weights: Mapping[str, float], service: Service | None = None, **options: Any) -> MixedGrader:
+        file = tmp_path / "parts.py"
+        file.write_text(
+            "def size(responses):\n    return [float(len(r)) for r in responses]\n"
+            "def picky(responses):\n    return [None if r == 'none' else -1.0 for r in responses]\n"
+        )
+        config = RewardConfig(function=[f"{file}:size", f"{file}:picky"], weights=dict(weights))
+        functions = [FunctionGrader(text, config, tmp_path / "log.txt") for text in config.function]
+        opened.extend(functions)
+        return MixedGrader(functions, service, config, **options)
+
+    yield make
+    for grader in opened:
+        grader.close()
+
+
+def test_the_reward_is_the_weighted_sum_and_its_parts_have_names(mixed: Any) -> None:
+    service = Service({"a": 1.0, "bb": 0.0})
+    results = grade(mixed({"size": 0.5, "service": 10.0}, service), ["a", "bb"])
+    assert scores(results) == [0.5 - 1 + 10, 1 - 1 + 0]
+    assert [result.details[PARTS] for result in results] == [
+        {"size": 1.0, "picky": -1.0, "service": 1.0},
+        {"size": 2.0, "picky": -1.0, "service": 0.0},
+    ]
+    assert results[0].verdict == "correct"
+    assert results[0].details["extracted"] == "4"
+
+
+def test_what_one_part_does_not_grade_is_not_graded(mixed: Any) -> None:
+    service = Service({"a": 1.0, "none": 1.0, "fire": None})
+    results = grade(mixed({"service": 1.0}, service), ["a", "none", "fire"])
+    assert scores(results) == [1.0, None, None]
+    assert "picky returned None" in reason(results[1])
+    assert "on fire" in reason(results[2])
+
+
+def test_a_weight_of_0_records_and_does_not_count(mixed: Any) -> None:
+    service = Service({"a": 1.0})
+    (result,) = grade(mixed({"service": 0.0, "picky": 0.0}, service), ["a"])
+    assert result.score == 1
+    assert result.details[PARTS] == {"size": 1.0, "picky": -1.0, "service": 1.0}
+
+
+def test_rows_that_the_service_does_not_know_are_graded_by_functions_alone(mixed: Any) -> None:
+    said: list[str] = []
+    service = Service({"a": 1.0, "b": 1.0, "c": 1.0})
+    grader = mixed({"service": 1.0}, service, say=said.append)
+    prompts = [a_prompt(0), a_prompt(1, domain="haiku"), a_prompt(2, task={}), a_prompt(3, domain="haiku")]
+    results = grade(grader, ["a", "b", "c", "d"], prompts)
+    assert scores(results) == [1, 0, 0, 0]
+    assert service.asked == ["a"]
+    assert [text.count("haiku") for text in said] == [1], "it is said once"
+
+
+def test_without_a_function_that_counts_unknown_rows_are_the_services_business(mixed: Any) -> None:
+    service = Service({"a": None})
+    grader = mixed({"service": 1.0, "size": 0.0, "picky": 0.0}, service)
+    assert scores(grade(grader, ["a"], [a_prompt(domain="haiku")])) == [None], "and not a made-up 0"
+
+
+def test_a_sum_that_is_too_large_is_no_score(mixed: Any) -> None:
+    (result,) = grade(mixed({"size": 1e308, "picky": -1e308}), ["abc"])
+    assert math.isfinite(1e308)
+    assert "not a finite number" in reason(result)
+
+
+def test_versions_tell_functions_and_weights_apart(mixed: Any, tmp_path: Path) -> None:
+    first, again, other = mixed({}), mixed({}), mixed({"size": 2.0})
+    assert first.version == again.version != other.version
