@@ -32,12 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    from reward.graders.plugins import PluginError
+    from reward.sandbox.launch import ZygoteError
     from reward.server import UserError
 
     try:
         return int(options.run(options) or 0)
-    except UserError as error:
-        print(f"reward: {error}", file=sys.stderr)
+    except (UserError, PluginError, ZygoteError) as error:
+        # a plug-in that a fork server cannot load is a ZygoteError here
+        print(f"reward: {str(error).removeprefix(f'{PluginError.__name__}: ')}", file=sys.stderr)
         return 2
 
 

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from reward import frames
 from reward.bodies import Invalid
+from reward.graders.plugins import plugins
 from reward.protocol import ScoreRequest, ScoreResult, Status
 from reward.server import UserError, request_of
 from reward.service import Service
@@ -145,6 +146,8 @@ def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
     begun = "begun in the prompt, " if request.in_thought else ""
     ended = "never ended" if is_open else "ended by </think>" if thinks(request.response) else "no </think>"
     yield f"reasoning  {begun}{ended}; {len(text)} characters are graded"
+    if request.domain in plugins():
+        extract[request.domain], kind[request.domain] = lambda whole: whole, "whole text"
     found = extract.get(request.domain, last_box)(text)
     yield f"extracted  ({kind.get(request.domain, 'last box')}) {_short(found)}"
     yield f"compared   {_short(_reference(request))}"
@@ -168,6 +171,8 @@ def _program(text: str, result: ScoreResult) -> str | None:
 
 def _reference(request: ScoreRequest) -> Any:
     task = request.task
+    if request.domain in plugins():
+        return dict(task)
     if request.domain == "logic":
         return task.get("entry", {}).get("answer")
     if request.domain == "instruction":

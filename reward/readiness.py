@@ -7,8 +7,10 @@ import itertools
 import time
 from typing import Any
 
-from reward.canaries import CANARIES
-from reward.protocol import DOMAINS, PROTOCOL_VERSION, ScoreRequest, Status
+from reward.canaries import Canary
+from reward.graders.plugins import plugins
+from reward.graders.registry import domains
+from reward.protocol import PROTOCOL_VERSION, ScoreRequest, Status
 from reward.service import Service
 
 _PERIOD_S = 12.0
@@ -22,43 +24,55 @@ class Readiness:
         self._service = service
         self._solved: dict[str, float] = {}
         self._failures: dict[str, str] = {}
+        self._canaries: dict[str, tuple[Canary, ...]] = {}
         self._numbers = itertools.count()
 
     async def first_round(self) -> None:
-        await asyncio.gather(*map(self._try, DOMAINS))
+        await asyncio.gather(*map(self._try, domains()))
 
     async def keep(self) -> None:
         while True:
             await asyncio.sleep(_PERIOD_S)
             await self.first_round()
 
+    def broken_plugin(self) -> str:
+        """A sentence about the first plug-in that has failed its canaries; empty if none has."""
+        failures = (
+            f"{plugin}: {self._failures[name]}"
+            for name, plugin in plugins().items()
+            if name in self._failures
+        )
+        return next(failures, "")
+
     def report(self) -> dict[str, Any]:
         """Ready when every domain that this machine can grade solved its canaries in the last 30 s."""
         now = time.monotonic()
         level = self._service.level
-        domains = {}
-        for domain in DOMAINS:
+        states: dict[str, dict[str, Any]] = {}
+        for domain in domains():
             if self._service.pool(domain) is None:
-                domains[domain] = {"ready": False, "reason": "no sandbox on this machine: code is refused"}
+                states[domain] = {"ready": False, "reason": "no sandbox on this machine: code is refused"}
                 continue
             age_s = now - self._solved.get(domain, float("-inf"))
-            domains[domain] = {"ready": age_s <= _VALID_S, "age_s": round(age_s, 1) if age_s < 1e9 else None}
+            states[domain] = {"ready": age_s <= _VALID_S, "age_s": round(age_s, 1) if age_s < 1e9 else None}
             if domain in self._failures:
-                domains[domain]["reason"] = self._failures[domain]
-        ready = all(state["ready"] for name, state in domains.items() if self._service.pool(name) is not None)
+                states[domain]["reason"] = self._failures[domain]
+        ready = all(state["ready"] for name, state in states.items() if self._service.pool(name) is not None)
         return {
             "ready": ready,
             "protocol": PROTOCOL_VERSION,
             "sandbox": "none" if level is None else level.value,
             "version": self._service.version,
             "workers": self._service.num_workers,
-            "domains": domains,
+            "domains": states,
         }
 
     async def _try(self, domain: str) -> None:
         if self._service.pool(domain) is None:
             return
-        for canary in CANARIES[domain]:
+        if domain not in self._canaries:
+            self._canaries[domain] = await self._service.canaries(domain)
+        for canary in self._canaries[domain]:
             request = ScoreRequest(
                 request_id=f"canary-{next(self._numbers)}",
                 domain=domain,
@@ -66,8 +80,10 @@ class Readiness:
                 task=canary.task,
             )
             result = await self._service.score(request, urgent=True)
-            if result.status is not Status.graded:
-                return  # busy is not broken: the last solution ages
+            if result.status is not Status.graded:  # busy is not broken: the last solution ages
+                if result.verdict in ("plugin_failed", "invalid_task"):
+                    self._failures[domain] = f"a canary was not graded: {result.details['reason']}"
+                return
             if result.score != canary.score:
                 self._failures[domain] = f"a canary got {result.score} ({result.verdict}), not {canary.score}"
                 self._solved.pop(domain, None)

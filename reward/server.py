@@ -39,8 +39,8 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from reward import frames
 from reward.bodies import Invalid, items_of
 from reward.connections import KEEP_ALIVE_S, Connection, raise_descriptor_limit
+from reward.graders.registry import domains
 from reward.protocol import (
-    DOMAINS,
     MAX_BATCH_ITEMS,
     MAX_RESPONSE_BYTES,
     PROTOCOL_VERSION,
@@ -102,8 +102,8 @@ def request_of(body: Any) -> ScoreRequest:
     domain, response, task, deadline_ms = (
         body.get(key) for key in ("domain", "response", "task", "deadline_ms")
     )
-    if domain not in DOMAINS:
-        raise Invalid(f"unknown domain {str(domain)[:80]!r}; there are {', '.join(DOMAINS)}", request_id)
+    if not isinstance(domain, str) or domain not in domains():
+        raise Invalid(f"unknown domain {str(domain)[:80]!r}; there are {', '.join(domains())}", request_id)
     if not isinstance(response, str):
         raise Invalid('"response" must be a text', request_id)
     if len(response) > MAX_RESPONSE_BYTES or len(response.encode("utf-8", "replace")) > MAX_RESPONSE_BYTES:
@@ -356,6 +356,8 @@ async def serve(service: Service, options: ServeOptions, routers: Sequence[APIRo
     await service.open()
     try:
         await readiness.first_round()
+        if broken := readiness.broken_plugin():
+            raise UserError(broken)
         config = uvicorn.Config(
             application(Front(service, readiness, token), routers),
             log_level="warning",

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from reward.canaries import DOUBLE, HANGING_PROGRAM
+from reward.canaries import CANARIES, DOUBLE, HANGING_PROGRAM, Canary
+from reward.graders.plugins import plugins
+from reward.graders.registry import PLUGIN_POOL, domains
 from reward.metrics import Metrics
 from reward.pool import ForkedWorker, Pool, PoolOptions, Worker
 from reward.protocol import ScoreRequest, ScoreResult, Status
@@ -23,6 +25,7 @@ from reward.sandbox.programs import Program, ProgramRun
 from reward.trial import Trials
 
 log = logging.getLogger("reward")
+_MAX_TOLD = 100
 
 
 class SharedZygote:
@@ -68,6 +71,8 @@ class Service:
         self.level, self.version, self.num_workers, self.metrics = level, version, num_workers, Metrics()
         self._zygote = SharedZygote(level or Level.none)
         self._zygote_lock = threading.Lock()
+        self._told: set[str] = set()
+        """Failures of plug-ins whose tracebacks are in the log."""
         size, small = num_workers, max(1, num_workers // 2)
         self.pools = {
             "math": Pool(
@@ -86,14 +91,10 @@ class Service:
         if level is not None:
             options = PoolOptions(workers=size, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=queue)
             self.pools["code"] = Pool("code", options, lambda: Judge(level), self.metrics)
+        if plugins():
+            options = PoolOptions(workers=size, cpu_s=5.0, wall_s=10.0, queue=queue)
+            self.pools[PLUGIN_POOL] = Pool(PLUGIN_POOL, options, self._start_grader, self.metrics)
         self._trials = Trials(self.metrics)
-        self._pool_of = {
-            "math": "math",
-            "stem": "math",
-            "logic": "rules",
-            "instruction": "rules",
-            "code": "code",
-        }
 
     def _start_grader(self) -> Worker:
         with self._zygote_lock:
@@ -108,7 +109,7 @@ class Service:
         await asyncio.to_thread(self._zygote.close)
 
     def pool(self, domain: str) -> Pool | None:
-        return self.pools.get(self._pool_of[domain])
+        return self.pools.get(domains()[domain].pool)
 
     async def score(self, request: ScoreRequest, urgent: bool = False) -> ScoreResult:
         """Never raises for anything in the request: the result's status says what happened."""
@@ -140,7 +141,7 @@ class Service:
             "task": dict(request.task),
         }
         answer = await pool.run(message, deadline, urgent=urgent)
-        if answer.get("no_answer") and not urgent:
+        if answer.get("no_answer") and not urgent and request.domain not in plugins():  # it takes canaries
             answer = await self._trials.decide(pool, message, deadline, answer)
         if "grade" in answer:
             grade = answer["grade"]
@@ -149,6 +150,12 @@ class Service:
             return self.result(
                 request, Status.invalid_request, None, "invalid_task", {"reason": answer["invalid"]}
             )
+        if "plugin_failed" in answer:
+            reason = answer["plugin_failed"]
+            if reason not in self._told and len(self._told) < _MAX_TOLD:
+                self._told.add(reason)
+                log.warning("%s\n%s", reason, answer["traceback"])
+            return self.result(request, Status.infra_error, None, "plugin_failed", {"reason": reason})
         if "timeout" in answer:
             return self.result(request, Status.graded, 0.0, "timeout", {"limit_s": pool.options.cpu_s})
         if "crashed" in answer:
@@ -176,6 +183,16 @@ class Service:
         ran = ProgramRun(**answer["ran"])
         self.metrics.verdicts.add("program", Status.graded, ran.end)
         return ran
+
+    async def canaries(self, domain: str) -> tuple[Canary, ...]:
+        """Responses with known scores. A plug-in's are asked of a worker, which alone imports it; a plug-in may have
+        none."""
+        if domain not in plugins():
+            return CANARIES.get(domain, ())
+        pool = self.pool(domain)
+        assert pool is not None
+        answer = await pool.run({"canaries": domain}, urgent=True)
+        return tuple(Canary(**fields) for fields in answer.get("canaries", ()))
 
     async def ends_a_hang(self, domain: str) -> bool:
         """Gives a worker of the domain something that never ends; whether the service ends it in time."""

@@ -6,6 +6,8 @@ import hashlib
 from importlib import metadata
 from pathlib import Path
 
+from reward.graders import plugins
+
 RELEASE = "0.1.0"
 """Of the distribution nemo-prorl-reward; reward/pyproject.toml reads it here."""
 _VERDICT_PACKAGES = (
@@ -19,7 +21,7 @@ _VERDICT_PACKAGES = (
 
 
 def version() -> str:
-    """`release+hash` over this package's sources and the versions of the libraries that decide verdicts."""
+    """`release+hash` over this package's sources, the versions of the libraries that decide verdicts, and plug-ins."""
     digest = hashlib.sha256()
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")) + sorted(root.rglob("data/*")):
@@ -33,4 +35,6 @@ def version() -> str:
             digest.update(f"{name}=={metadata.version(name)}\0".encode())
         except metadata.PackageNotFoundError:
             digest.update(f"{name} is missing\0".encode())
+    for part in plugins.fingerprint():
+        digest.update(part)
     return f"{RELEASE}+{digest.hexdigest()[:12]}"

@@ -5,6 +5,9 @@ It is forked by a zygote that has imported every grading library (`preload`), an
     {"domain", "response", "in_thought", "task"}
         -> {"grade": {"score", "verdict", "details"}, "retire": bool, "spent_s": seconds}
          | {"invalid": sentence, "retire": bool, "spent_s": seconds}
+         | {"plugin_failed": sentence, "traceback", "retire": bool, "spent_s": seconds}
+    {"canaries": domain}
+        -> {"canaries": [{"response", "task", "score"}, ...], "retire": bool, "spent_s": seconds}
 
 `retire` asks to be replaced: it has grown, or has served long enough. `spent_s` is the CPU time of its life so far.
 """
@@ -16,7 +19,10 @@ from dataclasses import asdict
 from typing import Any
 
 from reward import frames, graders
+from reward.graders import plugins
 from reward.graders.grade import Grade, InvalidTask
+from reward.graders.plugins import PluginFailed
+from reward.graders.registry import domains
 from reward.sandbox.cell import Ground, Limits
 
 _LIMITS = Limits(memory=3 << 30, file_size=0, stack=64 << 20)
@@ -25,15 +31,17 @@ _MAX_GROWTH_KIB = 200 << 10
 
 
 def preload() -> None:
-    """Imports the graders and grades once with each, so that forked workers find everything in memory."""
+    """Imports the graders, and grades once with each of the service's own, so that forked workers find everything in
+    memory. Raises PluginError."""
     from reward.canaries import CANARIES
 
-    for module in dict.fromkeys(map(graders.grader, graders.GRADERS)):  # math and stem share one
-        if hasattr(module, "warm_up"):
-            module.warm_up()
-    for domain in graders.GRADERS:
-        for canary in CANARIES[domain]:
-            graders.grade(domain, canary.response, canary.task)
+    graded_here = [name for name, domain in domains().items() if domain.pool != "code"]
+    for grader in dict.fromkeys(map(graders.grader, graded_here)):  # math and stem share one
+        if hasattr(grader, "warm_up"):
+            grader.warm_up()
+    for name in graded_here:
+        for canary in CANARIES.get(name, ()):
+            graders.grade(name, canary.response, canary.task)
 
 
 def main(ground: Ground, fds: list[int]) -> None:
@@ -55,6 +63,8 @@ def main(ground: Ground, fds: list[int]) -> None:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    if "canaries" in request:
+        return {"canaries": [asdict(canary) for canary in plugins.loaded(request["canaries"]).canaries]}
     try:
         grade = graders.grade(
             request["domain"], request["response"], request["task"], in_thought=request["in_thought"]
@@ -62,6 +72,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"grade": asdict(grade)}
     except InvalidTask as error:
         return {"invalid": str(error)}
+    except PluginFailed as error:
+        return {"plugin_failed": str(error), "traceback": error.traceback}
     except (MemoryError, RecursionError) as error:  # the response was too much for a parser: its fault
         return {
             "grade": asdict(Grade(score=0.0, verdict="too_complex", details={"error": type(error).__name__}))

@@ -1,31 +1,26 @@
-"""The registry of graders: a domain, and the module that grades it.
+"""Graders, each in a module of its own, and the one function that grades a response by its domain's.
 
-A grader module has `check(task)`, which raises InvalidTask, and `grade(text, task) -> Grade`, a pure function of the
-text after the last </think>. To add a domain: write such a file, add its line here and its name to protocol.DOMAINS.
-`code` is graded by reward.sandbox.judge, which owns processes; its rules are in code_tests.
+A grader has `check(task)`, which raises InvalidTask, and `grade(text, task) -> Grade`, a pure function of the text
+after the last </think>. registry.py has the table of them and says how to add one. `code` is graded by
+reward.sandbox.judge, which owns processes; its rules are in code_tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from reward.extract import is_open_thought, thinks, visible_text
+from reward.graders import plugins
 from reward.graders.grade import Grade, require
-
-GRADERS = {
-    "math": "reward.graders.math_answer",
-    "stem": "reward.graders.math_answer",
-    "logic": "reward.graders.puzzle",
-    "instruction": "reward.graders.constraints",
-}
+from reward.graders.registry import domains
 
 
-def grader(domain: str) -> ModuleType:
-    """The module that grades a domain, imported when first asked for."""
-    return import_module(GRADERS[domain])
+def grader(domain: str) -> plugins.Grader:
+    """What grades a domain other than code, imported when first asked for. Raises PluginError."""
+    module = domains()[domain].grader
+    return cast(plugins.Grader, import_module(module)) if module else plugins.loaded(domain)
 
 
 def gate(response: str, task: Mapping[str, Any], *, in_thought: bool = False) -> str | Grade:

@@ -120,11 +120,16 @@ def _isolated(
     """Runs main(descriptor, *arguments) of a module of this folder in an interpreter that inherits only the socket."""
     call = ", ".join(map(repr, (theirs.fileno(), *arguments)))
     source = f"import sys; sys.path.insert(0, {_PROJECT!r}); from reward.sandbox.{module} import main; main({call})"
+    environment = dict(_ENVIRONMENT)
+    if "-S" not in python and (
+        paths := os.environ.get("PYTHONPATH")
+    ):  # graders find the plug-ins that we have found
+        environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths.split(os.pathsep)))
     return subprocess.Popen(
         # All of -I but -E, which would not see the seed above: sets would have another order in every zygote.
         [*python, "-s", "-P", "-B", "-c", source],
         pass_fds=[theirs.fileno()],
-        env=_ENVIRONMENT,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         cwd="/",

@@ -33,7 +33,9 @@ def main(control_fd: int) -> None:
     config = json.loads(control.recv(1 << 16))
     try:
         child_main = _preload(config["role"], config["packages"])
-        ground = Ground.prepare(Level(config["level"]), config["read"])
+        ground = Ground.prepare(
+            Level(config["level"]), [*config["read"], *_folders_of_plugins(config["role"])]
+        )
     except BaseException as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
@@ -90,6 +92,15 @@ def _end(pid: int) -> dict[str, int]:
             os.waitpid(-pid, 0)
     code = os.waitstatus_to_exitcode(status)
     return {"signal": max(-code, 0), "code": max(code, 0)}
+
+
+def _folders_of_plugins(role: str) -> tuple[str, ...]:
+    """What graders must be able to read that is not part of this environment, such as an editable installation."""
+    if role == "code":
+        return ()
+    from reward.graders import plugins
+
+    return plugins.folders()
 
 
 def _preload(role: str, packages: str) -> ChildMain:

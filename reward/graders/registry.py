@@ -1,0 +1,39 @@
+"""Every domain that this service grades: the one place where a grader is registered.
+
+To add a grader here: a module beside this one with `check(task)` and `grade(text, task) -> Grade`, its row in
+BUILT_IN, its name in protocol.DOMAINS, its canaries in canaries.CANARIES (tests/reward/test_registry.py says what is
+missing). Without touching the service: a plug-in, see plugins.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from reward.graders.plugins import plugins
+
+PLUGIN_POOL = "plugins"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """pool: whose workers grade it. grader: the module that does; empty for a plug-in, and for code, which
+    reward.sandbox.judge grades by the rules of graders.code_tests."""
+
+    pool: str
+    grader: str = ""
+
+
+BUILT_IN = {
+    "math": Domain(pool="math", grader="reward.graders.math_answer"),
+    "stem": Domain(pool="math", grader="reward.graders.math_answer"),
+    "code": Domain(pool="code"),
+    "logic": Domain(pool="rules", grader="reward.graders.puzzle"),
+    "instruction": Domain(pool="rules", grader="reward.graders.constraints"),
+}
+
+
+@cache
+def domains() -> dict[str, Domain]:
+    """The service's own and those of plug-ins, by name. Raises PluginError."""
+    return BUILT_IN | {name: Domain(pool=PLUGIN_POOL) for name in plugins()}
