@@ -54,7 +54,6 @@ class _Server:
     version: str = ""
     sandbox: str = ""
     num_workers: int = 1
-    domains: tuple[str, ...] = ()
     outstanding: int = 0
     up: bool = False
     reason: str = "was not reached yet"
@@ -118,6 +117,7 @@ class RewardClient:
         self._timeout_s, self._max_attempts, self._batch_items = request_timeout_s, max_attempts, batch_items
         self._domains = tuple(domains)
         self._version = ""
+        self.domains: frozenset[str] = frozenset()  # what the servers grade; empty until one is ready
         self._mismatch = ""
         self._waiting: dict[str, deque[_Item]] = defaultdict(deque)
         self._all: set[_Item] = set()
@@ -162,11 +162,6 @@ class RewardClient:
     def version(self) -> str:
         """Of the graders (reward/version.py), the same on all servers; empty before the first one is ready."""
         return self._version
-
-    @property
-    def domains(self) -> frozenset[str]:
-        """That the servers grade, plug-ins' included; empty before the first one is ready."""
-        return frozenset(name for server in self._servers.values() for name in server.domains)
 
     def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
         """Thread-safe. The future always gets a result; status infra_error (score None) if the service failed."""
@@ -402,8 +397,7 @@ class RewardClient:
                 announced.add(str(json.loads(path.read_text())["url"]).rstrip("/"))
             except (OSError, ValueError, KeyError, TypeError) as error:
                 log.warning("the file %s does not announce a reward server: %s", path, error)
-        for url in announced - self._servers.keys():
-            self._servers[url] = _Server(url)
+        self._servers |= {url: _Server(url) for url in announced - self._servers.keys()}
         for url in self._servers.keys() - announced:
             if not self._servers[url].outstanding:  # replaced by its successor's file, or withdrawn
                 del self._servers[url]
@@ -421,20 +415,18 @@ class RewardClient:
                 self._refuse(server, f"{spoken}: install the same release of nemo-prorl-reward on both sides")
                 return
             lacking = [name for name in self._domains if not report["domains"][name]["ready"]]
-            domains = tuple(map(str, report.get("domains", ())))
             version, num_workers = str(report["version"]), max(1, int(report["workers"]))
-            ready = bool(report["ready"])
+            ready, domains = bool(report["ready"]), frozenset(map(str, report.get("domains", ())))
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
             server.up, server.reason = False, f"does not answer ({type(error).__name__})"
             return
         server.version, server.sandbox, server.num_workers = version, str(report["sandbox"]), num_workers
-        server.domains = domains
         if lacking or not ready:
             server.up, server.reason = False, f"is not ready for {', '.join(lacking) or 'every domain'}"
         elif self._version not in ("", version):
             self._refuse(server, f"has {version}, others {self._version}: servers must not differ in version")
         else:
-            self._version = version
+            self._version, self.domains = version, domains
             server.up, server.reason = True, ""
             self._wake.set()
 

@@ -25,7 +25,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from reward.extract import THINK_START
-from reward.protocol import DOMAINS, ScoreRequest
+from reward.graders.registry import domains
+from reward.protocol import ScoreRequest
 
 ANSWER_DOMAINS = ("math", "stem")
 """The domains whose task is an answer, so that a bare text can be one."""
@@ -67,8 +68,8 @@ def request_of_label(
 
 def domain_and_task(label: object, default_domain: str = "math") -> tuple[str, dict[str, Any]]:
     """What a label asks for, by the rules at the top of this file. Raises BadLabel."""
-    if default_domain not in DOMAINS:
-        raise BadLabel(f"unknown domain {default_domain[:80]!r}; there are {', '.join(DOMAINS)}")
+    if default_domain not in domains():
+        raise BadLabel(f"unknown domain {default_domain[:80]!r}; there are {', '.join(domains())}")
     fields = label if isinstance(label, Mapping) else _object_in(label)
     if fields is not None:
         return _domain_and_task_of(dict(fields), default_domain)
@@ -123,9 +124,9 @@ def _object_in(label: object) -> dict[str, Any] | None:
 def _domain_and_task_of(fields: dict[str, Any], default_domain: str) -> tuple[str, dict[str, Any]]:
     if "domain" in fields:
         domain = fields.pop("domain")
-        if domain not in DOMAINS:
+        if not isinstance(domain, str) or domain not in domains():
             raise BadLabel(
-                f"the label has the unknown domain {str(domain)[:80]!r}; there are {', '.join(DOMAINS)}"
+                f"the label has the unknown domain {str(domain)[:80]!r}; there are {', '.join(domains())}"
             )
         task = fields["task"] if isinstance(fields.get("task"), dict) else fields
         return domain, dict(task)

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
 
-from reward.protocol import DOMAINS, ScoreRequest, ScoreResult, Status
+from reward.graders.registry import domains
+from reward.protocol import ScoreRequest, ScoreResult, Status
 from reward.rows import BadLabel, opens_thought, request_of_label, without_end_tokens
 from reward.server import Front
 
@@ -53,9 +54,9 @@ def options_of(query: Mapping[str, str]) -> Options:
             f"the URL has the unknown option {unknown[0][:40]!r}; there are domain, in_thought and wait_s"
         )
     domain = query.get("domain", "math")
-    if domain not in DOMAINS:
+    if domain not in domains():
         raise bad_request(
-            f"the URL's domain={domain[:40]} is unknown; there are the domains {', '.join(DOMAINS)}"
+            f"the URL's domain={domain[:40]} is unknown; there are the domains {', '.join(domains())}"
         )
     in_thought = query.get("in_thought", "auto")
     if in_thought not in _FLAGS:
