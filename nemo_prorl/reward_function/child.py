@@ -49,7 +49,7 @@ def main(fd: str, file: str, name: str, start_limit_s: str) -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm's notice to a job that its time is nearly over
     _be_the_first_to_go()
     channel, path = socket.socket(fileno=int(fd)), Path(file).absolute()
-    faulthandler.dump_traceback_later(float(start_limit_s), exit=True)
+    faulthandler.dump_traceback_later(float(start_limit_s), exit=True, file=2)
     try:
         function = load(path, name)
         description = describe(function, path)
@@ -61,10 +61,9 @@ def main(fd: str, file: str, name: str, start_limit_s: str) -> None:
     _send(channel, description)
     loop = asyncio.new_event_loop()
     while (request := _receive(channel)) is not None:
-        faulthandler.dump_traceback_later(request["limit_s"], exit=True)
+        faulthandler.dump_traceback_later(request["limit_s"], exit=True, file=2)
         answer = call(function, request["arguments"], request["count"], loop, path)
         faulthandler.cancel_dump_traceback_later()
-        sys.stdout.flush()
         _send(channel, answer)
 
 
@@ -81,7 +80,7 @@ def load(path: Path, name: str) -> Callable[..., Any]:
         sys.modules[path.stem] = module
         spec.loader.exec_module(module)
     except BaseException as error:
-        _print_traceback()
+        _print_traceback(error)
         raise Unusable(f"the file cannot be imported: {_in_words(error, path)}") from None
     function = getattr(module, name, None)
     if function is None:
@@ -131,7 +130,7 @@ def call(
         if hasattr(results, "tolist"):  # an array of NumPy, a tensor of torch
             results = results.tolist()
     except BaseException as error:
-        _print_traceback(f"a call with {count} response(s) failed")
+        _print_traceback(error, f"a call with {count} response(s) failed")
         return {"raised": _in_words(error, file)}
     if not isinstance(results, (list, tuple)):
         return {"broken": f"returned {_with_article(results)}, not a list of numbers"}
@@ -149,14 +148,14 @@ def _value(result: Any) -> float | str:
     if hasattr(result, "item") and callable(result.item):  # a scalar of NumPy or torch
         result = result.item()
     if result is None:
-        return "returned None for it"
+        return "returned None for a response"
     if not isinstance(result, (bool, int, float)):
-        return f"returned {_with_article(result)} for it, not a number"
+        return f"returned {_with_article(result)} for a response, not a number"
     try:
         number = float(result)
     except OverflowError:
         number = math.inf
-    return number if math.isfinite(number) else f"returned {number} for it, not a finite number"
+    return number if math.isfinite(number) else f"returned {number} for a response, not a finite number"
 
 
 def _with_article(value: Any) -> str:
@@ -173,10 +172,14 @@ def _in_words(error: BaseException, file: Path) -> str:
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 
-def _print_traceback(title: str = "") -> None:
+def _print_traceback(error: BaseException, title: str = "") -> None:
+    """From the user's code on, if it came so far: our own frames and the importer's say nothing."""
     if title:
         print(f"--- {title}:", file=sys.stderr)
-    traceback.print_exc()
+    frames = error.__traceback__
+    while frames and frames.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames)
     sys.stderr.flush()
 
 
@@ -210,5 +213,4 @@ def _exactly(channel: socket.socket, size: int) -> bytes | None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    sys.stdout.flush()
     os._exit(0)  # threads that the function has started do not keep the process

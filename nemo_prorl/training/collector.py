@@ -114,14 +114,14 @@ class Collector:
         if not dynamic.enabled and len(kept) < needed:
             self._say(
                 f"step {state.step + 1} trains on {len(kept)} of {needed} prompts: overlong filtering leaves nothing "
-                f"of {kinds[Informativeness.all_filtered]}, and the reward service failed on "
+                f"of {kinds[Informativeness.all_filtered]}, and grading failed on "
                 f"{kinds[Informativeness.service_failure]}"
             )
         if len(kept) < max(1.0, dynamic.min_fill * needed if dynamic.enabled else 0.0):
             # A step that lacks what the service failed on says nothing about the data.
             if kinds[Informativeness.service_failure] >= (needed - len(kept) if dynamic.enabled else 1):
                 raise RewardServiceFailing(
-                    f"the reward service left {kinds[Informativeness.service_failure]} of {len(groups)} prompts "
+                    f"failures of grading left {kinds[Informativeness.service_failure]} of {len(groups)} prompts "
                     f"without verdicts, so that a step found {len(kept)} of {needed} groups."
                 )
             raise Saturated(_describe_saturation(kinds, len(kept), needed, len(rounds)))

@@ -195,6 +195,6 @@ def in_words(error: BaseException) -> str:
     own = [
         frame for frame in frames if not frame.filename.startswith(("<frozen", sys.prefix, sys.base_prefix))
     ]
-    last = (own or list(frames) or [None])[-1]
-    where = f" ({Path(last.filename).name}, line {last.lineno})" if last else ""
+    last = (own or list(frames))[-1:]
+    where = f" ({Path(last[0].filename).name}, line {last[0].lineno})" if last else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"

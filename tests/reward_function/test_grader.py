@@ -16,6 +16,7 @@ from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader, ungra
 from nemo_prorl.reward_function.process import FunctionProcess
 from nemo_prorl.types import PARTS, Prompt
 from reward.protocol import ScoreRequest, ScoreResult, Status
+from tests.conftest import ROOT
 
 WAIT_S = 120
 
@@ -189,6 +190,25 @@ def test_a_file_may_import_its_neighbour(grader_of: Any, tmp_path: Path) -> None
     assert scores(grade(grader, ["x"])) == [3]
 
 
+def test_the_documented_example(tmp_path: Path) -> None:
+    file = ROOT / "examples/my_reward.py"
+    config = RewardConfig(function=[f"{file}:right", f"{file}:brief"], weights={"brief": 0.5})
+    functions = [FunctionGrader(text, config, tmp_path / "log.txt") for text in config.function]
+    puzzle = {"task": "basic_arithmetic", "entry": {"answer": "10"}}
+    prompts = [a_prompt(0, task={"answer": "7"}), a_prompt(1, task=puzzle), a_prompt(2, task={"answer": "7"})]
+    try:
+        results = grade(MixedGrader(functions, None, config), ["3+4=7", "10", "<think>7"], prompts)
+    finally:
+        for function in functions:
+            function.close()
+    assert [result.details[PARTS] for result in results] == [
+        {"right": 1.0, "brief": -0.05},
+        {"right": 1.0, "brief": -0.02},
+        {"right": 0.0, "brief": -0.08},
+    ]
+    assert scores(results) == pytest.approx([0.975, 0.99, -0.04])
+
+
 # Every way to fail. One response that is "bad" costs nobody else a value.
 
 
@@ -234,14 +254,14 @@ def test_what_never_ends_is_ended(grader_of: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("None", "returned None for it"),
-        ("float('nan')", "returned nan for it, not a finite number"),
-        ("float('inf')", "returned inf for it"),
-        ("10 ** 400", "returned inf for it"),
-        ("'1.0'", "returned a value of type str for it"),
-        ("[1.0]", "returned a value of type list for it"),
-        ("{'score': 1.0}", "returned a value of type dict for it"),
-        ("1j", "returned a value of type complex for it"),
+        ("None", "returned None for a response"),
+        ("float('nan')", "returned nan for a response, not a finite number"),
+        ("float('inf')", "returned inf for a response"),
+        ("10 ** 400", "returned inf for a response"),
+        ("'1.0'", "returned a value of type str for a response"),
+        ("[1.0]", "returned a value of type list for a response"),
+        ("{'score': 1.0}", "returned a value of type dict for a response"),
+        ("1j", "returned a value of type complex for a response"),
     ],
 )
 def test_what_is_no_number_is_no_score(grader_of: Any, value: str, said: str) -> None:
@@ -276,6 +296,7 @@ def test_the_traceback_is_in_the_log(grader_of: Any, tmp_path: Path) -> None:
     assert "I was here" in log
     assert "Traceback" in log
     assert "return responses[7]" in log
+    assert "child.py" not in log, "our own frames say nothing to the user"
 
 
 def test_a_function_that_hangs_on_everything_takes_what_waits_along(grader_of: Any) -> None:

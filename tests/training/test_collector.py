@@ -432,7 +432,7 @@ def test_without_dynamic_sampling_a_step_goes_on_with_what_overlong_filtering_le
     collector._say = said.append
     assert uids(collector.collect(new_state()).groups) == ["whole"]
     assert said == [
-        "step 1 trains on 1 of 4 prompts: overlong filtering leaves nothing of 3, and the reward service failed on 0"
+        "step 1 trains on 1 of 4 prompts: overlong filtering leaves nothing of 3, and grading failed on 0"
     ]
 
 
