@@ -111,6 +111,8 @@ class Writer:
             return {"v": [_VIEWS[type(value)], [self.write(item) for item in value]]}
         if isinstance(value, collections.abc.Iterator) and type(value).__module__ != "_io":
             return {"y": self.items_of(value)}
+        if isinstance(value, type) and any(value is known for known in _FACTORIES.values()):
+            return {"N": value.__name__}
         if self.handles is None:
             return self.name_of(value)
         self.handles.append(value)
@@ -232,6 +234,8 @@ class Reader:
             return complex(*map(float, content))
         if kind == "b":
             return bytes.fromhex(content)
+        if kind == "N":
+            return _FACTORIES[content]
         if kind == "e":
             return self.shared[content[0]][content[1]]
         if kind == "T":

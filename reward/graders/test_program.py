@@ -37,6 +37,7 @@ from reward.graders.grade import require
 MAX_ROUNDS = 50
 """Test programs whose calls depend on answers need several; HumanEval's need two."""
 MAX_CALLS = 20_000
+"""Calls, and operations on what they returned, over all rounds."""
 CALLS_A_PROCESS = 200
 _MAX_BYTES = 4 << 20
 _ROOM = 400_000

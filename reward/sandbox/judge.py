@@ -198,6 +198,7 @@ def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: floa
     testers = Allowance(cpu_s=TEST_PROGRAM_CPU_S, sleep_s=TEST_PROGRAM_SLEEP_S)
     programs = Allowance(cpu_s=cpu_s, sleep_s=SLEEP_S)
     known: list[tuple[Any, Any]] = []
+    num_operations = 0
     for num_rounds in range(test_program.MAX_ROUNDS):
         if testers.is_spent:
             return Grade(score=0.0, verdict="wrong", details={"failure": "test_program_timeout"})
@@ -205,7 +206,8 @@ def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: floa
         said = _tested(testers.run(sandbox, tester, calls, run_cpu_s=CPU_S))
         asked = said["asked"]
         _require_calls(said, known)
-        if not asked or len(known) + len(asked) > test_program.MAX_CALLS:
+        num_operations += sum(len(session["ops"]) for session in asked)
+        if not asked or num_operations > test_program.MAX_CALLS:
             failure = "too_many_calls" if asked else said["failure"]
             if said["unsupported"] and not asked:
                 failure = f"cannot_pass_{said['unsupported']}"

@@ -227,6 +227,7 @@ TEST_PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
         "    y = candidate(x)\n    assert y == x and type(y) is type(x) and repr(y)[:99] == repr(x)[:99]",
         _KINDS + "import sys\nsys.set_int_max_str_digits(0)\n",
     ),
+    "a type returned": _checked("def f(x): return type(x)", "assert candidate(3) is int"),
     "a function returned": _checked(
         "def f(n): return lambda x: x + n",
         "add = candidate(2)\nassert add(3) == 5 and add(4) == 6\nassert candidate(1)(1) == 2",

@@ -111,6 +111,7 @@ FORGED_REPLIES = {
     "a name of the preamble": {"value": {"P": "helper"}},
     "an object of no known class": {"value": {"o": ["Answer", [["__class__", 1]]]}},
     "an object of a class that it names": {"value": {"x": ["int", []]}},
+    "a type that is no data": {"value": {"N": "type"}},
     "an enum that is none": {"value": {"e": ["helper", "__globals__"]}},
     "a tuple of no known class": {"value": {"n": ["helper", [3, 2]]}},
     "a reference to nothing": {"value": {"r": 7}},
@@ -161,6 +162,14 @@ def test_only_the_first_run_can_find_a_task_invalid(sandbox: Sandbox) -> None:
     for source in (right, wrong):
         with pytest.raises(InvalidTask, match="a value of type function"):
             score(sandbox, source, {**task, "test_program": program.format("candidate(lambda: 0)")})
+
+
+def test_operations_are_counted_over_all_rounds(sandbox: Sandbox) -> None:
+    """A function that returns functions would otherwise be asked ever longer sessions."""
+    checks = "    g = candidate()\n    for _ in range(3_000):\n        g = g()\n    assert g == 1\n"
+    task = {"test_program": f"def check(candidate):\n{checks}", "entry_point": "f"}
+    graded = grade(sandbox, "```python\ndef f():\n    return lambda: f()\n```", task)
+    assert (graded.score, graded.details["failure"]) == (0.0, "too_many_calls")
 
 
 def test_what_a_function_prints_changes_nothing(sandbox: Sandbox) -> None:
