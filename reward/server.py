@@ -35,6 +35,7 @@ from typing import Annotated, Any
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from starlette.requests import ClientDisconnect
 
 from reward import frames
 from reward.bodies import Invalid, items_of
@@ -225,10 +226,13 @@ async def _admitted(request: Request) -> None:
 async def _body_bytes(request: Request) -> bytearray:
     """Raises Refused."""
     data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > _MAX_BODY_BYTES:
-            raise Refused(f"the body is longer than {_MAX_BODY_BYTES} bytes")
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > _MAX_BODY_BYTES:
+                raise Refused(f"the body is longer than {_MAX_BODY_BYTES} bytes")
+    except ClientDisconnect as error:  # nobody reads the answer, but the log stays free of tracebacks
+        raise Refused("the connection ended before the body was complete") from error
     return data
 
 

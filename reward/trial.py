@@ -39,6 +39,9 @@ _PLACES = 8
 A request that finds no place stays without a verdict."""
 _STALL_S = 10.0
 """A program is stopped after 5 s of sleep (reward/sandbox/judge.py), and the graders never sleep."""
+_WALL_S = 60.0
+"""A worker's turn in a trial, or the pool's own limit if that is longer. Long, so that a worker reaches its limit of
+CPU time, which is a verdict, even where it gets a tenth of a processor."""
 _JUDGE_CPU_S = 60.0
 """Of the judge alone, without the program that it judges. The other workers have their pool's limit."""
 _SAMPLE_S = 0.25
@@ -155,7 +158,7 @@ async def _trial(pool: Pool, message: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _turn(pool: Pool, suspect: Link, data: bytes) -> dict[str, Any]:
     """The worker's answer to the request, or what its silence means; {} if it has died."""
-    limit_s, own_cpu_s = pool.options.wall_s + _STALL_S, pool.options.cpu_s
+    limit_s, own_cpu_s = max(_WALL_S, pool.options.wall_s + _STALL_S), pool.options.cpu_s
     meter, began_s = StallMeter(suspect.worker.pid), time.monotonic()
     asking = asyncio.get_running_loop().create_task(suspect.ask(data, own_cpu_s or _JUDGE_CPU_S))
     try:

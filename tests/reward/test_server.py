@@ -2,9 +2,11 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -154,6 +156,14 @@ def test_a_poisoned_item_costs_its_batch_nothing(server: Server) -> None:
             assert (result["status"], result["score"]) == ("invalid_request", None), item[:200]
             assert result["details"]["reason"]
             assert result["request_id"].startswith("p") or b'"p' not in item
+
+
+def test_a_caller_that_hangs_up_in_mid_request_leaves_no_traceback(server: Server) -> None:
+    address = urllib.parse.urlparse(server.url)
+    with socket.create_connection((address.hostname or "", address.port or 0)) as connection:
+        connection.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf a body")
+    assert server.score(boxed("5", "5", "after-the-hang-up"))["score"] == 1.0
+    assert "Traceback" not in server.log.read_text()
 
 
 def test_the_last_of_two_equal_keys_counts(server: Server) -> None:

@@ -107,6 +107,7 @@ def act(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Has a coroutine use a service whose only pool has one such worker, and looks that no process is left."""
     monkeypatch.setattr(trial, "_STALL_S", 1.0)
     monkeypatch.setattr(trial, "_SAMPLE_S", 0.05)
+    monkeypatch.setattr(trial, "_WALL_S", 2.0)
     monkeypatch.setattr(trial, "_PAUSE_S", 0.05)
     monkeypatch.setattr(trial, "_SLOW_S", 20.0)  # so that a 0 is reached on a busy machine, too
     monkeypatch.setattr(trial, "_JUDGE_CPU_S", 0.5)
@@ -201,7 +202,7 @@ def test_a_worker_that_waits_for_what_computes_does_not_stall(act: Callable[...,
     act(use)
 
 
-@pytest.mark.parametrize("response", ["honest", "stall", "exit"])
+@pytest.mark.parametrize("response", ["honest", "stall", "spin"])
 def test_when_everything_is_stopped_all_the_time_there_is_no_verdict(
     response: str, act: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +225,10 @@ def test_when_everything_is_stopped_all_the_time_there_is_no_verdict(
             result = await service.score(ask(response))
         finally:
             starving.cancel()
-        assert result.score in ((None, 1.0) if response == "honest" else (None,)), result
+        assert result.score in {"honest": (None, 1.0), "stall": (None,), "spin": (None, 0.0)}[response], (
+            result
+        )
+        assert result.verdict != "exhausts_grader"
 
     act(use)
 
@@ -255,6 +259,18 @@ def test_what_the_pool_decides_needs_no_trial(
         assert outcomes(service) == {}
 
     act(use, cpu_s=cpu_s, wall_s=20.0)
+
+
+def test_a_response_that_gets_too_little_of_a_processor_to_reach_its_limit_gets_more_time(
+    act: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "_WALL_S", 60.0)
+
+    async def use(service: Service, _: Stage) -> None:
+        assert (await service.score(ask("spin"))).verdict == "timeout"
+        assert outcomes(service) == {"answered": 1}
+
+    act(use, cpu_s=1.0, wall_s=0.4)
 
 
 def test_canaries_of_the_readiness_probe_get_no_trial(act: Callable[..., None]) -> None:
