@@ -18,9 +18,7 @@ DEFAULT_WAIT_S = 100.0
 """Below the 120 s after which slime gives a request up, and the 180 s of OpenRLHF."""
 MAX_WAIT_S = 3600.0
 RETRY_AFTER_S = 2
-_PAUSE_S = 0.5
-_MAX_FAILURES = 3
-"""How often a request is tried that fails in the service itself; each of these times its pool tries three workers."""
+_PAUSE_S, _MAX_PAUSE_S = 0.5, 8.0
 _FLAGS = {"true": True, "false": False, "auto": None}
 
 
@@ -112,7 +110,7 @@ async def scores(front: Front, requests: Sequence[ScoreRequest], options: Option
     time. What is being graded by then goes on, and is there when the same request comes again."""
     wait_s = options.wait_s or DEFAULT_WAIT_S
     bodies = [request.to_json() for request in requests]
-    failures, reason = 0, f"not graded within {wait_s:g} s: the service is busy"
+    reason, pause_s = f"not graded within {wait_s:g} s: the service is busy", _PAUSE_S
     try:
         async with asyncio.timeout(wait_s):
             while True:
@@ -120,12 +118,13 @@ async def scores(front: Front, requests: Sequence[ScoreRequest], options: Option
                 if invalid := _first(results, Status.invalid_request):
                     raise bad_request(str(invalid.details["reason"]))
                 if failed := _first(results, Status.infra_error):
-                    failures, reason = failures + 1, f"not graded: {failed.details['reason']}"
-                    if failures >= _MAX_FAILURES:
+                    reason = f"not graded: {failed.details['reason']}"
+                    if failed.verdict == "no_sandbox":  # for good
                         break
                 elif _first(results, Status.overloaded) is None:
                     return [float(result.score or 0.0) for result in results]
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
     except TimeoutError:
         pass
     raise not_graded(reason)

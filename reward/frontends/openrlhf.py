@@ -16,8 +16,8 @@ from reward.frontends.common import TheFront, UrlOptions, bad_request, object_in
 from reward.server import JsonBody
 
 router = APIRouter()
-_TAIL = 400
-"""Characters at the end of a prompt by which it is found in a query that does not begin with it."""
+_LEAST_OVERLAP = 40
+"""Characters of its prompt that a query must begin with, where the prompt was cut."""
 
 
 @router.post("/openrlhf")
@@ -45,12 +45,19 @@ def response_in(query: Any, prompt: Any) -> str:
     earn a reward by what the prompt says."""
     if not isinstance(query, str) or not isinstance(prompt, str):
         raise bad_request('each item of "query" and "prompts" must be text')
-    if query.startswith(prompt):
-        return query[len(prompt) :]
-    tail = prompt[-_TAIL:].strip()
-    start = query.find(tail) if tail else -1
-    if start < 0:
-        raise bad_request(
-            f"a query does not contain the end of its prompt, {tail[-60:]!r}: its response cannot be told apart"
-        )
-    return query[start + len(tail) :]
+    if not prompt:
+        return query
+    before, found, response = query.partition(prompt)
+    if found and len(before) < _LEAST_OVERLAP:  # a tokenizer may put its first token in front
+        return response
+    start = prompt.find(query[:_LEAST_OVERLAP])
+    while (
+        len(query) >= _LEAST_OVERLAP and start >= 0
+    ):  # the longest end of the prompt with which the query begins
+        if query.startswith(prompt[start:]):
+            return query[len(prompt) - start :]
+        start = prompt.find(query[:_LEAST_OVERLAP], start + 1)
+    raise bad_request(
+        f"a query does not begin with its prompt or with the end of it, {prompt[-60:]!r}: its response cannot be told "
+        "apart"
+    )

@@ -64,8 +64,12 @@ def test_openrlhf_grades_what_follows_the_prompt(server: Server) -> None:
         (cut + "I do not", prompt, "4"),
         (cut + "\\boxed{4}<|im_end|><|endoftext|>", prompt, "4"),
         ("<s> " + prompt + "\\boxed{4}</s>", prompt, "4"),
+        ("\\boxed{4}", "", "4"),
     )
-    assert (status, answer["rewards"]) == (200, [0.0, 0.0, 1.0, 1.0])
+    assert (status, answer["rewards"]) == (200, [0.0, 0.0, 1.0, 1.0, 1.0])
+    periodic = "Answer in \\boxed{4}. " * 60
+    status, answer = openrlhf(server, (periodic[-500:] + "so 4", periodic, "4"))
+    assert (status, answer["rewards"]) == (200, [0.0])
     status, answer = openrlhf(server, ("\\boxed{4}", prompt, "4"))
     assert status == 400
     assert "prompt" in answer["detail"]

@@ -1,0 +1,29 @@
+"""Other trainers' own modules, imported from their packages without what stands around them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+from types import ModuleType
+from unittest.mock import MagicMock
+
+
+def import_alone(name: str, *, unused: tuple[str, ...] = ()) -> ModuleType:
+    """The module `name`, without running the __init__ of the packages above it: those import the whole trainer, its
+    Ray and its engines. `unused`: packages that its neighbours import and that the client code does not use; a missing
+    one is replaced by a stand-in."""
+    above = name.split(".")[:-1]
+    for depth in range(1, len(above) + 1):
+        package = ".".join(above[:depth])
+        if package not in sys.modules:
+            spec = importlib.util.find_spec(package)
+            assert spec is not None, f"{package} is not installed"
+            module = types.ModuleType(package)
+            module.__path__ = list(spec.submodule_search_locations or [])
+            sys.modules[package] = module
+    for missing in unused:
+        if missing not in sys.modules and importlib.util.find_spec(missing) is None:
+            sys.modules[missing] = MagicMock()
+    return importlib.import_module(name)
