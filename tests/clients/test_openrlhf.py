@@ -96,6 +96,7 @@ def test_it_gives_up_without_a_reward(agent: ModuleType, server: Server) -> None
     assert (output["reward"], output["scores"]) == (None, None)
 
 
+@pytest.mark.slow
 def test_a_service_that_is_killed_under_load_gives_no_false_zero(agent: ModuleType) -> None:
     """Right answers, of which none may get 0: killed in the middle, started again on the same port."""
     server = Server("--workers", "2")

@@ -88,6 +88,7 @@ def test_slime_tries_again(slime: ModuleType, server: Server) -> None:
         assert between.num_calls == 3
 
 
+@pytest.mark.slow
 def test_slime_waits_for_a_service_that_was_killed_to_come_back(slime: ModuleType) -> None:
     server = Server("--workers", "1", "--port", "0")
     port = server.url.rpartition(":")[2]

@@ -37,8 +37,8 @@ class Scripted:
 
     version = "test"
 
-    def __init__(self, *statuses: Status, seconds: float = 0.0) -> None:
-        self.statuses, self.seconds, self.calls = list(statuses), seconds, 0
+    def __init__(self, *statuses: Status, seconds: float = 0.0, verdict: str = "v") -> None:
+        self.statuses, self.seconds, self.verdict, self.calls = list(statuses), seconds, verdict, 0
 
     async def score(self, request: ScoreRequest) -> ScoreResult:
         status = self.statuses[min(self.calls, len(self.statuses) - 1)]
@@ -49,7 +49,7 @@ class Scripted:
             request_id=request.request_id,
             status=status,
             score=score,
-            verdict="v",
+            verdict=self.verdict,
             details={"reason": "broken"},
         )
 
@@ -89,10 +89,16 @@ def test_a_service_that_stays_busy_is_503_with_retry_after() -> None:
 
 def test_a_service_that_fails_is_503_and_says_why() -> None:
     service = Scripted(Status.infra_error)
-    (refusal,) = ask(service, 30)
+    (refusal,) = ask(service, 0.7)
     assert isinstance(refusal, HTTPException)
-    assert (refusal.status_code, service.calls) == (503, 3)
+    assert (refusal.status_code, service.calls) == (503, 2)
     assert "broken" in refusal.detail
+
+
+def test_a_service_that_cannot_grade_code_says_so_at_once() -> None:
+    service = Scripted(Status.infra_error, verdict="no_sandbox")
+    assert isinstance(ask(service, 30)[0], HTTPException)
+    assert service.calls == 1
 
 
 def test_one_failure_is_tried_again() -> None:
