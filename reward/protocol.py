@@ -54,7 +54,8 @@ class ScoreRequest:
     task: Mapping[str, Any]
     """math, stem {"answer"}; code {"inputs", "outputs", "fn_name"?, "cpu_s"?, "test_cpu_s"?} or {"test_program",
     "entry_point", "preamble"?, "cpu_s"?};
-    logic {"task", "entry"}; instruction {"instruction_id_list", "kwargs"}. Any domain: {"require_think": bool}."""
+    logic {"task", "entry", "credit"?}; instruction {"instruction_id_list", "kwargs"}.
+    Any domain: {"require_think": bool}."""
     deadline_ms: int | None = None
     """Milliseconds from now after which nobody waits for the answer any more."""
 

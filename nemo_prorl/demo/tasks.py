@@ -1,9 +1,12 @@
 """The demo's problems, and demonstrations of mixed quality to warm-start a tiny policy on.
 
-Two domains with real graders: Reasoning Gym puzzles (logic; continuous scores) and sums with the answer in \\boxed{}
-(math; binary). The demonstrations hold the skill, and use it some of the time: some work the answer out, some guess,
-some slip, some forget to mark the answer, some never end. That is what reinforcement learning can sharpen; a policy
-that is merely undertrained has nothing to explore.
+Two domains with real graders: Reasoning Gym puzzles (logic) and sums with the answer in \\boxed{} (math). The
+demonstrations hold the skill, and use it some of the time: some work the answer out, some guess, some slip, some
+forget to mark the answer, some never end. That is what reinforcement learning can sharpen; a policy that is merely
+undertrained has nothing to explore.
+
+The puzzles ask for the library's partial credit instead of the service's default for training, because the demo and the
+findings in docs/ were recorded with it: a wrong answer that contains the right one, such as 17 for 7, gets half.
 """
 
 from __future__ import annotations
@@ -141,7 +144,7 @@ def _puzzles(source: str, seed: int, split: str) -> Iterator[Problem]:
                 source=f"reasoning_gym/{source}",
                 split=split,
                 messages=({"role": "user", "content": entry["question"]},),
-                task={"task": source, "entry": entry},
+                task={"task": source, "entry": entry, "credit": "corrected"},
             ),
             thought=_running_total(entry),
             answer=entry["answer"],

@@ -1,17 +1,26 @@
-"""Logic puzzles: a Reasoning Gym 0.1.25 entry, scored by the library's own verifier, with seven corrections.
+"""Logic puzzles: a Reasoning Gym 0.1.25 entry, scored by the library's own verifier, with eight corrections.
 
-The answer stands in the last <answer> tags after the reasoning. Scores are the library's, from 0 to 1, including the
-0.01 to 0.05 that some tasks give to a well-formed wrong answer. What differs from the library:
+The answer stands in the last <answer> tags after the reasoning. The task's "credit" says what the library's score, from
+0 to 1, is worth:
+
+* "training", the default: the reward that a policy may be trained on (reward.graders.puzzle_credit). An answer that
+  ignores the question earns nothing, unless it happens to be right.
+* "corrected": the library's score, partial credit included, with the corrections below. For evaluation.
+* "library": the library's score without those corrections that are marked with (c).
+
+What differs from the library:
 
 * game_of_life_halting: the library compares `bool(answer)`, so any text at all scores 1 ("False" is truthy). Here
-  the answer must equal True or False, letter case aside. task {"library_scores": true} switches this off.
+  the answer must equal True or False, letter case aside (c).
 * arc_agi, rearc: the library compares lists with the tuples that JSON turned into lists, so the right grid scores
   0.05. Here the grids of an entry become tuples again.
 * puzzle24: the library takes any four numbers from 1 to 10, so `4*6*1*1` solves every puzzle, and cuts 24.5 to 24.
-  Here they are the entry's numbers, and the value is 24. The same switch.
-* complex_arithmetic: the library scores `nan` 1, because min(1, nan) is 1. Here it is 0. The same switch.
+  Here they are the entry's numbers, and the value is 24 (c).
+* complex_arithmetic: the library scores `nan` 1, because min(1, nan) is 1. Here it is 0 (c).
+* number_sorting: the library takes a list of `nan`s of the right length for any numbers, because no comparison with
+  nan fails. Here `nan` scores 0 (c).
 * coin_flip: the library scores `0` 1, because every probability begins with it. Here the score is 1 within the
-  library's tolerance and else 0. The same switch.
+  library's tolerance and else 0 (c).
 * Nine scorers evaluate the answer as Python. Four (`LITERAL_TASKS`) expect a list: here the answer must be a Python
   literal. Five (`EXPRESSION_TASKS`) hand it to sympy's `parse_expr`: here it must be harmless arithmetic
   (reward.graders.safe_expression) with names of functions and variables only, since `Integral(f, x)` is not the
@@ -37,6 +46,7 @@ from reasoning_gym.factory import DATASETS
 
 from reward.extract import answer_tag
 from reward.graders.grade import Grade, require
+from reward.graders.puzzle_credit import floor, training_credit
 from reward.graders.safe_expression import has_known_names, is_cheap, is_harmless, parse_safely
 
 LITERAL_TASKS = frozenset({"spiral_matrix", "string_insertion", "binary_matrix", "n_queens"})
@@ -44,6 +54,7 @@ EXPRESSION_TASKS = frozenset(
     {"countdown", "puzzle24", "simple_integration", "intermediate_integration", "polynomial_multiplication"}
 )
 NUMBER_TASKS = frozenset({"countdown", "puzzle24"})
+CREDITS = ("training", "corrected", "library")
 _OLD_NAMES = {
     "palindrome": "palindrome_generation"
 }  # renamed after reasoning-gym 0.1.13, the paper's version
@@ -66,30 +77,34 @@ def check(task: Mapping[str, Any]) -> None:
     assert isinstance(entry, dict)
     require("answer" in entry, 'the Reasoning Gym entry lacks "answer"')
     require(isinstance(entry.get("metadata", {}), dict), 'the entry\'s "metadata" must be an object')
+    require("library_scores" not in task, 'write "credit": "library" instead of "library_scores"')
     require(
-        isinstance(task.get("library_scores", False), bool),
-        'the task\'s "library_scores" must be true or false',
+        task.get("credit", "training") in CREDITS,
+        'the task\'s "credit" must be "training", "corrected" or "library"',
     )
 
 
 def grade(text: str, task: Mapping[str, Any]) -> Grade:
-    """The library's score of the last <answer>; no tags, no score."""
+    """The reward for the last <answer>, by the task's "credit"; no tags, no reward."""
     name = _OLD_NAMES.get(task["task"], task["task"])
     answer = answer_tag(text)
     if answer is None:
         return Grade(score=0.0, verdict="no_answer")
-    details = {"extracted": answer[:500]}
-    entry = _restored(name, task["entry"])
-    if not _is_safe(name, answer, entry):
+    details: dict[str, Any] = {"extracted": answer[:500]}
+    if not _is_safe(name, answer, task["entry"]):
         return Grade(score=0.0, verdict="refused_answer", details=details)
-    correction = None if task.get("library_scores", False) else _CORRECTIONS.get(name)
+    credit = task.get("credit", "training")
+    correction = None if credit == "library" else _CORRECTIONS.get(name)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints
-            score = float((correction or _scorer(name).score_answer)(answer, entry))
+            score = float((correction or scorer(name).score_answer)(answer, _restored(name, task["entry"])))
     except Exception as error:  # the library's scorers assume well-formed answers
         return Grade(score=0.0, verdict="scorer_error", details={**details, "error": type(error).__name__})
     if not 0.0 <= score <= 1.0:  # also NaN
         return Grade(score=0.0, verdict="scorer_error", details={**details, "error": f"score {score}"})
+    if credit == "training":
+        details["library_score"] = score
+        score = training_credit(score, floor(name))
     verdict = "correct" if score == 1.0 else "wrong" if score < 0.1 else "partial"
     return Grade(score=score, verdict=verdict, details=details)
 
@@ -121,20 +136,16 @@ def _restored(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     if name not in _ARC_GRIDS:
         return entry
     metadata = dict(entry["metadata"])
-    metadata |= {key: _tuples(metadata[key]) for key in ("input", "output") if key in metadata}
+    metadata |= {key: tuple(map(tuple, metadata[key])) for key in ("input", "output") if key in metadata}
     return {**entry, "metadata": metadata}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def _halts(answer: str, entry: Mapping[str, Any]) -> bool:
     return answer.strip().lower() == str(entry["answer"]).strip().lower()
 
 
-def _is_this_complex_number(answer: str, entry: Mapping[str, Any]) -> float:
-    return 0.0 if "nan" in answer.lower() else _scorer("complex_arithmetic").score_answer(answer, entry)
+def _without_nan(name: str) -> Callable[[str, Mapping[str, Any]], float]:
+    return lambda answer, entry: 0.0 if "nan" in answer.lower() else scorer(name).score_answer(answer, entry)
 
 
 def _is_this_probability(answer: str, entry: Mapping[str, Any]) -> bool:
@@ -149,14 +160,15 @@ def _makes_24(answer: str, entry: Mapping[str, Any]) -> bool:
 
 _CORRECTIONS: dict[str, Callable[[str, Mapping[str, Any]], float]] = {
     "game_of_life_halting": _halts,
-    "complex_arithmetic": _is_this_complex_number,
+    "complex_arithmetic": _without_nan("complex_arithmetic"),
+    "number_sorting": _without_nan("number_sorting"),
     "coin_flip": _is_this_probability,
     "puzzle24": _makes_24,
 }
 
 
 @cache
-def _scorer(name: str) -> Any:
+def scorer(name: str) -> Any:
     """A dataset object of the task: scorers are its methods. One item, default configuration."""
     return reasoning_gym.create_dataset(name, size=1, seed=0)
 
@@ -164,4 +176,4 @@ def _scorer(name: str) -> Any:
 def warm_up() -> None:
     """Builds the scorers that are cheap to build, so that forked workers share them."""
     for name in paper_tasks():
-        _scorer(_OLD_NAMES.get(name, name))
+        scorer(_OLD_NAMES.get(name, name))

@@ -29,10 +29,11 @@ def score(name: str, entry: dict[str, object], answer: str, **options: object) -
 
 
 @pytest.mark.parametrize("name", sorted(set(TASKS) - NO_ORACLE - SLOW_TO_MAKE))
-def test_the_right_answer_scores_1_and_garbage_next_to_nothing(name: str) -> None:
+def test_the_right_answer_scores_1_and_garbage_nothing(name: str) -> None:
     entry = entry_of(name)
     assert score(name, entry, str(entry["answer"])) == 1.0
-    assert score(name, entry, "zzz") <= 0.05
+    assert score(name, entry, "zzz") == 0.0
+    assert score(name, entry, "zzz", credit="corrected") <= 0.05
     assert grade("logic", "no tags", {"task": name, "entry": entry}).verdict == "no_answer"
 
 
@@ -100,9 +101,7 @@ def test_game_of_life_halting_wants_the_right_word() -> None:
     assert score("game_of_life_halting", entry, "False") == 1
     assert score("game_of_life_halting", entry, "True") == 0
     assert score("game_of_life_halting", entry, "anything") == 0
-    assert (
-        score("game_of_life_halting", entry, "anything", library_scores=True) == 1
-    )  # the library's own verdict
+    assert score("game_of_life_halting", entry, "anything", credit="library") == 1
 
 
 COUNTDOWN = ("countdown", {"answer": "", "metadata": {"numbers": [3, 7, 50], "target": 40}})
@@ -145,7 +144,10 @@ def test_an_expression_has_to_be_worked_out(
     puzzle: tuple[str, dict[str, object]], answer: str, right: bool
 ) -> None:
     assert (score(*puzzle, answer) == 1) is right
-    assert score("puzzle24", PUZZLE24[1], "4*6*1*1", library_scores=True) == 1
+    assert score("puzzle24", PUZZLE24[1], "4*6*1*1", credit="library") == 1
+
+
+SORTED = {"answer": "['1.0', '2.5']", "metadata": {"direction": "ascending"}}
 
 
 @pytest.mark.parametrize(
@@ -158,6 +160,8 @@ def test_an_expression_has_to_be_worked_out(
             "3-2i",
             "NaN + nani",
         ),
+        ("number_sorting", SORTED, "['1', '2.5']", "['nan', 'nan']"),
+        ("number_sorting", SORTED, "['1', '2.5']", "[NaN, NaN]"),
         ("coin_flip", {"answer": "0.375", "metadata": {}}, "3/8", "0"),
         ("coin_flip", {"answer": "0.171875", "metadata": {}}, "0.1719", "0.1"),
     ],
@@ -165,7 +169,7 @@ def test_an_expression_has_to_be_worked_out(
 def test_no_answer_solves_every_entry(name: str, entry: dict[str, object], right: str, wrong: str) -> None:
     assert score(name, entry, right) == 1
     assert score(name, entry, wrong) == 0
-    assert score(name, entry, wrong, library_scores=True) == 1
+    assert score(name, entry, wrong, credit="library") == 1
 
 
 @pytest.mark.parametrize("name", ["arc_agi", "rearc"])
@@ -191,6 +195,10 @@ def test_the_paper_names_96_tasks_without_its_out_of_distribution_ones() -> None
         {"task": "chain_sum", "entry": {}},
         {"task": "chain_sum", "entry": {"answer": "1", "metadata": 3}},
         {"task": ["chain_sum"], "entry": {"answer": "1"}},
+        {"task": "chain_sum", "entry": {"answer": "1"}, "credit": "none"},
+        {"task": "chain_sum", "entry": {"answer": "1"}, "credit": None},
+        {"task": "chain_sum", "entry": {"answer": "1"}, "credit": ["training"]},
+        {"task": "chain_sum", "entry": {"answer": "1"}, "library_scores": True},
     ],
 )
 def test_unknown_tasks_and_broken_entries_are_invalid_never_a_pass(task: dict[str, object]) -> None:

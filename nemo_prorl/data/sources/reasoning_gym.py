@@ -25,6 +25,8 @@ from nemo_prorl.data.building.source import Dropped, Problem, Record, Source
 NUM_TRAIN, NUM_VALIDATION_A_TASK = 37_000, 100
 OUT_OF_DISTRIBUTION = ("acre", "boxnet", "game_of_life_halting")
 """Never trained on (ProRL, section on out-of-distribution tasks); as many of each as of a task's validation."""
+HELD_OUT_CREDIT = {"credit": "corrected"}
+"""Part of the task of rows that measure: they get the library's score, with our corrections of its scorers."""
 CHUNK, MAX_INDEX = 32, 20_000
 """Entries a job makes; and that are made of a task at most."""
 MIN_NEW = 0.05
@@ -59,14 +61,15 @@ def generate(options: DataBuildConfig) -> Iterator[Record]:
 
 
 def convert(record: Record) -> Problem:
-    """Raises Dropped."""
+    """Held-out rows ask for the library's partial credit, which the papers report; training rows are paid as the
+    service pays in training (docs/puzzle_rewards.md). Raises Dropped."""
     entry, task = record.values["entry"], record.values["task"]
     if entry is None:
         raise Dropped(record.values["reason"])
     answer = _answer(entry)
     return Problem(
         question=entry["question"],
-        task={"task": task, "entry": entry},
+        task={"task": task, "entry": entry} | ({} if record.split == "train" else HELD_OUT_CREDIT),
         suffix="\n\n" + _instructions(),
         kind=task,
         gold=None if answer is None else f"<answer>{answer}</answer>",

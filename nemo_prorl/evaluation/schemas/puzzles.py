@@ -20,14 +20,14 @@ GRAPH_SEED = 20_250_530
 
 
 def row(record: Record) -> Problem:
-    """A row of docs/data.md; its prompt is complete. Raises Dropped."""
+    """A row of docs/data.md; its prompt is complete, and it is scored as the papers score it. Raises Dropped."""
     messages, task = record.values.get("messages"), record.values.get("task")
     if not isinstance(messages, list) or not isinstance(task, str):
         raise missing_column(record, "messages and task (docs/data.md)")
     asked = [turn["content"] for turn in messages if turn["role"] == "user"]
     if len(asked) != 1:
         raise Dropped("not_one_user_turn")
-    return Problem(question=asked[0], task=json.loads(task))
+    return Problem(question=asked[0], task=json.loads(task) | reasoning_gym.HELD_OUT_CREDIT)
 
 
 def by_category(record: Record) -> Problem:

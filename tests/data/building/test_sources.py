@@ -10,6 +10,7 @@ import pytest
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.building.source import ORDER, Candidate, Dropped, Record, get, sources
+from nemo_prorl.data.sources import reasoning_gym
 from reward.protocol import DOMAINS
 from tests.data.building.conftest import code_record, instruction_record, math_record
 
@@ -85,6 +86,14 @@ def test_a_puzzle_carries_its_entry_and_asks_for_answer_tags() -> None:
     assert "<answer>" in made.row.messages[0]["content"]
     assert made.row.task == {"task": "chain_sum", "entry": entry}
     assert (made.row.source, made.problem.gold) == ("reasoning_gym/chain_sum", "<answer>2</answer>")
+
+
+@pytest.mark.parametrize("split", ["validation", "out_of_distribution", "test"])
+def test_puzzles_that_measure_get_the_librarys_partial_credit(split: str) -> None:
+    entry = {"question": "1+1?", "answer": "2", "metadata": {}}
+    values = {"task": "chain_sum", "entry": entry}
+    problem = reasoning_gym.convert(Record(values=values, split=split, origin="chain_sum:0"))
+    assert problem.task == {"task": "chain_sum", "entry": entry, "credit": "corrected"}
 
 
 SCIENCE = {"problem": "p", "r1_response": "r", "extracted_solution": "s"}

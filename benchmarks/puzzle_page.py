@@ -1,0 +1,110 @@
+"""docs/puzzle_rewards.md from reward/data/puzzle_constants.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "reward" / "data" / "puzzle_constants.json"
+PAPER = ROOT / "reward" / "data" / "reasoning_gym_96_tasks.txt"
+PAGE = ROOT / "docs" / "puzzle_rewards.md"
+_LONGEST = 28
+
+_HEAD = """# What a puzzle pays in training
+
+Many verifiers of Reasoning Gym give credit for a part of the answer, for a number near it, or for the right form. A
+policy can earn that without reading the question. This page says, for {num_tasks} of the paper's 96 tasks, what the
+best such answer earns by the library's score, what training pays instead, and what is left.
+
+The task's `"credit"` switches ([rewards.md](rewards.md)): `"training"`, the default of the service, pays as in this
+table; `"corrected"` gives the library's score with our corrections of its scorers, and `"library"` the library's own
+score. Training rows have the default. Held-out rows of `data build reasoning_gym` and all benchmarks of `evaluate`
+ask for `"corrected"`, because the papers report the mean of the library's scores.
+
+**What is paid.** Every task has a floor. Scores up to the floor are worth 0, and the rest is stretched:
+`max(0, (score - floor) / (1 - floor))`. A floor of 1 pays for right answers only. {num_rescaled} tasks keep partial
+credit above a floor; the other {num_exact} pay for right answers only, either because partial credit cannot be told
+from a guess, or because the library gives hardly any for answers that are nearly right. Credit for a well-formed
+wrong answer (0.01 to 0.1 in the library) is 0 everywhere. Tasks that are not in the table pay for right answers only.
+
+**What was measured.** {library}, default configurations, {candidates} entries to draw candidates from, {choice} to
+choose on, {measure} others to measure on (fewer where they
+are slow to make or to grade: {few}). Candidates:
+constants (generic ones, gold answers of other entries, their majorities at each place, mutations of the best), and
+answers that take over the form of the question or copy parts of it (a grid filled with one symbol, the input, the
+clues of a sudoku with each blank filled by a number that its row lacks, everybody a knave), and the best constant for
+each form of question. The search was run twice: by the library's score, and then by the reward that training pays.
+Constants were mutated in 6 rounds, and in 40 for most of the tasks that keep partial credit; the longer search found
+nothing better (`"rounds"` in the data).
+
+- *constant*: mean library score of the best constant, and the share of entries on which it is right.
+- *shaped*: the same for the best of all answers, if that is not a constant.
+- *left*: the largest mean reward in training that the second search found, and the share of entries on which that
+  answer is right. No grader can take the latter away: it is the rate at which a guess hits.
+- *near*: mean reward in training of an answer that is nearly right (a letter off, two words swapped, a detour).
+
+`benchmarks/puzzle_constants.py` searches, writes the data and this page.
+
+| task | floor | constant: score (right) | shaped: score (right) | left: reward (right) | near |
+|---|---|---|---|---|---|
+"""
+
+_FOOT = """
+Where *left* is high, the puzzle itself is easy to guess: there are two answers to choose from (`circuit_logic`,
+`syllogism`), one is usual (`mahjong_puzzle`), or the input is often the answer (`string_insertion`: in 97 % of entries
+nothing is inserted). In `propositional_logic` a premise copied from the question is right nearly always, because every
+statement that follows from the premises is. The library's own example answer follows from a single premise in 246 of
+300 entries, so a stricter rule would refuse it. These two tasks teach a policy to copy; no reward can mend that.
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    data = json.loads(DATA.read_text(encoding="utf-8"))
+    tasks: Mapping[str, Any] = data["tasks"]
+    num_exact = sum(one["floor"] == 1 for one in tasks.values())
+    head = _HEAD.format(
+        num_tasks=len(tasks),
+        num_exact=num_exact,
+        num_rescaled=len(tasks) - num_exact,
+        library=data["library"],
+        few=", ".join(
+            f"{one['entries']} for `{task}`"
+            for task, one in tasks.items()
+            if one["entries"] < data["entries"]["measure"]
+        ),
+        **data["entries"],
+    )
+    absent = [f"`{task}`" for task in PAPER.read_text(encoding="utf-8").split() if task not in tasks]
+    missing = f"\nNot measured yet, so right answers only: {', '.join(absent)}.\n" if absent else ""
+    return head + "\n".join(_rows(tasks)) + "\n" + missing + _FOOT
+
+
+def _rows(tasks: Mapping[str, Any]) -> Iterator[str]:
+    for task, one in tasks.items():
+        library = one["library"]
+        left = max(one["training"].values(), key=lambda measured: measured["mean"])
+        floor = "right only" if one["floor"] == 1 else f"{one['floor']:g}"
+        constant = f"{_text(library['constant'])} {_numbers(library['constant'])}"
+        is_shaped = library["any"]["mean"] > library["constant"]["mean"]
+        shaped = f"{library['any']['name']} {_numbers(library['any'])}" if is_shaped else ""
+        near = f"{one['near']:.2f}" if one["floor"] < 1 else ""
+        yield f"| {task} | {floor} | {constant} | {shaped} | {_numbers(left)} | {near} |".replace("  ", " ")
+
+
+def _numbers(measured: Mapping[str, Any]) -> str:
+    return f"{measured['mean']:.3f} ({measured['right']:.3f})"
+
+
+def _text(measured: Mapping[str, Any]) -> str:
+    """A constant as it fits into a cell."""
+    text = " ".join(measured["answers"][""].split()).replace("|", "\\|").replace("`", "'")
+    return f"`{text[:_LONGEST]}{' ...' if len(text) > _LONGEST else ''}`" if text else "(empty)"
+
+
+def write_page() -> None:
+    """Writes the page beside the others."""
+    PAGE.write_text(page(), encoding="utf-8")

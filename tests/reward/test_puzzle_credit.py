@@ -1,0 +1,229 @@
+"""Answers that ignore the question earn nothing in training, unless they happen to be right."""
+
+import itertools
+import json
+import random
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+reasoning_gym = pytest.importorskip("reasoning_gym")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import puzzle_page  # noqa: E402
+from puzzle_constants import Guess, gold  # noqa: E402
+from puzzle_guesses import near_misses  # noqa: E402
+
+from reward.graders import grade  # noqa: E402
+from reward.graders.puzzle import paper_tasks  # noqa: E402
+from reward.graders.puzzle_credit import floor, floors, training_credit  # noqa: E402
+
+DATA = json.loads(puzzle_page.DATA.read_text(encoding="utf-8"))
+RESCALED = sorted(task for task, value in floors().items() if value < 1)
+NAMED = {
+    "game_of_life": 0.9, "knights_knaves": 0.5, "rectangle_count": 0.25, "time_intervals": 0.25,
+    "mini_sudoku": 0.2, "sudoku": 0.12,
+}  # fmt: skip
+"""What the best constant or shaped answer earns at least by the library's score."""
+SLOW_TO_MAKE = {"knight_swap": 8, "futoshiki": 12, "zebra_puzzles": 25, "intermediate_integration": 25}
+"""Entries to make of them."""
+NOT_MEASURED: set[str] = {
+    "codeio",
+    "futoshiki",
+    "intermediate_integration",
+    "knight_swap",
+    "number_sequence",
+    "polynomial_multiplication",
+    "rotten_oranges",
+    "rubiks_cube",
+    "rush_hour",
+    "simple_integration",
+    "sokoban",
+    "zebra_puzzles",
+}
+"""Tasks of the paper that no search has measured yet; they pay for right answers only."""
+QUICK = sorted(
+    {
+        *NAMED,
+        *RESCALED,
+        "chain_sum",
+        "circuit_logic",
+        "prime_factorization",
+        "fraction_simplification",
+        "n_queens",
+    }
+)
+SEED = 90_210
+"""Of entries that no search has seen."""
+
+
+def entries_of(task: str, count: int) -> list[dict]:
+    dataset = reasoning_gym.create_dataset(task, seed=SEED, size=5_000)
+    random.seed(SEED)
+    return [json.loads(json.dumps(dataset[index], default=str)) for index in range(count)]
+
+
+def score(task: str, entry: dict, answer: str, **options: object) -> float:
+    return grade("logic", f"<answer>{answer}</answer>", {"task": task, "entry": entry, **options}).score
+
+
+def recorded(task: str) -> list[Guess]:
+    """The best answers that the searches found."""
+    found = DATA["tasks"][task]
+    return [
+        Guess(one["name"], one["answers"])
+        for search in ("library", "training")
+        for one in found[search].values()
+    ]
+
+
+# ----------------------------------------------------------------------------------- the rule
+@pytest.mark.parametrize("low", [0.0, 0.05, 0.3, 0.5, 0.95, 1.0])
+def test_the_floor_is_worth_0_and_a_right_answer_1(low: float) -> None:
+    credits = [training_credit(score / 1000, low) for score in range(1001)]
+    assert credits == sorted(credits)
+    assert credits[-1] == 1.0
+    assert all(0 <= credit < 1 for credit in credits[:-1])
+    assert training_credit(low, low) == float(low == 1.0)
+    assert training_credit(low / 2, low) == 0.0
+
+
+def test_halfway_between_floor_and_right_is_a_half() -> None:
+    assert training_credit(0.7, 0.4) == pytest.approx(0.5)
+    assert training_credit(0.999, 1.0) == 0.0
+
+
+def test_a_task_that_was_not_measured_pays_for_right_answers_only() -> None:
+    assert floor("acre") == floor("no_such_task") == 1.0
+
+
+# ----------------------------------------------------------------------------------- the data
+def test_all_tasks_of_the_paper_were_measured_with_the_library_that_is_installed() -> None:
+    assert set(DATA["tasks"]) <= set(paper_tasks())
+    assert {task for task in paper_tasks() if task not in DATA["tasks"]} <= NOT_MEASURED
+    assert DATA["library"] == f"reasoning-gym {version('reasoning-gym')}"
+    for measured in DATA["tasks"].values():
+        assert measured["floor"] == 1 or 0 <= measured["floor"] <= 0.5
+        for search in ("library", "training"):
+            for one in measured[search].values():
+                assert 0 <= one["right"] <= one["mean"] <= 1
+
+
+def test_what_is_left_is_what_guessing_hits() -> None:
+    left = {
+        task: max(one["mean"] - one["right"] for one in measured["training"].values())
+        for task, measured in DATA["tasks"].items()
+    }
+    assert max(left.values()) <= 0.03, left
+
+
+def test_the_page_says_what_the_data_say() -> None:
+    assert puzzle_page.PAGE.read_text(encoding="utf-8") == puzzle_page.page()
+
+
+# ----------------------------------------------------------------------------------- the answers that were found
+@pytest.mark.parametrize("task", sorted(NAMED))
+def test_the_library_pays_for_an_answer_that_ignores_the_question(task: str) -> None:
+    guess = recorded(task)[1]
+    scores = [
+        score(task, entry, guess.answer(entry["question"]), credit="corrected")
+        for entry in entries_of(task, 30)
+    ]
+    assert sum(scores) / len(scores) > NAMED[task]
+
+
+def check_nothing_is_left(task: str, count: int) -> None:
+    entries = entries_of(task, count)
+    for guess in recorded(task):
+        answers = [guess.answer(entry["question"]) for entry in entries]
+        pairs = list(zip(entries, answers, strict=True))
+        rewards = [score(task, entry, answer) for entry, answer in pairs]
+        right = [float(score(task, entry, answer, credit="corrected") == 1) for entry, answer in pairs]
+        if floor(task) == 1:
+            assert rewards == right
+        assert sum(rewards) - sum(right) <= 0.05 * count, guess.name
+
+
+@pytest.mark.parametrize("task", QUICK)
+def test_recorded_guesses_earn_what_they_hit_on_fresh_entries(task: str) -> None:
+    check_nothing_is_left(task, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sorted(DATA["tasks"]))
+def test_recorded_guesses_earn_what_they_hit_on_more_fresh_entries(task: str) -> None:
+    check_nothing_is_left(task, SLOW_TO_MAKE.get(task, 120))
+
+
+# ----------------------------------------------------------------------------------- answers that do not ignore it
+@pytest.mark.parametrize("task", RESCALED)
+def test_a_nearly_right_answer_gets_a_part(task: str) -> None:
+    stream = random.Random(1)
+    rewards = []
+    for entry in entries_of(task, 20):
+        for answer in near_misses(gold(entry), stream).values():
+            library = score(task, entry, answer, credit="corrected")
+            reward = score(task, entry, answer)
+            assert reward == pytest.approx(training_credit(library, floor(task)))
+            assert reward <= library
+            rewards.append(reward)
+    assert any(0.2 < reward < 1 for reward in rewards)
+
+
+@pytest.mark.parametrize(
+    ("task", "answer_of"),
+    [
+        ("graph_color", gold),
+        ("rubiks_cube", gold),
+        ("propositional_logic", gold),
+        ("rush_hour", lambda entry: shortest_way_out(entry["metadata"]["board_config"])),
+    ],
+)
+def test_right_answers_of_puzzles_with_many_of_them(task: str, answer_of) -> None:  # type: ignore[no-untyped-def]
+    for entry in entries_of(task, 3) if task != "rush_hour" else [easy_rush_hour()]:
+        assert score(task, entry, answer_of(entry)) == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sorted(set(paper_tasks()) - {"rush_hour"}))
+def test_right_answers_earn_1(task: str) -> None:
+    for entry in entries_of(task, 2 if task in SLOW_TO_MAKE else 5):
+        assert score(task, entry, gold(entry)) == 1.0
+
+
+# One car, the red one, in the third row: two steps to the right of the board's middle it is out.
+def easy_rush_hour() -> dict:
+    return {
+        "question": "",
+        "answer": None,
+        "metadata": {"board_config": "oooooo" * 2 + "AAoooo" + "oooooo" * 3},
+    }
+
+
+def shortest_way_out(board: str) -> str:
+    assert board[12:14] == "AA"
+    return "A+4"
+
+
+# ----------------------------------------------------------------------------------- the switch
+@pytest.mark.parametrize(
+    "task", ["chain_sum", "word_sorting", "sudoku", "game_of_life", "time_intervals", "tsumego"]
+)
+def test_the_switch_gives_the_librarys_numbers(task: str) -> None:
+    library = reasoning_gym.get_score_answer_fn(task)
+    entries = entries_of(task, 6)
+    for entry, other in itertools.pairwise(entries):
+        for answer in (gold(entry), gold(other), gold(entry)[:-1], "7"):
+            for credit in ("library", "corrected"):
+                assert score(task, entry, answer, credit=credit) == library(answer, entry)
+
+
+def test_the_grade_says_what_the_library_scored() -> None:
+    (entry,) = entries_of("game_of_life", 1)
+    task = {"task": "game_of_life", "entry": entry}
+    zeros = json.dumps([[0] * 10] * 10)
+    graded = grade("logic", f"<answer>{zeros}</answer>", task)
+    assert (graded.score, graded.verdict) == (0.0, "wrong")
+    assert 0.8 < graded.details["library_score"] < 1
