@@ -6,6 +6,7 @@
     cell       what stands between a child and the machine (with kernel, syscalls, seccomp, landlock)
     runner     in the cell: runs a program on its inputs, one process a test
     judge      outside: compares what came out, as plain data
+    programs   a program that is run for what it writes, without a verdict
     clock      computing, waiting, sleeping: what makes verdicts independent of load
 
 Two levels; a machine with neither grades no code.

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from tests.reward.serving import Server
 
-TOKEN = "0123456789abcdef"
+TOKEN = "0123456789abcdef:/@%"
 
 
 @pytest.fixture(scope="session")
@@ -24,5 +25,5 @@ def guarded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path.write_text(TOKEN)
     path.chmod(0o600)
     server = Server("--workers", "1", "--token-file", str(path))
-    yield server.url.replace("//", f"//reward:{TOKEN}@")
+    yield server.url.replace("//", f"//reward:{quote(TOKEN, safe='')}@")
     server.stop()
