@@ -1,0 +1,99 @@
+"""TRL's own GRPOTrainer with the adapter: five steps against the real service, and what it does with None."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="TRL is not installed here: `make test-clients` runs this in .venv-clients")
+
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from nemo_prorl.demo.tiny_policy import write_random_policy
+from reward.adapters.connection import Connection
+from reward.adapters.trl import RewardFunction, reward_service
+from reward.client import RewardClient
+from reward.protocol import ScoreRequest
+
+STEPS, GROUP = 5, 4
+WORDS = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+"""What a policy with random weights follows now and then, so that there are rewards of 0 and of 1."""
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("policy")
+    write_random_policy(folder, seed=0)
+    return str(folder)
+
+
+def trainer(policy: str, out: Path, reward: Any, rows: list[dict[str, Any]], **options: Any) -> GRPOTrainer:
+    options = {
+        "max_steps": STEPS, "per_device_train_batch_size": 2 * GROUP, "num_generations": GROUP,
+        "max_completion_length": 24, "learning_rate": 1e-3, "logging_steps": 1, "use_cpu": True, "bf16": False,
+        "model_init_kwargs": {"dtype": "float32"}, "gradient_checkpointing": False, "save_strategy": "no",
+        "report_to": [], "disable_tqdm": True, "dataloader_pin_memory": False, "seed": 1, "top_k": 0,
+    } | options  # fmt: skip
+    args = GRPOConfig(output_dir=str(out), **options)
+    return GRPOTrainer(model=policy, reward_funcs=[reward], args=args, train_dataset=Dataset.from_list(rows))
+
+
+class Recorded:
+    """Passes calls on, and keeps completions with their rewards."""
+
+    def __init__(self, function: RewardFunction) -> None:
+        self.function, self.__name__ = function, function.__name__
+        self.seen: list[tuple[str, float | None]] = []
+
+    def __call__(self, completions: list[Any], **rest: Any) -> list[float | None]:
+        rewards = self.function(completions=completions, **rest)
+        texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
+        self.seen += zip(texts, rewards, strict=True)
+        return rewards
+
+
+@pytest.mark.parametrize("form", ["text", "messages"])
+def test_five_steps_of_grpo_get_the_verdicts_of_our_own_client(
+    service: str, policy: str, tmp_path: Path, form: str
+) -> None:
+    prompts: list[Any] = ["2+2?", "say a"]
+    if form == "messages":
+        prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    rows = [{"prompt": prompt, "domain": "instruction", "task": WORDS} for prompt in prompts]
+    function = Recorded(reward_service(service))
+    run = trainer(policy, tmp_path, function, rows)
+    run.train()
+    assert run.state.global_step == STEPS
+    assert len(function.seen) == STEPS * 2 * GROUP
+    assert {reward for _, reward in function.seen} == {0.0, 1.0}
+    with RewardClient(urls=[service]) as client:
+        futures = [
+            client.submit(
+                ScoreRequest(request_id=f"{form}/{n}", domain="instruction", response=text, task=WORDS)
+            )
+            for n, (text, _) in enumerate(function.seen)
+        ]
+        assert [future.result().score for future in futures] == [reward for _, reward in function.seen]
+    logged = [entry for entry in run.state.log_history if "rewards/reward_service/mean" in entry]
+    means = [
+        sum(reward or 0.0 for _, reward in function.seen[step * 2 * GROUP : (step + 1) * 2 * GROUP])
+        / (2 * GROUP)
+        for step in range(STEPS)
+    ]
+    assert [entry["rewards/reward_service/mean"] for entry in logged] == pytest.approx(means)
+    assert all(entry["reward_service/not_graded"] == 0 for entry in logged)
+
+
+def test_without_a_service_nothing_is_learned_rather_than_zeros(policy: str, tmp_path: Path) -> None:
+    nobody = RewardFunction(connection=Connection(servers=("http://127.0.0.1:9",), patience_s=0.5))
+    run = trainer(policy, tmp_path, nobody, [{"prompt": "2+2?", "answer": "4"}], max_steps=1)
+    before = {name: weight.detach().clone() for name, weight in run.model.named_parameters()}
+    run.train()
+    (entry,) = (entry for entry in run.state.log_history if "reward_service/not_graded" in entry)
+    assert entry["reward_service/not_graded"] == 1.0
+    assert math.isnan(entry["rewards/reward_service/mean"])
+    assert all((weight == before[name]).all() for name, weight in run.model.named_parameters())
