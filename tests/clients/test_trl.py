@@ -18,6 +18,7 @@ from reward.adapters.connection import Connection
 from reward.adapters.trl import RewardFunction, reward_service
 from reward.client import RewardClient
 from reward.protocol import ScoreRequest
+from tests.reward.serving import Server
 
 STEPS, GROUP = 5, 4
 WORDS = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
@@ -58,19 +59,19 @@ class Recorded:
 
 @pytest.mark.parametrize("form", ["text", "messages"])
 def test_five_steps_of_grpo_get_the_verdicts_of_our_own_client(
-    service: str, policy: str, tmp_path: Path, form: str
+    server: Server, policy: str, tmp_path: Path, form: str
 ) -> None:
     prompts: list[Any] = ["2+2?", "say a"]
     if form == "messages":
         prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
     rows = [{"prompt": prompt, "domain": "instruction", "task": WORDS} for prompt in prompts]
-    function = Recorded(reward_service(service))
+    function = Recorded(reward_service(server.url))
     run = trainer(policy, tmp_path, function, rows)
     run.train()
     assert run.state.global_step == STEPS
     assert len(function.seen) == STEPS * 2 * GROUP
     assert {reward for _, reward in function.seen} == {0.0, 1.0}
-    with RewardClient(urls=[service]) as client:
+    with RewardClient(urls=[server.url]) as client:
         futures = [
             client.submit(
                 ScoreRequest(request_id=f"{form}/{n}", domain="instruction", response=text, task=WORDS)

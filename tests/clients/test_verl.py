@@ -19,6 +19,7 @@ from verl import DataProto
 from verl.trainer.ppo.reward import load_reward_manager
 
 from reward.adapters.connection import StopTraining
+from tests.reward.serving import Server
 
 CODE = '{"inputs": ["1\\n", "2\\n"], "outputs": ["2\\n", "4\\n"]}'
 ROWS = [
@@ -77,8 +78,8 @@ def grade(using: Any, rows: list[Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("function", ["compute_score", "compute_score_blocking"])
 @pytest.mark.parametrize("name", ["naive", "dapo", "rate_limited"])
-def test_verls_managers_get_the_services_scores(service: str, name: str, function: str) -> None:
-    results = grade(manager(name, function, servers=[service]), ROWS)
+def test_verls_managers_get_the_services_scores(server: Server, name: str, function: str) -> None:
+    results = grade(manager(name, function, servers=[server.url]), ROWS)
     assert [result["reward_score"] for result in results] == [row[-1] for row in ROWS]
 
 
