@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo test-clients test-kernels check format bench bench-reward real bench-controller findings stories recipes bench-micro profile gpu-check
+.PHONY: help setup demo test test-nemo test-clients test-kernels check format bench bench-reward bench-clients real bench-controller findings stories recipes bench-micro profile gpu-check
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ bench: setup  ## our trainer beside TRL's GRPOTrainer on the same work, in .venv
 
 bench-reward: setup  ## the reward service's correctness and speed, beside other verifiers (BENCH_ARGS="--seconds 10")
 	@.venv-reward/bin/python benchmarks/bench_reward.py $(BENCH_ARGS)
+
+bench-clients: setup  ## the service through other trainers' clients, killed under load, and beside verl's graders (DATA=DIR)
+	@scripts/setup.sh clients
+	@.venv-clients/bin/python benchmarks/bench_clients.py "$(DATA)" $(BENCH_ARGS)
 
 real: setup  ## the reward service on outputs that others recorded and graded (DATA=DIR, BENCH_ARGS="--limit 500")
 	@.venv-reward/bin/python benchmarks/real_graders.py "$(DATA)" $(BENCH_ARGS)

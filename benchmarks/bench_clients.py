@@ -3,11 +3,11 @@ fast beside verl's own graders.
 
     make bench-clients DATA=DIR [BENCH_ARGS="--rows 200 --routes trl verl"]
 
-Recorded rows of mathematics, code and instructions (real_outputs.py says what DIR holds) go through our own client, then
-through each route, each time to a server that has not seen them. Differences to our own client must be 0, with the
-server undisturbed and with the server killed (SIGKILL) and started again every few seconds. Then verl's own graders
-(verl.utils.reward_score) get the rows of mathematics and code, in threads as verl calls them, and the service the same
-rows through the adapter for verl.
+Recorded rows of mathematics, code and instructions (real_outputs.py says what DIR holds) go through our own client,
+then through each route, each time to a server that has not seen them. Differences to our own client must be 0, with
+the server undisturbed and with the server killed (SIGKILL) and started again every few seconds. Then verl's own
+graders (verl.utils.reward_score) get the rows of mathematics and code, in threads as verl calls them, and the
+service the same rows through the adapter for verl.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+# serving by its folder: verl's wheel has a package `tests` of its own.
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests" / "reward")]
 
 from real_outputs import (  # noqa: E402
     Case,
@@ -37,12 +38,12 @@ from real_outputs import (  # noqa: E402
     check_folder,
     grade_all,
 )
+from serving import Server  # noqa: E402
 
 from reward.adapters import verifiers, verl  # noqa: E402
 from reward.adapters.connection import Connection, StopTraining  # noqa: E402
 from reward.adapters.trl import RewardFunction  # noqa: E402
 from reward.client import RewardClient  # noqa: E402
-from tests.reward.serving import Server  # noqa: E402
 
 PARTS = ("math", "stem", "references", "altered", "ifeval_strict", "ifeval_loose")
 """Of real_outputs: what a model or a person wrote, with a verdict; no golds against themselves."""

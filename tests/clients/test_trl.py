@@ -91,7 +91,8 @@ def test_five_steps_of_grpo_get_the_verdicts_of_our_own_client(
 
 def test_without_a_service_nothing_is_learned_rather_than_zeros(policy: str, tmp_path: Path) -> None:
     nobody = RewardFunction(connection=Connection(servers=("http://127.0.0.1:9",), patience_s=0.5))
-    run = trainer(policy, tmp_path, nobody, [{"prompt": "2+2?", "answer": "4"}], max_steps=1)
+    rows = [{"prompt": f"{number}+1?", "answer": str(number + 1)} for number in range(2)]
+    run = trainer(policy, tmp_path, nobody, rows, max_steps=1)
     before = {name: weight.detach().clone() for name, weight in run.model.named_parameters()}
     run.train()
     (entry,) = (entry for entry in run.state.log_history if "reward_service/not_graded" in entry)
