@@ -12,9 +12,7 @@ def right(answers: list[str | None], task: list[dict], **columns: list) -> list[
     """1 where the last number of the answer is the right one. An answer is None where the thought never ended."""
     golds = [row.get("answer") or row["entry"]["answer"] for row in task]
     numbers = [re.findall(r"-?\d+", answer or "") for answer in answers]
-    return [
-        float(bool(found) and int(found[-1]) == int(gold)) for found, gold in zip(numbers, golds, strict=True)
-    ]
+    return [float(found[-1:] == [gold]) for found, gold in zip(numbers, golds, strict=True)]
 
 
 def brief(responses: list[str], **columns: list) -> list[float]:

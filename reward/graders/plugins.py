@@ -3,7 +3,7 @@
 A distribution names its graders in the group `prorl_reward.graders`, in pyproject.toml:
 
     [project.entry-points."prorl_reward.graders"]
-    palindrome = "palindrome_grader"        # domain = "module", or "module:object"
+    last_number = "last_number_grader"      # domain = "module", or "module:object"
 
 The module, object, or class (which is called without arguments) has `check(task)` and `grade(text, task) -> Grade` as
 the modules of reward/graders/ have, and may have `warm_up()` and CANARIES, a sequence of reward.canaries.Canary that it
@@ -60,7 +60,7 @@ class Grader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """Example: Plugin(domain="palindrome", value="palindrome_grader", distribution="palindrome-grader==1.0")"""
+    """Example: Plugin(domain="last_number", value="last_number_grader", distribution="last-number-grader==1.0")"""
 
     domain: str
     value: str

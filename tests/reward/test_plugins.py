@@ -18,7 +18,7 @@ from reward.graders.registry import BUILT_IN, PLUGIN_POOL, domains
 from reward.version import version
 from tests.reward.serving import PYTHON, ROOT, Server, request
 
-EXAMPLE = ROOT / "examples/palindrome_grader/palindrome_grader.py"
+EXAMPLE = ROOT / "examples/last_number_grader/last_number_grader.py"
 GOOD = """
 from reward.graders.grade import Grade, require
 def check(task): require("word" in task, "no word")
@@ -178,7 +178,7 @@ def test_the_version_knows_release_source_and_name(installed: Install, tmp_path:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("packages")
-    install(folder, "palindrome_grader", EXAMPLE.read_text(), {"palindrome": "palindrome_grader"})
+    install(folder, "last_number_grader", EXAMPLE.read_text(), {"last_number": "last_number_grader"})
     body = (
         "import ctypes\n"
         "from reward.graders.grade import Grade\n"
@@ -196,22 +196,22 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_the_example_is_served_like_any_domain(served: Server) -> None:
-    assert served.score(request("palindrome", "Never odd or even", {"word": "odd"}))["score"] == 1
-    assert (
-        served.score(request("palindrome", "<think>Never odd or even", {"word": "odd"}))["verdict"]
-        == "open_thought"
-    )
-    assert served.score(request("palindrome", "Evens", {"word": "odd"}))["verdict"] == "no_word"
-    assert served.score(request("palindrome", "x", {}))["details"] == {"reason": 'the task needs a "word"'}
+    task = {"number": 12}
+    assert served.score(request("last_number", "<think>x</think>3 and 12", task))["score"] == 1
+    assert served.score(request("last_number", "<think>3 and 12", task))["verdict"] == "open_thought"
+    assert served.score(request("last_number", "twelve", task))["verdict"] == "no_number"
+    assert served.score(request("last_number", "12", {}))["details"] == {
+        "reason": 'the task needs a "number"'
+    }
     assert served.score(request("math", "\\boxed{4}", {"answer": "4"}))["score"] == 1
-    unknown = served.score(request("palindrom", "x", {}))
-    assert unknown["details"]["reason"].endswith("instruction, moody, palindrome")
+    unknown = served.score(request("lastnumber", "x", {}))
+    assert unknown["details"]["reason"].endswith("instruction, last_number, moody")
     ready = json.loads(served.call("/readyz")[2])
     assert ready["ready"]
-    assert ready["domains"]["palindrome"]["ready"]
+    assert ready["domains"]["last_number"]["ready"]
     assert ready["domains"]["moody"]["ready"], "without canaries it is ready when it imports"
     metrics = served.call("/metrics")[2].decode()
-    assert 'reward_verdicts_total{domain="palindrome",status="graded",verdict="no_word"} 1' in metrics
+    assert 'reward_verdicts_total{domain="last_number",status="graded",verdict="no_number"} 1' in metrics
     assert 'pool="plugins"' in metrics
 
 

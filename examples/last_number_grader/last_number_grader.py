@@ -1,0 +1,31 @@
+"""The domain `last_number`: the last number of the answer has to be the task's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from reward.canaries import Canary
+from reward.graders.grade import Grade, require
+
+CANARIES = [
+    Canary(response="<think>3 fours</think>That makes 12.", task={"number": 12}, score=1.0),
+    Canary(response="<think>12</think>That makes 21.", task={"number": 12}, score=0.0),
+]
+
+
+def check(task: Mapping[str, Any]) -> None:
+    """Raises InvalidTask when the task makes no sense, whatever the response: nobody's score."""
+    require(isinstance(task.get("number"), int), 'the task needs a "number"')
+
+
+def grade(text: str, task: Mapping[str, Any]) -> Grade:
+    """A pure function of the text after the thought."""
+    numbers = re.findall(r"-?\d+", text)
+    if not numbers:
+        return Grade(score=0.0, verdict="no_number")
+    is_right = numbers[-1] == str(task["number"])
+    return Grade(
+        score=float(is_right), verdict="correct" if is_right else "wrong", details={"found": numbers[-1]}
+    )
