@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import platform
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from nemo_prorl.config import FUNCTION_ATTEMPTS, SERVICE, RewardConfig
+from nemo_prorl.config import FUNCTION_ATTEMPTS, SERVICE, ConfigError, RewardConfig
 from nemo_prorl.reward_function.process import CallFailed, Description, FunctionProcess, FunctionUnusable
 from nemo_prorl.types import PARTS, Prompt
 from reward.extract import is_open_thought, visible_text
@@ -210,7 +211,7 @@ class MixedGrader:
         self._unknown: set[str] = set()
         digest = hashlib.sha256(repr(sorted(self._weights.items())).encode())
         for text in config.function:
-            digest.update(text.encode() + Path(text.rpartition(":")[0]).read_bytes())
+            digest.update(text.encode() + _source(text))
         self.version = f"{service.version if service else 'functions'}+{digest.hexdigest()[:12]}"
         """Equal versions give equal verdicts, if the functions depend on nothing but their files."""
 
@@ -259,6 +260,17 @@ class MixedGrader:
             details={**lead.details, PARTS: scores},
             version=self.version,
         )
+
+
+def _source(text: str) -> bytes:
+    """Of FILE.py:NAME. Raises ConfigError on a machine that does not have the file."""
+    try:
+        return Path(text.rpartition(":")[0]).read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"reward.function={text} cannot be read on {platform.node()} ({error.strerror}): it has to be on every "
+            "machine that trains, under the same path."
+        ) from None
 
 
 def ungraded(request_id: str, reason: str) -> ScoreResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import RewardConfig
+from nemo_prorl.config import ConfigError, RewardConfig
 from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader, ungraded
 from nemo_prorl.reward_function.process import FunctionProcess
 from nemo_prorl.types import PARTS, Prompt
@@ -440,6 +441,12 @@ def test_a_sum_that_is_too_large_is_no_score(mixed: Any) -> None:
     (result,) = grade(mixed({"size": 1e308, "picky": -1e308}), ["abc"])
     assert math.isfinite(1e308)
     assert "not a finite number" in reason(result)
+
+
+def test_a_machine_without_the_file_is_named(tmp_path: Path) -> None:
+    config = RewardConfig(function=[f"{tmp_path}/nowhere.py:score"])
+    with pytest.raises(ConfigError, match=f"cannot be read on {re.escape(platform.node())}"):
+        MixedGrader([], None, config)
 
 
 def test_versions_tell_functions_and_weights_apart(mixed: Any, tmp_path: Path) -> None:
