@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError, RewardConfig
+from nemo_prorl.reward_function import process
 from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader, ungraded
 from nemo_prorl.reward_function.process import FunctionProcess
 from nemo_prorl.types import PARTS, Prompt
@@ -300,6 +301,16 @@ def test_the_traceback_is_in_the_log(grader_of: Any, tmp_path: Path) -> None:
     assert "child.py" not in log, "our own frames say nothing to the user"
 
 
+def test_a_function_that_prints_all_the_time_does_not_fill_the_disk(
+    grader_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_MAX_LOG_BYTES", 10_000)
+    grader = grader_of("def score(responses):\n    print('x' * 8_000)\n    return [1.0 for _ in responses]\n")
+    for _ in range(10):
+        assert scores(grade(grader, ["a"])) == [1]
+    assert (tmp_path / "log.txt").stat().st_size < 30_000
+
+
 def test_a_function_that_hangs_on_everything_takes_what_waits_along(grader_of: Any) -> None:
     """Or a step of 512 rollouts would take 512 time limits to fail."""
     grader = grader_of(
@@ -329,12 +340,12 @@ def test_closing_ends_a_call_and_leaves_nobody_waiting(grader_of: Any) -> None:
 def test_the_process_ends_with_the_trainer(grader_of: Any, tmp_path: Path) -> None:
     """Its socket closes then."""
     (tmp_path / "my_reward.py").write_text("def score(responses):\n    return [1.0]\n")
-    process = FunctionProcess(f"{tmp_path}/my_reward.py:score", RewardConfig(), None)
-    process.start()
-    assert process._process is not None
-    assert process._channel is not None
-    process._channel.close()
-    assert process._process.wait(WAIT_S) == 0
+    function = FunctionProcess(f"{tmp_path}/my_reward.py:score", RewardConfig(), None)
+    function.start()
+    assert function._process is not None
+    assert function._channel is not None
+    function._channel.close()
+    assert function._process.wait(WAIT_S) == 0
 
 
 # Several functions, and the service
