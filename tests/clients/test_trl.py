@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -97,5 +96,5 @@ def test_without_a_service_nothing_is_learned_rather_than_zeros(policy: str, tmp
     run.train()
     (entry,) = (entry for entry in run.state.log_history if "reward_service/not_graded" in entry)
     assert entry["reward_service/not_graded"] == 1.0
-    assert math.isnan(entry["rewards/reward_service/mean"])
+    assert entry["rewards/reward_service/mean"] is None  # so does transformers write a NaN
     assert all((weight == before[name]).all() for name, weight in run.model.named_parameters())
