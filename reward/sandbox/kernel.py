@@ -13,11 +13,15 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.syscall.restype = ctypes.c_long
 _HOLDING_GIL = ctypes.PyDLL(None, use_errno=True)
 _HOLDING_GIL.syscall.restype = ctypes.c_long
+_HOLDING_GIL.syscall.argtypes = [ctypes.c_long] * 6
 LIBC.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 LIBC.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
 
 MACHINE = platform.machine()
 _COLUMN = {"x86_64": 0, "aarch64": 1}
+
+_CLONE, _SECCOMP = (NUMBERS[name][_COLUMN.get(MACHINE, 0)] or 0 for name in ("clone", "seccomp"))
+_SIGCHLD = int(signal.SIGCHLD)
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAPBSET_DROP = 1, 4, 8, 24
 PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 22, 36, 38
@@ -55,13 +59,13 @@ def fork_into(namespaces: int) -> int:
 
     Python's own fork hooks do not run. That is sound for a child that goes on with this thread alone.
     """
-    return check(
-        _HOLDING_GIL.syscall(ctypes.c_long(number("clone") or 0), *_clone_arguments(namespaces)), "clone"
-    )
+    return check(_HOLDING_GIL.syscall(_CLONE, namespaces | _SIGCHLD, 0, 0, 0, 0), "clone")
 
 
-def _clone_arguments(namespaces: int) -> list[ctypes.c_long]:
-    return [ctypes.c_long(namespaces | signal.SIGCHLD), *[ctypes.c_long(0)] * 4]
+def install_filter(descriptor: int) -> None:
+    """Puts the seccomp filter whose `struct sock_fprog` is at this address on this thread, for good. The process must
+    have given up gaining privileges (PR_SET_NO_NEW_PRIVS). Raises OSError."""
+    check(_HOLDING_GIL.syscall(_SECCOMP, 1, 0, descriptor, 0, 0), "seccomp")
 
 
 def prctl(option: int, value: int = 0, pointer: int = 0) -> None:

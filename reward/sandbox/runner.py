@@ -40,6 +40,8 @@ from reward.sandbox import kernel
 from reward.sandbox.cell import Ground, Limits
 
 _LENGTH = struct.Struct("!I")
+_PIPE_BYTES = 4096
+"""A pipe takes so much at once, however small the kernel has made it (PIPE_BUF)."""
 _PRELUDE_MODULES = """
 string re datetime collections heapq bisect copy math random statistics itertools functools operator io
 typing sys json time cmath fractions decimal
@@ -162,10 +164,15 @@ def main(ground: Ground, fds: list[int]) -> None:
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
         if error_fd is not None:
             os.write(error_fd, "".join(traceback.format_exception_only(error)).encode("utf-8", "replace"))
-        _send(frames_fd, {"compiled": type(error).__name__}, b"")
+        _send(frames_fd, json.dumps({"compiled": type(error).__name__}).encode(), b"")
         return
-    _send(frames_fd, {"compiled": None}, b"")
+    _send(frames_fd, b'{"compiled": null}', b"")
     _own_clock()
+    sys.setrecursionlimit(_RECURSION)
+    # Each test runs in a fork of this process, and so gets a fresh copy of the module.
+    module = types.ModuleType("__main__" if request["fn_name"] is None else "solution")
+    module.__dict__["__builtins__"] = _BUILTINS
+    sys.modules["__main__"] = module
     started, cpu_s = monotonic(), 0.0
     tests = zip(request["inputs"], request["output_limits"], strict=True)
     for index, (text, output_limit) in enumerate(tests):
@@ -181,8 +188,9 @@ def main(ground: Ground, fds: list[int]) -> None:
             error_fd,
         )
         cpu_s += end.cpu_s
-        header = {"test": index, "end": end.how, "code": end.code, "cpu_s": round(end.cpu_s, 4)}
-        _send(frames_fd, header, end.output)
+        # written by hand: the encoder of `json` would touch 30 more pages, of which each test gets its own copies
+        header = b'{"test": %d, "end": "%s", "code": %d, "cpu_s": %.4f}'
+        _send(frames_fd, header % (index, end.how.encode(), end.code, end.cpu_s), end.output)
         if end.how == "timeout":
             return
 
@@ -197,9 +205,8 @@ class _End:
     output: bytes | bytearray
 
 
-def _send(fd: int, header: dict[str, Any], output: bytes | bytearray) -> None:
-    encoded = json.dumps(header).encode()
-    for part in (_LENGTH.pack(len(encoded)) + encoded + _LENGTH.pack(len(output)), output):
+def _send(fd: int, header: bytes, output: bytes | bytearray) -> None:
+    for part in (_LENGTH.pack(len(header)) + header + _LENGTH.pack(len(output)), output):
         data = memoryview(part)
         while data:
             data = data[os.write(fd, data) :]
@@ -220,6 +227,9 @@ def _run_test(
     limit_s = min(budget.cpu_s, spent_s + budget.test_cpu_s)
     input_read, input_write = os.pipe()
     output_read, output_write = os.pipe()
+    pending = memoryview(data)
+    if len(data) <= _PIPE_BYTES:  # it fits into the pipe: nobody has to feed the program while it runs
+        pending = pending[os.write(input_write, pending) :] if data else pending
     pid = kernel.fork_into(0)
     if pid == 0:
         try:
@@ -232,7 +242,7 @@ def _run_test(
         pid,
         input_write,
         output_read,
-        data,
+        pending,
         output_limit,
         started,
         spent_s,
@@ -241,8 +251,8 @@ def _run_test(
     )
     if how != "exit":
         os.kill(pid, signal.SIGKILL)
-    _, status, usage = os.wait4(pid, 0)
-    used_s = usage.ru_utime + usage.ru_stime
+    used_s = clock_gettime(_cpu_clock(pid))  # as long as nobody has waited for it, the clock is there
+    _, status = os.waitpid(pid, 0)
     out_of_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
     if out_of_time or spent_s + used_s > limit_s:
         how = "timeout"
@@ -260,7 +270,7 @@ def _converse(
     pid: int,
     input_write: int,
     output_read: int,
-    data: bytes,
+    pending: memoryview,
     output_limit: int,
     started: float,
     spent_s: float,
@@ -268,65 +278,59 @@ def _converse(
     limit_s: float,
     wall_limit_s: float,
 ) -> tuple[bytes | bytearray, str]:
-    """Feeds the input, collects the output until the process has ended; how: exit, output_limit or timeout. `limit_s`:
-    of the CPU time with what the tests before have spent; `wall_limit_s`: of the time since `started`."""
-    clock = (~pid << 3) | 2  # the process's CPU clock, clock_getcpuclockid(3)
+    """Feeds what is pending of the input, collects the output until the process has ended, and closes both pipes; how:
+    exit, output_limit or timeout. `limit_s`: of the CPU time with what the tests before have spent; `wall_limit_s`: of
+    the time since `started`."""
+    clock = _cpu_clock(pid)
     exit_handle = os.pidfd_open(pid)
-    poll = select.poll()
-    poll.register(exit_handle, select.POLLIN)
-    poll.register(output_read, select.POLLIN)
-    os.set_blocking(input_write, False)
-    pending, output = memoryview(data), bytearray()
-    open_fds = {exit_handle, output_read, input_write}
-
-    def close(fd: int) -> None:
-        open_fds.discard(fd)
-        os.close(fd)
-
-    def feed() -> None:
-        nonlocal pending
-        try:
-            while pending:
-                pending = pending[os.write(input_write, pending) :]
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            pending = pending[:0]
-        if input_write in poll_writes:
-            poll.unregister(input_write)
-            poll_writes.discard(input_write)
-        close(input_write)
-
-    poll_writes: set[int] = set()
-    feed()
-    if input_write in open_fds:
-        poll_writes.add(input_write)
+    poll, waits_for, output = select.poll(), {exit_handle, output_read}, bytearray()
+    for fd in waits_for:
+        poll.register(fd, select.POLLIN)
+    if pending:
+        os.set_blocking(input_write, False)
         poll.register(input_write, select.POLLOUT)
-    how = "exit"
+    else:
+        os.close(input_write)
     try:
-        while exit_handle in open_fds or output_read in open_fds:
-            wall_s = monotonic() - started
-            cpu_s = spent_s + (clock_gettime(clock) if exit_handle in open_fds else 0.0)
+        while waits_for:
+            wall_s, cpu_s = monotonic() - started, spent_s + clock_gettime(clock)
             if cpu_s >= limit_s or wall_s >= wall_limit_s:
                 return output, "timeout"
             wait_s = max(0.01, min(limit_s - cpu_s, wall_limit_s - wall_s))
             for fd, _event in poll.poll(wait_s * 1000):
-                if fd == exit_handle:
-                    poll.unregister(fd)
-                    close(fd)
-                elif fd == input_write:
-                    feed()
-                elif chunk := os.read(fd, 1 << 16):
+                if fd == input_write:
+                    pending = _fed(fd, pending)
+                    if not pending:
+                        poll.unregister(fd)
+                        os.close(fd)
+                elif fd == output_read and (chunk := os.read(fd, 1 << 16)):
                     output += chunk
                     if len(output) > output_limit:
                         return output[:output_limit], "output_limit"
                 else:
                     poll.unregister(fd)
-                    close(fd)
+                    waits_for.discard(fd)
     finally:
-        for fd in list(open_fds):
-            close(fd)
-    return output, how
+        for fd in (exit_handle, output_read, *([input_write] if pending else [])):
+            os.close(fd)
+    return output, "exit"
+
+
+def _cpu_clock(pid: int) -> int:
+    """The number of a process's CPU clock: what clock_getcpuclockid(3) computes."""
+    return (~pid << 3) | 2
+
+
+def _fed(fd: int, pending: memoryview) -> memoryview:
+    """Writes as much as the pipe takes; what is left. Nothing is left for a program that has closed its input."""
+    try:
+        while pending:
+            pending = pending[os.write(fd, pending) :]
+    except BlockingIOError:
+        pass
+    except BrokenPipeError:
+        pending = pending[:0]
+    return pending
 
 
 def _become_solution(
@@ -350,17 +354,12 @@ def _become_solution(
     cpu_limit_s = int(budget.cpu_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
     ground.confine()
-    sys.setrecursionlimit(_RECURSION)
-    module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module
-    names = module.__dict__
-    names["__builtins__"] = _BUILTINS
+    names = sys.modules["__main__"].__dict__
     exit_code = 0
     try:
         if fn_name is None:
             exec(code, names)
         else:
-            names["__name__"] = "solution"
             _call(code, names, fn_name)
     except SystemExit as request:
         exit_code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
@@ -371,7 +370,7 @@ def _become_solution(
         if error_fd is not None:
             _complain(error)
     try:  # what an interpreter does at its end; a program may hang here, and the clock is still running
-        if threading.active_count() > 1:
+        if len(threading._active) > 1:  # type: ignore[attr-defined]
             threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()

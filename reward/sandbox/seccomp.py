@@ -1,10 +1,10 @@
 """The system-call filter, a list of BPF instructions. What is not allowed fails with EPERM.
 
-Two filters exist. `runner` is for our own process in a sandbox, which forks one process a test. `submission` is for
-a process that runs or parses untrusted text: no new process (threads are allowed), no exec, no socket, no signal to
-anybody but itself. Neither may change a file by its name (chmod, utime, truncate): Landlock does not ask about the
-first two, and about the third only since Linux 6.2. Filters add up, and a process inherits them; nothing can take one
-off.
+Two filters exist. `runner` is for our own process in a sandbox, which forks one process a test, and admits a list of
+calls. `submission` is put on top of it, in a process that runs or parses untrusted text, and only takes away: no new
+process (threads are allowed), no signal to anybody but itself. Neither may start another program, open a socket, or
+change a file by its name (chmod, utime, truncate): Landlock does not ask about the first two of these changes, and
+about the third only since Linux 6.2. Filters add up, and a process inherits them; nothing can take one off.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ _DENY: Instruction = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
 def program(kind: str, machine: str = kernel.MACHINE) -> list[Instruction]:
     """The filter `runner` or `submission` as (code, jump if true, jump if false, constant).
 
+    A submission has both, and the kernel does what the stricter one says. So `submission` leaves to `runner` what it
+    does not name: it is installed for each test, and its length costs time.
     A constant of -1 is to be replaced by the installing process's pid. Raises Unsupported on an unknown machine.
     """
     actions = _actions(kind, machine)
@@ -61,7 +63,7 @@ def program(kind: str, machine: str = kernel.MACHINE) -> list[Instruction]:
         tuple[int, list[Instruction]]
     ] = []  # ranges of numbers with one action, by their first number
     for number in range(max(actions) + 2):
-        action = actions.get(number, [_DENY])
+        action = actions.get(number, [_DENY] if kind == "runner" else [_ALLOW_IT])
         if not starts or starts[-1][1] != action:
             starts.append((number, action))
     head: list[Instruction] = [
@@ -87,15 +89,16 @@ def _search(starts: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
 
 
 def _actions(kind: str, machine: str) -> dict[int, list[Instruction]]:
-    """What happens on each number that is not simply denied."""
+    """What happens on each number: those that are not in it are denied by `runner` and left alone by `submission`."""
     argument = {0: (_LOAD, 0, 0, _ARG0), 1: (_LOAD, 0, 0, _ARG1)}
-    bodies: dict[str, list[Instruction]] = {name: [_ALLOW_IT] for name in _HARMLESS.split()}
-    # clone3 hides its flags behind a pointer; libc falls back to clone when it is missing
-    bodies["clone3"] = [(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
+    bodies: dict[str, list[Instruction]]
     if kind == "runner":
-        bodies |= {name: [_ALLOW_IT] for name in _RUNNER_TOO.split()}
+        bodies = {name: [_ALLOW_IT] for name in (*_HARMLESS.split(), *_RUNNER_TOO.split())}
+        # clone3 hides its flags behind a pointer; libc falls back to clone when it is missing
+        bodies["clone3"] = [(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
         bodies["clone"] = [argument[0], (_ANY_BIT, 0, 1, _CLONE_NEW_ANY), _DENY, _ALLOW_IT]
     else:
+        bodies = {name: [_DENY] for name in _RUNNER_TOO.split()}
         own_pid = _one_of(argument[0], (_OWN_PID,))
         bodies["clone"] = [argument[0], (_ANY_BIT, 1, 0, _CLONE_THREAD), _DENY, _ALLOW_IT]
         bodies |= {"kill": own_pid, "tgkill": own_pid}
@@ -126,8 +129,9 @@ class _Program(ctypes.Structure):
 class _Assembled:
     """A filter as the kernel takes it, and where the installing process's pid belongs in it."""
 
-    code: ctypes.Array[ctypes.c_char]
+    code: ctypes.Array[ctypes.c_uint32]
     descriptor: _Program
+    address: int
     pid_slots: tuple[int, ...]
 
 
@@ -135,18 +139,18 @@ class _Assembled:
 def _assembled(kind: str) -> _Assembled:
     instructions = program(kind)
     packed = b"".join(struct.pack("=HBBI", *i[:3], i[3] & 0xFFFFFFFF) for i in instructions)
-    code = ctypes.create_string_buffer(packed, len(packed))
-    slots = (8 * index + 4 for index, instruction in enumerate(instructions) if instruction[3] == _OWN_PID)
-    return _Assembled(code, _Program(len(instructions), ctypes.addressof(code)), tuple(slots))
+    code = (ctypes.c_uint32 * (2 * len(instructions))).from_buffer_copy(packed)
+    slots = (2 * index + 1 for index, instruction in enumerate(instructions) if instruction[3] == _OWN_PID)
+    descriptor = _Program(len(instructions), ctypes.addressof(code))
+    return _Assembled(code, descriptor, ctypes.addressof(descriptor), tuple(slots))
 
 
 def install(kind: str) -> None:
-    """Puts the filter on this process, for good. Raises OSError."""
+    """Puts the filter on this process, for good; `runner` comes first, after landlock.restrict. Raises OSError."""
     assembled, pid = _assembled(kind), os.getpid()
     for slot in assembled.pid_slots:
-        struct.pack_into("=I", assembled.code, slot, pid)
-    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    kernel.prctl(kernel.PR_SET_SECCOMP, 2, ctypes.addressof(assembled.descriptor))
+        assembled.code[slot] = pid
+    kernel.install_filter(assembled.address)
 
 
 def prepare() -> None:
