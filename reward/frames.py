@@ -14,11 +14,21 @@ _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 def encode(message: Any) -> bytes:
-    """Raises ValueError on NaN and infinity, and on what nests deeper than the interpreter's recursion limit."""
+    """The message as a frame. Raises ValueError on NaN and infinity, and on what nests deeper than the interpreter's
+    recursion limit."""
+    return framed(body(message))
+
+
+def body(message: Any) -> bytes:
+    """What is in a frame. Raises ValueError as `encode` does."""
     try:
-        body = _ENCODER.encode(message).encode()
+        return _ENCODER.encode(message).encode()
     except RecursionError as error:
         raise ValueError("it nests too deep") from error
+
+
+def framed(body: bytes) -> bytes:
+    """A body that is encoded already, as a frame."""
     return LENGTH.pack(len(body)) + body
 
 

@@ -1,4 +1,4 @@
-"""A pool of killable workers: one request a worker at a time, each watched from outside.
+"""A pool of killable workers: one message a worker at a time, each watched from outside.
 
 A worker that computes too long is killed and replaced, and the response gets 0 (`timeout`): the time is the
 response's fault. One that gives no answer for too long is killed too, but that may be our fault (`failed`). A worker
@@ -121,13 +121,27 @@ class Pool:
         time.monotonic value, passed in the queue), {"invalid": sentence}, {"failed": sentence}, the last with
         "no_answer": True if workers died or ran out of wall time. `cpu_s` replaces the pool's limit; urgent messages
         (canaries) go to the head of the queue."""
-        last, no_answer = "", False
         try:
             data = frames.encode(message)
         except ValueError as error:
             return {"invalid": f"the task cannot be sent to a worker: {error}"}
-        for _ in range(_MAX_ATTEMPTS):
-            link = await self._acquire(deadline, urgent)
+        return await self.ask(data, deadline, cpu_s, urgent)
+
+    async def ask(
+        self,
+        data: bytes,
+        deadline: float | None = None,
+        cpu_s: float | None = None,
+        urgent: bool = False,
+        *,
+        num_requests: int = 1,
+        num_attempts: int = _MAX_ATTEMPTS,
+    ) -> dict[str, Any]:
+        """As `run`, with a frame in place of the message. `num_requests` in it count in the queue; `num_attempts`: how
+        many workers may die of it."""
+        last, no_answer = "", False
+        for _ in range(num_attempts):
+            link = await self._acquire(deadline, urgent, num_requests)
             if link is None:
                 return {"late": True}
             try:
@@ -157,16 +171,16 @@ class Pool:
             if "retry" not in answer:
                 return answer
             last, no_answer = str(answer["retry"]), False
-        return {"failed": f"{last} {_MAX_ATTEMPTS} times in a row", "no_answer": no_answer}
+        return {"failed": f"{last} {num_attempts} times in a row", "no_answer": no_answer}
 
-    async def _acquire(self, deadline: float | None, urgent: bool) -> Link | None:
+    async def _acquire(self, deadline: float | None, urgent: bool, num_requests: int) -> Link | None:
         if self._idle:
             return self._idle.popleft()
         if deadline is not None and deadline <= time.monotonic():
             return None
         waiter = _Waiter(asyncio.get_running_loop().create_future(), deadline)
         (self._waiting.appendleft if urgent else self._waiting.append)(waiter)
-        self.depth += 1
+        self.depth += num_requests
         try:
             return await waiter.link
         except asyncio.CancelledError:
@@ -174,7 +188,7 @@ class Pool:
                 self._release(link)
             raise
         finally:
-            self.depth -= 1
+            self.depth -= num_requests
 
     def _release(self, link: Link) -> None:
         while self._waiting:

@@ -15,6 +15,7 @@ from typing import Any
 from reward.canaries import CANARIES, DOUBLE, HANGING_PROGRAM, Canary
 from reward.graders.plugins import plugins
 from reward.graders.registry import PLUGIN_POOL, domains
+from reward.groups import Groups
 from reward.metrics import Metrics
 from reward.pool import ForkedWorker, Pool, PoolOptions, Worker
 from reward.protocol import ScoreRequest, ScoreResult, Status
@@ -95,6 +96,7 @@ class Service:
             options = PoolOptions(workers=size, cpu_s=5.0, wall_s=10.0, queue=queue)
             self.pools[PLUGIN_POOL] = Pool(PLUGIN_POOL, options, self._start_grader, self.metrics)
         self._trials = Trials(self.metrics)
+        self._groups = Groups(self.pools["rules"])
 
     def _start_grader(self) -> Worker:
         with self._zygote_lock:
@@ -140,7 +142,10 @@ class Service:
             "in_thought": request.in_thought,
             "task": dict(request.task),
         }
-        answer = await pool.run(message, deadline, urgent=urgent)
+        if pool is self.pools["rules"] and not urgent:
+            answer = await self._groups.run(message, deadline)
+        else:
+            answer = await pool.run(message, deadline, urgent=urgent)
         if answer.get("no_answer") and not urgent and request.domain not in plugins():  # it takes canaries
             answer = await self._trials.decide(pool, message, deadline, answer)
         if "grade" in answer:

@@ -1,0 +1,155 @@
+"""Requests that go to a worker together: the same answers as one by one, whatever one of them does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("math_verify", reason="needs the reward environment")
+
+from reward import frames, groups, worker
+from reward.groups import Groups
+from reward.pool import Pool
+from reward.protocol import ScoreRequest, Status
+from reward.service import Service
+
+Reply = Callable[[list[Any]], dict[str, Any]]
+
+
+class FakePool:
+    """Answers a message with itself. `replies`: to the groups that come, one after another; None is a full answer."""
+
+    def __init__(self, *replies: Reply | None) -> None:
+        self.replies = list(replies)
+        self.groups: list[list[Any]] = []
+        self.alone: list[Any] = []
+
+    async def run(self, message: Any, deadline: float | None = None) -> dict[str, Any]:
+        self.alone.append(message)
+        return {"alone": message}
+
+    async def ask(self, data: bytes, deadline: float | None, cpu_s: float, **_counts: int) -> dict[str, Any]:
+        group = json.loads(data[frames.LENGTH.size :])["group"]
+        self.groups.append(group)
+        reply = self.replies.pop(0) if self.replies else None
+        return {"answers": [{"answer": message} for message in group]} if reply is None else reply(group)
+
+
+def run_together(pool: FakePool, messages: list[Any]) -> list[dict[str, Any]]:
+    async def all_of_them() -> list[dict[str, Any]]:
+        together = Groups(pool)  # type: ignore[arg-type]
+        return await asyncio.wait_for(asyncio.gather(*map(together.run, messages)), 10)
+
+    return asyncio.run(all_of_them())
+
+
+def test_answers_come_in_order_and_groups_are_small() -> None:
+    messages = [{"number": number} for number in range(40)]
+    pool = FakePool()
+    assert run_together(pool, messages) == [{"answer": message} for message in messages]
+    assert [len(group) for group in pool.groups] == [16, 16, 8]
+
+
+def test_long_requests_make_groups_of_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_MAX_BYTES", 1000)
+    messages = [{"text": "x" * size} for size in (400, 400, 400, 2000, 10)]
+    pool = FakePool()
+    run_together(pool, messages)
+    assert pool.groups == [messages[:2]]
+    assert (
+        pool.alone == messages[2:]
+    )  # the third would fit with the fourth, but that one is longer than a group
+
+
+def test_what_a_worker_did_not_get_to_goes_again() -> None:
+    messages = [{"number": number} for number in range(5)]
+    pool = FakePool(lambda group: {"answers": [{"first": group[0]}]})
+    found = run_together(pool, messages)
+    assert found == [{"first": messages[0]}, *({"answer": message} for message in messages[1:])]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"timeout": True},
+        {"crashed": 11},
+        {"failed": "the worker died", "no_answer": True},
+        {"late": True},
+        {"answers": []},
+        {"answers": "nonsense"},
+        {"answers": [{}] * 50},
+    ],
+)
+def test_of_a_group_that_fails_each_is_tried_alone(reply: dict[str, Any]) -> None:
+    messages = [{"number": number} for number in range(3)]
+    pool = FakePool(lambda group: reply)
+    assert run_together(pool, messages) == [{"alone": message} for message in messages]
+
+
+def test_one_that_json_cannot_carry_costs_the_others_nothing() -> None:
+    messages: list[Any] = [{"number": 1}, {"number": float("nan")}, {"number": 2}]
+    pool = FakePool()
+    run_together(pool, messages)
+    assert pool.groups == [[messages[0], messages[2]]]
+    assert pool.alone == [messages[1]]
+
+
+def test_a_worker_stops_a_group_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = {"domain": "logic", "response": "<answer>7</answer>", "in_thought": False, "task": CHAIN_SUM}
+    monkeypatch.setattr(worker, "_GROUP_S", -1.0)
+    assert len(worker._answers([request] * 3)) == 1
+    monkeypatch.setattr(worker, "_GROUP_S", 60.0)
+    assert [answer["grade"]["score"] for answer in worker._answers([request] * 3)] == [1.0] * 3
+
+
+# ------------------------------------------------------------------------------------- in a real worker
+CHAIN_SUM = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
+ENDLESS = {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": ["(a+)+$"]}]}
+
+
+def score_together(
+    requests: list[ScoreRequest], use: Callable[[Service, list[Any]], Awaitable[None]]
+) -> None:
+    async def main() -> None:
+        service = Service(None, num_workers=1, version="test")
+        await service.open()
+        try:
+            pool = service.pools["rules"]
+            pool.options = replace(pool.options, cpu_s=0.5)
+            await use(service, list(await asyncio.gather(*map(service.score, requests))))
+        finally:
+            await service.close()
+
+    asyncio.run(main())
+
+
+def test_only_the_one_that_computes_without_end_pays_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its group loses its worker; the others are graded as if they had come alone."""
+    monkeypatch.setattr(groups, "_CPU_S", 0.3)
+    puzzles = [
+        ScoreRequest(
+            request_id=f"{number}", domain="logic", response=f"<answer>{number}</answer>", task=CHAIN_SUM
+        )
+        for number in range(12)
+    ]
+    endless = ScoreRequest(request_id="endless", domain="instruction", response="a" * 40 + "b", task=ENDLESS)
+    invalid = ScoreRequest(request_id="invalid", domain="logic", response="", task={"task": "no such puzzle"})
+    requests = [*puzzles[:5], endless, invalid, *puzzles[5:]]
+
+    async def use(service: Service, results: list[Any]) -> None:
+        assert [result.request_id for result in results] == [request.request_id for request in requests]
+        found = {result.request_id: result for result in results}
+        assert all(found[str(number)].status is Status.graded for number in range(12))
+        assert [number for number in range(12) if found[str(number)].verdict == "correct"] == [7]
+        assert (found["endless"].score, found["endless"].verdict) == (0.0, "timeout")
+        assert found["invalid"].status is Status.invalid_request
+        pool = service.pools["rules"]
+        assert isinstance(pool, Pool)
+        assert pool.depth == 0
+
+    score_together(requests, use)
