@@ -41,6 +41,14 @@ class Precision(Enum):
     bf16 = "bf16"
 
 
+class Device(Enum):
+    """auto: the GPUs that the machine shows this process, else its CPU."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
 class LayerSpec(Enum):
     """auto: Transformer Engine on CUDA when it is installed, else Megatron's local layers."""
 
@@ -261,6 +269,9 @@ class ModelConfig:
 class TrainerConfig:
     """The step: how many prompts, how many updates, on which layout, with which optimizer."""
 
+    device: Device = Device.auto
+    """What the ranks compute on. With auto, a job that Slurm has given GPUs refuses to start on the CPU; cpu allows it,
+    and leaves the GPUs alone."""
     num_steps: int = 1000
     """Steps of this stage."""
     prompts_per_step: int = 256
@@ -299,6 +310,9 @@ class TrainerConfig:
     """Global gradient norm is clipped to this (our choice)."""
     cpu_threads: int = 1
     """Threads of the policy's passes on CPU; sampling always uses one, which keeps it bitwise repeatable."""
+    start_timeout_s: float = 300.0
+    """How long the ranks of a job try to reach each other before the job gives up (our choice: on a slow file system
+    they import torch and vLLM minutes apart)."""
     hang_timeout_s: float = 1800.0
     """A rank that neither begins another phase of the step nor finishes a rollout for so long writes its stacks to
     RUN/stacks/ and ends with a failure, upon which launchers start again; 0: never (our choice: a rollout of 16k tokens
@@ -309,7 +323,7 @@ class TrainerConfig:
         _at_least("trainer", self, 1, [*counts, "micro_batch_tokens", "cpu_threads"])
         _at_least("trainer", self, 0, ["warmup_updates", "decay_updates", "weight_decay"])
         _at_least("trainer", self, 0, ["hang_timeout_s"])
-        _positive("trainer", self, ["learning_rate", "clip_grad", "adam_epsilon"])
+        _positive("trainer", self, ["learning_rate", "clip_grad", "adam_epsilon", "start_timeout_s"])
         for name in ("adam_beta1", "adam_beta2"):
             _require(0 <= getattr(self, name) < 1, f"trainer.{name}", getattr(self, name), "in [0, 1)")
         if self.prompts_per_step % self.updates_per_step:

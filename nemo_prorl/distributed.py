@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -93,10 +94,20 @@ class Ranks:
             self.gather(None)
 
 
-def initialise(tensor_parallel: int, pipeline_parallel: int, *, timeout_s: float = 3600.0) -> Ranks:
-    """Joins the job that torchrun started, or makes a job of one rank. NCCL for CUDA tensors, gloo for CPU.
+class RanksDidNotMeet(RuntimeError):
+    """Not every rank of the job could be reached at the start."""
 
-    Raises ConfigError when the ranks do not fit the layout, or do not know where to meet.
+
+COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
+"""Longest wait of one rank for another once all have met: between two collectives a rank may have to sample, validate
+or compile for long, and the watchdog (trainer.hang_timeout_s) ends what really hangs."""
+
+
+def initialise(tensor_parallel: int, pipeline_parallel: int, *, start_timeout_s: float = 300.0) -> Ranks:
+    """Joins the job that torchrun or Slurm started, or makes a job of one rank. NCCL for CUDA tensors, gloo for CPU.
+
+    Raises ConfigError when the ranks do not fit the layout, or do not know where to meet, and RanksDidNotMeet when they
+    cannot all talk to each other within `start_timeout_s`.
     """
     world_size = world_size_from_environment()
     check_layout(world_size, tensor_parallel, pipeline_parallel)
@@ -111,11 +122,35 @@ def initialise(tensor_parallel: int, pipeline_parallel: int, *, timeout_s: float
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        timeout = datetime.timedelta(seconds=timeout_s)
-        # One rank meets nobody: a port would only be one more thing that can be taken, or inherited by a child.
-        store = dist.HashStore() if world_size == 1 else None
-        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+        if world_size == 1:
+            # One rank meets nobody: a port would only be one more thing that can be taken, or inherited by a child.
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        else:
+            _meet(backend, rank, world_size, start_timeout_s)
     layout = Layout(
         rank=rank, world_size=world_size, tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel
     )
     return Ranks(layout=layout)
+
+
+def _meet(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
+    """Makes the default process group, and lets the ranks talk once, which needs working network interfaces.
+
+    Raises RanksDidNotMeet."""
+    try:
+        dist.init_process_group(
+            backend, rank=rank, world_size=world_size, timeout=datetime.timedelta(seconds=timeout_s)
+        )
+        hosts: list[Any] = [None] * world_size
+        dist.all_gather_object(hosts, socket.gethostname())
+    except (dist.DistError, RuntimeError) as error:
+        first_line = str(error).strip().partition("\n")[0]
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise RanksDidNotMeet(
+            f"rank {rank} on {socket.gethostname()} could not reach all {world_size} ranks by way of {address} within "
+            f"{timeout_s:g} s (trainer.start_timeout_s): a rank has not started, a firewall is between them, or "
+            f"GLOO_SOCKET_IFNAME names the wrong network interface ({first_line})."
+        ) from error
+    # torch has no public way to give a group another time limit once it exists.
+    dist.distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
+    dist.distributed_c10d._get_default_store().set_timeout(COLLECTIVE_TIMEOUT)

@@ -20,7 +20,7 @@ from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.held_out import held_out
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
-from nemo_prorl.distributed import Ranks, initialise
+from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.layout import rank_from_environment
 from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader
@@ -61,6 +61,7 @@ from reward.client import RewardClient, RewardServiceError
 from reward.protocol import ScoreRequest, ScoreResult
 
 STOPS = (
+    RanksDidNotMeet,
     RewardServiceFailing,
     RewardServiceNotStarted,
     RewardServiceEnded,
@@ -109,26 +110,43 @@ def alone_in(run_dir: Path) -> Iterator[None]:
 
 def train_alone(config: RunConfig) -> None:
     """`train`, when nobody else is in the folder and the stage is not done."""
-    run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage.name
-    start = starting_point(config)
-    ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
-    # What the main rank sees holds for all: a shared file system may show others an older state for a while.
-    start = find_intact_start(config, ranks.from_main(start), ranks)
-    log = RunLog(run_dir, speaks=ranks.layout.is_main)
-    if ranks.layout.is_main:
-        clear_marks(config, log)
-    try:
-        with Watchdog(run_dir, rank=ranks.layout.rank, timeout_s=config.trainer.hang_timeout_s) as watchdog:
+    run_dir, trainer = Path(config.exp_manager.explicit_log_dir), config.trainer
+    with Watchdog(run_dir, rank=rank_from_environment(), timeout_s=trainer.hang_timeout_s) as watchdog:
+        ranks = initialise(
+            trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
+        )
+        start = find_intact_start(config, agreed_starting_point(config, ranks), ranks)
+        log = RunLog(run_dir, speaks=ranks.layout.is_main)
+        if ranks.layout.is_main:
+            clear_marks(config, log)
+        try:
+            watchdog.beat()
             outcome, state = train_stage(config, start, ranks, log, watchdog)
             if ranks.layout.is_main and outcome is not Outcome.paused:
-                mark_done(run_dir, stage, outcome=outcome, checkpoint=checkpoint_name(state))
+                mark_done(run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state))
             ranks.barrier()
-    except BaseException as error:
-        with suppress(OSError):  # a full disk, for example, which the error tells of
-            log.note(f"error: {error or type(error).__name__}")
-        if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
-            mark_failed(run_dir, stage, reason=str(error))
-        raise
+        except BaseException as error:
+            with suppress(OSError):  # a full disk, for example, which the error tells of
+                log.note(f"error: {error or type(error).__name__}")
+            if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
+                mark_failed(run_dir, config.stage.name, reason=str(error))
+            raise
+
+
+def agreed_starting_point(config: RunConfig, ranks: Ranks) -> StartingPoint:
+    """Collective: `starting_point` as the main rank sees it. A shared file system may show other ranks an older state,
+    and a thousand ranks that look through the same folder are a load for it. Raises ConfigError on every rank."""
+    found: StartingPoint | ConfigError | None = None
+    if ranks.layout.is_main:
+        try:
+            found = starting_point(config)
+        except ConfigError as error:
+            found = error
+    found = ranks.from_main(found)
+    if isinstance(found, ConfigError):
+        raise found
+    assert found is not None
+    return found
 
 
 def starting_point(config: RunConfig) -> StartingPoint:

@@ -9,6 +9,7 @@ from nemo_prorl import __main__ as cli
 from nemo_prorl.commands import ending
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.data.rows import write_rows
+from nemo_prorl.engines import environment
 from nemo_prorl.help import options
 from tests.data.conftest import CharacterTokenizer, make_row
 
@@ -214,6 +215,17 @@ def test_check_says_how_many_prompts_are_left_out(
     said = capsys.readouterr().out.splitlines()
     assert f"left out: 1 of 3 in {tmp_path}/held_out.parquet. Raise sampler.max_prompt_tokens" in said[0]
     assert said[1].startswith("stage main can start")
+
+
+def test_a_job_with_gpus_does_not_start_with_the_interpreter_for_cpus(
+    model: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment, "_is_cpu_build", lambda: True)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "8")
+    files = [f"data.train={{{prompts}: 1}}", "data.validation=[]"]
+    assert cli.main(["train", "--check", f"model.path={model}", *files, "reward.urls=[http://x]"]) == 2
+    assert "Slurm gave this job 8 GPU(s) a node, but torch" in capsys.readouterr().err
 
 
 def test_train_takes_overrides_before_and_after_its_options(

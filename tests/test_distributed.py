@@ -13,7 +13,7 @@ import pytest
 from nemo_prorl.config import ConfigError
 from nemo_prorl.distributed import Layout, Ranks, initialise
 from nemo_prorl.layout import check_layout
-from tests.engines.conftest import run_ranks
+from tests.engines.conftest import free_port, run_ranks
 
 LAYOUTS = [(1, 1, 1), (4, 1, 1), (4, 2, 1), (4, 1, 2), (4, 2, 2), (8, 2, 2), (24, 2, 3), (64, 8, 2)]
 """(ranks, tensor, pipeline)"""
@@ -122,3 +122,51 @@ initialise(1, 1)
     environ = {key: value for key, value in os.environ.items() if key not in launcher and "SLURM" not in key}
     root = Path(__file__).resolve().parents[1]
     subprocess.run([sys.executable, "-c", program], cwd=root, env=environ, check=True, timeout=120)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_never_comes_is_one_sentence_within_the_time_limit(rank: int) -> None:
+    """Half of a job of two ranks, in a process of its own."""
+    program = """
+from nemo_prorl.distributed import RanksDidNotMeet, initialise
+try:
+    initialise(1, 1, start_timeout_s=2)
+except RanksDidNotMeet as error:
+    print(error)
+"""
+    port = free_port()
+    given = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).resolve().parents[1],
+        env=os.environ | given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    (sentence,) = done.stdout.splitlines()
+    assert f"rank {rank} on " in sentence
+    assert f"could not reach all 2 ranks by way of 127.0.0.1:{port} within 2 s" in sentence
+
+
+def sockets_worker() -> int:
+    """Sockets of this rank once it has the groups of the trainer, and every group has been used by somebody."""
+    from nemo_prorl.engines.megatron import build
+
+    ranks = initialise(1, 1)
+    build.initialise_groups(ranks.layout, 1)
+    ranks.barrier()
+    links = (os.readlink(path) for path in map(str, Path("/proc/self/fd").iterdir()) if os.path.islink(path))
+    num_sockets = sum(link.startswith("socket:") for link in links)
+    ranks.barrier()
+    return num_sockets
+
+
+@pytest.mark.slow
+def test_sockets_hardly_grow_with_the_number_of_ranks() -> None:
+    """With a socket for each peer in each of Megatron's groups (eight a peer), 1,024 open files are used up by some 100
+    ranks."""
+    few, many = (max(run_ranks(sockets_worker, world_size)) for world_size in (4, 12))
+    assert (many - few) / (12 - 4) < 2.5

@@ -13,9 +13,10 @@ from nemo_prorl.commands.parsing import (
     Parser,
     check_functions,
     check_model,
+    choose_device,
     composed,
     parse_overrides,
-    prepare,
+    prepare_engines,
 )
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.layout import rank_from_environment
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("data=FILE and benchmarks are both given: write one of them.")
     if given.write_prompts is not None:
         return _write_prompts(config, given.write_prompts)
+    choose_device(config)
     check_model(config)
     check_functions(config)
     if config.evaluation.benchmarks:
@@ -102,7 +104,7 @@ def _evaluate_suite(config: RunConfig) -> int:
     loaded, missing = _load(config)
     if config.evaluation.out:
         check_writable(f"evaluation.out={config.evaluation.out}", Path(config.evaluation.out))
-    prepare()
+    prepare_engines()
     from nemo_prorl.evaluation import run
 
     lines = run_unless_stopped(lambda: run.evaluate_suite(config, loaded, missing))
@@ -183,7 +185,7 @@ def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> 
     chosen = _parse_ks(ks, config.validation.num_rollouts)
     if samples is not None:
         check_writable(f"--samples {samples}", samples.parent)
-    prepare()
+    prepare_engines()
     from nemo_prorl.evaluation import run
 
     scores = run_unless_stopped(lambda: run.evaluate_files(config, chosen, samples))

@@ -74,8 +74,23 @@ def check_vacant(folder: Path) -> None:
     check_writable(f"OUT={folder}", folder)
 
 
+def choose_device(config: RunConfig) -> None:
+    """Makes trainer.device hold for this process. Raises ConfigError when a job with GPUs would compute on the CPU."""
+    from nemo_prorl.engines import environment
+
+    environment.choose_device(config.trainer.device)
+
+
 def prepare() -> None:
-    """Torch and vLLM read the environment while they are imported: from here on it may happen."""
+    """Sets what torch and vLLM read from the environment while they are imported; import them only after it."""
     from nemo_prorl.engines import environment
 
     environment.prepare()
+
+
+def prepare_engines() -> None:
+    """`prepare`, for a command that computes on the GPUs. Raises ConfigError when torch cannot use them."""
+    prepare()
+    from nemo_prorl.engines.device import check_gpus
+
+    check_gpus()

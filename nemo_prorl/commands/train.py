@@ -10,9 +10,10 @@ from nemo_prorl.commands.parsing import (
     Parser,
     check_functions,
     check_model,
+    choose_device,
     composed,
     parse_overrides,
-    prepare,
+    prepare_engines,
 )
 from nemo_prorl.layout import world_size_from_environment
 
@@ -31,10 +32,11 @@ def main(arguments: Sequence[str]) -> int:
     given = parse_overrides(parser, arguments)
     config = composed(given.config_name, given.overrides)
     check_inputs(config, world_size_from_environment())
+    choose_device(config)
     check_model(config)
     check_functions(config)
-    prepare()
     environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
+    prepare_engines()
     from nemo_prorl import run
     from nemo_prorl.training.stages import best_without_checkpoint
 

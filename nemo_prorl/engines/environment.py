@@ -1,6 +1,8 @@
-"""Environment variables that torch and vLLM read once, while they are imported. Standard library only.
+"""Environment variables that torch and vLLM read once, while they are imported, and the choice of CPU or GPU. Standard
+library only.
 
-The command line calls `prepare` before it imports anything else. What the user has already set is kept.
+The command line calls `choose_device` and `prepare` before it imports anything else. What the user has already set is
+kept.
 """
 
 from __future__ import annotations
@@ -8,8 +10,12 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+import resource
+import sys
 import warnings
 from pathlib import Path
+
+from nemo_prorl.config import ConfigError, Device
 
 ALWAYS = {
     # The engine lives in our process: weights reach it by reference, and no child outlives us.
@@ -24,6 +30,9 @@ ALWAYS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     # libtorch reports on NUMA memory policies at every start.
     "TORCH_CPP_LOG_LEVEL": "ERROR",
+    # gloo connects two ranks when they first talk. By default every rank opens sockets to all others in every one of
+    # Megatron's groups: a hundred ranks run out of file descriptors.
+    "TORCH_GLOO_LAZY_INIT": "1",
     # Forked graders and loaders make fast tokenizers warn about a pool that we do not need.
     "TOKENIZERS_PARALLELISM": "false",
 }
@@ -50,20 +59,66 @@ logger while it is imported, not that of the ones below it."""
 
 
 def has_cuda() -> bool:
-    """Whether the machine shows this process an NVIDIA GPU that its torch can use, without importing torch."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
-    cpu_build = importlib.metadata.version("torch").endswith("+cpu")
-    return not hidden and not cpu_build and any(Path("/dev").glob("nvidia[0-9]*"))
+    """Whether this process may use an NVIDIA GPU of the machine, and its torch was built for CUDA; without importing
+    torch. `engines.device.check_gpus` then finds out whether torch can really use it."""
+    return not _gpus_are_hidden() and not _is_cpu_build() and _has_device_files()
+
+
+def choose_device(device: Device) -> None:
+    """Makes this process compute on `device`; to be called before torch is imported.
+
+    Raises ConfigError when GPUs are wanted, or were given to this job by Slurm, and torch was built without CUDA or the
+    node shows no GPU: such a job would train on the CPU for as long as its time limit allows.
+    """
+    if device is Device.cpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        return
+    given = _num_allocated_gpus()
+    if has_cuda() or (device is Device.auto and not given):
+        return
+    wanted = f"Slurm gave this job {given} GPU(s) a node" if given else "trainer.device=cuda asks for a GPU"
+    escape = "write trainer.device=cpu to train on the CPU"
+    if _is_cpu_build():
+        raise ConfigError(
+            f"{wanted}, but torch {importlib.metadata.version('torch')} in {sys.prefix} was built without CUDA: name "
+            f"an interpreter whose torch has it (PYTHON=... in slurm/site.env, docs/cluster.md), or {escape}."
+        )
+    hidden = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} hides them"
+    raise ConfigError(
+        f"{wanted}, but {hidden if _gpus_are_hidden() else 'there is no /dev/nvidia0 here'}: mend that, or {escape}."
+    )
+
+
+def _num_allocated_gpus() -> int:
+    """GPUs of this node that belong to the Slurm job or step in which this process runs."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return 0
+    return int(os.environ.get("SLURM_GPUS_ON_NODE") or 0)
+
+
+def _gpus_are_hidden() -> bool:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
+
+
+def _is_cpu_build() -> bool:
+    return importlib.metadata.version("torch").endswith("+cpu")
+
+
+def _has_device_files() -> bool:
+    return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def prepare() -> None:
-    """Sets what is not set yet, and silences what the engines say of themselves and a user cannot act on. No effect on
-    modules that were imported before."""
+    """Sets the variables that are not set yet, raises the limit of open files, and silences what the engines say of
+    themselves and a user cannot act on. No effect on modules that were imported before."""
     warnings.filterwarnings("ignore", module=f"({'|'.join(CHATTY)})(\\..*)?$")
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.ERROR)
     for name, value in (ALWAYS if has_cuda() else ALWAYS | CPU_ONLY).items():
         os.environ.setdefault(name, value)
+    # Login shells, whose limits Slurm hands on, often allow 1,024 open files, sockets included.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def order_launches(*, tensor_parallel: int, ahead: bool) -> None:

@@ -113,7 +113,10 @@ def output_folder(config: RunConfig) -> Path:
 @contextmanager
 def _machinery(config: RunConfig, log_dir: Path) -> Iterator[tuple[Machinery, Tokenizer]]:
     """Sampler, graders and ranks; cheap mistakes come first."""
-    ranks = initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
+    trainer = config.trainer
+    ranks = initialise(
+        trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
+    )
     with ExitStack() as stack:
         grader = stack.enter_context(graders(config.reward, ranks, log_dir, _say))
         tokenizer = load_tokenizer(config)

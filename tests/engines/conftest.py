@@ -33,7 +33,7 @@ def run_ranks(
     """Runs `function(**kwargs)` in `world_size` processes of their own, with the variables that torchrun sets; returns
     what each rank returned. The function must be importable by name, the values picklable. The first failure ends all
     and is raised with the rank's traceback."""
-    port = _free_port()
+    port = free_port()
     processes, results = [], []
     for rank in range(world_size):
         receiver, sender = PROCESSES.Pipe(duplex=False)
@@ -91,7 +91,7 @@ def _rank_main(
     sender.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
