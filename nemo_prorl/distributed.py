@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import pickle
 import socket
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -154,3 +155,22 @@ def _meet(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
     # torch has no public way to give a group another time limit once it exists.
     dist.distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
     dist.distributed_c10d._get_default_store().set_timeout(COLLECTIVE_TIMEOUT)
+
+
+def traces_of_collectives() -> dict[str, bytes]:
+    """What torch's flight recorder has noted of this rank's latest collectives (TORCH_FR_BUFFER_SIZE of them), by
+    backend, as torch pickles it; `torchfrtrace` compares the traces of all ranks under NCCL."""
+    recorders = {"gloo": "_dump_fr_trace", "nccl": "_dump_nccl_trace"}  # torch has the second only with CUDA
+    dumps = {backend: getattr(torch._C._distributed_c10d, name, None) for backend, name in recorders.items()}
+    return {backend: dump(includeStackTraces=False) for backend, dump in dumps.items() if dump is not None}
+
+
+def unfinished_collectives(trace: bytes) -> list[str]:
+    """One line for each collective of a trace that this rank has begun and that has not ended, the oldest first."""
+    entries = pickle.loads(trace).get("entries", [])
+    return [
+        f"{entry['profiling_name']} number {entry['collective_seq_id']} of group {entry['process_group'][1]}, sizes "
+        f"{entry['input_sizes']}"
+        for entry in entries
+        if not entry["retired"]
+    ]

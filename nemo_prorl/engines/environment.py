@@ -33,6 +33,8 @@ ALWAYS = {
     # gloo connects two ranks when they first talk. By default every rank opens sockets to all others in every one of
     # Megatron's groups: a hundred ranks run out of file descriptors.
     "TORCH_GLOO_LAZY_INIT": "1",
+    # torch notes this many of each rank's latest collectives; the watchdog writes them down when a run hangs.
+    "TORCH_FR_BUFFER_SIZE": "2000",
     # Forked graders and loaders make fast tokenizers warn about a pool that we do not need.
     "TOKENIZERS_PARALLELISM": "false",
 }

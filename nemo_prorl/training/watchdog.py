@@ -1,8 +1,8 @@
 """What a rank is doing right now: told to people in RUN/heartbeat.json, and ended when nothing moves any more.
 
 A rank that hangs holds all others, and a cluster's worth of accelerators, until somebody looks. So each rank watches
-itself: without progress for trainer.hang_timeout_s it writes the stacks of its threads to RUN/stacks/ and ends with a
-failure, upon which the launcher starts the job again from the last checkpoint.
+itself: without progress for trainer.hang_timeout_s it writes the stacks of its threads and its latest collectives to
+RUN/stacks/ and ends with a failure, upon which the launcher starts the job again from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nemo_prorl.distributed import traces_of_collectives, unfinished_collectives
 from nemo_prorl.storage import replace_text
 
 if TYPE_CHECKING:
@@ -91,11 +92,21 @@ class Watchdog:
         with where.open("w", encoding="utf-8") as file:
             print(f"{what}; its threads, the newest call first:\n", file=file, flush=True)
             faulthandler.dump_traceback(file)
+        _write_collectives(where, self._rank)
         print(
             f"error: {what} (trainer.hang_timeout_s): its stacks are in {where}.", file=sys.stderr, flush=True
         )
         time.sleep(LAST_WORDS_S)
         os._exit(1)
+
+
+def _write_collectives(where: Path, rank: int) -> None:
+    """Adds to the stacks what this rank waits for, and puts torch's own records of the collectives beside them."""
+    for backend, trace in traces_of_collectives().items():
+        where.with_name(f"{backend}_{rank}").write_bytes(trace)
+        with where.open("a", encoding="utf-8") as file:
+            for line in unfinished_collectives(trace):
+                print(f"waiting in {line}", file=file)
 
 
 def heartbeat(run_dir: Path) -> Path:

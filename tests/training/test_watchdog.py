@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -11,6 +13,7 @@ from pathlib import Path
 
 from nemo_prorl.training.watchdog import Watchdog, heartbeat, stacks
 from nemo_prorl.types import RunState
+from tests.engines.conftest import free_port
 
 
 def test_the_heartbeat_says_where_the_main_rank_is(tmp_path: Path) -> None:
@@ -97,3 +100,38 @@ def test_it_watches_no_longer_than_its_block(tmp_path: Path) -> None:
     with Watchdog(tmp_path, rank=0, timeout_s=1000):
         assert is_watched()
     assert not is_watched()
+
+
+WAITS = """
+import sys, time
+from pathlib import Path
+from nemo_prorl.engines import environment
+environment.prepare()
+import torch.distributed as dist
+from nemo_prorl.training import watchdog
+
+watchdog.LAST_WORDS_S = 0.1
+dist.init_process_group("gloo")
+with watchdog.Watchdog(Path(sys.argv[1]), rank=dist.get_rank(), timeout_s=4) as watching:
+    dist.all_gather_object([None, None], "met")
+    if dist.get_rank() == 0:
+        dist.all_gather_object([None, None], "the other does not come")
+    time.sleep(60)
+"""
+
+
+def test_a_rank_that_waits_for_another_says_in_which_collective(tmp_path: Path) -> None:
+    given = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", WAITS, str(tmp_path)],
+            env=os.environ | given | {"RANK": str(rank)},
+            cwd=Path(__file__).resolve().parents[2],
+        )
+        for rank in (0, 1)
+    ]
+    assert [process.wait(120) for process in processes] == [1, 1]
+    waiting, sleeping = (stacks(tmp_path, rank).read_text() for rank in (0, 1))
+    assert "waiting in gloo:all_gather number " in waiting
+    assert "waiting in" not in sleeping
+    assert pickle.loads((tmp_path / "stacks" / "gloo_0").read_bytes())["entries"]
