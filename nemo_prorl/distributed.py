@@ -13,11 +13,12 @@ import socket
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import psutil
 import torch
 import torch.distributed as dist
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.layout import check_layout, rank_from_environment, world_size_from_environment
+from nemo_prorl.layout import check_layout, is_one_machine, rank_from_environment, world_size_from_environment
 
 T = TypeVar("T")
 
@@ -138,6 +139,10 @@ def _meet(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
     """Makes the default process group, and lets the ranks talk once, which needs working network interfaces.
 
     Raises RanksDidNotMeet."""
+    interface = interface_to(os.environ["MASTER_ADDR"])
+    # A node that knows its own name as 127.0.1.1 would be reached by nobody else over loopback.
+    if interface and (interface != "lo" or is_one_machine()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     try:
         dist.init_process_group(
             backend, rank=rank, world_size=world_size, timeout=datetime.timedelta(seconds=timeout_s)
@@ -155,6 +160,27 @@ def _meet(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
     # torch has no public way to give a group another time limit once it exists.
     dist.distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
     dist.distributed_c10d._get_default_store().set_timeout(COLLECTIVE_TIMEOUT)
+
+
+def interface_to(host: str) -> str:
+    """Name of the network interface by which this machine reaches `host`, such as "eth0"; "" where that is unknown.
+
+    By default gloo takes the interface that the machine's own name resolves to, which is loopback on many systems and
+    the slow management network on others."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))  # sends nothing: it only asks the system for the route
+        except OSError:
+            return ""
+        address = probe.getsockname()[0]
+    return next(
+        (
+            name
+            for name, addresses in psutil.net_if_addrs().items()
+            if any(entry.address == address for entry in addresses)
+        ),
+        "",
+    )
 
 
 def traces_of_collectives() -> dict[str, bytes]:

@@ -48,14 +48,23 @@ read_allocation() {
     export MASTER_ADDR MASTER_PORT WORLD_SIZE SLURM_JOB_END_TIME NCCL_DEBUG OMP_NUM_THREADS
 }
 
+use_local_caches() { # what vLLM, Triton and Inductor compile: on the node's own disk, container or not, HOME or not
+    export CACHE_DIR=${CACHE_DIR:-/tmp/nemo_prorl-$(id -u)}
+    export XDG_CACHE_HOME=$CACHE_DIR VLLM_CACHE_ROOT=$CACHE_DIR/vllm TRITON_CACHE_DIR=$CACHE_DIR/triton
+    export TORCHINDUCTOR_CACHE_DIR=$CACHE_DIR/inductor FLASHINFER_WORKSPACE_BASE=$CACHE_DIR
+}
+
 node_address() { # NODE: the name or address by which Slurm reaches it
     scontrol show node "$1" | sed -nE 's/.*NodeAddr=([^ ]+).*/\1/p'
 }
 
 step() { # IMAGE SRUN-OPTIONS... COMMAND...: a job step, in a container when IMAGE (CONTAINER in site.env) is not empty
     local container=()
-    [ -z "$1" ] || container=(--container-image="$1" --container-mounts="$PWD:$PWD${MOUNTS:+,$MOUNTS}"
-        --container-workdir="$PWD" --no-container-mount-home)
+    # Writable, for programs that write where their packages are; without the image's entry point, which is for docker
+    # run; and with the user's own id, because the sandbox of the graders cannot change ids where enroot fakes it.
+    [ -z "$1" ] || container=(--container-image="$1" --container-mounts="$PWD:$PWD,/tmp:/tmp${MOUNTS:+,$MOUNTS}"
+        --container-workdir="$PWD" --no-container-mount-home --container-writable --no-container-entrypoint
+        --no-container-remap-root)
     shift
     srun --overlap --mem=0 ${container[@]+"${container[@]}"} "$@"
 }
@@ -89,9 +98,13 @@ train() { # SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl train` as the
     done
     shift
     # A SIGUSR1 that comes before the trainer handles it would end the rank.
+    # block:block: neighbouring ranks, and so neighbouring GPUs, share a socket. gpu-bind=none: every rank sees all GPUs
+    # of its node and takes the one of its LOCAL_RANK.
     # shellcheck disable=SC2016
-    step "${CONTAINER:-}" --job-name=train --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 "${options[@]}" bash -c '
+    step "${CONTAINER:-}" --job-name=train --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 \
+        --distribution=block:block --gpu-bind=none --mpi=none "${options[@]}" bash -c '
         trap "" USR1
+        mkdir -p "$CACHE_DIR"
         export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=$((WORLD_SIZE / SLURM_JOB_NUM_NODES))
         exec "${PYTHON:-.venv/bin/python}" -m nemo_prorl train "$@"' rank "stage=$STAGE" \
         "exp_manager.explicit_log_dir=$RUN_DIR" "reward.discovery_dir=$REWARD_DIR" "reward.token_file=$REWARD_DIR/token" "$@"
@@ -131,6 +144,7 @@ run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far
     [ -z "$parent" ] || [ -e "$RUN_DIR/stages/$parent.done" ] || mark_failed "stage $parent, which it continues, is not done"
     first_step=$(newest_step)
     read_allocation
+    use_local_caches
     say "job $SLURM_JOB_ID, life $((${SLURM_RESTART_COUNT:-0} + 1)): ${#NODES[@]} nodes x $RANKS_PER_NODE ranks, from step $first_step"
     train --nodes=1 --ntasks=1 -- --check "$@" || code=$?
     [ "$code" -ne 2 ] || mark_failed "the configuration is refused, for the reason that stands above"

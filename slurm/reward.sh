@@ -10,7 +10,8 @@ fi
 export CUDA_VISIBLE_DEVICES= # graders need no GPU
 
 while true; do
-    "${REWARD_PYTHON:-.venv-reward/bin/python}" -m reward serve --host "$address" --ready-file "$ready" \
+    # Graders take what the ranks leave: the engine loop of a rank, one Python thread, is in the way of every token.
+    nice -n 19 "${REWARD_PYTHON:-.venv-reward/bin/python}" -m reward serve --host "$address" --ready-file "$ready" \
         --token-file "$folder/token" --workers "${REWARD_WORKERS:-0}"
     code=$?
     rm -f "$ready"

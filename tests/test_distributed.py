@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.distributed import Layout, Ranks, initialise
+from nemo_prorl.distributed import Layout, Ranks, initialise, interface_to
 from nemo_prorl.layout import check_layout
 from tests.engines.conftest import free_port, run_ranks
 
@@ -149,6 +151,19 @@ except RanksDidNotMeet as error:
     (sentence,) = done.stdout.splitlines()
     assert f"rank {rank} on " in sentence
     assert f"could not reach all 2 ranks by way of 127.0.0.1:{port} within 2 s" in sentence
+
+
+def test_the_interface_is_the_one_that_leads_to_the_first_rank() -> None:
+    assert interface_to("127.0.0.1") == "lo"
+    assert interface_to("127.0.0.53") == "lo"
+    assert interface_to("host.invalid") == ""
+    own = next(
+        (name, entry.address)
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family == socket.AF_INET
+    )
+    assert interface_to(own[1]) == own[0]
 
 
 def sockets_worker() -> int:

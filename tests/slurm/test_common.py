@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -32,9 +33,22 @@ def test_a_step_knows_nothing_of_containers_unless_there_is_one() -> None:
 def test_a_container_sees_the_checkout_and_the_mounts_of_the_site() -> None:
     words = bash('step "$CONTAINER" true', CONTAINER="/images/a b.sqsh", MOUNTS="/data:/data")
     assert "--container-image=/images/a b.sqsh" in words
-    assert f"--container-mounts={ROOT}:{ROOT},/data:/data" in words
+    assert f"--container-mounts={ROOT}:{ROOT},/tmp:/tmp,/data:/data" in words
     assert f"--container-workdir={ROOT}" in words
-    assert bash('step "$CONTAINER" true', CONTAINER="x")[3] == f"--container-mounts={ROOT}:{ROOT}"
+    assert bash('step "$CONTAINER" true', CONTAINER="x")[3] == f"--container-mounts={ROOT}:{ROOT},/tmp:/tmp"
+
+
+def test_a_container_may_be_written_to_and_keeps_the_users_id() -> None:
+    words = bash('step "$CONTAINER" true', CONTAINER="x")
+    assert {"--container-writable", "--no-container-remap-root", "--no-container-entrypoint"} < {*words}
+
+
+def test_what_the_engines_compile_lies_on_the_node() -> None:
+    caches = "$XDG_CACHE_HOME $VLLM_CACHE_ROOT $TRITON_CACHE_DIR $TORCHINDUCTOR_CACHE_DIR"
+    script = f'use_local_caches; bash -c "echo {caches}" | tr " " "\\n"'.replace("$", "\\$")
+    assert bash(script, CACHE_DIR="/local") == ["/local", "/local/vllm", "/local/triton", "/local/inductor"]
+    (folder,) = bash("use_local_caches; echo $CACHE_DIR")
+    assert folder == f"/tmp/nemo_prorl-{os.getuid()}"
 
 
 def test_the_site_has_the_last_word(tmp_path: Path) -> None:

@@ -129,6 +129,9 @@ def test_ranks_know_their_place_and_overrides_arrive_as_they_were_written(runs: 
             "each rank sees the node's GPUs, and takes its own"
         )
         assert (environment["MASTER_ADDR"], environment["NCCL_DEBUG"]) == ("127.0.0.1", "WARN")
+        assert Path(environment["VLLM_CACHE_ROOT"]).parent.is_dir(), (
+            "the rank has made the node's cache folder"
+        )
         assert 3 * 3600 < float(environment["SLURM_JOB_END_TIME"]) - time.time() < 4 * 3600 + 60
     arguments = run.rank(0)["arguments"]
     assert arguments[0] == "stage=run1"

@@ -28,6 +28,7 @@ NUM_STEPS = 5
 """The signal must come before the last one, however slow this machine is at sending it."""
 NUM_NODES = 2
 OVERRIDES = (
+    "trainer.device=cpu",
     f"trainer.pipeline_parallel={NUM_NODES}",
     f"trainer.num_steps={NUM_STEPS}",
     "validation.max_prompts=1",

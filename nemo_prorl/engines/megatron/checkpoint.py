@@ -89,7 +89,7 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
     memory already, where nothing but `load` writes to it.
     """
     weights = _sharded_weights(model)
-    writers = _writers(model)
+    writers = _sharing(model)
     parameters = ((name, parameter.detach()) for name, parameter in model.named_parameters())
     state: dict[str, Any] = {
         "weights": _to_write("", weights, parameters, writers),
@@ -182,8 +182,7 @@ def _check_fits(
 def load_weights(directory: Path, model: torch.nn.Module) -> None:
     """Collective over all ranks."""
     _zero_padding(model)
-    weights = _sharded_weights(model)
-    _copy_into(dict(model.named_parameters()), _read(directory, {"weights": weights})["weights"])
+    _load_tensors(directory, "", _sharded_weights(model), _parameters(model), _sharing(model))
 
 
 def load(
@@ -200,29 +199,42 @@ def load(
             raise ValueError(
                 f"{directory} holds weights only: load it without optimizer and without reference."
             )
-    weights = _sharded_weights(model)
-    state: dict[str, Any] = {"weights": weights}
-    if reference:
-        state["reference"] = _with_data("reference.", weights, trained.reference)
+    weights, readers = _sharded_weights(model), _sharing(model)
+    _load_tensors(directory, "", weights, _parameters(model), readers)
+    objects: dict[str, Any] = {}
     if optimizer and all(getattr(manifest, key) == value for key, value in _layout().items()):
-        state["random"] = _random_state()
+        objects["random"] = _random_state()
     if manifest.fp8 and manifest.fp8 == _fp8_recipe(model):
-        state["extra"] = _extra_states(model)
-    loaded = _read(directory, state)
-    _copy_into(dict(model.named_parameters()), loaded["weights"])
+        objects["extra"] = _extra_states(model)
+    loaded = _read(directory, objects) if objects else {}
     if "extra" in loaded:
         model.load_state_dict(loaded["extra"], strict=False)
     trained.optimizer.reload_model_params()
     if reference:
-        _copy_into(trained.reference, loaded["reference"])
+        _load_tensors(directory, "reference.", weights, trained.reference, readers)
     if optimizer:
         for part in _parts(model):
             if part in manifest.contents:
-                _load_part(directory, trained.optimizer, model, part, weights)
+                _load_part(directory, trained.optimizer, model, part, weights, readers)
         optimizer_state.set_step(trained.optimizer, manifest.optimizer_step)
         if "random" in loaded:
             _restore_random_state(loaded["random"])
     return manifest.num_updates
+
+
+def _load_tensors(
+    directory: Path,
+    prefix: str,
+    weights: Mapping[str, Any],
+    targets: Mapping[str, torch.Tensor],
+    readers: Mapping[str, int],
+) -> None:
+    """Collective: fills `targets`, the local shards by parameter name. One replica reads each and hands it on."""
+    mine = {name: tensor for name, tensor in targets.items() if readers[name] == _replica()}
+    _copy_into(mine, _read_mine(directory, prefix, weights, mine))
+    with torch.no_grad():
+        for name, target in targets.items():
+            target.copy_(_hand_on(target.detach(), readers[name]))
 
 
 def _load_part(
@@ -231,26 +243,54 @@ def _load_part(
     model: torch.nn.Module,
     part: str,
     weights: Mapping[str, Any],
+    readers: Mapping[str, int],
 ) -> None:
-    """One at a time: where the optimizer is sharded, each takes room for an fp32 copy of the weights, on every rank."""
+    """Collective: fills one part of the optimizer's state, of which this rank may hold only a piece of each parameter.
+    Each parameter is read whole by one replica, which needs room for its share of them in fp32."""
     slots = optimizer_state.slots(optimizer, model)
-    into = {
-        name: _tensor(slots[name], part)
-        if name in slots and slots[name].span is None
-        else torch.zeros(parameter.shape, dtype=torch.float32)
-        for name, parameter in model.named_parameters()
-    }
-    loaded = _read(directory, {part: _with_data(f"optimizer.{part}.", weights, into)})[part]
-    _copy_into(
-        {name: _tensor(slot, part).view(-1) for name, slot in slots.items()},
-        {name: _part_of(loaded[name], slot) for name, slot in slots.items()},
-    )
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    mine = {name: torch.zeros(shapes[name]) for name in shapes if readers[name] == _replica()}
+    mine = _read_mine(directory, f"optimizer.{part}.", weights, mine)
+    for name, shape in shapes.items():
+        whole = _hand_on(mine.pop(name, torch.empty(shape)), readers[name])
+        if (slot := slots.get(name)) is not None:
+            _tensor(slot, part).view(-1).copy_(_part_of(whole, slot))
+
+
+def _read_mine(
+    directory: Path, prefix: str, weights: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Collective: what this replica reads for all, most of it into `tensors`."""
+    places = _with_data(prefix, weights, tensors)
+    for name, place in places.items():
+        places[name] = replace(place, replica_id=(*place.replica_id[:-1], 0))  # nobody else reads it
+    tensors_read: dict[str, torch.Tensor] = _read(directory, {"tensors": places}).get("tensors", {})
+    return tensors_read
+
+
+def _hand_on(tensor: torch.Tensor, reader: int) -> torch.Tensor:
+    """Collective among replicas: the tensor of replica `reader`; the others give one of its shape. It travels by way of
+    the GPU where there is one."""
+    group = parallel_state.get_data_parallel_group()
+    if group.size() > 1:
+        tensor = tensor.cuda() if torch.cuda.is_available() else tensor.contiguous()
+        dist.broadcast(tensor, dist.get_global_rank(group, reader), group=group)
+    return tensor
 
 
 def _read(directory: Path, state: dict[str, Any]) -> dict[str, Any]:
     """Into the tensors that `state` holds, most of which it returns."""
     loaded: dict[str, Any] = dist_checkpointing.load(state, str(directory))
     return loaded
+
+
+def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def _replica() -> int:
+    """Index of this rank among those that hold the same shards."""
+    return parallel_state.get_data_parallel_rank()
 
 
 def _sharded_weights(model: torch.nn.Module) -> dict[str, Any]:
@@ -290,14 +330,14 @@ def _with_data(
     return placed
 
 
-def _writers(model: torch.nn.Module) -> dict[str, int]:
-    """By parameter name: which replica writes it, so that each writes about as much."""
+def _sharing(model: torch.nn.Module) -> dict[str, int]:
+    """By parameter name: which replica writes or reads it for all, so that each writes or reads about as much."""
     loads = [0] * parallel_state.get_data_parallel_world_size()
-    writers = {}
+    sharing = {}
     for name, parameter in sorted(model.named_parameters(), key=lambda entry: -entry[1].numel()):
-        writers[name] = loads.index(min(loads))
-        loads[writers[name]] += parameter.numel()
-    return writers
+        sharing[name] = loads.index(min(loads))
+        loads[sharing[name]] += parameter.numel()
+    return sharing
 
 
 def _to_write(
@@ -309,10 +349,7 @@ def _to_write(
     copy: bool = True,
 ) -> dict[str, Any]:
     """In host memory what this rank is to write, and the mere shapes of what another replica will."""
-    replica, num_replicas = (
-        parallel_state.get_data_parallel_rank(),
-        parallel_state.get_data_parallel_world_size(),
-    )
+    replica, num_replicas = _replica(), parallel_state.get_data_parallel_world_size()
 
     def to_host(shard: Any) -> Any:
         elsewhere = any(shard.replica_id)

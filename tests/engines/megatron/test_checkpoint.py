@@ -16,8 +16,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nemo_prorl import distributed
 from nemo_prorl.engines.megatron import checkpoint
+from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.engines.megatron.shards import Reader
+from tests.engines.conftest import build_hf_model, run_ranks
 from tests.engines.megatron.helpers import (
     VOCAB,
     Case,
@@ -25,6 +28,7 @@ from tests.engines.megatron.helpers import (
     World,
     loss_function,
     reference_logprobs,
+    run_config,
     save,
     token_batch,
     train_batch,
@@ -102,6 +106,43 @@ def test_one_rank_continues_what_four_began(
     policy.update(train_batch(token_batch()), loss_function)
     wanted = one.ranks[0]["qwen3_tied"]["after"]
     assert_close({name: tensor.numpy() for name, tensor in policy.named_weights()}, wanted)
+
+
+def load_and_count(model: Path, folder: Path, layout: dict[str, Any]) -> int:
+    """Bytes that this rank reads to load what all ranks have saved."""
+    config = run_config(model, **layout)
+    ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
+    policy = MegatronPolicy(config, ranks)
+    save(policy, folder)
+    ranks.barrier()
+    before = bytes_read()
+    policy.load(folder)
+    return bytes_read() - before
+
+
+def bytes_read() -> int:
+    """By this process so far, as system calls count them."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="bytes are counted by Linux")
+@pytest.mark.parametrize("layout", [{}, {"distributed_optimizer": False}, {"tensor_parallel": 2}], ids=str)
+def test_a_resume_reads_a_checkpoint_once_however_many_replicas_there_are(
+    layout: dict[str, Any], tmp_path: Path
+) -> None:
+    model = build_hf_model(
+        tmp_path / "model",
+        "qwen2",
+        vocab_size=8000,
+        hidden_size=256,
+        num_attention_heads=8,
+        intermediate_size=1024,
+    )
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    num_bytes = sum(run_ranks(load_and_count, 4, model=model, folder=folder, layout=layout))
+    assert num_bytes <= 1.3 * sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def test_what_is_not_asked_for_is_left_as_it_is(make_policy: MakePolicy, tmp_path: Path) -> None:
