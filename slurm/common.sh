@@ -98,11 +98,10 @@ train() { # SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl train` as the
     done
     shift
     # A SIGUSR1 that comes before the trainer handles it would end the rank.
-    # block:block: neighbouring ranks, and so neighbouring GPUs, share a socket. gpu-bind=none: every rank sees all GPUs
-    # of its node and takes the one of its LOCAL_RANK.
+    # block:block: neighbouring ranks, and so neighbouring GPUs, share a socket.
     # shellcheck disable=SC2016
     step "${CONTAINER:-}" --job-name=train --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 \
-        --distribution=block:block --gpu-bind=none --mpi=none "${options[@]}" bash -c '
+        --distribution=block:block --mpi=none "${options[@]}" bash -c '
         trap "" USR1
         mkdir -p "$CACHE_DIR"
         export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=$((WORLD_SIZE / SLURM_JOB_NUM_NODES))
