@@ -131,7 +131,7 @@ def test_what_ended_a_run_is_told_though_there_is_no_room_to_write_it_down(
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(run, "initialise", lambda *_: SINGLE)
+    monkeypatch.setattr(run, "initialise", lambda *_, **__: SINGLE)
     monkeypatch.setattr(run, "train_stage", fail)
     monkeypatch.setattr(RunLog, "note", no_room)
     with pytest.raises(CheckpointNotSaved):

@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nemo_prorl.distributed import traces_of_collectives, unfinished_collectives
 from nemo_prorl.storage import replace_text
 
 if TYPE_CHECKING:
@@ -102,6 +101,11 @@ class Watchdog:
 
 def _write_collectives(where: Path, rank: int) -> None:
     """Adds to the stacks what this rank waits for, and puts torch's own records of the collectives beside them."""
+    from nemo_prorl.distributed import (
+        traces_of_collectives,
+        unfinished_collectives,
+    )  # commands without torch read this file
+
     for backend, trace in traces_of_collectives().items():
         where.with_name(f"{backend}_{rank}").write_bytes(trace)
         with where.open("a", encoding="utf-8") as file:
