@@ -295,7 +295,9 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--routes", nargs="*", choices=list(ROUTES), default=list(ROUTES))
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--kill-every", type=float, default=15.0, metavar="S", help="of the disturbed server")
+    parser.add_argument(
+        "--kill-every", type=float, default=2.0, metavar="S", help="seconds that the server lives each time"
+    )
     options = parser.parse_args()
     try:
         if not options.data:
