@@ -10,7 +10,9 @@
 * correctness: false negatives and false positives on the acceptance cases, beside math-verify alone and DeepScaleR's
   rules alone.
 
-Rates are of finished requests a second; latencies are from submission to result while the service is kept full.
+Rates are of finished requests a second; latencies are from submission to result while the service is kept full. The
+line below them says how many milliseconds of CPU time a request takes, by kind of process: on a machine that others use
+too, rates say little and these figures more.
 """
 
 from __future__ import annotations
@@ -26,14 +28,17 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from processor_time import cpu_s  # noqa: E402
 
 from reward.client import RewardClient  # noqa: E402
 from reward.protocol import ScoreRequest, ScoreResult, Status  # noqa: E402
@@ -62,8 +67,8 @@ def cases() -> list[dict[str, Any]]:
 
 # ------------------------------------------------------------------------------------- the service
 @contextlib.contextmanager
-def service(workers: int) -> Iterator[str]:
-    """Starts the service, yields its URL, stops it."""
+def service(workers: int) -> Iterator[tuple[str, int]]:
+    """Starts the service, yields its URL and process id, stops it."""
     with tempfile.TemporaryDirectory() as folder:
         ready = Path(folder) / "ready.json"
         command = [sys.executable, "-m", "reward", "serve", "--ready-file", str(ready)]
@@ -74,34 +79,48 @@ def service(workers: int) -> Iterator[str]:
                 raise SystemExit("the service did not start")
             time.sleep(0.1)
         try:
-            yield json.loads(ready.read_text())["url"]
+            yield json.loads(ready.read_text())["url"], process.pid
         finally:
             process.terminate()
             process.wait()
 
 
 def through_service(
-    client: RewardClient, make: Callable[[int], ScoreRequest], seconds: float, in_flight: int
+    client: RewardClient,
+    pid: int,
+    make: Callable[[int], ScoreRequest],
+    seconds: float,
+    in_flight: int,
 ) -> None:
-    """Keeps `in_flight` requests open for so long; prints rate and latencies. Fails on anything not graded."""
+    """Keeps `in_flight` requests open for so long; prints rate, latencies and CPU time. `pid`: of the service. Fails on
+    anything not graded."""
     latencies: list[float] = []
-    numbers = itertools.count()
+    failed: list[ScoreResult] = []
+    places = threading.Semaphore(in_flight)
 
-    def submit() -> Future[ScoreResult]:
+    def submit(number: int) -> None:
         started = time.perf_counter()
-        future = client.submit(make(next(numbers)))
-        future.add_done_callback(lambda _: latencies.append(time.perf_counter() - started))
-        return future
 
-    begun = time.perf_counter()
-    running = {submit() for _ in range(in_flight)}
-    while time.perf_counter() - begun < seconds:
-        done, running = wait(running, return_when=FIRST_COMPLETED)
-        for future in done:
-            assert future.result().status is Status.graded, future.result()
-        running |= {submit() for _ in done}
-    wait(running)
-    report("this service", latencies, time.perf_counter() - begun)
+        def done(future: Future[ScoreResult]) -> None:
+            latencies.append(time.perf_counter() - started)
+            if future.result().status is not Status.graded:
+                failed.append(future.result())
+            places.release()
+
+        client.submit(make(number)).add_done_callback(done)
+
+    spent, begun = cpu_s(pid), time.perf_counter()
+    for number in itertools.takewhile(lambda _: time.perf_counter() - begun < seconds, itertools.count()):
+        places.acquire()
+        submit(number)
+    for _ in range(in_flight):
+        places.acquire()
+    took = time.perf_counter() - begun
+    assert not failed, failed[0]
+    report("this service", latencies, took)
+    each = {kind: 1e3 * s / len(latencies) for kind, s in (cpu_s(pid) - spent).items()}
+    parts = ", ".join(f"{kind} {ms:.3f}" for kind, ms in each.items())
+    print(f"    CPU time a request: {sum(each.values()):.3f} ms ({parts})", flush=True)
 
 
 def report(name: str, latencies: list[float], seconds: float) -> None:
@@ -266,7 +285,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     parts, seconds, workers = options.only.split(","), options.seconds, options.workers
-    with service(workers) as url, RewardClient(urls=[url], batch_items=64) as client:
+    with service(workers) as (url, pid), RewardClient(urls=[url], batch_items=64) as client:
         client.wait_until_ready(60)
         if "code" in parts:
             print("code: honest short programs, 5 tests")
@@ -274,7 +293,7 @@ def main() -> None:
                 f"<think>.</think>\n```python\n{PROGRAM}```",
                 {"inputs": INPUTS, "outputs": OUTPUTS},
             )
-            through_service(client, lambda n: ask("code", response, task, n), seconds, 16 * workers)
+            through_service(client, pid, lambda n: ask("code", response, task, n), seconds, 16 * workers)
             if shutil.which("bwrap"):
                 in_threads("plain bubblewrap, a process a test", plain_bubblewrap, seconds, workers)
                 in_threads("bubblewrap, a process a submission", bubblewrap_that_forks, seconds, workers)
@@ -285,6 +304,7 @@ def main() -> None:
             rows = cases()
             through_service(
                 client,
+                pid,
                 lambda n: ask(
                     "math", rows[n % len(rows)]["response"], {"answer": rows[n % len(rows)]["gold"]}, n
                 ),
@@ -299,7 +319,7 @@ def main() -> None:
             print("logic: chain_sum")
             entry = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
             through_service(
-                client, lambda n: ask("logic", f"<answer>{n % 9}</answer>", entry, n), seconds, 256
+                client, pid, lambda n: ask("logic", f"<answer>{n % 9}</answer>", entry, n), seconds, 256
             )
         if "instruction" in parts:
             print("instruction: four rules")
@@ -314,7 +334,7 @@ def main() -> None:
                 "kwargs": [{}, {"num_words": 50, "relation": "at least"}, {}, {}],
             }
             text = "A response of a few hundred characters that follows some rules. " * 6
-            through_service(client, lambda n: ask("instruction", f"{text}{n}", rules, n), seconds, 256)
+            through_service(client, pid, lambda n: ask("instruction", f"{text}{n}", rules, n), seconds, 256)
     if "correctness" in parts:
         correctness()
 

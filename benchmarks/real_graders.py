@@ -166,8 +166,8 @@ def latencies(outcomes: Sequence[Outcome], seconds: float) -> None:
         print(f"{domain:<12} {len(values):>9} {1e3 * p50:>8.1f} {1e3 * p99:>8.1f}")
 
 
-def code_speed(client: RewardClient, cases: Sequence[Case], seconds: float, workers: int) -> None:
-    """Reference programs a second: this service, a plain process a test, bubblewrap a test."""
+def code_speed(client: RewardClient, pid: int, cases: Sequence[Case], seconds: float, workers: int) -> None:
+    """Reference programs a second: this service (process `pid`), a plain process a test, bubblewrap a test."""
     references = [case.request for case in cases if case.part == "references"]
     print(f"\nreference programs, {workers} workers, {seconds:g} s each")
 
@@ -175,7 +175,7 @@ def code_speed(client: RewardClient, cases: Sequence[Case], seconds: float, work
         chosen = references[number % len(references)]
         return ask("code", chosen.response, dict(chosen.task), number)
 
-    through_service(client, again, seconds, 2 * workers)  # type: ignore[arg-type]
+    through_service(client, pid, again, seconds, 2 * workers)  # type: ignore[arg-type]
     failed: Counter[str] = Counter()
 
     def one_by(name: str, python: list[str], number: int) -> float:
@@ -253,7 +253,7 @@ def main() -> int:
         for name, (processes, descriptors, kib) in (("a third", before), ("the end", after)):
             print(f"after {name}: {processes} processes, {descriptors} descriptors, {kib >> 10} MiB")
         sys.stdout.flush()
-        code_speed(client, cases, options.seconds, workers)
+        code_speed(client, server.process.pid, cases, options.seconds, workers)
     alone(outcomes, workers)
     return 0
 

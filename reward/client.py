@@ -59,11 +59,6 @@ class _Server:
     reason: str = "was not reached yet"
     """Why it is not up."""
 
-    @property
-    def free(self) -> int:
-        """Requests that it can take: enough to keep its workers busy, few enough to leave others a share."""
-        return 4 * self.num_workers + 32 - self.outstanding
-
 
 @dataclass(slots=True, eq=False)
 class _Item:
@@ -258,12 +253,17 @@ class RewardClient:
         have no room: better wait for them than ask again where it failed."""
         up = [server for server in self._servers.values() if server.up]
         least = min((failures.get(server.url, 0) for server in up), default=0)
-        usable = [server for server in up if server.free > 0 and failures.get(server.url, 0) == least]
+        usable = [server for server in up if self._room(server) > 0 and failures.get(server.url, 0) == least]
         return min(usable, key=lambda server: server.outstanding / server.num_workers, default=None)
+
+    def _room(self, server: _Server) -> int:
+        """Requests that a server can take: few enough to leave others a share, and so many that its workers are still
+        busy with one batch while another is on its way."""
+        return 4 * server.num_workers + 2 * self._batch_items - server.outstanding
 
     def _take(self, queue: deque[_Item], server: _Server) -> list[_Item]:
         """The next batch: items from the head of the queue that failed equally often on this server."""
-        size = min(self._batch_items, server.free)
+        size = min(self._batch_items, self._room(server))
         failures = queue[0].failures.get(server.url, 0)
         batch = [queue.popleft()]
         while queue and len(batch) < size and queue[0].failures.get(server.url, 0) == failures:
