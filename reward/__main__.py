@@ -1,8 +1,9 @@
-"""Command line: `prorl-reward serve | score | explain`, or `python -m reward` in a checkout.
+"""Command line: `prorl-reward serve | score | explain | check`, or `python -m reward` in a checkout.
 
 serve     grade over HTTP until SIGTERM
 score     grade a JSONL file of requests
 explain   say how one response is graded, and why
+check     say what this machine can grade, and why not more
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import json
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="prorl-reward" if is_installed else "python -m reward",
         description="Verifiable rewards as a service.",
     )
-    commands = parser.add_subparsers(required=True, metavar="serve | score | explain")
+    commands = parser.add_subparsers(required=True, metavar="serve | score | explain | check")
     serve = commands.add_parser("serve", help="serve over HTTP until SIGTERM")
     serve.add_argument(
         "--host", default="127.0.0.1", help="address to bind; other than loopback needs a token file"
@@ -75,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--line", type=int, default=1, help="which request of the file, from 1 (default 1)")
     _common(explain)
     explain.set_defaults(run=_explain)
+    check = commands.add_parser("check", help="say what this machine can grade, as JSON")
+    check.set_defaults(run=_check)
     return parser
 
 
@@ -133,6 +138,23 @@ def _explain(options: argparse.Namespace) -> int:
         raise UserError(f"{options.file} has {len(requests)} requests; there is no number {options.line}")
     options.workers = 1
     return asyncio.run(explain(_service(options), requests[options.line - 1]))
+
+
+def _check(_options: argparse.Namespace) -> None:
+    """The level of sandbox that holds here, why no stronger one does, the domains, and what is installed."""
+    from reward.graders.registry import domains
+    from reward.sandbox.probe import strongest
+    from reward.version import version
+
+    level, reasons = strongest()
+    report = {
+        "sandbox": "none" if level is None else level.value,
+        "reasons": reasons,
+        "domains": sorted(domains()),
+        "version": version(),
+        "packages": {item.metadata["Name"]: item.version for item in metadata.distributions()},
+    }
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

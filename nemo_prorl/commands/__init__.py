@@ -6,6 +6,7 @@ import importlib
 from types import ModuleType
 
 COMMANDS = {
+    "doctor": "doctor",
     "plan": "plan",
     "train": "train",
     "submit": "submit",

@@ -37,17 +37,11 @@ def main(arguments: Sequence[str]) -> int:
     check_functions(config)
     environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
     prepare_engines()
-    from nemo_prorl import run
-    from nemo_prorl.training.stages import best_without_checkpoint
-
     if given.check:
-        start = run.starting_point(config)
-        tokenizer = run.load_tokenizer(config)
-        *_, held_out_lengths = run.read_prompts(config, tokenizer)
-        print(run.left_out_prompts(config, tokenizer, held_out_lengths))
-        how = "go on" if start.is_resume else "start"
-        print(f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {start}")
-        if sentence := best_without_checkpoint(start, config):
-            print(sentence)
+        from nemo_prorl.commands.starting import describe_start
+
+        print(*describe_start(config), sep="\n")
         return 0
+    from nemo_prorl import run
+
     return run_unless_stopped(lambda: run.train(config))

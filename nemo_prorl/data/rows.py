@@ -85,6 +85,19 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
         pq.write_table(table, aside, row_group_size=group_rows, compression="zstd")
 
 
+def domains_of(files: Iterable[str]) -> set[str]:
+    """Every domain that prompt files name; reads one column. Raises ConfigError for a file that is not one."""
+    domains: set[str] = set()
+    for file in files:
+        try:
+            column = pq.read_table(file, columns=["domain"])["domain"]
+        except (pa.ArrowException, OSError, KeyError) as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"data file {file} cannot be read ({reason}): see docs/data.md.") from error
+        domains |= {value for value in pc.unique(column).to_pylist() if value is not None}
+    return domains
+
+
 class RowFile:
     """Random access to a prompt file that may be larger than memory: only the row groups last used are held."""
 

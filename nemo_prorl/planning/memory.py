@@ -110,6 +110,17 @@ def optimizer_bytes(num_parameters: int, config: RunConfig, data_parallel: int) 
     return each * num_parameters / (data_parallel if config.trainer.distributed_optimizer else 1)
 
 
+def checkpoint_bytes(model: Architecture, config: RunConfig) -> float:
+    """On disk: weights, optimizer states, and the reference's weights; a tied embedding twice where the stages at both
+    ends differ."""
+    trainer = config.trainer
+    stages = range(trainer.pipeline_parallel)
+    num_parameters = trainer.tensor_parallel * sum(
+        parameters_on_rank(model, config, stage) for stage in stages
+    )
+    return 2 * element_bytes(config) * num_parameters + optimizer_bytes(num_parameters, config, 1)
+
+
 def layer_activation_bytes(model: Architecture, config: RunConfig) -> float:
     """That one layer keeps of one token for its backward pass. The method is Korthikanti et al.'s (arXiv 2205.05198,
     section 4), counted anew for this layer: no dropout, SwiGLU, grouped queries, an attention that keeps no scores.

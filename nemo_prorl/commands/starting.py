@@ -1,0 +1,38 @@
+"""Whether a stage could start here, without building anything: what `train --check` and `doctor` say of it."""
+
+from __future__ import annotations
+
+from nemo_prorl.commands.parsing import check_functions, check_model
+from nemo_prorl.config import RunConfig
+from nemo_prorl.layout import world_size_from_environment
+
+
+def check_inputs_of(config: RunConfig) -> None:
+    """Raises ConfigError unless options, layout, files and folders fit; imports nothing heavy."""
+    from nemo_prorl.compose import check_inputs
+
+    check_inputs(config, world_size_from_environment())
+
+
+def check_start(config: RunConfig) -> list[str]:
+    """Everything that can be known before the engines load. Raises ConfigError."""
+    check_inputs_of(config)
+    check_model(config)
+    check_functions(config)
+    return describe_start(config)
+
+
+def describe_start(config: RunConfig) -> list[str]:
+    """Sentences on prompts and starting point, for which model and data are read. Raises ConfigError."""
+    from nemo_prorl import run
+    from nemo_prorl.training.stages import best_without_checkpoint
+
+    start = run.starting_point(config)
+    tokenizer = run.load_tokenizer(config)
+    *_, held_out_lengths = run.read_prompts(config, tokenizer)
+    how = "go on" if start.is_resume else "start"
+    return [
+        run.left_out_prompts(config, tokenizer, held_out_lengths),
+        f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {start}",
+        *filter(None, [best_without_checkpoint(start, config)]),
+    ]

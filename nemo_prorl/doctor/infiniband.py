@@ -1,0 +1,99 @@
+"""InfiniBand: NCCL uses it only when libibverbs loads, and goes over TCP without a word otherwise."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, warning
+
+LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1")
+"""That NCCL opens by name: verbs, and the connection manager that providers need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """Of an adapter. Example: Port(device="mlx5_0", state="ACTIVE", gbit_s=400.0)"""
+
+    device: str
+    state: str
+    gbit_s: float
+
+    @property
+    def is_active(self) -> bool:
+        return self.state == "ACTIVE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfinibandFacts:
+    """Ports of the machine, and what this process can do with them."""
+
+    ports: Sequence[Port] = ()
+    missing_libraries: Sequence[str] = ()
+    has_device_files: bool = True
+    """/dev/infiniband/uverbs*: a container has the files in /sys, but these only when it was given the devices."""
+
+    @property
+    def fastest_gbit_s(self) -> float:
+        """Of an active port; 0 where there is none."""
+        return max((port.gbit_s for port in self.ports if port.is_active), default=0.0)
+
+
+def read_infiniband(root: Path = Path("/")) -> InfinibandFacts:
+    """`root`: of the file system, for tests."""
+    ports = [
+        Port(device=port.parts[-3], state=_word(port / "state"), gbit_s=_rate(port / "rate"))
+        for port in sorted(root.glob("sys/class/infiniband/*/ports/*"))
+    ]
+    return InfinibandFacts(
+        ports=ports,
+        missing_libraries=[name for name in LIBRARIES if not _loads(name)] if ports else [],
+        has_device_files=any(root.glob("dev/infiniband/uverbs*")),
+    )
+
+
+def judge_infiniband(facts: InfinibandFacts) -> Finding:
+    """Whether NCCL can use what there is."""
+    name = "InfiniBand"
+    if not facts.ports:
+        return not_applicable(name, "this node has no adapter: NCCL goes over TCP between nodes")
+    active = [port for port in facts.ports if port.is_active]
+    found = f"{len(active)} of {len(facts.ports)} ports are active"
+    if not active:
+        return warning(name, found, "ask the administrator about the cables and the subnet manager")
+    if facts.missing_libraries:
+        advice = "install libibverbs1, ibverbs-providers and librdmacm1 in the trainer's image or on the node"
+        return failure(name, f"{found}, but {', '.join(facts.missing_libraries)} cannot be loaded", advice)
+    if not facts.has_device_files:
+        advice = "give the container the devices (MELLANOX_VISIBLE_DEVICES=all for enroot)"
+        return failure(name, f"{found}, but there is no /dev/infiniband/uverbs*", advice)
+    return ok(name, f"{found}, the fastest with {facts.fastest_gbit_s:.0f} Gbit/s")
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _word(file: Path) -> str:
+    """The state in a file such as "4: ACTIVE"."""
+    return _text(file).rpartition(" ")[2]
+
+
+def _rate(file: Path) -> float:
+    """The Gbit/s in a file such as "400 Gb/sec (4X NDR)"."""
+    found = re.match(r"[\d.]+", _text(file))
+    return float(found[0]) if found else 0.0
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,103 @@
+"""Limits of the system that a run on many GPUs reaches: open files, locked memory, processes, shared memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, warning
+
+GIB = 1 << 30
+MIN_LOCKED_BYTES = 16 * GIB
+"""For InfiniBand, which reads and writes locked memory only (our choice; NVIDIA's advice is no limit at all: "NCCL
+User Guide", Troubleshooting)."""
+MIN_SHARED_BYTES = 1 * GIB
+"""In /dev/shm, through which the NCCL of one node talks (the --shm-size=1g of "NCCL User Guide", Troubleshooting)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of this process, as hard limits, which the trainer raises its own soft ones to; `inf`: no limit."""
+
+    open_files: float
+    locked_bytes: float
+    processes: float
+    shared_bytes: float
+    """Size of /dev/shm."""
+    num_cores: int
+
+
+def read_limits() -> Limits:
+    """Of the machine that this runs on."""
+    shared = Path("/dev/shm")
+    return Limits(
+        open_files=_hard(resource.RLIMIT_NOFILE),
+        locked_bytes=_hard(resource.RLIMIT_MEMLOCK),
+        processes=_hard(resource.RLIMIT_NPROC),
+        shared_bytes=shutil.disk_usage(shared).total if shared.is_dir() else 0,
+        num_cores=os.cpu_count() or 1,
+    )
+
+
+def judge_limits(limits: Limits, *, num_ranks: int, num_gpus: int, has_infiniband: bool) -> list[Finding]:
+    """`num_ranks`: of the job; `num_gpus`: of this node."""
+    return [
+        _open_files(limits, num_ranks),
+        _locked_memory(limits, has_infiniband),
+        _processes(limits),
+        _shared_memory(limits, num_gpus),
+    ]
+
+
+def _hard(what: int) -> float:
+    hard = resource.getrlimit(what)[1]
+    return inf if hard == resource.RLIM_INFINITY else hard
+
+
+def _open_files(limits: Limits, num_ranks: int) -> Finding:
+    """Gloo's sockets grow by about 1.3 with each rank (measured with up to 12 ranks); 4 leave room for other groups,
+    and 512 for libraries, data and logs (our choice)."""
+    needed = 512 + 4 * num_ranks
+    found = f"at most {_number(limits.open_files)} per process; {num_ranks} rank(s) need about {needed:,}"
+    if limits.open_files < needed:
+        return failure("open files", found, "raise the hard limit: ulimit -Hn, nofile in limits.conf")
+    return ok("open files", found)
+
+
+def _locked_memory(limits: Limits, has_infiniband: bool) -> Finding:
+    if not has_infiniband:
+        return not_applicable("locked memory", "matters with InfiniBand only")
+    if limits.locked_bytes < MIN_LOCKED_BYTES:
+        found = f"at most {limits.locked_bytes / GIB:.2f} GiB, although this node has InfiniBand"
+        return failure(
+            "locked memory", found, "allow unlimited locked memory (ulimit -l, memlock) to Slurm's jobs"
+        )
+    return ok(
+        "locked memory", "unlimited" if limits.locked_bytes == inf else f"{limits.locked_bytes / GIB:.0f} GiB"
+    )
+
+
+def _processes(limits: Limits) -> Finding:
+    """The reward service has two to three processes a core and pool, and libraries start threads, which count too."""
+    needed = 1024 + 16 * limits.num_cores
+    found = f"at most {_number(limits.processes)} of a user; {limits.num_cores} core(s) may take {needed:,}"
+    if limits.processes < needed:
+        return warning("processes", found, "raise the hard limit: ulimit -Hu, nproc in limits.conf")
+    return ok("processes", found)
+
+
+def _shared_memory(limits: Limits, num_gpus: int) -> Finding:
+    found = f"/dev/shm has {limits.shared_bytes / GIB:.1f} GiB"
+    if num_gpus < 2:
+        return not_applicable("shared memory", f"{found}; matters with several GPUs on a node only")
+    if limits.shared_bytes < MIN_SHARED_BYTES:
+        return failure("shared memory", found, "give the container at least 1 GiB (docker run --shm-size=1g)")
+    return ok("shared memory", found)
+
+
+def _number(limit: float) -> str:
+    return "any number" if limit == inf else f"{limit:,.0f}"
