@@ -8,13 +8,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RewardConfig
-from reward.client import RewardClient
+from reward.client import CannotGrade, RewardClient
 
 
 class RewardServiceNotStarted(RuntimeError):
@@ -84,18 +84,27 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
 
 
 @contextmanager
-def ready_client(config: RewardConfig, urls: Sequence[str]) -> Iterator[RewardClient]:
+def ready_client(
+    config: RewardConfig, urls: Sequence[str], domains: Collection[str] = ()
+) -> Iterator[RewardClient]:
     """Of the service at `urls`, or in reward.discovery_dir; closed at the end. Raises RewardServiceError when nothing
-    is ready in time."""
+    is ready in time, and ConfigError when no server can grade all of `domains`."""
     client = RewardClient(
         urls=urls,
         discovery_dir=Path(config.discovery_dir) if config.discovery_dir else None,
         token_file=Path(config.token_file) if config.token_file else None,
         request_timeout_s=config.request_timeout_s,
         max_attempts=config.max_attempts,
+        domains=domains,
     )
     try:
-        client.wait_until_ready(config.ready_timeout_s)
+        try:
+            client.wait_until_ready(config.ready_timeout_s)
+        except CannotGrade as error:
+            raise ConfigError(
+                f"{error}: serve on machines that can (`python -m nemo_prorl doctor` says what one lacks), or take "
+                "such rows out of the data."
+            ) from None
         yield client
     finally:
         client.close()

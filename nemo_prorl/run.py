@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import reduce
@@ -19,6 +19,7 @@ from nemo_prorl.compose import to_dict, write_resolved
 from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.held_out import held_out
 from nemo_prorl.data.mix import PromptMix, Tokenizer
+from nemo_prorl.data.rows import domains_of
 from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
@@ -172,7 +173,8 @@ def train_stage(
     if ranks.layout.is_main:
         log.say(left_out_prompts(config, tokenizer, held_out_lengths))
     with ExitStack() as stack:
-        grader = stack.enter_context(graders(config.reward, ranks, run_dir, log.say))
+        domains = domains_of([*config.data.train, *config.data.validation])
+        grader = stack.enter_context(graders(config.reward, ranks, run_dir, log.say, domains))
         policy, state = build_policy(config, ranks, start)
         policy.finish_training()  # what only updates need is off the GPU before the sampler takes its share
         if state.prompts:
@@ -300,13 +302,21 @@ def build_sampler(config: RunConfig, ranks: Ranks, tokenizer: Tokenizer) -> Iter
 
 @contextmanager
 def graders(
-    config: RewardConfig, ranks: Ranks, log_dir: Path, say: Callable[[str], None] = lambda text: None
+    config: RewardConfig,
+    ranks: Ranks,
+    log_dir: Path,
+    say: Callable[[str], None] = lambda text: None,
+    domains: Collection[str] = (),
 ) -> Iterator[ServiceGrader | MixedGrader]:
-    """The reward service, the functions of reward.function, or both, as the configuration has it."""
+    """The reward service, the functions of reward.function, or both, as the configuration has it.
+
+    Raises ConfigError when the service alone is to grade and cannot grade one of `domains`; with functions beside it,
+    they grade what it does not know."""
     with ExitStack() as stack:
         service = None
         if config.asks_service:
-            service = stack.enter_context(reward_client(config, ranks, log_dir))
+            needed = () if config.function else domains
+            service = stack.enter_context(reward_client(config, ranks, log_dir, needed))
         if service is not None and not config.function:
             yield service
             return
@@ -319,7 +329,9 @@ def graders(
 
 
 @contextmanager
-def reward_client(config: RewardConfig, ranks: Ranks, log_dir: Path) -> Iterator[ServiceGrader]:
+def reward_client(
+    config: RewardConfig, ranks: Ranks, log_dir: Path, domains: Collection[str] = ()
+) -> Iterator[ServiceGrader]:
     """A client of the configured service, or of one that the main rank starts for this job and stops with it."""
     with ExitStack() as stack:
         urls, service = list(config.urls), None
@@ -327,7 +339,7 @@ def reward_client(config: RewardConfig, ranks: Ranks, log_dir: Path) -> Iterator
             if ranks.layout.is_main:
                 service = stack.enter_context(running_service(config, log_dir))
             urls = [ranks.from_main(service.url if service else "")]
-        client = stack.enter_context(ready_client(config, urls))
+        client = stack.enter_context(ready_client(config, urls, domains))
         yield ServiceGrader(client, service)
 
 

@@ -31,6 +31,7 @@ from typing import Any
 
 import aiohttp
 
+from reward.known_server import KnownServer, never_grades
 from reward.protocol import MAX_BATCH_ITEMS, PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
 
 log = logging.getLogger("reward.client")
@@ -44,20 +45,12 @@ class RewardServiceError(RuntimeError):
     """The service cannot be used, in one sentence."""
 
 
+class CannotGrade(RewardServiceError):
+    """No server can grade all that is asked of it, and waiting would not change that."""
+
+
 class _Busy(ValueError):
     """A server answered a whole batch with "too many requests" or "unavailable": it has tried none of them."""
-
-
-@dataclass(slots=True, eq=False)
-class _Server:
-    url: str
-    version: str = ""
-    sandbox: str = ""
-    num_workers: int = 1
-    outstanding: int = 0
-    up: bool = False
-    reason: str = "was not reached yet"
-    """Why it is not up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +100,7 @@ class RewardClient:
                 f"batch_items must be 1 to {MAX_BATCH_ITEMS}, max_attempts and request_timeout_s positive"
             )
         self._discovery_dir, self._fixed = discovery_dir, bool(urls)
-        self._servers = {url.rstrip("/"): _Server(url.rstrip("/")) for url in urls}
+        self._servers = {url.rstrip("/"): KnownServer(url.rstrip("/")) for url in urls}
         self._headers = {} if token_file is None else {"Authorization": f"Bearer {_token(token_file)}"}
         self._timeout_s, self._max_attempts, self._batch_items = request_timeout_s, max_attempts, batch_items
         self._domains = tuple(domains)
@@ -130,7 +123,8 @@ class RewardClient:
     def wait_until_ready(self, timeout_s: float) -> None:
         """Returns when every given server, or at least one discovered server, is ready.
 
-        Raises RewardServiceError with one sentence if that is not so in time or if servers differ in version."""
+        Raises RewardServiceError with one sentence if that is not so in time or if servers differ in version, and
+        CannotGrade as soon as it is known that no server has all `domains`."""
         limit = time.monotonic() + timeout_s
         while True:
             if self._mismatch:
@@ -139,6 +133,8 @@ class RewardClient:
             up = [server for server in servers if server.up]
             if up and (len(up) == len(servers) or not self._fixed):
                 return
+            if servers and all(server.is_hopeless for server in servers):
+                raise CannotGrade(f"the reward service cannot grade all that is asked of it: {self._down()}")
             if time.monotonic() > limit:
                 break
             time.sleep(0.05)
@@ -248,7 +244,7 @@ class RewardClient:
                     server.outstanding += len(batch)
                     self._spawn(self._send(server, batch))
 
-    def _choose(self, failures: Mapping[str, int]) -> _Server | None:
+    def _choose(self, failures: Mapping[str, int]) -> KnownServer | None:
         """Of the servers that failed least on an item, the one with the fewest outstanding per worker; None if they
         have no room: better wait for them than ask again where it failed."""
         up = [server for server in self._servers.values() if server.up]
@@ -256,12 +252,12 @@ class RewardClient:
         usable = [server for server in up if self._room(server) > 0 and failures.get(server.url, 0) == least]
         return min(usable, key=lambda server: server.outstanding / server.num_workers, default=None)
 
-    def _room(self, server: _Server) -> int:
+    def _room(self, server: KnownServer) -> int:
         """Requests that a server can take: few enough to leave others a share, and so many that its workers are still
         busy with one batch while another is on its way."""
         return 4 * server.num_workers + 2 * self._batch_items - server.outstanding
 
-    def _take(self, queue: deque[_Item], server: _Server) -> list[_Item]:
+    def _take(self, queue: deque[_Item], server: KnownServer) -> list[_Item]:
         """The next batch: items from the head of the queue that failed equally often on this server."""
         size = min(self._batch_items, self._room(server))
         failures = queue[0].failures.get(server.url, 0)
@@ -270,7 +266,7 @@ class RewardClient:
             batch.append(queue.popleft())
         return batch
 
-    async def _send(self, server: _Server, batch: list[_Item]) -> None:
+    async def _send(self, server: KnownServer, batch: list[_Item]) -> None:
         """One attempt. Whatever happens, every item of the batch is resolved or waits again afterwards."""
         num_taken = len(batch)
         try:
@@ -313,7 +309,7 @@ class RewardClient:
                 self._resolve_without_score(item, Status.invalid_request, "invalid_request", details)
         return bodies
 
-    async def _post(self, server: _Server, bodies: Mapping[_Item, bytes]) -> list[ScoreResult]:
+    async def _post(self, server: KnownServer, bodies: Mapping[_Item, bytes]) -> list[ScoreResult]:
         """Raises what aiohttp raises, _Busy if the server takes nothing now, or ValueError, KeyError, TypeError on an
         answer that is not of the protocol."""
         # the server drops what it has not begun by its deadline; what it has begun may take its worker's time longer
@@ -338,7 +334,7 @@ class RewardClient:
                 raise ValueError(f"a result comes from version {result.version}, not {self._version}")
         return results
 
-    def _again(self, item: _Item, server: _Server, reason: str, *, counts: bool) -> None:
+    def _again(self, item: _Item, server: KnownServer, reason: str, *, counts: bool) -> None:
         """Puts an item back after a pause, or gives it up when its attempts or its time are spent."""
         item.reason = reason
         item.failures[server.url] = item.failures.get(server.url, 0) + 1
@@ -397,12 +393,12 @@ class RewardClient:
                 announced.add(str(json.loads(path.read_text())["url"]).rstrip("/"))
             except (OSError, ValueError, KeyError, TypeError) as error:
                 log.warning("the file %s does not announce a reward server: %s", path, error)
-        self._servers |= {url: _Server(url) for url in announced - self._servers.keys()}
+        self._servers |= {url: KnownServer(url) for url in announced - self._servers.keys()}
         for url in self._servers.keys() - announced:
             if not self._servers[url].outstanding:  # replaced by its successor's file, or withdrawn
                 del self._servers[url]
 
-    async def _probe(self, server: _Server) -> None:
+    async def _probe(self, server: KnownServer) -> None:
         try:
             timeout = aiohttp.ClientTimeout(total=10.0, sock_connect=5.0)
             async with self._session.get(f"{server.url}/readyz", timeout=timeout) as reply:
@@ -414,14 +410,19 @@ class RewardClient:
                 spoken = f"speaks version {protocol} of the protocol and this client {PROTOCOL_VERSION}"
                 self._refuse(server, f"{spoken}: install the same release of nemo-prorl-reward on both sides")
                 return
-            lacking = [name for name in self._domains if not report["domains"][name]["ready"]]
+            states = {name: report["domains"].get(name) for name in self._domains}
+            lacking = [name for name, state in states.items() if state is None or not state["ready"]]
+            lacked = [never_grades(name, state, str(report["sandbox"])) for name, state in states.items()]
             version, num_workers = str(report["version"]), max(1, int(report["workers"]))
             ready, domains = bool(report["ready"]), frozenset(map(str, report.get("domains", ())))
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
             server.up, server.reason = False, f"does not answer ({type(error).__name__})"
             return
         server.version, server.sandbox, server.num_workers = version, str(report["sandbox"]), num_workers
-        if lacking or not ready:
+        server.is_hopeless = any(lacked)
+        if server.is_hopeless:
+            server.up, server.reason = False, ", ".join(filter(None, lacked))
+        elif lacking or not ready:
             server.up, server.reason = False, f"is not ready for {', '.join(lacking) or 'every domain'}"
         elif self._version not in ("", version):
             self._refuse(server, f"has {version}, others {self._version}: servers must not differ in version")
@@ -430,7 +431,7 @@ class RewardClient:
             server.up, server.reason = True, ""
             self._wake.set()
 
-    def _refuse(self, server: _Server, reason: str) -> None:
+    def _refuse(self, server: KnownServer, reason: str) -> None:
         """Leaves out a server that does not fit, for good: `wait_until_ready` raises the reason."""
         self._mismatch = f"the reward server {server.url} {reason}"
         if server.reason != reason:

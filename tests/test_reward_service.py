@@ -5,10 +5,13 @@ The service itself is the real one in one test, and a few lines of Python in the
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,11 +20,12 @@ from nemo_prorl.config import ConfigError, RewardConfig
 from nemo_prorl.reward_service import (
     RewardServiceEnded,
     RewardServiceNotStarted,
+    ready_client,
     reward_service,
     running_service,
 )
 from reward.client import RewardClient
-from reward.protocol import ScoreRequest
+from reward.protocol import PROTOCOL_VERSION, ScoreRequest
 from tests.conftest import REWARD_PYTHON
 
 WRITES_READY = """
@@ -177,3 +181,40 @@ def test_the_log_of_an_earlier_start_is_kept(tmp_path: Path, python_that: MakePy
     with reward_service(config, tmp_path):
         pass
     assert (tmp_path / "reward_service.log").read_text() == "earlier\nlater\n"
+
+
+def test_a_service_that_cannot_grade_the_data_is_refused_with_its_own_reason() -> None:
+    """Before anything is sampled, and not only after reward.ready_timeout_s."""
+    report = {
+        "ready": True,
+        "protocol": PROTOCOL_VERSION,
+        "sandbox": "none",
+        "version": "v",
+        "workers": 1,
+        "domains": {
+            "math": {"ready": True},
+            "code": {"ready": False, "reason": "no sandbox on this machine"},
+        },
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(report).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        urls = [f"http://127.0.0.1:{server.server_port}"]
+        with ready_client(RewardConfig(), urls, ["math"]):
+            pass
+        config = RewardConfig(ready_timeout_s=3600.0)
+        with (
+            pytest.raises(ConfigError, match=r"refuses code \(no sandbox on this machine\)"),
+            ready_client(config, urls, ["math", "code"]),
+        ):
+            pass
+        server.shutdown()

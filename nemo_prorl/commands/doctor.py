@@ -95,7 +95,7 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
         config,
         place,
         groups=groups,
-        check_start=lambda: _check_start(config, place),
+        check_start=lambda: _check_start(config, place, given),
         reward_report=given.folder / f"{place.node}.reward" if given.reward_elsewhere else None,
     )
     findings = with_allowed(found, given.allow)
@@ -112,16 +112,22 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
     return int(any(item.status is Status.failure for item in findings))
 
 
-def _check_start(config: RunConfig, place: Place) -> list[str]:
+def _check_start(config: RunConfig, place: Place, given: argparse.Namespace) -> list[str]:
     """The first node reads model and data; the others see whether their files are there."""
     from nemo_prorl.commands.starting import check_inputs_of, check_start
 
-    if not config.model.path:
+    if not _names_a_run(given) and not Path(config.model.path).exists():
         return []
     if place.index == 0:
         return check_start(config)
     check_inputs_of(config)
     return []
+
+
+def _names_a_run(given: argparse.Namespace) -> bool:
+    """Whether the user has said what to train; else only this machine is asked for."""
+    named = any(text.startswith(("model.", "data.", "stage")) for text in given.overrides)
+    return named or given.config_name != "train"
 
 
 def _share(

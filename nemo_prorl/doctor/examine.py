@@ -21,7 +21,7 @@ GROUPS = ("gpus", "infiniband", "limits", "sandbox", "folders", "packages", "sta
 """What --only can choose from, in the order of the table."""
 GPU_TIMEOUT_S = 120.0
 _NOT_READ = {
-    True: "no model was named: write model.path=FOLDER, or --config-name laptop",
+    True: "no model was named, and that of conf/train.yaml is not here: write model.path=FOLDER",
     False: "the first node reads model and data",
 }
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements"

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from reward.client import RewardClient, RewardServiceError
+from reward.client import CannotGrade, RewardClient, RewardServiceError
 from reward.protocol import ScoreRequest, ScoreResult, Status
 from tests.reward.serving import ROOT, Server
 
@@ -265,7 +265,7 @@ def test_nobody_there_is_one_clear_sentence(tmp_path: Path, fakes: Callable[...,
         pytest.raises(RewardServiceError, match="announced itself"),
     ):
         client.wait_until_ready(0.5)
-    fake = fakes(lambda items: (200, graded(items)))
+    fake = fakes(lambda items: (200, graded(items)), sandbox="landlock")
     with (
         RewardClient(urls=[fake.url], domains=["code"]) as client,
         pytest.raises(RewardServiceError, match="not ready for code"),
@@ -278,6 +278,32 @@ def test_nobody_there_is_one_clear_sentence(tmp_path: Path, fakes: Callable[...,
     ):
         with pytest.raises(RewardServiceError):
             RewardClient(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("domain", "why"), [("code", r"refuses code \(no sandbox\)"), ("music", "does not know")]
+)
+def test_servers_that_will_never_grade_a_domain_are_not_waited_for(
+    tmp_path: Path, fakes: Callable[..., Fake], domain: str, why: str
+) -> None:
+    fake = fakes(lambda items: (200, graded(items)))
+    (tmp_path / "node.json").write_text(json.dumps({"url": fake.url}))
+    with (
+        RewardClient(discovery_dir=tmp_path, domains=["math", domain]) as client,
+        pytest.raises(CannotGrade, match=why),
+    ):
+        client.wait_until_ready(3600)
+
+
+def test_one_server_that_grades_everything_is_enough(tmp_path: Path, fakes: Callable[..., Fake]) -> None:
+    lacking = fakes(lambda items: (200, graded(items)))
+    able = fakes(lambda items: (200, graded(items)), sandbox="namespaces", domains={"code": {"ready": True}})
+    for number, fake in enumerate((lacking, able)):
+        (tmp_path / f"{number}.json").write_text(json.dumps({"url": fake.url}))
+    with RewardClient(discovery_dir=tmp_path, domains=["code"]) as client:
+        client.wait_until_ready(60)
+        assert client.submit(ask()).result(60).score == 1
+    assert lacking.batches == []
 
 
 def test_a_discovered_server_joins_and_nonsense_files_do_not_matter(

@@ -1,0 +1,144 @@
+"""`python -m nemo_prorl doctor` on this machine, alone and as two nodes of a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl import __main__ as cli
+from nemo_prorl.data.rows import write_rows
+from nemo_prorl.doctor.report import read_report
+from nemo_prorl.doctor.sandbox import finish_reward_check, start_reward_check
+from tests.conftest import REWARD_PYTHON, ROOT
+from tests.data.conftest import make_row
+
+NODES = ("near", "far")
+QUICK = ("--only=limits", "--only=folders")
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither in a job nor with this user's caches."""
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+
+def run_as(node: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """One task of a step of two."""
+    step = {
+        "SLURM_STEP_NUM_TASKS": str(len(NODES)),
+        "SLURM_PROCID": str(NODES.index(node)),
+        "SLURMD_NODENAME": node,
+        **environment,
+    }
+    command = [sys.executable, "-m", "nemo_prorl", "doctor", f"--nodes={','.join(NODES)}", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **step}, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_machine_without_a_model_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.main(["doctor", *QUICK, "--only=start", f"exp_manager.explicit_log_dir={tmp_path}/run"])
+    said = capsys.readouterr().out
+    assert code == 0, said
+    assert "no model was named" in said
+    assert max(map(len, said.splitlines())) <= 100
+
+
+def test_findings_are_written_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    run = f"exp_manager.explicit_log_dir={tmp_path}/run"
+    assert cli.main(["doctor", *QUICK, f"--json={file}", run]) == 0
+    found = {item["name"]: item["status"] for item in json.loads(file.read_text())}
+    assert found["open files"] == "ok"
+    assert {"caches", "run folder"} <= found.keys()
+
+
+def test_a_run_folder_that_cannot_be_is_a_failure_with_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    run = f"exp_manager.explicit_log_dir={tmp_path}/file/run"
+    assert cli.main(["doctor", *QUICK, run]) == 1
+    assert "-> write another exp_manager.explicit_log_dir" in capsys.readouterr().out
+    assert cli.main(["doctor", *QUICK, "--allow=run-folder", run]) == 0
+
+
+def test_a_configuration_that_cannot_start_is_a_mistake(tmp_path: Path) -> None:
+    assert cli.main(["doctor", "--only=start", f"model.path={tmp_path}"]) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--nodes=a,b",), ("--only=everything",), ("--reward-elsewhere",), ("no.such=1",)]
+)
+def test_wrong_arguments_are_mistakes(arguments: tuple[str, ...]) -> None:
+    assert cli.main(["doctor", *arguments]) == 2
+
+
+def test_this_machines_service_says_what_it_can_grade() -> None:
+    facts = finish_reward_check(REWARD_PYTHON, start_reward_check(REWARD_PYTHON))
+    assert facts.refusal == ""
+    assert facts.level in ("namespaces", "landlock", "none")
+    assert {"math", "code", "logic"} <= {*facts.domains}
+    assert facts.packages["math-verify"]
+
+
+def test_a_service_that_does_not_start_is_a_refusal(tmp_path: Path) -> None:
+    assert "does not exist" in finish_reward_check("/no/such", start_reward_check("/no/such")).refusal
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho it is broken >&2\nexit 1\n")
+    broken.chmod(0o755)
+    assert "it is broken" in finish_reward_check(str(broken), start_reward_check(str(broken))).refusal
+
+
+def test_the_domains_of_the_data_meet_the_sandbox_of_the_node(tmp_path: Path) -> None:
+    """What the launcher's other container says is awaited, and held against the rows."""
+    write_rows(tmp_path / "rows.parquet", [make_row("a", domain="code"), make_row("b", domain="math")])
+    said = {
+        "sandbox": "none",
+        "reasons": ["a program inside forked"],
+        "domains": ["code", "math"],
+        "packages": {},
+    }
+    folder = tmp_path / "doctor"
+    folder.mkdir()
+    (folder / f"{socket.gethostname()}.reward").write_text(json.dumps(said))
+    arguments = ["doctor", "--only=sandbox", f"--folder={folder}", "--reward-elsewhere", "data.validation=[]"]
+    assert cli.main([*arguments, f"data.train={{{tmp_path}/rows.parquet: 1}}"]) == 1
+    report = read_report(folder / f"{socket.gethostname()}.json")
+    assert report is not None
+    assert "a program inside forked" in report.sentence
+    assert (folder / "domains").read_text() == "code\nmath\n"
+
+
+def test_of_two_nodes_the_one_with_the_fault_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "doctor"
+    arguments = (*QUICK, f"--folder={folder}", f"exp_manager.explicit_log_dir={tmp_path}/run")
+    (tmp_path / "file").write_text("")
+    near, far = run_as("near", *arguments), run_as("far", *arguments, TRITON_CACHE_DIR=f"{tmp_path}/file/x")
+    said, _ = near.communicate(timeout=300)
+    far.communicate(timeout=300)
+    assert (near.returncode, far.returncode) == (0, 1)
+    lines = said.splitlines()
+    assert lines[0] == "near:"
+    assert "caches              failure" in "\n".join(lines[lines.index("far:") :])
+    reports = {node: read_report(folder / f"{node}.json") for node in NODES}
+    assert [report.verdict for report in reports.values() if report] == ["ok", "failure"]
+
+
+@pytest.mark.slow
+def test_two_nodes_meet_and_measure_their_network(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    tasks = [run_as(node, "--only=network", f"--folder={tmp_path}", **meeting) for node in NODES]
+    said = [task.communicate(timeout=300)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0], said
+    assert "2 nodes meet; gloo" in said[0]
+    assert "clocks              ok" in said[0]
