@@ -101,10 +101,9 @@ class Watchdog:
 
 def _write_collectives(where: Path, rank: int) -> None:
     """Adds to the stacks what this rank waits for, and puts torch's own records of the collectives beside them."""
-    from nemo_prorl.distributed import (
-        traces_of_collectives,
-        unfinished_collectives,
-    )  # commands without torch read this file
+    if "torch" not in sys.modules:  # commands that only read heartbeats stay without it
+        return
+    from nemo_prorl.distributed import traces_of_collectives, unfinished_collectives
 
     for backend, trace in traces_of_collectives().items():
         where.with_name(f"{backend}_{rank}").write_bytes(trace)
