@@ -45,7 +45,7 @@ class Groups:
     """In front of one pool, for messages that take microseconds. Belongs to the event loop, as the pool does."""
 
     def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+        self.pool = pool
         self._gathered: list[_Member] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -55,12 +55,12 @@ class Groups:
         try:
             member = _Member(frames.body(message), deadline, loop.create_future())
         except ValueError:
-            return await self._pool.run(message, deadline)  # which says what is wrong with it
+            return await self.pool.run(message, deadline)  # which says what is wrong with it
         if not self._gathered:
             loop.call_soon(self._depart)  # after all that are ready in this turn of the loop
         self._gathered.append(member)
         answer = await member.answer
-        return await self._pool.run(message, deadline) if answer is None else answer
+        return await self.pool.run(message, deadline) if answer is None else answer
 
     def _depart(self) -> None:
         gathered, self._gathered = self._gathered, []
@@ -88,7 +88,7 @@ class Groups:
         """Those of the first members, as many as the worker got to; none if the group failed."""
         data = frames.framed(b'{"group": [' + b", ".join(member.body for member in group) + b"]}")
         deadlines = [member.deadline for member in group if member.deadline is not None]
-        reply = await self._pool.ask(
+        reply = await self.pool.ask(
             data, min(deadlines, default=None), _CPU_S, num_requests=len(group), num_attempts=1
         )
         answers = reply.get("answers", [])

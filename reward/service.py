@@ -142,7 +142,7 @@ class Service:
             "in_thought": request.in_thought,
             "task": dict(request.task),
         }
-        if pool is self.pools["rules"] and not urgent:
+        if pool is self._groups.pool and not urgent:
             answer = await self._groups.run(message, deadline)
         else:
             answer = await pool.run(message, deadline, urgent=urgent)
