@@ -2,50 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import platform
 import re
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nemo_prorl.config import ConfigError, RewardConfig
+from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_function import process
-from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader, ungraded
+from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader
 from nemo_prorl.reward_function.process import FunctionProcess
-from nemo_prorl.types import PARTS, Prompt
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from nemo_prorl.types import PARTS
 from tests.conftest import ROOT
-
-WAIT_S = 120
-
-Grade = Callable[..., list[ScoreResult]]
-
-
-def a_prompt(number: int = 0, *, domain: str = "math", **columns: Any) -> Prompt:
-    task = columns.pop("task", {"answer": str(number)})
-    return Prompt(
-        uid=f"p{number}#0",
-        domain=domain,
-        source="here",
-        text=f"question {number}",
-        token_ids=(1, 2),
-        task=task,
-        columns={"uid": f"p{number}", "domain": domain, "task": task, **columns},
-    )
-
-
-def a_request(prompt: Prompt, response: str, *, in_thought: bool = False) -> ScoreRequest:
-    return ScoreRequest(
-        request_id=f"0/{prompt.uid}/0/{response[:20]}",
-        domain=prompt.domain,
-        response=response,
-        in_thought=in_thought,
-        task=prompt.task,
-    )
+from tests.reward_function.asking import WAIT_S, a_prompt, a_request, grade, reason, scores
 
 
 @pytest.fixture
@@ -63,27 +33,6 @@ def grader_of(tmp_path: Path) -> Iterator[Callable[..., FunctionGrader]]:
     yield make
     for grader in opened:
         grader.close()
-
-
-def grade(grader: Any, responses: list[str], prompts: list[Prompt] | None = None) -> list[ScoreResult]:
-    prompts = prompts or [a_prompt(index) for index in range(len(responses))]
-    futures = [
-        grader.submit(a_request(prompt, text), prompt)
-        for prompt, text in zip(prompts, responses, strict=True)
-    ]
-    return [future.result(WAIT_S) for future in futures]
-
-
-def scores(results: list[ScoreResult]) -> list[float | None]:
-    return [result.score for result in results]
-
-
-def reason(result: ScoreResult) -> str:
-    assert result.status is Status.infra_error
-    assert result.score is None
-    text = str(result.details["reason"])
-    assert "\n" not in text
-    return text
 
 
 # What it is called with
@@ -346,120 +295,3 @@ def test_the_process_ends_with_the_trainer(grader_of: Any, tmp_path: Path) -> No
     assert function._channel is not None
     function._channel.close()
     assert function._process.wait(WAIT_S) == 0
-
-
-# Several functions, and the service
-
-
-class Service:
-    """In the place of the reward service: right answers are those that the test lists."""
-
-    version = "1"
-
-    def __init__(self, verdicts: Mapping[str, float | None]) -> None:
-        self.verdicts = verdicts
-        self.asked: list[str] = []
-
-    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
-        self.asked.append(request.response)
-        future: Future[ScoreResult] = Future()
-        score = self.verdicts[request.response]
-        if score is None:
-            future.set_result(ungraded(request.request_id, "the service is on fire"))
-        else:
-            future.set_result(
-                ScoreResult(
-                    request_id=request.request_id,
-                    status=Status.graded,
-                    score=score,
-                    verdict="correct",
-                    details={"extracted": "4"},
-                )
-            )
-        return future
-
-    def grades(self, domain: str) -> bool:
-        return domain == "math"
-
-    def check(self) -> None: ...
-
-
-@pytest.fixture
-def mixed(tmp_path: Path) -> Iterator[Callable[..., MixedGrader]]:
-    opened: list[FunctionGrader] = []
-
-    def make(weights: Mapping[str, float], service: Service | None = None, **options: Any) -> MixedGrader:
-        file = tmp_path / "parts.py"
-        file.write_text(
-            "def size(responses):\n    return [float(len(r)) for r in responses]\n"
-            "def picky(responses):\n    return [None if r == 'none' else -1.0 for r in responses]\n"
-        )
-        config = RewardConfig(function=[f"{file}:size", f"{file}:picky"], weights=dict(weights))
-        functions = [FunctionGrader(text, config, tmp_path / "log.txt") for text in config.function]
-        opened.extend(functions)
-        return MixedGrader(functions, service, config, **options)
-
-    yield make
-    for grader in opened:
-        grader.close()
-
-
-def test_the_reward_is_the_weighted_sum_and_its_parts_have_names(mixed: Any) -> None:
-    service = Service({"a": 1.0, "bb": 0.0})
-    results = grade(mixed({"size": 0.5, "service": 10.0}, service), ["a", "bb"])
-    assert scores(results) == [0.5 - 1 + 10, 1 - 1 + 0]
-    assert [result.details[PARTS] for result in results] == [
-        {"size": 1.0, "picky": -1.0, "service": 1.0},
-        {"size": 2.0, "picky": -1.0, "service": 0.0},
-    ]
-    assert results[0].verdict == "correct"
-    assert results[0].details["extracted"] == "4"
-
-
-def test_what_one_part_does_not_grade_is_not_graded(mixed: Any) -> None:
-    service = Service({"a": 1.0, "none": 1.0, "fire": None})
-    results = grade(mixed({"service": 1.0}, service), ["a", "none", "fire"])
-    assert scores(results) == [1.0, None, None]
-    assert "picky returned None" in reason(results[1])
-    assert "on fire" in reason(results[2])
-
-
-def test_a_weight_of_0_records_and_does_not_count(mixed: Any) -> None:
-    service = Service({"a": 1.0})
-    (result,) = grade(mixed({"service": 0.0, "picky": 0.0}, service), ["a"])
-    assert result.score == 1
-    assert result.details[PARTS] == {"size": 1.0, "picky": -1.0, "service": 1.0}
-
-
-def test_rows_that_the_service_does_not_know_are_graded_by_functions_alone(mixed: Any) -> None:
-    said: list[str] = []
-    service = Service({"a": 1.0, "b": 1.0, "c": 1.0})
-    grader = mixed({"service": 1.0}, service, say=said.append)
-    prompts = [a_prompt(0), a_prompt(1, domain="haiku"), a_prompt(2, task={}), a_prompt(3, domain="haiku")]
-    results = grade(grader, ["a", "b", "c", "d"], prompts)
-    assert scores(results) == [1, 0, 0, 0]
-    assert service.asked == ["a"]
-    assert [text.count("haiku") for text in said] == [1], "it is said once"
-
-
-def test_without_a_function_that_counts_unknown_rows_are_the_services_business(mixed: Any) -> None:
-    service = Service({"a": None})
-    grader = mixed({"service": 1.0, "size": 0.0, "picky": 0.0}, service)
-    assert scores(grade(grader, ["a"], [a_prompt(domain="haiku")])) == [None], "and not a made-up 0"
-
-
-def test_a_sum_that_is_too_large_is_no_score(mixed: Any) -> None:
-    (result,) = grade(mixed({"size": 1e308, "picky": -1e308}), ["abc"])
-    assert math.isfinite(1e308)
-    assert "not a finite number" in reason(result)
-
-
-def test_a_machine_without_the_file_is_named(tmp_path: Path) -> None:
-    config = RewardConfig(function=[f"{tmp_path}/nowhere.py:score"])
-    with pytest.raises(ConfigError, match=f"cannot be read on {re.escape(platform.node())}"):
-        MixedGrader([], None, config)
-
-
-def test_versions_tell_functions_and_weights_apart(mixed: Any, tmp_path: Path) -> None:
-    first, again, other = mixed({}), mixed({}), mixed({"size": 2.0})
-    assert first.version == again.version != other.version
