@@ -69,6 +69,66 @@ step() { # IMAGE SRUN-OPTIONS... COMMAND...: a job step, in a container when IMA
     srun --overlap --mem=0 ${container[@]+"${container[@]}"} "$@"
 }
 
+# --------------------------------------------------------------------------------- before anything else: the nodes
+check_nodes() { # STEP-AT-START OVERRIDE...: `doctor` on every node; returns if all of them can do what this run needs
+    local code=0 node silent=0 first='' patience=30 first_step=$1 each allowed=()
+    shift
+    for check in ${DOCTOR_ALLOW:-}; do
+        allowed+=(--allow "$check")
+    done
+    rm -rf "$DOCTOR_DIR" && mkdir -p "$DOCTOR_DIR"
+    each=(--nodes="${#NODES[@]}" --ntasks="${#NODES[@]}" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_ON_NODE"
+        --kill-on-bad-exit=0 --mpi=none --time=10)
+    # The graders may have a container of their own: what they can do on a node is found out beside doctor.
+    # shellcheck disable=SC2016
+    step "${REWARD_CONTAINER:-}" --job-name=sandbox "${each[@]}" bash -c '
+        trap "" USR1
+        answer=$0/$SLURMD_NODENAME.reward
+        "${REWARD_PYTHON:-.venv-reward/bin/python}" -m reward check >"$answer.writing" 2>"$answer.log" ||
+            tail -n 1 "$answer.log" >"$answer.writing"
+        mv "$answer.writing" "$answer"' "$DOCTOR_DIR" &
+    trainer doctor "${each[@]}" -- --folder "$DOCTOR_DIR" --nodes "$(joined "${NODES[@]}")" --reward-elsewhere \
+        ${allowed[@]+"${allowed[@]}"} "$@" || code=$?
+    wait
+    [ "$code" -ne 2 ] || mark_failed "the configuration is refused, for the reason that stands above"
+    for node in "${NODES[@]}"; do
+        until grep -qs '"is_complete": true' "$DOCTOR_DIR/$node.json" || [ "$((patience--))" -le 0 ]; do
+            sleep 1 # a shared file system may show late what another node has written
+        done
+        if ! grep -qs '"is_complete": true' "$DOCTOR_DIR/$node.json"; then
+            say "$node did not answer"
+            silent=$((silent + 1))
+            BAD_NODES+=("$node")
+        elif ! grep -q '"verdict": "ok"' "$DOCTOR_DIR/$node.json"; then
+            : "${first:=$(sed -n 's/^ "sentence": "\(.*\)",$/\1/p' "$DOCTOR_DIR/$node.json")}"
+            say "$node: $first"
+            BAD_NODES+=("$node")
+        fi
+    done
+    if [ "$silent" -eq ${#NODES[@]} ]; then
+        BAD_NODES=()
+        go_on_later "doctor ended with code $code and without an answer" "$first_step"
+    fi
+    # What most nodes have is no fault of a node.
+    [ $((2 * ${#BAD_NODES[@]})) -le ${#NODES[@]} ] ||
+        mark_failed "${#BAD_NODES[@]} of ${#NODES[@]} nodes cannot run this: ${first:-they did not answer}"
+    [ ${#BAD_NODES[@]} -eq 0 ] || go_on_later "doctor found fault with ${BAD_NODES[*]}" "$first_step"
+}
+
+joined() { # WORD...: with commas
+    local IFS=,
+    echo "$*"
+}
+
+leave_out() { # NODE...: the next life of this job, which is back in the queue, does without them
+    printf '%s\n' "$@" >>"$MARKER.excluded"
+    local known
+    known=$(scontrol show job "$SLURM_JOB_ID" | sed -nE 's/.*ExcNodeList=([^ ]+).*/\1/p')
+    [ "$known" != "(null)" ] || known=
+    scontrol update "JobId=$SLURM_JOB_ID" "ExcNodeList=${known:+$known,}$(joined "$@")" ||
+        say "Slurm does not exclude $*: submit the launcher again with --exclude=$(joined "$@")"
+}
+
 # --------------------------------------------------------------------------------------------- the reward service
 start_reward_service() { # one server a node, beside the trainer; they end with the job
     local node ready
@@ -89,23 +149,26 @@ start_reward_service() { # one server a node, beside the trainer; they end with 
     [ "$ready" -gt 0 ]
 }
 
+can_grade() { # false if the data has code, and no server a sandbox for it
+    ! grep -qsx code "$DOCTOR_DIR/domains" || grep -qsv '"sandbox": "none"' "$REWARD_DIR"/*.json
+}
+
 # ---------------------------------------------------------------------------------------------------- the trainer
-train() { # SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl train` as the ranks of a step
-    local options=()
+trainer() { # COMMAND SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl COMMAND` as the tasks of a step
+    local options=() command=$1
+    shift
     while [ "$1" != -- ]; do
         options+=("$1")
         shift
     done
     shift
     # A SIGUSR1 that comes before the trainer handles it would end the rank.
-    # block:block: neighbouring ranks, and so neighbouring GPUs, share a socket.
     # shellcheck disable=SC2016
-    step "${CONTAINER:-}" --job-name=train --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 \
-        --distribution=block:block --mpi=none "${options[@]}" bash -c '
+    step "${CONTAINER:-}" --job-name="$command" --mpi=none "${options[@]}" bash -c '
         trap "" USR1
         mkdir -p "$CACHE_DIR"
         export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=$((WORLD_SIZE / SLURM_JOB_NUM_NODES))
-        exec "${PYTHON:-.venv/bin/python}" -m nemo_prorl train "$@"' rank "stage=$STAGE" \
+        exec "${PYTHON:-.venv/bin/python}" -m nemo_prorl "$0" "$@"' "$command" "stage=$STAGE" \
         "exp_manager.explicit_log_dir=$RUN_DIR" "reward.discovery_dir=$REWARD_DIR" "reward.token_file=$REWARD_DIR/token" "$@"
 }
 
@@ -119,7 +182,9 @@ go_on_later() { # WHAT-HAPPENED STEP-AT-START: requeues the job, unless too many
     [ "$idle" -le "${MAX_RESTARTS:=3}" ] ||
         mark_failed "$1 at step $(newest_step), and MAX_RESTARTS=$MAX_RESTARTS restarts in a row had brought no new checkpoint"
     say "$1 at step $(newest_step); the job goes back to the queue and continues from there"
+    trap "" TERM # with which the requeue ends this script, and not before Slurm knows what to leave out
     scontrol requeue "$SLURM_JOB_ID" || { say "Slurm refuses that: submit the launcher again" && exit 1; }
+    [ ${#BAD_NODES[@]} -eq 0 ] || leave_out "${BAD_NODES[@]}"
     exit 0
 }
 
@@ -132,10 +197,10 @@ run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far
             stage=* | stage.name=*) say "$override: a launcher trains its own stage; submit another one" && exit 1 ;;
         esac
     done
-    MARKER=$RUN_DIR/stages/$STAGE REWARD_DIR=$RUN_DIR/reward
+    MARKER=$RUN_DIR/stages/$STAGE REWARD_DIR=$RUN_DIR/reward DOCTOR_DIR=$RUN_DIR/doctor BAD_NODES=()
     mkdir -p "$RUN_DIR/stages" "$REWARD_DIR"
     [ -s "$REWARD_DIR/token" ] || (umask 077 && head -c 32 /dev/urandom | base64 >"$REWARD_DIR/token")
-    [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$MARKER.failed" "$MARKER.restarts"
+    [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$MARKER.failed" "$MARKER.restarts" "$MARKER.excluded"
     [ ! -e "$MARKER.done" ] || { say "is done already" && exit 0; }
     # Slurm forgets jobs after a while, and then takes every afterok for fulfilled.
     local code=0 parent first_step
@@ -145,11 +210,12 @@ run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far
     read_allocation
     use_local_caches
     say "job $SLURM_JOB_ID, life $((${SLURM_RESTART_COUNT:-0} + 1)): ${#NODES[@]} nodes x $RANKS_PER_NODE ranks, from step $first_step"
-    train --nodes=1 --ntasks=1 -- --check "$@" || code=$?
-    [ "$code" -ne 2 ] || mark_failed "the configuration is refused, for the reason that stands above"
-    [ "$code" -eq 0 ] || go_on_later "the check before the start ended with code $code" "$first_step"
+    check_nodes "$first_step" "$@"
     start_reward_service || go_on_later "no reward service" "$first_step"
-    train --nodes="${#NODES[@]}" --ntasks="$WORLD_SIZE" --ntasks-per-node="$RANKS_PER_NODE" --label -- "$@" || code=$?
+    can_grade || mark_failed "the data has code, and no reward server has a sandbox for it ($REWARD_DIR/NODE.log says why)"
+    # block:block: neighbouring ranks, and so neighbouring GPUs, share a socket.
+    trainer train --nodes="${#NODES[@]}" --ntasks="$WORLD_SIZE" --ntasks-per-node="$RANKS_PER_NODE" --label \
+        --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 --distribution=block:block -- "$@" || code=$?
     [ ! -e "$MARKER.done" ] || { say "done" && exit 0; }
     [ ! -e "$MARKER.failed" ] || { say "failed: $(cat "$MARKER.failed")" && exit 1; }
     [ "$code" -eq 0 ] || go_on_later "ended with code $code" "$first_step"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -35,7 +36,7 @@ LOCAL_WAIT_S = 60.0
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code."""
-    from nemo_prorl.doctor.examine import GROUPS, place_of_this_process
+    from nemo_prorl.doctor.examine import GROUPS, names_of_nodes, place_of_this_process
 
     parser = Parser("doctor", __doc__ or "", DESCRIPTION)
     parser.add_argument(
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         if place.index:
             return 2  # the first node says it
         raise
-    given.nodes = given.nodes.split(",") if given.nodes else [place.node] if place.num_nodes == 1 else []
+    given.nodes = given.nodes.split(",") if given.nodes else names_of_nodes(place)
     if given.nodes and len(given.nodes) != place.num_nodes:
         raise ConfigError(
             f"--nodes names {len(given.nodes)} node(s), but this step has {place.num_nodes} task(s): write one each."
@@ -84,13 +85,16 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
     """Exit code of this node; the first node also shows what all have found."""
     from nemo_prorl.doctor.examine import GROUPS, examine_node
     from nemo_prorl.doctor.finding import Status, with_allowed
-    from nemo_prorl.doctor.report import summary, table
+    from nemo_prorl.doctor.report import file_of, summary, table
     from nemo_prorl.storage import replace_text
 
     with suppress(ConfigError):  # the check of the GPUs says it
         choose_device(config)
     prepare()
     groups = given.only or GROUPS
+    if given.folder is not None:
+        file_of(given.folder, place.node).unlink(missing_ok=True)  # an earlier doctor's
+    network = _start_network(place) if "network" in groups and given.folder is not None else None
     found = examine_node(
         config,
         place,
@@ -100,7 +104,7 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
     )
     findings = with_allowed(found, given.allow)
     if given.folder is not None:
-        findings = _share(config, place, findings, given)
+        findings = _share(config, place, findings, given, network)
     if given.json is not None:
         replace_text(given.json, json.dumps([asdict(item) for item in findings], indent=1) + "\n")
     if place.num_nodes == 1:
@@ -131,11 +135,15 @@ def _names_a_run(given: argparse.Namespace) -> bool:
 
 
 def _share(
-    config: RunConfig, place: Place, findings: list[Finding], given: argparse.Namespace
+    config: RunConfig,
+    place: Place,
+    findings: list[Finding],
+    given: argparse.Namespace,
+    network: subprocess.Popen[str] | None,
 ) -> list[Finding]:
     """Writes what this node has found for the others and for the launcher; then, if they all have, measures the network
     between them. Returns the findings with those of the network."""
-    from nemo_prorl.doctor.examine import GROUPS, known_domains
+    from nemo_prorl.doctor.examine import known_domains
     from nemo_prorl.doctor.finding import with_allowed
     from nemo_prorl.doctor.report import NodeReport, file_of, write_report
     from nemo_prorl.storage import replace_text
@@ -144,27 +152,34 @@ def _share(
         replace_text(given.folder / "domains", "".join(f"{name}\n" for name in sorted(known_domains(config))))
     mine = file_of(given.folder, place.node)
     write_report(mine, NodeReport(node=place.node, findings=findings, is_complete=False))
-    if place.num_nodes > 1 and "network" in (given.only or GROUPS):
-        findings = [*findings, *with_allowed(_network(place, given.nodes, given.folder), given.allow)]
+    if network is not None:
+        findings = [*findings, *with_allowed(_network(network, place, given), given.allow)]
     write_report(mine, NodeReport(node=place.node, findings=findings))
     return findings
 
 
-def _network(place: Place, nodes: Sequence[str], folder: Path) -> list[Finding]:
+def _start_network(place: Place) -> subprocess.Popen[str] | None:
+    """None where there is one node, or nobody says where several would meet."""
+    if place.num_nodes == 1 or not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        return None
+    from nemo_prorl.doctor.network import start_network_probe
+
+    return start_network_probe(place.index, place.num_nodes)
+
+
+def _network(process: subprocess.Popen[str], place: Place, given: argparse.Namespace) -> list[Finding]:
     from nemo_prorl.doctor.finding import not_applicable
     from nemo_prorl.doctor.infiniband import read_infiniband
-    from nemo_prorl.doctor.network import judge_network, probe_network
+    from nemo_prorl.doctor.network import finish_network_probe, judge_network
     from nemo_prorl.doctor.report import wait_for_reports
 
-    if not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
-        said = "not measured: MASTER_ADDR and MASTER_PORT do not say where the nodes meet"
-        return [not_applicable("network", said)]
-    reports = wait_for_reports(folder, nodes, timeout_s=LOCAL_WAIT_S, complete=False)
+    reports = wait_for_reports(given.folder, given.nodes, timeout_s=LOCAL_WAIT_S, complete=False)
     if silent := [node for node, report in reports.items() if report is None]:
+        process.kill()
         return [not_applicable("network", f"not measured: {', '.join(silent)} did not answer")]
-    names = nodes or [f"node {index}" for index in range(place.num_nodes)]
+    names = given.nodes or [f"node {index}" for index in range(place.num_nodes)]
     fastest = read_infiniband().fastest_gbit_s
-    return judge_network(probe_network(place.index, place.num_nodes), names=names, fastest_gbit_s=fastest)
+    return judge_network(finish_network_probe(process), names=names, fastest_gbit_s=fastest)
 
 
 def _all_nodes(given: argparse.Namespace) -> list[str]:

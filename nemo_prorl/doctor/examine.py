@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection
@@ -50,6 +51,18 @@ def place_of_this_process() -> Place:
         num_ranks=int(os.environ.get("WORLD_SIZE", "1")),
         num_allocated=int(os.environ.get("SLURM_GPUS_ON_NODE") or 0) if "SLURM_JOB_ID" in os.environ else 0,
     )
+
+
+def names_of_nodes(place: Place) -> list[str]:
+    """Of this step, in the order of its tasks; empty where there are several and Slurm's tools are not here to name
+    them."""
+    if place.num_nodes == 1:
+        return [place.node]
+    if shutil.which("scontrol") is None:
+        return []
+    command = ["scontrol", "show", "hostnames", os.environ.get("SLURM_STEP_NODELIST", "")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    return done.stdout.split() if done.returncode == 0 else []
 
 
 def examine_node(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 import importlib.util
 import json
 import sys
@@ -66,6 +68,8 @@ def probe_gpus(device: Device) -> GpuFacts:
         environment.choose_device(device)
     except ConfigError as error:
         return GpuFacts(refusal=str(error))
+    if not environment.has_cuda():
+        return GpuFacts(torch=importlib.metadata.version("torch"))
     environment.prepare()
     import torch
 
@@ -75,18 +79,16 @@ def probe_gpus(device: Device) -> GpuFacts:
         check_gpus()
     except ConfigError as error:
         return GpuFacts(torch=torch.__version__, refusal=str(error))
-    gpus, engine = [], ""
-    if environment.has_cuda():
-        for index in range(torch.cuda.device_count()):
-            properties = torch.cuda.get_device_properties(index)
-            gpus.append(f"{properties.name} ({properties.total_memory / 2**30:.0f} GiB)")
-        engine = _why_no_transformer_engine()
+    gpus = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        gpus.append(f"{properties.name} ({properties.total_memory / 2**30:.0f} GiB)")
     return GpuFacts(
         torch=torch.__version__,
         cuda=torch.version.cuda or "",
         driver=driver_version(),
         gpus=gpus,
-        transformer_engine=engine,
+        transformer_engine=_why_no_transformer_engine(),
     )
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ MEET_S = 60.0
 """How long a node waits for the others (our choice: all have written their local findings before)."""
 TIMEOUT_S = 180.0
 """For all of it, with the import of torch."""
+GO = "go\n"
 GLOO_BYTES, NCCL_BYTES = 64 << 20, 256 << 20
 NUM_REPEATS = 5
 MIN_SHARE = 0.25
@@ -85,20 +87,25 @@ def _clock(facts: NetworkFacts) -> Finding:
     return ok("clocks", found)
 
 
-def probe_network(index: int, num_nodes: int) -> NetworkFacts:
-    """Collective: every node calls it at about the same time. Hangs and crashes are a refusal."""
+def start_network_probe(index: int, num_nodes: int) -> subprocess.Popen[str]:
+    """A process that imports torch, which takes long on a shared file system, and then waits for its turn."""
     environment = {**os.environ, "RANK": str(index), "WORLD_SIZE": str(num_nodes), "LOCAL_RANK": "0"}
     command = [sys.executable, "-m", "nemo_prorl.doctor.network"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def finish_network_probe(process: subprocess.Popen[str]) -> NetworkFacts:
+    """Collective: every node calls it at about the same time. Hangs and crashes are a refusal."""
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
-        )
-        return NetworkFacts(**json.loads(done.stdout.splitlines()[-1]))
+        said, complaint = process.communicate(GO, timeout=TIMEOUT_S)
+        return NetworkFacts(**json.loads(said.splitlines()[-1]))
     except subprocess.TimeoutExpired:
+        process.kill()
         return NetworkFacts(refusal=f"the test of the network hung for {TIMEOUT_S:g} s")
     except (IndexError, ValueError, TypeError):
-        last = " ".join(done.stderr.split())[-200:]
-        return NetworkFacts(refusal=f"the test of the network ended with code {done.returncode} ({last})")
+        last = " ".join(complaint.split())[-200:]
+        return NetworkFacts(refusal=f"the test of the network ended with code {process.returncode} ({last})")
 
 
 def _meet_and_measure() -> NetworkFacts:
@@ -108,6 +115,8 @@ def _meet_and_measure() -> NetworkFacts:
 
     from nemo_prorl.distributed import interface_to
 
+    if sys.stdin.readline() != GO:
+        sys.exit("nobody has asked for a test of the network")
     rank, num_nodes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     limit = datetime.timedelta(seconds=MEET_S)
@@ -145,7 +154,8 @@ def _meet_and_measure() -> NetworkFacts:
                 lambda x: dist.all_reduce(x, group=group),
                 num_nodes,
             )
-        dist.barrier()
+        with suppress(RuntimeError):  # all is measured: another node may be gone already
+            dist.barrier()
     except (dist.DistError, RuntimeError) as error:
         return NetworkFacts(refusal=f"nodes met, but could not exchange data: {_first_line(error)}")
     return NetworkFacts(

@@ -16,6 +16,8 @@ from nemo_prorl.doctor.finding import Finding, failure, ok, warning
 CODE = "code"
 """The domain that needs a sandbox."""
 TIMEOUT_S = 60.0
+ELSEWHERE_S = 180.0
+"""For a check in a container, which may have to be unpacked first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ def finish_reward_check(python: str, process: subprocess.Popen[str] | None) -> R
     return parse_reward_report(said) if process.returncode == 0 else parse_reward_report(complaint)
 
 
-def wait_for_reward_report(file: Path, timeout_s: float = TIMEOUT_S) -> RewardFacts:
+def wait_for_reward_report(file: Path, timeout_s: float = ELSEWHERE_S) -> RewardFacts:
     """Of a check that somebody else has started, in a container of its own, and that writes to `file`."""
     deadline = time.monotonic() + timeout_s
     while not file.exists():

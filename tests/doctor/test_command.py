@@ -13,6 +13,7 @@ import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.data.rows import write_rows
+from nemo_prorl.doctor.examine import Place, names_of_nodes
 from nemo_prorl.doctor.report import read_report
 from nemo_prorl.doctor.sandbox import finish_reward_check, start_reward_check
 from tests.conftest import REWARD_PYTHON, ROOT
@@ -130,6 +131,30 @@ def test_of_two_nodes_the_one_with_the_fault_is_named(tmp_path: Path) -> None:
     assert "caches              failure" in "\n".join(lines[lines.index("far:") :])
     reports = {node: read_report(folder / f"{node}.json") for node in NODES}
     assert [report.verdict for report in reports.values() if report] == ["ok", "failure"]
+
+
+def test_slurm_names_the_nodes_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(node="n2", index=1, num_nodes=2)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert names_of_nodes(place) == []
+    (tmp_path / "scontrol").write_text("#!/bin/sh\n[ $3 = 'n[1-2]' ] && printf 'n1\\nn2\\n'\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "n[1-2]")
+    assert names_of_nodes(place) == ["n1", "n2"]
+    assert names_of_nodes(Place(node="n2")) == ["n2"]
+
+
+def test_what_another_node_than_the_first_refuses_is_no_mistake_of_the_user(tmp_path: Path) -> None:
+    far = run_as("far", "--only=start", f"--folder={tmp_path}", "model.path=/no/such")
+    assert far.wait(300) == 1
+    report = read_report(tmp_path / "far.json")
+    assert report is not None
+    assert report.verdict == "failure"
+    near = run_as("near", "--only=start", f"--folder={tmp_path}", "model.path=/no/such")
+    assert near.wait(300) == 2
+    report = read_report(tmp_path / "near.json")
+    assert report is not None
+    assert report.verdict == "mistake"
 
 
 @pytest.mark.slow

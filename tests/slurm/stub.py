@@ -1,7 +1,8 @@
-"""What the launchers see of `python -m nemo_prorl train` and `python -m reward serve`, in a blink and without engines.
+"""What the launchers see of `python -m nemo_prorl` and `python -m reward`, in a blink and without engines.
 
 FATE=A,B,... in the environment says what each life of a job brings: the first A, its first restart B, and so on.
-Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given.
+Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given. FAULTY=one plants a fault on the second node of the
+first life, FAULTY=all one on every node, which the real `doctor` then finds: a cache folder that cannot be made.
 """
 
 from __future__ import annotations
@@ -16,17 +17,40 @@ from pathlib import Path
 FATES = ("done", "paused", "crash", "crash_after_progress", "stopped", "waiting")
 
 
-def serve(arguments: list[str]) -> None:
+def serve(arguments: list[str]) -> int:
     ready = Path(arguments[arguments.index("--ready-file") + 1])
     print("service", json.dumps(arguments), flush=True)
     ready.write_text('{"url": "http://nowhere"}')
     signal.pause()
+    return 0
+
+
+def doctor(arguments: list[str]) -> int:
+    """The real one for folders only, or one that is content."""
+    if os.environ["FATE"] == "mistake":
+        return 2
+    folder, node = Path(arguments[arguments.index("--folder") + 1]), os.environ["SLURMD_NODENAME"]
+    if "FAULTY" not in os.environ:
+        (folder / f"{node}.json").write_text('{\n "verdict": "ok",\n "is_complete": true\n}')
+        return 0
+    place = folder.parent / "faults" / node
+    place.parent.mkdir(exist_ok=True)
+    is_first_life = os.environ.get("SLURM_RESTART_COUNT", "0") == "0"
+    if os.environ["FAULTY"] == "all" or (is_first_life and os.environ["SLURM_PROCID"] == "1"):
+        place.write_text("not a folder")
+    os.environ["TRITON_CACHE_DIR"] = str(place / "triton")
+    command = [sys.executable, "-m", "nemo_prorl", "doctor", "--only=folders", *arguments]
+    os.execv(sys.executable, command)
+
+
+def check(arguments: list[str]) -> int:
+    """What the sandbox says of itself, which only the real doctor reads."""
+    print("{}")
+    return 0
 
 
 def train(arguments: list[str]) -> int:
     given = dict(text.partition("=")[::2] for text in arguments if "=" in text)
-    if "--check" in arguments:
-        return 2 if os.environ["FATE"] == "mistake" else 0
     came: list[int] = []  # from before the test may see this rank
     signal.signal(signal.SIGUSR1, lambda number, _frame: came.append(number))
     run_dir, stage, rank = (
@@ -69,5 +93,5 @@ def _until(came: list[int], seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    module, command, *rest = sys.argv[2:]  # python -m MODULE COMMAND ...
-    sys.exit(serve(rest) if (module, command) == ("reward", "serve") else train(rest))
+    command, *rest = sys.argv[3:]  # python -m MODULE COMMAND ...
+    sys.exit({"serve": serve, "check": check, "doctor": doctor, "train": train}[command](rest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -75,3 +76,69 @@ def test_the_newest_step_is_that_of_a_whole_checkpoint(tmp_path: Path) -> None:
     for name in ("step-00000008-run1", "step-00000010-run-1", ".writing-step-00000012-run1", "other"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
     assert bash("newest_step", RUN_DIR=str(tmp_path)) == ["10"]
+
+
+@pytest.mark.parametrize(
+    ("domains", "levels", "answer"),
+    [
+        ("math", ["none"], "yes"),
+        ("code\nmath", ["none", "none"], "no"),
+        ("code\nmath", ["none", "landlock"], "yes"),
+        ("decode", ["none"], "yes"),
+        ("", ["none"], "yes"),
+    ],
+)
+def test_code_needs_a_server_with_a_sandbox(
+    tmp_path: Path, domains: str, levels: list[str], answer: str
+) -> None:
+    """The ready line is that of `reward serve`."""
+    (tmp_path / "domains").write_text(f"{domains}\n")
+    for number, level in enumerate(levels):
+        line = json.dumps({"url": "http://x", "protocol": 2, "sandbox": level, "version": "v"})
+        (tmp_path / f"node{number}.json").write_text(line + "\n")
+    folders = {"DOCTOR_DIR": str(tmp_path), "REWARD_DIR": str(tmp_path)}
+    assert bash("can_grade && echo yes || echo no", **folders) == [answer]
+
+
+NODE = '{\n "node": "x",\n "verdict": "%s",\n "sentence": "%s",\n "is_complete": true,\n "findings": []\n}\n'
+CHECK = """
+    scontrol() { echo "scontrol $*" >>"$RUN/calls"; [ "$1" != show ] || echo "  ExcNodeList=$EXCLUDED"; }
+    srun() { cp "$RUN"/answers/* "$DOCTOR_DIR" 2>/dev/null; return "$CODE"; }
+    sleep() { :; }
+    MARKER=$RUN/stages/run1 RUN_DIR=$RUN DOCTOR_DIR=$RUN/doctor REWARD_DIR=$RUN/reward BAD_NODES=()
+    SLURM_JOB_ID=7 SLURM_CPUS_ON_NODE=4 NODES=(a b c d)
+    check_nodes 0 x=1 && echo all is well
+"""
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "said", "excluded"),
+    [
+        ({"a": "ok", "b": "ok", "c": "ok", "d": "ok"}, 0, "all is well", ""),
+        ({"a": "ok", "b": "ok", "c": "ok", "d": "failure"}, 1, "run1: d: caches: no room", "d"),
+        ({"a": "ok", "b": "ok", "c": "ok"}, 1, "run1: d did not answer", "d"),
+        ({"a": "ok", "b": "failure", "c": "ok"}, 1, "found fault with b d", "b,d"),
+        ({"a": "ok", "b": "failure"}, 1, "3 of 4 nodes cannot run this: caches: no room", ""),
+        ({}, 1, "ended with code 1 and without an answer", ""),
+        ({"a": "mistake"}, 2, "the configuration is refused", ""),
+    ],
+)
+def test_what_the_nodes_answer_decides_what_becomes_of_the_job(
+    tmp_path: Path, answers: dict[str, str], code: int, said: str, excluded: str
+) -> None:
+    for folder in ("answers", "stages", "reward"):
+        (tmp_path / folder).mkdir()
+    for node, verdict in answers.items():
+        sentence = "caches: no room: make some" if verdict == "failure" else ""
+        (tmp_path / "answers" / f"{node}.json").write_text(NODE % (verdict, sentence))
+    lines = bash(f"({CHECK}) || true", RUN=str(tmp_path), CODE=str(code), EXCLUDED="(null)")
+    assert said in "\n".join(lines)
+    calls = (tmp_path / "calls").read_text() if (tmp_path / "calls").exists() else ""
+    assert f"ExcNodeList={excluded}\n" in calls if excluded else "ExcNodeList" not in calls
+    assert ("scontrol requeue 7" in calls) == (bool(excluded) or not answers)
+
+
+def test_nodes_that_were_left_out_before_stay_left_out(tmp_path: Path) -> None:
+    script = '''scontrol() { echo "$*" >&2; [ "$1" != show ] || echo "  ExcNodeList=n[1-3]"; }
+        MARKER=$RUN/x SLURM_JOB_ID=7; leave_out a b 2>&1; cat "$MARKER.excluded"'''
+    assert bash(script, RUN=str(tmp_path))[-3:] == ["update JobId=7 ExcNodeList=n[1-3],a,b", "a", "b"]

@@ -50,6 +50,8 @@ JOBS = {
     "other stage": Given("done", ("stage=run3",)),
     "usr1": Given("waiting,done"),
     "dead node": Given("waiting,done"),
+    "faulty node": Given("done", site={"FAULTY": "one"}),
+    "faulty nodes": Given("done", site={"FAULTY": "all"}),
 }
 
 
@@ -203,6 +205,31 @@ def test_a_mistake_in_the_configuration_ends_the_job_before_anything_starts(runs
     assert run.end() == "FAILED 1:0"
     assert run.lives() == 0
     assert not list(run.folder.glob("reward/*.log"))
+
+
+def test_a_node_with_a_fault_is_named_and_left_out(runs: dict[str, Run]) -> None:
+    """Before anything has started there; the job goes on elsewhere, and a new job forgets about it."""
+    run = runs["faulty node"]
+    assert run.end() == "COMPLETED 0:0"
+    (node,) = (run.folder / "stages" / "run1.excluded").read_text().split()
+    assert (run.folder / "faults" / node).is_file()
+    assert f"run1: {node}: caches: {run.folder}/faults/{node}/triton cannot be written" in run.log()
+    assert f"doctor found fault with {node} at step 0; the job goes back to the queue" in run.log()
+    state = run.cluster.states(run.job)
+    assert (state["ExcNodeList"], state["Restarts"]) == (node, "1")
+    assert not list(run.folder.glob("ranks/0-*.json"))
+    places = [json.loads(path.read_text())["environment"] for path in run.folder.glob("ranks/1-*.json")]
+    assert len(places) == WORLD_SIZE
+    assert node not in {environment["SLURMD_NODENAME"] for environment in places}
+
+
+def test_what_every_node_lacks_is_no_fault_of_a_node(runs: dict[str, Run]) -> None:
+    run = runs["faulty nodes"]
+    assert run.end() == "FAILED 1:0"
+    reason = json.loads((run.folder / "stages" / "run1.failed").read_text())["reason"]
+    assert re.match(r"2 of 2 nodes cannot run this: caches: .*Not a directory: write CACHE_DIR", reason)
+    assert not (run.folder / "stages" / "run1.excluded").exists()
+    assert run.lives() == 0
 
 
 def test_a_dead_node_brings_the_job_back_to_the_queue(runs: dict[str, Run]) -> None:
