@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.data.building.progress import bar
 from nemo_prorl.data.mix import Tokenizer
+from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import initialise
 from nemo_prorl.evaluation import journal, results
 from nemo_prorl.evaluation.benchmark import Benchmark
@@ -38,7 +39,8 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
     tables as lines. Every rank of the job calls it."""
     out, model = output_folder(config), Path(config.model.path)
     settings = validation_settings(config)
-    with _machinery(config, out) as (machinery, tokenizer):
+    domains = {row.domain for one in loaded for row in one.rows}
+    with _machinery(config, out, domains) as (machinery, tokenizer):
         ranks, done = machinery.ranks, dict[str, BenchmarkResult]()
         key = ranks.from_main(journal.key_of(model, _key_settings(config)) if ranks.layout.is_main else "")
         header = {"model": str(model), "key": key, "settings": asdict(settings), "provenance": provenance()}
@@ -86,7 +88,8 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
 def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = None) -> dict[str, float]:
     """Samples and grades data.validation with the model in model.path, as a validation of training does; the summary,
     and the samples as JSONL."""
-    with _machinery(config, Path(config.exp_manager.explicit_log_dir)) as (machinery, tokenizer):
+    log_dir, domains = Path(config.exp_manager.explicit_log_dir), domains_of(config.data.validation)
+    with _machinery(config, log_dir, domains) as (machinery, tokenizer):
         prompts, lengths = held_out_prompts(config, tokenizer)
         if not prompts:
             raise ConfigError("data.validation names no prompt that fits: give at least one prompt file.")
@@ -111,14 +114,16 @@ def output_folder(config: RunConfig) -> Path:
 
 
 @contextmanager
-def _machinery(config: RunConfig, log_dir: Path) -> Iterator[tuple[Machinery, Tokenizer]]:
-    """Sampler, graders and ranks; cheap mistakes come first."""
+def _machinery(
+    config: RunConfig, log_dir: Path, domains: Collection[str]
+) -> Iterator[tuple[Machinery, Tokenizer]]:
+    """Sampler, graders of `domains`, and ranks; cheap mistakes come first."""
     trainer = config.trainer
     ranks = initialise(
         trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
     )
     with ExitStack() as stack:
-        grader = stack.enter_context(graders(config.reward, ranks, log_dir, _say))
+        grader = stack.enter_context(graders(config.reward, ranks, log_dir, _say, domains))
         tokenizer = load_tokenizer(config)
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
         yield (

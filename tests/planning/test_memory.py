@@ -21,6 +21,7 @@ from nemo_prorl.config import (
 from nemo_prorl.planning.fit import Cluster
 from nemo_prorl.planning.hardware import GIB, GPUS
 from nemo_prorl.planning.memory import (
+    checkpoint_bytes,
     estimate_memory,
     gradient_bytes,
     head_bytes,
@@ -176,6 +177,13 @@ def test_each_phase_holds_what_it_works_with() -> None:
     assert "reference" not in memory.phases["updates"]
     assert "gradients" not in memory.phases["sampling"]
     assert memory.phases["passes"]["reference"] == memory.host["reference"] == 2 * 1_777_088_000
+
+
+def test_a_checkpoint_on_disk_by_hand() -> None:
+    """In bf16 two bytes of weights, two of the reference and twelve of the optimizer, whatever the layout."""
+    for split in (1, 2):
+        size = checkpoint_bytes(SMALL, config(tensor_parallel=split, pipeline_parallel=split))
+        assert size == pytest.approx(16 * 1_777_088_000, rel=0.001), "norms are on every tensor-parallel rank"
 
 
 def test_what_the_host_holds_for_a_gpu_by_hand() -> None:
