@@ -10,6 +10,7 @@ import datetime
 import os
 import pickle
 import socket
+import time
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -140,9 +141,11 @@ def _meet(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
 
     Raises RanksDidNotMeet."""
     interface = interface_to(os.environ["MASTER_ADDR"])
-    # A node that knows its own name as 127.0.1.1 would be reached by nobody else over loopback.
-    if interface and (interface != "lo" or is_one_machine()):
+    if interface == "lo" and not is_one_machine():  # a node that knows its own name as 127.0.1.1
+        interface = interface_to(_ELSEWHERE)
+    if interface:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    began_s = time.monotonic()
     try:
         dist.init_process_group(
             backend, rank=rank, world_size=world_size, timeout=datetime.timedelta(seconds=timeout_s)
@@ -152,14 +155,24 @@ def _meet(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
     except (dist.DistError, RuntimeError) as error:
         first_line = str(error).strip().partition("\n")[0]
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        if "EADDRINUSE" in str(error):
+            raise RanksDidNotMeet(
+                f"rank {rank} cannot wait for the others at {address}, because another program uses this port: write "
+                "another MASTER_PORT."
+            ) from error
         raise RanksDidNotMeet(
-            f"rank {rank} on {socket.gethostname()} could not reach all {world_size} ranks by way of {address} within "
-            f"{timeout_s:g} s (trainer.start_timeout_s): a rank has not started, a firewall is between them, or "
-            f"GLOO_SOCKET_IFNAME names the wrong network interface ({first_line})."
+            f"rank {rank} on {socket.gethostname()} could not reach all {world_size} ranks by way of {address} "
+            f"({time.monotonic() - began_s:.0f} s; trainer.start_timeout_s={timeout_s:g}): a rank has not started or "
+            "has ended, a firewall is between them, or GLOO_SOCKET_IFNAME names the wrong network interface "
+            f"({first_line})."
         ) from error
     # torch has no public way to give a group another time limit once it exists.
     dist.distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
     dist.distributed_c10d._get_default_store().set_timeout(COLLECTIVE_TIMEOUT)
+
+
+_ELSEWHERE = "192.0.2.1"
+"""An address that is nobody's (RFC 5737): the way to it is the default route."""
 
 
 def interface_to(host: str) -> str:

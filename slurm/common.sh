@@ -50,7 +50,7 @@ read_allocation() {
 
 use_local_caches() { # what vLLM, Triton and Inductor compile: on the node's own disk, container or not, HOME or not
     export CACHE_DIR=${CACHE_DIR:-/tmp/nemo_prorl-$(id -u)}
-    export XDG_CACHE_HOME=$CACHE_DIR VLLM_CACHE_ROOT=$CACHE_DIR/vllm TRITON_CACHE_DIR=$CACHE_DIR/triton
+    export VLLM_CACHE_ROOT=$CACHE_DIR/vllm TRITON_CACHE_DIR=$CACHE_DIR/triton CUDA_CACHE_PATH=$CACHE_DIR/cuda
     export TORCHINDUCTOR_CACHE_DIR=$CACHE_DIR/inductor FLASHINFER_WORKSPACE_BASE=$CACHE_DIR
 }
 
@@ -149,6 +149,10 @@ start_reward_service() { # one server a node, beside the trainer; they end with 
     [ "$ready" -gt 0 ]
 }
 
+needs_reward_service() { # false if the run's own functions grade everything
+    [ ! -e "$DOCTOR_DIR/domains" ] || [ -s "$DOCTOR_DIR/domains" ]
+}
+
 can_grade() { # false if the data has code, and no server a sandbox for it
     ! grep -qsx code "$DOCTOR_DIR/domains" || grep -qsv '"sandbox": "none"' "$REWARD_DIR"/*.json
 }
@@ -166,7 +170,11 @@ trainer() { # COMMAND SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl COM
     # shellcheck disable=SC2016
     step "${CONTAINER:-}" --job-name="$command" --mpi=none "${options[@]}" bash -c '
         trap "" USR1
-        mkdir -p "$CACHE_DIR"
+        # Code is loaded from there: nobody else may have put it there.
+        mkdir -p -m 700 "$CACHE_DIR" && [ -O "$CACHE_DIR" ] || {
+            echo "error: CACHE_DIR=$CACHE_DIR on $(hostname) belongs to somebody else: name another folder in site.env." >&2
+            exit 1
+        }
         export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=$((WORLD_SIZE / SLURM_JOB_NUM_NODES))
         exec "${PYTHON:-.venv/bin/python}" -m nemo_prorl "$0" "$@"' "$command" "stage=$STAGE" \
         "exp_manager.explicit_log_dir=$RUN_DIR" "reward.discovery_dir=$REWARD_DIR" "reward.token_file=$REWARD_DIR/token" "$@"
@@ -211,7 +219,7 @@ run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far
     use_local_caches
     say "job $SLURM_JOB_ID, life $((${SLURM_RESTART_COUNT:-0} + 1)): ${#NODES[@]} nodes x $RANKS_PER_NODE ranks, from step $first_step"
     check_nodes "$first_step" "$@"
-    start_reward_service || go_on_later "no reward service" "$first_step"
+    ! needs_reward_service || start_reward_service || go_on_later "no reward service" "$first_step"
     can_grade || mark_failed "the data has code, and no reward server has a sandbox for it ($REWARD_DIR/NODE.log says why)"
     # block:block: neighbouring ranks, and so neighbouring GPUs, share a socket.
     trainer train --nodes="${#NODES[@]}" --ntasks="$WORLD_SIZE" --ntasks-per-node="$RANKS_PER_NODE" --label \

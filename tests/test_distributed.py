@@ -150,7 +150,31 @@ except RanksDidNotMeet as error:
     assert done.returncode == 0, done.stderr
     (sentence,) = done.stdout.splitlines()
     assert f"rank {rank} on " in sentence
-    assert f"could not reach all 2 ranks by way of 127.0.0.1:{port} within 2 s" in sentence
+    assert f"could not reach all 2 ranks by way of 127.0.0.1:{port} (" in sentence
+    assert "trainer.start_timeout_s=2)" in sentence
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    program = """
+from nemo_prorl.distributed import RanksDidNotMeet, initialise
+try:
+    initialise(1, 1, start_timeout_s=2)
+except RanksDidNotMeet as error:
+    print(error)
+"""
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=Path(__file__).resolve().parents[1],
+            env=os.environ | given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+    assert "another program uses this port" in done.stdout
 
 
 def test_the_interface_is_the_one_that_leads_to_the_first_rank() -> None:

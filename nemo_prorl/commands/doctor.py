@@ -149,7 +149,10 @@ def _share(
     from nemo_prorl.storage import replace_text
 
     if place.index == 0:
-        replace_text(given.folder / "domains", "".join(f"{name}\n" for name in sorted(known_domains(config))))
+        asked = (
+            sorted(known_domains(config)) if config.reward.asks_service else []
+        )  # empty: no service is needed
+        replace_text(given.folder / "domains", "".join(f"{name}\n" for name in asked))
     mine = file_of(given.folder, place.node)
     write_report(mine, NodeReport(node=place.node, findings=findings, is_complete=False))
     if network is not None:

@@ -7,9 +7,11 @@ kept.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import logging
 import os
+import re
 import resource
 import sys
 import warnings
@@ -55,6 +57,9 @@ CPU_ONLY = {
 }
 
 
+OPEN_FILES = 65_536
+"""Enough for a rank among thousands."""
+
 CHATTY = ("torch", "torch._library", "megatron", "vllm", "transformers", "lightning")
 """Packages whose warnings are about each other's versions and missing accelerators. torch sets the level of its own
 logger while it is imported, not that of the ones below it."""
@@ -95,7 +100,7 @@ def _num_allocated_gpus() -> int:
     """GPUs of this node that belong to the Slurm job or step in which this process runs."""
     if "SLURM_JOB_ID" not in os.environ:
         return 0
-    return int(os.environ.get("SLURM_GPUS_ON_NODE") or 0)
+    return int(re.search(r"\d*$", os.environ.get("SLURM_GPUS_ON_NODE", ""))[0] or 0)  # "8", or "gpu:h100:8"
 
 
 def _gpus_are_hidden() -> bool:
@@ -118,9 +123,17 @@ def prepare() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     for name, value in (ALWAYS if has_cuda() else ALWAYS | CPU_ONLY).items():
         os.environ.setdefault(name, value)
-    # Login shells, whose limits Slurm hands on, often allow 1,024 open files, sockets included.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _allow_open_files()
+
+
+def _allow_open_files() -> None:
+    """Raises this process's limit of open files, sockets included: login shells, whose limits Slurm hands on, often
+    allow 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def order_launches(*, tensor_parallel: int, ahead: bool) -> None:

@@ -85,18 +85,23 @@ class Watchdog:
         faulthandler.dump_traceback_later(self._timeout_s, exit=True)
 
     def _end(self, idle_s: float) -> None:
+        """Whatever goes wrong with what it writes, a full disk for example, it ends the process."""
         where = stacks(self._run_dir, self._rank)
-        where.parent.mkdir(exist_ok=True)
         what = f"rank {self._rank} made no progress for {idle_s:.0f} s in phase {self._phase!r}"
-        with where.open("w", encoding="utf-8") as file:
-            print(f"{what}; its threads, the newest call first:\n", file=file, flush=True)
-            faulthandler.dump_traceback(file)
-        _write_collectives(where, self._rank)
-        print(
-            f"error: {what} (trainer.hang_timeout_s): its stacks are in {where}.", file=sys.stderr, flush=True
-        )
-        time.sleep(LAST_WORDS_S)
-        os._exit(1)
+        told = f"its stacks are in {where}"
+        try:
+            where.parent.mkdir(exist_ok=True)
+            with where.open("w", encoding="utf-8") as file:
+                print(f"{what}; its threads, the newest call first:\n", file=file, flush=True)
+                faulthandler.dump_traceback(file)
+            _write_collectives(where, self._rank)
+        except Exception as error:
+            told = f"{where} is not complete ({error})"
+        try:
+            print(f"error: {what} (trainer.hang_timeout_s): {told}.", file=sys.stderr, flush=True)
+            time.sleep(LAST_WORDS_S)
+        finally:
+            os._exit(1)
 
 
 def _write_collectives(where: Path, rank: int) -> None:

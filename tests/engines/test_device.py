@@ -44,8 +44,9 @@ def test_a_workstation_with_a_gpu_and_the_laptop_environment_trains_on_its_cpu(
     assert not environment.has_cuda()
 
 
-def test_a_job_with_gpus_refuses_a_torch_without_cuda(machine: pytest.MonkeyPatch) -> None:
-    slurm_gives(machine, "8")
+@pytest.mark.parametrize("given", ["8", "gpu:8", "gpu:h100:8"])
+def test_a_job_with_gpus_refuses_a_torch_without_cuda(machine: pytest.MonkeyPatch, given: str) -> None:
+    slurm_gives(machine, given)
     machine.setattr(environment, "_has_device_files", lambda: True)
     machine.setattr(environment, "_is_cpu_build", lambda: True)
     with pytest.raises(

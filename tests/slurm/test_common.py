@@ -44,10 +44,19 @@ def test_a_container_may_be_written_to_and_keeps_the_users_id() -> None:
     assert {"--container-writable", "--no-container-remap-root", "--no-container-entrypoint"} < {*words}
 
 
+def test_no_reward_service_starts_where_the_runs_own_functions_grade_everything(tmp_path: Path) -> None:
+    script = "needs_reward_service && echo yes || echo no"
+    assert bash(script, DOCTOR_DIR=str(tmp_path)) == ["yes"], "doctor has not said what the data needs"
+    (tmp_path / "domains").write_text("math\n")
+    assert bash(script, DOCTOR_DIR=str(tmp_path)) == ["yes"]
+    (tmp_path / "domains").write_text("")
+    assert bash(script, DOCTOR_DIR=str(tmp_path)) == ["no"]
+
+
 def test_what_the_engines_compile_lies_on_the_node() -> None:
-    caches = "$XDG_CACHE_HOME $VLLM_CACHE_ROOT $TRITON_CACHE_DIR $TORCHINDUCTOR_CACHE_DIR"
+    caches = "$VLLM_CACHE_ROOT $TRITON_CACHE_DIR $TORCHINDUCTOR_CACHE_DIR"
     script = f'use_local_caches; bash -c "echo {caches}" | tr " " "\\n"'.replace("$", "\\$")
-    assert bash(script, CACHE_DIR="/local") == ["/local", "/local/vllm", "/local/triton", "/local/inductor"]
+    assert bash(script, CACHE_DIR="/local") == ["/local/vllm", "/local/triton", "/local/inductor"]
     (folder,) = bash("use_local_caches; echo $CACHE_DIR")
     assert folder == f"/tmp/nemo_prorl-{os.getuid()}"
 

@@ -86,6 +86,14 @@ def test_a_rank_that_hangs_says_where_and_ends(tmp_path: Path) -> None:
     assert "trainer.hang_timeout_s" in line
 
 
+def test_a_rank_that_cannot_write_its_stacks_ends_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "stacks").write_text("a file in the place of the folder")
+    done = run_until_it_ends(tmp_path, "threading.Event().wait()")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "rank-00003.txt is not complete" in line
+
+
 def test_so_does_one_whose_interpreter_is_held(tmp_path: Path) -> None:
     """Native code that never lets go of the interpreter: no Python thread runs any more."""
     done = run_until_it_ends(tmp_path, "import ctypes; ctypes.PyDLL(None).sleep(200)")

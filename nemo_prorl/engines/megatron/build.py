@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from nemo_prorl.config import ConfigError, Fp8Recipe, Precision, Recompute, RunConfig
-from nemo_prorl.distributed import Layout
+from nemo_prorl.distributed import COLLECTIVE_TIMEOUT, Layout
 from nemo_prorl.engines.megatron import core
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.check import FP8_MULTIPLE, use_transformer_engine
@@ -46,6 +46,7 @@ def initialise_groups(layout: Layout, seed: int) -> None:
         tensor_model_parallel_size=layout.tensor_parallel,
         pipeline_model_parallel_size=layout.pipeline_parallel,
         create_gloo_process_groups=False,
+        distributed_timeout_minutes=int(COLLECTIVE_TIMEOUT.total_seconds() // 60),
     )
     # Nothing is random in training (no dropout), but Megatron's layers insist on their generators.
     core.model_parallel_cuda_manual_seed(seed)
