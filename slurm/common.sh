@@ -71,7 +71,7 @@ step() { # IMAGE SRUN-OPTIONS... COMMAND...: a job step, in a container when IMA
 
 # --------------------------------------------------------------------------------- before anything else: the nodes
 check_nodes() { # STEP-AT-START OVERRIDE...: `doctor` on every node; returns if all of them can do what this run needs
-    local code=0 node silent=0 first='' patience=30 first_step=$1 each allowed=()
+    local code=0 node sentence silent=0 first='' patience=30 first_step=$1 each allowed=()
     shift
     for check in ${DOCTOR_ALLOW:-}; do
         allowed+=(--allow "$check")
@@ -100,8 +100,9 @@ check_nodes() { # STEP-AT-START OVERRIDE...: `doctor` on every node; returns if 
             silent=$((silent + 1))
             BAD_NODES+=("$node")
         elif ! grep -q '"verdict": "ok"' "$DOCTOR_DIR/$node.json"; then
-            : "${first:=$(sed -n 's/^ "sentence": "\(.*\)",$/\1/p' "$DOCTOR_DIR/$node.json")}"
-            say "$node: $first"
+            sentence=$(sed -n 's/^ "sentence": "\(.*\)",$/\1/p' "$DOCTOR_DIR/$node.json")
+            say "$node: $sentence"
+            first=${first:-$sentence}
             BAD_NODES+=("$node")
         fi
     done
