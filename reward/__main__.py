@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--host", default="127.0.0.1", help="address to bind; other than loopback needs a token file"
     )
-    serve.add_argument("--port", type=int, default=0, help="0 lets the system choose (default)")
+    serve.add_argument("--port", type=_port, default=0, help="0 lets the system choose (default)")
     serve.add_argument("--ready-file", type=Path, help="where to write the ready line, by atomic rename")
     serve.add_argument("--token-file", type=Path, help="file with mode 0600 that holds the shared token")
     serve.add_argument(
@@ -75,12 +75,19 @@ def _parser() -> argparse.ArgumentParser:
     score.set_defaults(run=_score)
     explain = commands.add_parser("explain", help="say how one response is graded, and why")
     explain.add_argument("file", type=Path, help="a JSONL file of requests")
-    explain.add_argument("--line", type=int, default=1, help="which request of the file, from 1 (default 1)")
+    explain.add_argument("--line", type=int, default=1, help="which line of the file, from 1 (default 1)")
     _common(explain)
     explain.set_defaults(run=_explain)
     check = commands.add_parser("check", help="say what this machine can grade, as JSON")
     check.set_defaults(run=_check)
     return parser
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"{port} is no port: write a number from 0 to 65535")
+    return port
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -131,13 +138,10 @@ def _score(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     from reward.offline import explain, read_requests
-    from reward.server import UserError
 
-    requests = read_requests(options.file)
-    if not 1 <= options.line <= len(requests):
-        raise UserError(f"{options.file} has {len(requests)} requests; there is no number {options.line}")
+    (request,) = read_requests(options.file, options.line)
     options.workers = 1
-    return asyncio.run(explain(_service(options), requests[options.line - 1]))
+    return asyncio.run(explain(_service(options), request))
 
 
 def _check(_options: argparse.Namespace) -> None:

@@ -42,15 +42,16 @@ class Progress:
             )
 
 
-def read_requests(path: Path) -> list[ScoreRequest]:
-    """One request a line, request_id optional. Raises UserError with the line's number."""
+def read_requests(path: Path, only: int | None = None) -> list[ScoreRequest]:
+    """One request a line, request_id optional; of all, or of one line, counted from 1. Raises UserError with the line's
+    number."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     requests = []
     for number, line in enumerate(lines, 1):
-        if not line.strip():
+        if not line.strip() or only not in (None, number):
             continue
         try:
             body = frames.decode(line.encode())
@@ -60,7 +61,7 @@ def read_requests(path: Path) -> list[ScoreRequest]:
         except (ValueError, Invalid) as error:
             raise UserError(f"{path}, line {number}: {error}") from error
     if not requests:
-        raise UserError(f"{path} holds no request")
+        raise UserError(f"{path} holds no request{'' if only is None else f' in line {only}'}")
     return requests
 
 
