@@ -237,6 +237,8 @@ def test_a_dead_node_brings_the_job_back_to_the_queue(runs: dict[str, Run]) -> N
     run.wait_for_ranks()
     node = run.rank(WORLD_SIZE - 1)["environment"]["SLURMD_NODENAME"]
     run.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    # It would come back at once, and get the job again while its earlier life is still being cleared away there.
+    run.cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     assert run.end() == "COMPLETED 0:0"
     assert run.cluster.states(run.job)["Restarts"] == "1"
     assert run.lives() == 2
