@@ -204,6 +204,7 @@ VERDICTS = {
     "grader_error": "a grading library failed on it",
     "scorer_error": "the puzzle's scorer failed on it",
     "refused_answer": "the answer is not of the form that is safe to evaluate",
+    "nested_too_deep": "a function's result nests too deep to be handed to the test program",
     "syntax_error": "the program does not compile",
     "runtime_error": "the program ends with an error",
     "output_limit": "the program writes too much: 1 MiB in a test, or 64 MiB in all, beside twice what is expected",

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -110,7 +111,8 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
         0 < len(inputs) <= _MAX_TESTS, f"the task has {len(inputs)} tests; 1 to {_MAX_TESTS} are possible"
     )
     require(
-        fn_name is None or (isinstance(fn_name, str) and fn_name.isidentifier()),
+        fn_name is None
+        or (isinstance(fn_name, str) and fn_name.isidentifier() and not keyword.iskeyword(fn_name)),
         '"fn_name" must be a Python name',
     )
     if fn_name is None:

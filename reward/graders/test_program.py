@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import marshal
 import re
 from binascii import b2a_base64
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.graders.code_tests import Tests
-from reward.graders.grade import require
+from reward.graders.grade import InvalidTask, require
 
 MAX_ROUNDS = 50
 """Test programs whose calls depend on answers need several; HumanEval's need two."""
@@ -44,6 +45,8 @@ _ROOM = 400_000
 """Characters of calls that a round takes on; the rest are asked in the next. A cell may write a megabyte."""
 _ANSWER_BYTES = 8 << 20
 """What a process may answer to its calls."""
+_PARSER_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What `ast.parse` and `ast.unparse` raise for source that is wrong, nests too deep, or cannot be written again."""
 _FUTURE = re.compile(r"^from __future__ import [^\n]*", re.MULTILINE)
 
 
@@ -135,8 +138,10 @@ def check(task: Mapping[str, Any]) -> None:
     require(
         isinstance(program, str) and isinstance(preamble, str), '"test_program" and "preamble" must be text'
     )
-    require(isinstance(name, str) and name.isidentifier(), '"entry_point" must be a Python name')
+    is_name = isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+    require(is_name, '"entry_point" must be a Python name')
     assert isinstance(program, str)
+    assert isinstance(name, str)
     changes = task.get("changes_arguments", False)
     require(isinstance(changes, bool), '"changes_arguments" must be true or false')
     require("test_cpu_s" not in task, '"test_cpu_s" is of tasks with inputs and outputs: write "cpu_s"')
@@ -144,12 +149,19 @@ def check(task: Mapping[str, Any]) -> None:
         len(program) + len(preamble) <= _MAX_BYTES, f"the test program is longer than {_MAX_BYTES} characters"
     )
     try:
+        _names(preamble)
+    except _PARSER_ERRORS as error:
+        raise InvalidTask(f"the preamble alone is not Python ({error})") from error
+    try:
         tree = ast.parse(preamble + "\n" + program)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        require(False, f"the test program is not Python ({error})")
-        return
+    except _PARSER_ERRORS as error:
+        raise InvalidTask(f"the test program is not Python ({error})") from error
     defines = any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body)
     require(defines, "the test program does not define check(candidate)")
+    try:
+        _tester(preamble, program, name, changes)
+    except _PARSER_ERRORS as error:
+        raise InvalidTask(f"the test program cannot be prepared for grading ({error})") from error
 
 
 def tester_of(task: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ import socket
 import struct
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -192,12 +193,25 @@ def _chosen(sandbox: Sandbox, found: list[tuple[int, Block]], task: Mapping[str,
 
 
 def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: float) -> Grade:
+    """A submission against a test program. Values that nest deeper than this process can read or write as JSON are
+    the task's fault before the submission has answered anything, and the submission's fault afterwards."""
+    known: list[tuple[Any, Any]] = []
+    try:
+        return _in_turns(sandbox, source, task, cpu_s, known)
+    except RecursionError:
+        require(bool(known), "the test program calls the function with data that nests too deep")
+        return Grade(score=0.0, verdict="nested_too_deep", details={"calls": len(known)})
+
+
+def _in_turns(
+    sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: float, known: list[tuple[Any, Any]]
+) -> Grade:
     """Test program and submission in turns, each in runs of its own (reward/graders/test_program.py) and with one
-    allowance for all of them."""
+    allowance for all of them. `known` takes the calls and their answers. Raises RecursionError for data that nests too
+    deep."""
     tester, program = test_program.tester_of(task), test_program.program_of(source, task)
     testers = Allowance(cpu_s=TEST_PROGRAM_CPU_S, sleep_s=TEST_PROGRAM_SLEEP_S)
     programs = Allowance(cpu_s=cpu_s, sleep_s=SLEEP_S)
-    known: list[tuple[Any, Any]] = []
     num_operations = 0
     for num_rounds in range(test_program.MAX_ROUNDS):
         if testers.is_spent:
@@ -248,11 +262,14 @@ def _require_calls(said: Mapping[str, Any], known: Sequence[Any]) -> None:
 
 
 def _tested(execution: Execution) -> dict[str, Any]:
-    """What the test program said, or how it ended otherwise."""
-    if execution.ends == ["exit"]:
-        said: dict[str, Any] = json.loads(execution.outputs[0])
-        return said
+    """What the test program said, or how it ended otherwise. Raises RecursionError if that nests too deep."""
     how = execution.compiled or execution.cut or (execution.ends or ["no end"])[0]
+    if execution.ends == ["exit"]:
+        try:
+            said: dict[str, Any] = json.loads(execution.outputs[0])
+            return said
+        except ValueError:
+            how = "unreadable"
     return {"asked": [], "failure": f"test_program_{how}", "unsupported": ""}
 
 
@@ -374,8 +391,11 @@ def _answer(sandbox: Sandbox, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def main(fd: int, level: str) -> None:
     """Serves one socket until it closes. It answers {"response", "task", "in_thought"?} with {"grade"},
-    {"invalid": sentence} or {"retry": sentence}, and {"program": ...} with {"ran"} or {"retry"}
-    (reward.sandbox.programs)."""
+    {"invalid": sentence}, {"retry": sentence} or {"failed": sentence}, and {"program": ...} with {"ran"}, {"retry"} or
+    {"failed"} (reward.sandbox.programs).
+
+    An exception that nobody expects is a defect of this service. It is answered as {"failed"}, which is no verdict: if
+    it ended the judge, a trial (reward/trial.py) would hold the death against the response."""
     connection = socket.socket(fileno=fd)
     sandbox = Sandbox(Level(level))
     while (request := frames.read(connection.fileno())) is not None:
@@ -385,6 +405,9 @@ def main(fd: int, level: str) -> None:
             answer = {"invalid": str(error)}
         except ZygoteError as error:
             answer = {"retry": str(error)}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"failed": f"the judge has a defect: {type(error).__name__}"}
         frames.write(connection.fileno(), answer)
     sandbox.close()
     sys.exit(0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -25,6 +27,9 @@ _ENVIRONMENT = {
     "MPLBACKEND": "agg",
     "MPLCONFIGDIR": "/tmp",
 }
+
+_LAST_MOMENT_S = 1.0
+"""For a judge that has closed its socket, until its process is gone."""
 
 
 class ZygoteError(RuntimeError):
@@ -101,17 +106,29 @@ class Judge:
 
     def __init__(self, level: Level) -> None:
         self.socket, theirs = socket.socketpair()
+        self._line = self.socket.dup()  # stays open when the event loop closes `socket`
         with theirs:
             self._process = _isolated([sys.executable, "-S"], theirs, "judge", level.value)
         self.pid = self._process.pid
         self.spent_s = 0.0  # it watches over CPU time itself
 
     def end(self) -> int:
-        """Kills it; its zygote and everything below follow, because their sockets close. The signal that ended it."""
+        """Kills it; its zygote and everything below follow, because their sockets close. The signal that ended it, or 0
+        if it ended by itself: a judge that has closed its socket is about to, and gets a moment for it."""
         self.socket.close()
+        if self._has_hung_up():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=_LAST_MOMENT_S)
+        self._line.close()
         if self._process.poll() is None:
             self._process.kill()
         return max(-self._process.wait(), 0)
+
+    def _has_hung_up(self) -> bool:
+        """Whether the judge's end of the socket is closed."""
+        poll = select.poll()
+        poll.register(self._line, 0)  # hanging up is reported always
+        return bool(poll.poll(0))
 
 
 def _isolated(
@@ -121,12 +138,11 @@ def _isolated(
     call = ", ".join(map(repr, (theirs.fileno(), *arguments)))
     source = f"import sys; sys.path.insert(0, {_PROJECT!r}); from reward.sandbox.{module} import main; main({call})"
     environment = dict(_ENVIRONMENT)
-    if "-S" not in python and (
-        paths := os.environ.get("PYTHONPATH")
-    ):  # graders find the plug-ins that we have found
+    paths = os.environ.get("PYTHONPATH")
+    if paths and "-S" not in python:  # graders find the plug-ins that we have found
         environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths.split(os.pathsep)))
+    # All of -I but -E, which would not see the seed above: sets would have another order in every zygote.
     return subprocess.Popen(
-        # All of -I but -E, which would not see the seed above: sets would have another order in every zygote.
         [*python, "-s", "-P", "-B", "-c", source],
         pass_fds=[theirs.fileno()],
         env=environment,

@@ -93,6 +93,7 @@ def test_forms_of_inputs_and_outputs() -> None:
         {"inputs": "1", "outputs": "1"},
         {"inputs": [None], "outputs": ["1"]},
         {"inputs": ["1"], "outputs": ["1"], "fn_name": "f; import os"},
+        {"inputs": ["1"], "outputs": ["1"], "fn_name": "class"},
         {"inputs": ["not json"], "outputs": ["1"], "fn_name": "f"},
         {"inputs": [5], "outputs": ["1"], "fn_name": "f"},
         {"inputs": ["1"] * 1001, "outputs": ["1"] * 1001},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from reward import frames
 from reward.graders import test_program
 from reward.graders.code_tests import Limits
 from reward.graders.grade import InvalidTask
@@ -304,3 +306,78 @@ def test_an_allowance_is_for_all_runs_together() -> None:
     while not allowance.is_spent:
         allowance.run(Scripted(), "", test_program.one_input([], "f"), run_cpu_s=5.0)  # type: ignore[arg-type]
     assert given == [(5.0, 5.0), (3.5, 5.0), (1.0, 2.0)]
+
+
+UNFIT = {
+    "a preamble that needs the program behind it": {"preamble": "@__import__('functools').lru_cache"},
+    "a sum of 900 terms": {
+        "test_program": f"def check(candidate):\n    assert candidate(1) == {' + '.join(['1'] * 900)}\n"
+    },
+    "a name that no function can have": {"entry_point": "class"},
+    "an f-string that cannot be written again": {
+        "test_program": "def check(candidate):\n    assert candidate(1) == f'{str(\"\x07\")}'\n"
+    },
+}
+
+
+@pytest.mark.parametrize("change", UNFIT.values(), ids=UNFIT)
+def test_a_defect_of_the_task_is_never_the_submissions(change: dict[str, Any], sandbox: Sandbox) -> None:
+    """Each of these once raised something in the judge, or a syntax error in a submission that had none."""
+    helper = "def helper():\n    return 1\n"
+    task = {**TASK, "test_program": helper + CHECK, **change}
+    with pytest.raises(InvalidTask):
+        test_program.check(task)
+    with pytest.raises(InvalidTask):
+        score(sandbox, RIGHT, task)
+
+
+def nested(depth: int) -> str:
+    return f"def f(x):\n    result = []\n    for _ in range({depth}):\n        result = [result]\n    return result"
+
+
+@pytest.mark.parametrize("depth", [400, 800, 960, 975, 980, 985, 990, 2_000])
+def test_an_answer_that_nests_deep_is_wrong_and_never_without_a_verdict(sandbox: Sandbox, depth: int) -> None:
+    for call in ("candidate(1)", "candidate(candidate(1))"):
+        task = {"test_program": f"def check(candidate):\n    assert {call} == 2\n", "entry_point": "f"}
+        value, verdict = score(sandbox, nested(depth), task)
+        assert value == 0.0
+        assert verdict in ("wrong", "nested_too_deep")
+
+
+@pytest.mark.parametrize("output", [b"", b"{", b"\xff", b"9" * 5_000])
+def test_a_test_program_whose_words_cannot_be_read_has_failed(output: bytes) -> None:
+    said = judge._tested(Execution(compiled="", ends=["exit"], outputs=[output]))
+    assert (said["asked"], said["failure"]) == ([], "test_program_unreadable")
+
+
+def test_data_too_deep_for_json_is_the_submissions_fault_only_after_it_has_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def too_deep(known: list[Any], has_answered: bool) -> None:
+        known += [({}, {})] * has_answered
+        raise RecursionError
+
+    monkeypatch.setattr(judge, "_in_turns", lambda *given: too_deep(given[-1], True))
+    graded = judge._checked(None, "", TASK, 5.0)  # type: ignore[arg-type]
+    assert (graded.score, graded.verdict) == (0.0, "nested_too_deep")
+    monkeypatch.setattr(judge, "_in_turns", lambda *given: too_deep(given[-1], False))
+    with pytest.raises(InvalidTask, match="nests too deep"):
+        judge._checked(None, "", TASK, 5.0)  # type: ignore[arg-type]
+
+
+def test_a_defect_of_the_judge_is_answered_and_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A judge that died of it would cost the response its score in a trial."""
+
+    def fails(*_: Any) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(judge, "_answer", fails)
+    ours, theirs = socket.socketpair()
+    with ours:
+        for _ in range(2):
+            frames.write(ours.fileno(), {"response": "", "task": TASK})
+        ours.shutdown(socket.SHUT_WR)
+        with pytest.raises(SystemExit):
+            judge.main(theirs.detach(), Level.none)
+        for _ in range(2):
+            assert frames.read(ours.fileno()) == {"failed": "the judge has a defect: KeyError"}
