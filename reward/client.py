@@ -31,8 +31,9 @@ from typing import Any
 
 import aiohttp
 
-from reward.known_server import KnownServer, never_grades
-from reward.protocol import MAX_BATCH_ITEMS, PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
+from reward import frames
+from reward.known_server import KnownServer, OtherProtocol, report_of
+from reward.protocol import MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status
 
 log = logging.getLogger("reward.client")
 
@@ -279,7 +280,7 @@ class RewardClient:
                 error, TimeoutError
             )
             if lost:
-                server.up, server.reason = False, f"is gone ({type(error).__name__})"
+                server.put_down(f"is gone ({type(error).__name__})")
             not_tried = isinstance(error, aiohttp.ClientConnectorError | _Busy)
             for item in batch:
                 self._again(item, server, reason, counts=not not_tried)
@@ -292,17 +293,26 @@ class RewardClient:
                 self._resolve(item, result)
             else:
                 reason = f"{server.url}: {result.details.get('reason', result.verdict)}"
-                self._again(item, server, reason, counts=result.status is Status.infra_error)
+                if result.verdict == "no_sandbox" and self._has_no_sandbox():
+                    self._give_up(item, f"{reason} (no server has a sandbox)")
+                else:
+                    self._again(item, server, reason, counts=result.status is Status.infra_error)
+
+    def _has_no_sandbox(self) -> bool:
+        """Whether no server has one, so that it would not help to ask another."""
+        return all(server.sandbox == "none" for server in self._servers.values())
 
     def _encoded(self, batch: list[_Item]) -> dict[_Item, bytes]:
         """The requests of a batch as JSON. One that JSON cannot carry (NaN, an object, endless nesting) gets its result
-        here: no server could read it."""
+        here: no server could read it. A response that is too long to be graded is cut to a length that still is, so
+        that a batch of them stays below what a server reads."""
         now = time.monotonic()
         bodies = {}
         for item in batch:
             left_s = min(self._timeout_s, item.expires - now)
             body = {**item.request.to_json(), "deadline_ms": max(0, int(1000 * left_s))}
             try:
+                body["response"] = item.request.response[: MAX_RESPONSE_BYTES + 1]
                 bodies[item] = json.dumps(body, allow_nan=False).encode()
             except (ValueError, TypeError, RecursionError) as error:
                 details = {"reason": f"the request cannot be written as JSON: {error}"}
@@ -323,7 +333,7 @@ class RewardClient:
                 raise _Busy(f"HTTP {reply.status}: {(await reply.text())[:200]}")
             if reply.status != 200:
                 raise ValueError(f"HTTP {reply.status}: {(await reply.text())[:200]}")
-            answer = json.loads(await reply.read())
+            answer = frames.decode(await reply.read())
         results = [ScoreResult.from_json(item) for item in answer["items"]]
         if len(results) != len(bodies):
             raise ValueError(f"{len(results)} results for {len(bodies)} requests")
@@ -402,32 +412,23 @@ class RewardClient:
         try:
             timeout = aiohttp.ClientTimeout(total=10.0, sock_connect=5.0)
             async with self._session.get(f"{server.url}/readyz", timeout=timeout) as reply:
-                report = json.loads(await reply.read())
+                data = await reply.read()
             if reply.status == 401:
-                server.up, server.reason = False, "refuses the token"
+                server.put_down("refuses the token")
                 return
-            if (protocol := report.get("protocol", 1)) != PROTOCOL_VERSION:
-                spoken = f"speaks version {protocol} of the protocol and this client {PROTOCOL_VERSION}"
-                self._refuse(server, f"{spoken}: install the same release of nemo-prorl-reward on both sides")
-                return
-            states = {name: report["domains"].get(name) for name in self._domains}
-            lacking = [name for name, state in states.items() if state is None or not state["ready"]]
-            lacked = [never_grades(name, state, str(report["sandbox"])) for name, state in states.items()]
-            version, num_workers = str(report["version"]), max(1, int(report["workers"]))
-            ready, domains = bool(report["ready"]), frozenset(map(str, report.get("domains", ())))
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
-            server.up, server.reason = False, f"does not answer ({type(error).__name__})"
+            report = report_of(data)
+        except OtherProtocol as error:
+            self._refuse(server, str(error))
             return
-        server.version, server.sandbox, server.num_workers = version, str(report["sandbox"]), num_workers
-        server.is_hopeless = any(lacked)
-        if server.is_hopeless:
-            server.up, server.reason = False, ", ".join(filter(None, lacked))
-        elif lacking or not ready:
-            server.up, server.reason = False, f"is not ready for {', '.join(lacking) or 'every domain'}"
-        elif self._version not in ("", version):
-            self._refuse(server, f"has {version}, others {self._version}: servers must not differ in version")
-        else:
-            self._version, self.domains = version, domains
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            server.put_down(f"does not answer ({type(error).__name__})")
+            return
+        is_ready = server.is_ready(report, self._domains)
+        if is_ready and self._version not in ("", report.version):
+            differs = f"has {report.version}, others {self._version}: servers must not differ in version"
+            self._refuse(server, differs)
+        elif is_ready:
+            self._version, self.domains = report.version, frozenset(report.domains)
             server.up, server.reason = True, ""
             self._wake.set()
 
@@ -436,7 +437,7 @@ class RewardClient:
         self._mismatch = f"the reward server {server.url} {reason}"
         if server.reason != reason:
             log.error("%s; it is not used", self._mismatch)
-        server.up, server.reason = False, reason
+        server.put_down(reason)
 
 
 def _token(path: Path) -> str:

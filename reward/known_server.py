@@ -1,10 +1,63 @@
-"""What a client knows of one server."""
+"""What a client knows of one server: what the server reports of itself, and what has become of requests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from reward import frames
+from reward.protocol import PROTOCOL_VERSION
+
+
+class OtherProtocol(ValueError):
+    """A reward server that this client must not use: it speaks another version of the protocol, or one from before
+    the versions had numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A server's answer at /readyz, checked by `report_of`."""
+
+    ready: bool
+    version: str
+    """Of the graders."""
+    sandbox: str
+    num_workers: int
+    domains: Mapping[str, Mapping[str, Any]]
+    """The state of each domain by name: {"ready": bool, ...}."""
+
+
+def report_of(data: bytes) -> Report:
+    """The report in the body of an answer.
+
+    Raises OtherProtocol for the report of a reward server with another protocol, and ValueError for anything else that
+    is no report: what a proxy or another program says is no reason to give a server up."""
+    body = frames.decode(data)
+    if not isinstance(body, dict) or not ("protocol" in body or {"version", "domains"} <= body.keys()):
+        raise ValueError("the answer is not the report of a reward server")
+    protocol = body.get("protocol")
+    if type(protocol) is not int or protocol != PROTOCOL_VERSION:
+        spoken = "no numbered version" if protocol is None else f"version {protocol}"
+        raise OtherProtocol(
+            f"speaks {spoken} of the protocol and this client {PROTOCOL_VERSION}: install the same release of "
+            "nemo-prorl-reward on both sides"
+        )
+    types = {"ready": bool, "version": str, "sandbox": str, "workers": int, "domains": dict}
+    if wrong := [name for name, kind in types.items() if not isinstance(body.get(name), kind)]:
+        raise ValueError(f"the report of the reward server lacks {wrong[0]}, or it has another type")
+    domains = body["domains"]
+    if not all(
+        isinstance(state, dict) and isinstance(state.get("ready"), bool) for state in domains.values()
+    ):
+        raise ValueError("the report of the reward server does not say which domains are ready")
+    return Report(
+        ready=body["ready"],
+        version=body["version"],
+        sandbox=body["sandbox"],
+        num_workers=max(1, body["workers"]),
+        domains=domains,
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +74,26 @@ class KnownServer:
     """Why it is not up."""
     is_hopeless: bool = False
     """It lacks a domain that the client needs for as long as it lives: a grader that it does not have, or a sandbox."""
+
+    def put_down(self, reason: str) -> None:
+        """It gets no more requests until it reports that it is ready."""
+        self.up, self.reason = False, reason
+
+    def is_ready(self, report: Report, wanted: Collection[str]) -> bool:
+        """Takes over what a report says; whether the server can grade all the `wanted` domains now. If it cannot, it
+        is put down with the reason."""
+        self.version, self.sandbox, self.num_workers = report.version, report.sandbox, report.num_workers
+        states = {name: report.domains.get(name) for name in wanted}
+        never = [never_grades(name, state, report.sandbox) for name, state in states.items()]
+        lacking = [name for name, state in states.items() if state is None or not state["ready"]]
+        self.is_hopeless = any(never)
+        if self.is_hopeless:
+            self.put_down(", ".join(filter(None, never)))
+        elif lacking or not report.ready:
+            self.put_down(f"is not ready for {', '.join(lacking) or 'every domain'}")
+        else:
+            return True
+        return False
 
 
 def never_grades(domain: str, state: Mapping[str, Any] | None, sandbox: str) -> str:

@@ -211,6 +211,7 @@ VERDICTS = {
     "timeout": "the time for all of it together was spent",
     "exhausts_grader": "no worker ever has a verdict on it, while others are well (reward/trial.py)",
     "crashed": "the process that worked on it died of it",
+    "too_long": "the response has more than 400 KiB, and no grader reads it",
     "crashed_compiling": "compiling it killed the process",
 }
 """Every graded verdict, in words."""

@@ -22,7 +22,8 @@ from typing import Any
 PROTOCOL_VERSION = 1
 DOMAINS = ("math", "stem", "code", "logic", "instruction")
 MAX_RESPONSE_BYTES = 400 * 1024
-"""Longer responses (UTF-8) are invalid requests: a 16k-token response is about 64 KB."""
+"""A longer response (UTF-8) gets 0 with the verdict `too_long`, and no grader reads it. 16k tokens are about 64 KB of
+ordinary text, and more than this only where a policy repeats long tokens, such as runs of spaces."""
 MAX_BATCH_ITEMS = 256
 
 
@@ -52,10 +53,10 @@ class ScoreRequest:
     """Whether the response begins inside a thought that the prompt has opened, as it does with chat templates that end
     the prompt with <think>. Such a response has an answer only after </think>: without one it gets 0."""
     task: Mapping[str, Any]
-    """math, stem {"answer"}; code {"inputs", "outputs", "fn_name"?, "cpu_s"?, "test_cpu_s"?} or {"test_program",
-    "entry_point", "preamble"?, "cpu_s"?};
-    logic {"task", "entry", "credit"?}; instruction {"instruction_id_list", "kwargs"}.
-    Any domain: {"require_think": bool}."""
+    """math, stem {"answer", "guards"?}; code {"inputs", "outputs", "fn_name"?, "cpu_s"?, "test_cpu_s"?} or
+    {"test_program", "entry_point", "preamble"?, "changes_arguments"?, "cpu_s"?}; logic {"task", "entry", "credit"?};
+    instruction {"instruction_id_list", "kwargs", "mode"?, "aggregate"?}. Any domain: {"require_think"?}. What each
+    field means is in docs/rewards.md."""
     deadline_ms: int | None = None
     """Milliseconds from now after which nobody waits for the answer any more."""
 
@@ -71,6 +72,11 @@ class ScoreRequest:
         if self.deadline_ms is not None:
             body["deadline_ms"] = self.deadline_ms
         return body
+
+
+def is_too_long(response: str) -> bool:
+    """Whether a response has more than MAX_RESPONSE_BYTES, as UTF-8."""
+    return len(response) > MAX_RESPONSE_BYTES or len(response.encode("utf-8", "replace")) > MAX_RESPONSE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +119,7 @@ class ScoreResult:
     def from_json(cls, body: Mapping[str, Any]) -> ScoreResult:
         """Raises KeyError, TypeError or ValueError if the body is not a result of the service."""
         score = body["score"]
-        if score is not None and not 0.0 <= float(score) <= 1.0:
+        if score is not None and not 0.0 <= score <= 1.0:
             raise ValueError(f"score {score} is outside 0 to 1")
         return cls(
             request_id=str(body["request_id"]),

@@ -41,14 +41,7 @@ from reward import frames
 from reward.bodies import Invalid, items_of
 from reward.connections import KEEP_ALIVE_S, Connection, raise_descriptor_limit
 from reward.graders.registry import domains
-from reward.protocol import (
-    MAX_BATCH_ITEMS,
-    MAX_RESPONSE_BYTES,
-    PROTOCOL_VERSION,
-    ScoreRequest,
-    ScoreResult,
-    Status,
-)
+from reward.protocol import MAX_BATCH_ITEMS, PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
 from reward.readiness import Readiness
 from reward.service import Service
 
@@ -107,8 +100,6 @@ def request_of(body: Any) -> ScoreRequest:
         raise Invalid(f"unknown domain {str(domain)[:80]!r}; there are {', '.join(domains())}", request_id)
     if not isinstance(response, str):
         raise Invalid('"response" must be a text', request_id)
-    if len(response) > MAX_RESPONSE_BYTES or len(response.encode("utf-8", "replace")) > MAX_RESPONSE_BYTES:
-        raise Invalid(f'"response" is longer than {MAX_RESPONSE_BYTES} bytes', request_id)
     in_thought = body.get("in_thought", False)
     if not isinstance(in_thought, bool):
         raise Invalid('"in_thought" must be true or false', request_id)

@@ -18,7 +18,7 @@ from reward.graders.registry import PLUGIN_POOL, domains
 from reward.groups import Groups
 from reward.metrics import Metrics
 from reward.pool import ForkedWorker, Pool, PoolOptions, Worker
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status, is_too_long
 from reward.sandbox.cell import Level
 from reward.sandbox.judge import MAX_WALL_S
 from reward.sandbox.launch import Judge, Zygote, ZygoteError
@@ -131,6 +131,9 @@ class Service:
         if pool is None:
             reason = "code is not graded here: this machine has no sandbox, see the server's log"
             return self.result(request, Status.infra_error, None, "no_sandbox", {"reason": reason})
+        if is_too_long(request.response):
+            details = {"limit_bytes": MAX_RESPONSE_BYTES}
+            return self.result(request, Status.graded, 0.0, "too_long", details)
         if pool.is_full and not urgent:
             return self.result(
                 request, Status.overloaded, None, "queue_full", {"reason": f"{pool.name} queue is full"}

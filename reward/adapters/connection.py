@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import math
 import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reward.client import RewardClient
 from reward.protocol import ScoreRequest, ScoreResult
 
 _ATTEMPT_S = 60.0
+_ATTEMPTS = 1_000_000_000
+"""More than there is time for: patience_s alone decides when a response counts as not graded."""
 
 
 class NotGraded(RuntimeError):
@@ -44,7 +45,9 @@ class Connection:
 
     def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
         """As RewardClient.submit: the future always gets a result, and a result without a score after patience_s."""
-        return self.client().submit(request)
+        patience_ms = max(1, round(1000 * self.patience_s))
+        deadline_ms = patience_ms if request.deadline_ms is None else min(request.deadline_ms, patience_ms)
+        return self.client().submit(replace(request, deadline_ms=deadline_ms))
 
     def grade(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """The results in the order of the requests."""
@@ -65,14 +68,13 @@ class Connection:
             return client
 
     def _new_client(self) -> RewardClient:
-        attempt_s = min(_ATTEMPT_S, self.patience_s)
         folders = [name for name in self.servers if not is_url(name)]
         return RewardClient(
             urls=[] if folders else self.servers,
             discovery_dir=Path(folders[0]) if folders else None,
             token_file=None if self.token_file is None else Path(self.token_file),
-            request_timeout_s=attempt_s,
-            max_attempts=math.ceil(self.patience_s / attempt_s),
+            request_timeout_s=_ATTEMPT_S,
+            max_attempts=_ATTEMPTS,
         )
 
 

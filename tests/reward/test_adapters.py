@@ -8,7 +8,7 @@ import pickle
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from reward.adapters import trl, verifiers, verl
 from reward.adapters.columns import label_of, rows_of, text_of
 from reward.adapters.connection import Connection, NotGraded, StopTraining, connection
 from reward.client import RewardServiceError
+from reward.protocol import ScoreRequest
 from reward.rows import BadLabel
 from tests.reward.serving import Server
 
@@ -139,6 +140,31 @@ def test_a_forked_child_grades_with_a_client_of_its_own(server: Server) -> None:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert function([""], [WRONG], answer=["4"]) == [0.0]
+
+
+def test_time_alone_ends_the_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However quickly the service fails, and however often."""
+    made: list[dict[str, Any]] = []
+    submitted: list[ScoreRequest] = []
+
+    class Client:
+        def __init__(self, **options: Any) -> None:
+            made.append(options)
+
+        def submit(self, request: ScoreRequest) -> None:
+            submitted.append(request)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("reward.adapters.connection.RewardClient", Client)
+    request = ScoreRequest(request_id="1", domain="math", response=RIGHT, task={"answer": "4"})
+    for patience_s, deadline_ms in ((0.0001, None), (30.0, None), (1801.0, 5_000), (1.0, 5_000)):
+        where = connection("http://127.0.0.1:9", None, patience_s)
+        where.submit(replace(request, deadline_ms=deadline_ms))
+    assert [request.deadline_ms for request in submitted] == [1, 30_000, 5_000, 1_000]
+    pauses_s = 0.025  # the shortest pause between two attempts
+    assert all(options["max_attempts"] * pauses_s > 24 * 3600 for options in made)
 
 
 def test_servers_are_found_in_a_folder(server: Server) -> None:

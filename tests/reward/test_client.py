@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from reward.client import CannotGrade, RewardClient, RewardServiceError
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import MAX_RESPONSE_BYTES, PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
 from tests.reward.serving import ROOT, Server
 
 Answer = Callable[[list[dict[str, Any]]], tuple[int, Any]]
@@ -50,6 +50,8 @@ class Fake:
     """A server that answers as told, and counts."""
 
     def __init__(self, answer: Answer, version: str = "v1", **report: Any) -> None:
+        self.report: bytes | None = None
+        """What /readyz answers; None: that the server is ready."""
         self.batches: list[list[dict[str, Any]]] = []
         self.headers: list[str] = []
         fake = self
@@ -60,10 +62,14 @@ class Fake:
             def do_GET(self) -> None:
                 fake.headers.append(self.headers.get("Authorization", ""))
                 domains = {"math": {"ready": True}, "code": {"ready": False}}
+                if fake.report is not None:
+                    self.reply(502, fake.report)
+                    return
                 self.reply(
                     200,
                     {
                         "ready": True,
+                        "protocol": PROTOCOL_VERSION,
                         "version": version,
                         "workers": 2,
                         "sandbox": "none",
@@ -83,7 +89,8 @@ class Fake:
                 self.reply(status, body if isinstance(body, bytes | str) else {"items": body})
 
             def reply(self, status: int, body: Any) -> None:
-                data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+                text = body if isinstance(body, bytes | str) else json.dumps(body)
+                data = text.encode() if isinstance(text, str) else text
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -163,6 +170,11 @@ def test_results_are_batched_and_spread(fakes: Callable[..., Fake]) -> None:
         lambda items: (200, [{**item, "request_id": "another"} for item in graded(items)]),
         lambda items: (200, [{**item, "score": None} for item in graded(items)]),
         lambda items: (200, [{**item, "score": 7} for item in graded(items)]),
+        lambda items: (200, [{**item, "score": 10**400} for item in graded(items)]),
+        lambda items: (200, [{**item, "score": "1"} for item in graded(items)]),
+        lambda items: (200, b'{"items": ' + b"[" * 100_000),
+        lambda items: (200, b'"bad gateway"'),
+        lambda items: (200, b"null"),
         lambda items: (200, [{**item, "version": "v2"} for item in graded(items)]),
         lambda items: (200, [{**item, "status": "infra_error", "score": None} for item in graded(items)]),
     ],
@@ -231,15 +243,70 @@ def test_a_deadline_is_respected_and_sent(fakes: Callable[..., Fake]) -> None:
     assert all(0 <= item["deadline_ms"] <= 400 for batch in fake.batches for item in batch)
 
 
-@pytest.mark.parametrize("protocol", [0, 2, "1"])
-def test_a_server_of_another_protocol_is_refused(fakes: Callable[..., Fake], protocol: object) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "spoken"),
+    [(0, "version 0"), (2, "version 2"), ("1", "version 1"), (True, "version True"), (None, "no numbered version")],
+)  # fmt: skip
+def test_a_server_of_another_protocol_is_refused(
+    fakes: Callable[..., Fake], protocol: object, spoken: str
+) -> None:
+    """Also one that gives no number: it would ignore fields of a task that change the verdict."""
     fake = fakes(lambda items: (200, graded(items)), protocol=protocol)
     with (
         RewardClient(urls=[fake.url]) as client,
-        pytest.raises(RewardServiceError, match=f"speaks version {protocol} .*this client 1"),
+        pytest.raises(RewardServiceError, match=f"speaks {spoken} .*this client 1"),
     ):
         client.wait_until_ready(30)
     assert fake.batches == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'"bad gateway"',
+        b"null",
+        b"[]",
+        b"5",
+        b"{}",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"error": {"code": 502}}',
+        b'{"protocol": 1, "ready": true, "version": "v1", "sandbox": "none", "workers": 1, "domains": []}',
+        b'{"protocol": 1, "ready": true, "version": "v1", "sandbox": "none", "workers": 1, "domains": {"math": 1}}',
+        b'{"protocol": 1, "ready": true, "version": "v1", "sandbox": "none", "workers": "2", "domains": {}}',
+    ],
+)
+def test_a_server_may_answer_nonsense_and_come_back(answer: bytes, fakes: Callable[..., Fake]) -> None:
+    """A gateway in front of a server that restarts answers for it."""
+    fake = fakes(lambda items: (200, graded(items)))
+    fake.report = answer
+    with RewardClient(urls=[fake.url]) as client:
+        with pytest.raises(RewardServiceError, match="does not answer"):
+            client.wait_until_ready(0.3)
+        future = client.submit(ask())
+        fake.report = None
+        client.wait_until_ready(30)
+        assert future.result(30).score == 1
+
+
+def test_a_response_that_is_too_long_is_sent_as_far_as_it_shows_that(fakes: Callable[..., Fake]) -> None:
+    fake = fakes(lambda items: (200, graded(items)))
+    with RewardClient(urls=[fake.url]) as client:
+        client.wait_until_ready(30)
+        for length in (MAX_RESPONSE_BYTES, MAX_RESPONSE_BYTES + 1, 3 * MAX_RESPONSE_BYTES):
+            assert client.submit(ask(response=" " * length)).result(60).score == 1
+    lengths = [len(item["response"]) for batch in fake.batches for item in batch]
+    assert lengths == [MAX_RESPONSE_BYTES, MAX_RESPONSE_BYTES + 1, MAX_RESPONSE_BYTES + 1]
+
+
+def test_code_that_no_server_can_run_is_given_up_at_once(fakes: Callable[..., Fake]) -> None:
+    refusal = {"status": "infra_error", "score": None, "verdict": "no_sandbox"}
+    fake = fakes(lambda items: (200, [{**item, **refusal} for item in graded(items)]))
+    with RewardClient(urls=[fake.url]) as client:
+        client.wait_until_ready(30)
+        result = client.submit(ask()).result(60)
+    assert (result.status, len(fake.batches)) == (Status.infra_error, 1)
+    assert "no server has a sandbox" in result.details["reason"]
 
 
 def test_servers_of_different_versions_are_refused(fakes: Callable[..., Fake]) -> None:

@@ -19,7 +19,7 @@ from nemo_prorl.run import ServiceGrader
 from nemo_prorl.training.collector import Collection
 from nemo_prorl.training.grading import RewardServiceFailing
 from reward.client import RewardClient, RewardServiceError
-from reward.protocol import DOMAINS
+from reward.protocol import DOMAINS, PROTOCOL_VERSION
 from tests.training.conftest import (
     MIXED,
     NUM_ROLLOUTS,
@@ -70,9 +70,8 @@ class ScriptedServer:
     async def _ready(self, request: web.Request) -> web.Response:
         self._hang_up_if_dead(request)
         domains = {name: {"ready": True} for name in DOMAINS}
-        return web.json_response(
-            {"ready": True, "domains": domains, "version": self.version, "workers": 2, "sandbox": "none"}
-        )
+        report = {"ready": True, "protocol": PROTOCOL_VERSION, "version": self.version, "workers": 2}
+        return web.json_response({**report, "sandbox": "none", "domains": domains})
 
     async def _score(self, request: web.Request) -> web.StreamResponse:
         self._hang_up_if_dead(request)
