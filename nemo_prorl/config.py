@@ -26,8 +26,8 @@ REPLACED = {
 """Options of earlier versions -> what to write instead; the end of the sentence that refuses them."""
 
 
-FUNCTION_ATTEMPTS = 4
-"""Calls of a reward function that may fail one after the other before what waits for it is given up."""
+FUNCTION_END_S = 10.0
+"""A reward function's process that is still there so long after its time limit has been killed by then."""
 SERVICE = "service"
 """What stands for the reward service among the names of reward functions."""
 
@@ -629,8 +629,12 @@ class RewardConfig:
         for name in self.weights:
             if not names or name not in known:
                 raise ConfigError(
-                    f"reward.weights.{name} is the weight of nothing: write weights of "
-                    + (f"{', '.join(known)}." if names else "functions that reward.function names.")
+                    f"reward.weights.{name} names no function; "
+                    + (
+                        f"the names are {', '.join(names)} and {SERVICE}."
+                        if names
+                        else "reward.function is empty: write the functions there, or leave the weight out."
+                    )
                 )
         if names and not any(self.weight(name) for name in known if name != SERVICE or self.asks_service):
             raise ConfigError(
@@ -647,6 +651,12 @@ class RewardConfig:
                 "as my_reward.py:score."
             )
         return match[1]
+
+    @property
+    def function_silence_s(self) -> float:
+        """Longest time without a verdict of a reward function: its process has to be started, a call with several
+        responses takes too long, the process has to be started again, and a call with one of them takes too long."""
+        return 2 * (self.ready_timeout_s + FUNCTION_END_S + self.function_timeout_s + FUNCTION_END_S)
 
     @property
     def asks_service(self) -> bool:
@@ -1099,12 +1109,12 @@ class RunConfig:
                 f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take for a hang what is a slow reward "
                 f"service, which has reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
             )
-        function_s = FUNCTION_ATTEMPTS * self.reward.function_timeout_s
+        function_s = self.reward.function_silence_s
         if self.reward.function and 0 < self.trainer.hang_timeout_s <= function_s:
             raise ConfigError(
                 f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take for a hang what is a slow reward "
-                f"function, which may be called {FUNCTION_ATTEMPTS} times for reward.function_timeout_s without an "
-                f"answer, {function_s:g} s together: write more, or 0."
+                f"function, which may be started (reward.ready_timeout_s) and called (reward.function_timeout_s) twice "
+                f"without an answer, {function_s:g} s together: write more, or 0."
             )
         _check_best_exists(self)
         if self.sampler.ahead and self.algorithm.correction_level is CorrectionLevel.off:

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from nemo_prorl.compose import to_dict, write_resolved
-from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
+from nemo_prorl.config import SERVICE, ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.held_out import held_out
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
@@ -24,7 +24,8 @@ from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.layout import rank_from_environment
-from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader
+from nemo_prorl.reward_function.agreement import agreed_digests, what_changed
+from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
 from nemo_prorl.reward_service import (
     RewardService,
     RewardServiceEnded,
@@ -64,6 +65,7 @@ from reward.protocol import ScoreRequest, ScoreResult
 STOPS = (
     RanksDidNotMeet,
     RewardServiceFailing,
+    RewardFunctionFailing,
     RewardServiceNotStarted,
     RewardServiceEnded,
     RewardServiceError,
@@ -181,6 +183,9 @@ def train_stage(
             if start.is_resume:
                 check_same_rows(prompts, state)
             prompts.restore(state.prompts)
+        if start.is_resume and (change := what_changed(state.reward, grader.parts)):
+            log.say(change)
+        state.reward = grader.parts
         watchdog.beat()
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
         checkpoints = CheckpointWriter(
@@ -312,6 +317,7 @@ def graders(
 
     Raises ConfigError when the service alone is to grade and cannot grade one of `domains`; with functions beside it,
     they grade what it does not know."""
+    digests = agreed_digests(config, ranks)
     with ExitStack() as stack:
         service = None
         if config.asks_service:
@@ -324,7 +330,7 @@ def graders(
         for text in config.function:
             rank = f".rank{ranks.layout.rank}" if ranks.layout.rank else ""
             log = log_dir / f"reward_function.{config.function_name(text)}{rank}.log"
-            functions.append(stack.enter_context(closing(FunctionGrader(text, config, log))))
+            functions.append(stack.enter_context(closing(FunctionGrader(text, config, log, digests[text]))))
         yield MixedGrader(functions, service, config, say if ranks.layout.is_main else lambda text: None)
 
 
@@ -351,6 +357,8 @@ class ServiceGrader:
         self._client = client
         self.version = client.version
         """Of the graders: equal versions give equal verdicts."""
+        self.parts = {SERVICE: "weight 1"}
+        """What the reward consists of, in words."""
         self._service = service
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:

@@ -229,6 +229,8 @@ class RunState:
     """State of the adaptive entropy bonus."""
     validation: list[dict[str, Any]] = field(default_factory=list)
     """One record a validation: step and mean reward per domain."""
+    reward: dict[str, str] = field(default_factory=dict)
+    """Functions and reward service that make up the reward, each with its weight and what its file is, in words."""
     controller: dict[str, Any] = field(default_factory=dict)
     """History of the reset controller."""
     num_records: int = 0

@@ -70,7 +70,6 @@ def main(arguments: Sequence[str]) -> int:
         return _write_prompts(config, given.write_prompts)
     choose_device(config)
     check_model(config)
-    check_functions(config)
     if config.evaluation.benchmarks:
         return _evaluate_suite(config)
     return _evaluate_files(config, given.k, given.samples)
@@ -101,6 +100,7 @@ def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _evaluate_suite(config: RunConfig) -> int:
     from nemo_prorl.compose import check_writable
 
+    check_functions(config, files=None)
     loaded, missing = _load(config)
     if config.evaluation.out:
         check_writable(f"evaluation.out={config.evaluation.out}", Path(config.evaluation.out))
@@ -182,6 +182,7 @@ def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> 
             "nothing is to be measured: write suite=smoke, benchmarks=NAME,NAME, or data=FILE with held-out prompts."
         )
     check_files("data", config.data.validation)
+    check_functions(config, config.data.validation)
     chosen = _parse_ks(ks, config.validation.num_rollouts)
     if samples is not None:
         check_writable(f"--samples {samples}", samples.parent)

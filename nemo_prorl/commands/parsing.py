@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -57,12 +57,15 @@ def check_model(config: RunConfig) -> None:
     check.check_model(config.model.path, config, world_size_from_environment())
 
 
-def check_functions(config: RunConfig) -> None:
-    """Raises ConfigError unless the functions of reward.function can be called; the main rank looks for all."""
+def check_functions(config: RunConfig, files: Iterable[str] | None) -> None:
+    """Raises ConfigError unless the functions of reward.function can be called with the columns of the prompt files
+    that they are to grade, or of benchmarks where `files` is None. The main rank looks for all."""
     if config.reward.function and rank_from_environment() == 0:
+        from nemo_prorl.data.rows import SCHEMA
         from nemo_prorl.reward_function import check
 
-        check.check_functions(config)
+        columns = {"a benchmark": set(SCHEMA.names)} if files is None else check.columns_of(files)
+        check.check_functions(config.reward, columns)
 
 
 def check_vacant(folder: Path) -> None:

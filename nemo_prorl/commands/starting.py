@@ -18,7 +18,7 @@ def check_start(config: RunConfig) -> list[str]:
     """Everything that can be known before the engines load. Raises ConfigError."""
     check_inputs_of(config)
     check_model(config)
-    check_functions(config)
+    check_functions(config, [*config.data.train, *config.data.validation])
     return describe_start(config)
 
 

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     check_inputs(config, world_size_from_environment())
     choose_device(config)
     check_model(config)
-    check_functions(config)
+    check_functions(config, [*config.data.train, *config.data.validation])
     environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
     prepare_engines()
     if given.check:

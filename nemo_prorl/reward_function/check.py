@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import ConfigError, RewardConfig
 from nemo_prorl.reward_function.grader import OFFERED
 from nemo_prorl.reward_function.process import Description, FunctionProcess, FunctionUnusable
 
 
-def check_functions(config: RunConfig) -> None:
-    """Imports each function in a process like that of the run, and compares its parameters with the columns of
-    data.train and data.validation. Raises ConfigError; a traceback of the user's file is on standard error then."""
-    reward = config.reward
+def check_functions(reward: RewardConfig, columns: Mapping[str, set[str]]) -> None:
+    """Imports each function in a process like that of the run, and compares its parameters with the columns of what it
+    is to grade. Raises ConfigError; a traceback of the user's file is on standard error then.
+
+    columns: of each file (`columns_of`), or of whatever else the rows come from, by a name for a sentence."""
     if not reward.function:
         return
     if reward.function_python and shutil.which(reward.function_python) is None:
         raise ConfigError(
             f"reward.function_python={reward.function_python} is not a program: write the path of an interpreter."
         )
-    columns = {path: _columns(Path(path)) for path in (*config.data.train, *config.data.validation)}
     for text in reward.function:
         process = FunctionProcess(text, reward, log=None)
         try:
@@ -33,18 +33,17 @@ def check_functions(config: RunConfig) -> None:
         _check_parameters(text, description, columns)
 
 
-def _check_parameters(text: str, function: Description, columns: dict[str, set[str]]) -> None:
+def _check_parameters(text: str, function: Description, columns: Mapping[str, set[str]]) -> None:
     if not any(function.wants(name) for name in OFFERED if name != "prompts"):
         raise ConfigError(
             f"reward.function={text} has no parameter for what it is to grade: give it one that is named responses."
         )
     for name in function.required:
-        lacking = [path for path, names in columns.items() if name not in names]
-        if name not in OFFERED and (lacking or not columns):
+        lacking = [where for where, names in columns.items() if name not in names]
+        if name not in OFFERED and lacking:
             raise ConfigError(
-                f"reward.function={text} has a parameter {name}, and {lacking[0] if lacking else 'no data file'} has "
-                f"no such column: add the column, or give the parameter a default. There are "
-                f"{', '.join([*OFFERED, *_common(columns.values())])}."
+                f"reward.function={text} has a parameter {name}, and {lacking[0]} has no such column: add the column, "
+                f"or give the parameter a default. There are {', '.join([*OFFERED, *_common(columns.values())])}."
             )
 
 
@@ -53,12 +52,14 @@ def _common(columns: Iterable[set[str]]) -> list[str]:
     return sorted(set.intersection(*columns)) if columns else []
 
 
-def _columns(path: Path) -> set[str]:
-    """Names of a prompt file's columns. What is wrong with the file is said where it is read."""
+def columns_of(files: Iterable[str]) -> dict[str, set[str]]:
+    """Names of the columns of each prompt file. A file that cannot be read is left out: what is wrong with it is said
+    where it is read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        return set(pq.read_schema(path).names)
-    except (OSError, pa.ArrowException):
-        return set()
+    columns = {}
+    for file in files:
+        with suppress(OSError, pa.ArrowException):
+            columns[file] = set(pq.read_schema(file).names)
+    return columns

@@ -1,13 +1,13 @@
 """Runs one reward function for the trainer, in a process of its own. Standard library only, and no import of ours: the
 interpreter may be another one (reward.function_python).
 
-    python child.py DESCRIPTOR FILE NAME START_LIMIT_S
+    python child.py DESCRIPTOR FILE NAME START_LIMIT_S [DIGEST]
 
-The descriptor is a socket. Messages have four bytes of length in front. Those that come in are pickled, because a
-row's columns may hold dates and bytes; those that go out are JSON, because the trainer must not unpickle what a
-function made.
+The descriptor is a socket. DIGEST is the SHA-256 that the file must have. Messages have eight bytes of length in
+front. Those that come in are pickled, because a row's columns may hold dates and bytes; those that go out are JSON,
+because the trainer must not unpickle what a function made.
 
-    out, first   {"names", "required", "takes_any", "hash"}, see `describe`; or {"error": sentence}, and it ends
+    out, first   {"names", "required", "takes_any"}, see `describe`; or {"error": sentence}, and it ends
     in           {"arguments": {name: list}, "count": responses, "limit_s": seconds}
     out          {"values": [...]}, for each response a number, or a text that says why it has none;
                  or {"raised": what the function raised, and where}; or {"broken": what is wrong with its result}
@@ -37,22 +37,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-LENGTH = struct.Struct("!I")
+LENGTH = struct.Struct("!Q")
 
 
 class Unusable(Exception):
     """The function cannot be called at all, in one sentence."""
 
 
-def main(fd: str, file: str, name: str, start_limit_s: str) -> None:
+class Unreadable(Exception):
+    """The arguments of a call cannot be unpickled here, in the end of a sentence that begins with the function."""
+
+
+def main(fd: str, file: str, name: str, start_limit_s: str, digest: str = "") -> None:
     """Imports the function, says so, and answers calls until the socket closes."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm's notice to a job that its time is nearly over
     _be_the_first_to_go()
     channel, path = socket.socket(fileno=int(fd)), Path(file).absolute()
     faulthandler.dump_traceback_later(float(start_limit_s), exit=True, file=2)
     try:
-        function = load(path, name)
-        description = describe(function, path)
+        function = load(path, name, digest)
+        description = describe(function)
     except Unusable as error:
         _send(channel, {"error": str(error)})
         return
@@ -60,25 +64,40 @@ def main(fd: str, file: str, name: str, start_limit_s: str) -> None:
         faulthandler.cancel_dump_traceback_later()
     _send(channel, description)
     loop = asyncio.new_event_loop()
-    while (request := _receive(channel)) is not None:
+    while (body := _receive(channel)) is not None:
+        try:
+            request = _unpickled(body)
+        except Unreadable as error:
+            _send(channel, {"broken": str(error)})
+            continue
         faulthandler.dump_traceback_later(request["limit_s"], exit=True, file=2)
         answer = call(function, request["arguments"], request["count"], loop, path)
         faulthandler.cancel_dump_traceback_later()
         _send(channel, answer)
 
 
-def load(path: Path, name: str) -> Callable[..., Any]:
-    """The function `name` of a file, whose folder comes first on sys.path, as if Python ran it. Raises Unusable."""
-    if not path.is_file():
-        raise Unusable("there is no such file")
+def load(path: Path, name: str, digest: str = "") -> Callable[..., Any]:
+    """The function `name` of a file, whose folder comes first on sys.path, as if Python ran it.
+
+    Raises Unusable, also when the file's SHA-256 is not `digest`. What was hashed is what is run: no compiled copy of
+    the file is looked for, because it may be of an earlier version."""
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise Unusable("there is no such file") from None
+    except OSError as error:
+        raise Unusable(f"the file cannot be read: {error.strerror}") from None
+    if digest and hashlib.sha256(source).hexdigest() != digest:
+        raise Unusable(
+            "the file has changed since the run began, and one run must have one reward: start the run again"
+        )
     sys.path[0] = str(path.parent)
     try:
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None  # as for every name that ends in .py
-        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
+        exec(compile(source, path, "exec"), vars(module))
     except BaseException as error:
         _print_traceback(error)
         raise Unusable(f"the file cannot be imported: {_in_words(error, path)}") from None
@@ -90,14 +109,15 @@ def load(path: Path, name: str) -> Callable[..., Any]:
             if inspect.isfunction(value) and value.__module__ == path.stem
         ]
         raise Unusable(f"the file has no {name}; its functions are {', '.join(there) or 'none'}")
-    if not callable(function) or inspect.isclass(function):
+    if inspect.isclass(function):
+        raise Unusable(f"{name} is a class; name a function or an instance")
+    if not callable(function):
         raise Unusable(f"{name} is of type {type(function).__name__}, and not a function")
     return function
 
 
-def describe(function: Callable[..., Any], path: Path) -> dict[str, Any]:
-    """names: all parameters. required: those without a default. takes_any: whether it has **kwargs. hash: of the file,
-    so that a process which is started later in a run is known to run the same. Raises Unusable."""
+def describe(function: Callable[..., Any]) -> dict[str, Any]:
+    """names: all parameters. required: those without a default. takes_any: whether it has **kwargs. Raises Unusable."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -111,7 +131,6 @@ def describe(function: Callable[..., Any], path: Path) -> dict[str, Any]:
         "names": [p.name for p in named],
         "required": [p.name for p in named if p.default is p.empty],
         "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
-        "hash": hashlib.sha256(path.read_bytes()).hexdigest(),
     }
 
 
@@ -194,11 +213,24 @@ def _send(channel: socket.socket, message: dict[str, Any]) -> None:
     channel.sendall(LENGTH.pack(len(body)) + body)
 
 
-def _receive(channel: socket.socket) -> Any:
+def _receive(channel: socket.socket) -> bytes | None:
     """The next message; None when the trainer has closed the socket, or is gone."""
     head = _exactly(channel, LENGTH.size)
-    body = head and _exactly(channel, LENGTH.unpack(head)[0])
-    return pickle.loads(body) if body else None
+    return (head and _exactly(channel, LENGTH.unpack(head)[0])) or None
+
+
+def _unpickled(body: bytes) -> Any:
+    """Raises Unreadable where a column has values of a class that this interpreter lacks, such as pandas.Timestamp."""
+    try:
+        return pickle.loads(body)
+    except ModuleNotFoundError as error:
+        raise Unreadable(
+            f"cannot be given the columns of its rows: its interpreter {sys.executable} lacks the package {error.name}"
+        ) from None
+    except Exception as error:
+        raise Unreadable(
+            f"cannot be given the columns of its rows: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        ) from None
 
 
 def _exactly(channel: socket.socket, size: int) -> bytes | None:

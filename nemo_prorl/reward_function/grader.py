@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import platform
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from nemo_prorl.config import FUNCTION_ATTEMPTS, SERVICE, ConfigError, RewardConfig
+from nemo_prorl.config import SERVICE, RewardConfig
 from nemo_prorl.reward_function.process import CallFailed, Description, FunctionProcess, FunctionUnusable
 from nemo_prorl.types import PARTS, Prompt
 from reward.extract import is_open_thought, visible_text
 from reward.protocol import ScoreRequest, ScoreResult, Status
+
+ATTEMPTS = 4
+"""Calls of a function that may fail one after the other before what waits for it is given up."""
+
+
+_RUN_HAS_ENDED = "was not asked: the run has ended"
+
+
+class RewardFunctionFailing(RuntimeError):
+    """A reward function can grade nothing, and trying again would not change that; a whole sentence."""
 
 
 class ServiceGrader(Protocol):
@@ -51,22 +60,28 @@ class _Item:
 class FunctionGrader:
     """Grades by one function. What is submitted while a call is under way makes up the next one."""
 
-    def __init__(self, text: str, config: RewardConfig, log: Path) -> None:
-        """text: FILE.py:NAME. log: where the function's prints and tracebacks go."""
-        self._process = FunctionProcess(text, config, log)
-        self.name = self._process.name
+    def __init__(self, text: str, config: RewardConfig, log: Path, digest: str) -> None:
+        """text: FILE.py:NAME. log: where the function's prints and tracebacks go. digest: the SHA-256 that its file
+        must have."""
+        self._process = FunctionProcess(text, config, log, digest)
+        self.name, self.text, self.digest = self._process.name, text, digest
         self._log = log
         self._batch_size = config.function_batch
         self._waiting: deque[_Item] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._thread: threading.Thread | None = None
+        self._has_graded = False
+        self._failed_for_good = ""
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
         """The result has the function's value as its score, or no score where the function gave none."""
         item = _Item(request, prompt)
         with self._changed:
-            if self._thread is None and not self._closed:  # a rank that submits nothing needs no process
+            if self._closed:
+                self._resolve(item, _RUN_HAS_ENDED)
+                return item.future
+            if self._thread is None:  # a rank that submits nothing needs no process
                 self._thread = threading.Thread(target=self._run, name=f"reward-{self.name}", daemon=True)
                 self._thread.start()
             self._waiting.append(item)
@@ -74,7 +89,12 @@ class FunctionGrader:
         return item.future
 
     def check(self) -> None:
-        """Nothing is known beforehand: a process that has ended is started again."""
+        """Raises RewardFunctionFailing when the function cannot be called, when its result has another form than a list
+        with a number for each response, or when it has graded nothing before it was given up."""
+        if self._failed_for_good:
+            raise RewardFunctionFailing(
+                f"the reward function {self.name} {self._failed_for_good} (see {self._log}): mend it, and start again."
+            )
 
     def close(self) -> None:
         """Ends the process; what still waits has no score."""
@@ -85,19 +105,17 @@ class FunctionGrader:
         if self._thread is not None:
             self._thread.join()
         self._process.end()
-        self._give_up_waiting("was not asked: the run has ended")
+        self._give_up_waiting(_RUN_HAS_ENDED)
 
     def _run(self) -> None:
         """In a thread of its own, until `close`."""
         while batch := self._next_batch():
+            why = _RUN_HAS_ENDED
             try:
-                values = self._values(batch)
-            except Exception as error:  # a mistake of ours, for whoever waits for these results
-                for item in batch:
-                    item.future.set_exception(error)
-                continue
-            for item, value in zip(batch, values, strict=True):
-                item.future.set_result(self._result(item.request, value))
+                self._grade(batch)
+            except Exception as error:  # a mistake of ours, which is no reason that somebody waits for ever
+                why = f"was not asked: {type(error).__name__}: {error}"
+            self._resolve_all([item for item in batch if not item.future.done()], why)
 
     def _next_batch(self) -> list[_Item]:
         """Waiting items whose rows have the same columns, in order; nothing once the grader is closed."""
@@ -113,41 +131,61 @@ class FunctionGrader:
                 batch.append(self._waiting.popleft())
             return batch
 
-    def _values(self, batch: Sequence[_Item]) -> list[float | str]:
-        """Of each item its value, or why it has none.
+    def _grade(self, batch: Sequence[_Item]) -> None:
+        """Resolves each item as soon as its value, or why it has none, is known.
 
-        One response can make a call fail that has many: they are then tried one by one, until FUNCTION_ATTEMPTS calls
-        have failed one after the other. If none has succeeded by then, what waits behind them is given up as well, so
-        that a function which hangs on everything stops the run soon.
+        One response can make a call fail that has many: they are then tried one by one, until ATTEMPTS calls have
+        failed one after the other. If none has succeeded by then, what waits behind them is given up as well, so that a
+        function which hangs on everything stops the run soon.
         """
+        if self._failed_for_good:
+            self._resolve_all(batch, self._failed_for_good)
+            return
+        failure = self._try(batch)
+        if failure is None or self._failed_for_good or self._closed:
+            return
+        num_failed, any_graded = 1, False
+        for place, item in enumerate(batch if len(batch) > 1 else []):
+            failure = self._try([item])
+            if failure is None:
+                num_failed, any_graded = 0, True
+                continue
+            num_failed += 1
+            if self._failed_for_good or self._closed or num_failed == ATTEMPTS:
+                self._resolve_all(batch[place + 1 :], failure)
+                break
+        if not any_graded and num_failed == ATTEMPTS:
+            self._give_up_waiting(failure or "")
+            if not self._has_graded:
+                self._failed_for_good = failure or ""
+
+    def _try(self, batch: Sequence[_Item]) -> str | None:
+        """One call. Resolves the items unless it is worth trying them one by one; returns why the call failed."""
         try:
-            return self._call(batch)
+            values = self._call(batch)
         except FunctionUnusable as error:
-            self._give_up_waiting(str(error))
-            return [str(error)] * len(batch)
+            failure, again = f"cannot be used: {error}", False
         except CallFailed as error:
-            if not error.again or len(batch) == 1:
-                return [str(error)] * len(batch)
-        values: list[float | str] = []
-        num_failed, last = 1, ""
-        for item in batch:
-            if num_failed == FUNCTION_ATTEMPTS:
-                if not any(isinstance(value, float) for value in values):
-                    self._give_up_waiting(last)
-                return values + [last] * (len(batch) - len(values))
-            try:
-                values += self._call([item])
-                num_failed = 0
-            except (CallFailed, FunctionUnusable) as error:
-                last = str(error)
-                values.append(last)
-                num_failed += 1
-        return values
+            failure, again = str(error), error.again
+        else:
+            self._has_graded = True
+            for item, value in zip(batch, values, strict=True):
+                self._resolve(item, value)
+            return None
+        if self._closed:
+            self._resolve_all(batch, _RUN_HAS_ENDED)
+        elif not again:
+            self._failed_for_good = failure
+            self._resolve_all(batch, failure)
+            self._give_up_waiting(failure)
+        elif len(batch) == 1:
+            self._resolve_all(batch, failure)
+        return failure
 
     def _call(self, batch: Sequence[_Item]) -> list[float | str]:
         """Raises CallFailed or FunctionUnusable."""
         if self._closed:
-            raise FunctionUnusable("was not asked: the run has ended")
+            raise CallFailed(_RUN_HAS_ENDED, again=False)
         values = self._process.call(arguments(self._process.start(), batch), len(batch))
         return [float(value) if isinstance(value, int | float) else str(value) for value in values]
 
@@ -155,16 +193,23 @@ class FunctionGrader:
         with self._changed:
             items = list(self._waiting)
             self._waiting.clear()
-        for item in items:
-            item.future.set_result(self._result(item.request, why))
+        self._resolve_all(items, why)
 
-    def _result(self, request: ScoreRequest, value: float | str) -> ScoreResult:
-        if isinstance(value, float):
-            return ScoreResult(
-                request_id=request.request_id, status=Status.graded, score=value, verdict="function"
+    def _resolve_all(self, items: Sequence[_Item], why: str) -> None:
+        for item in items:
+            self._resolve(item, why)
+
+    def _resolve(self, item: _Item, value: float | str) -> None:
+        """`value`: a number, or why there is none, as the end of a sentence that begins with the function."""
+        if isinstance(value, str):
+            reason = f"the reward function {self.name} {value} (see {self._log})"
+            item.future.set_result(ungraded(item.request.request_id, reason))
+            return
+        item.future.set_result(
+            ScoreResult(
+                request_id=item.request.request_id, status=Status.graded, score=value, verdict="function"
             )
-        reason = f"the reward function {self.name} {value} (see {self._log})"
-        return ungraded(request.request_id, reason)
+        )
 
 
 def arguments(function: Description, batch: Sequence[_Item]) -> dict[str, list[Any]]:
@@ -195,7 +240,7 @@ OFFERED = tuple(_MADE)
 
 class MixedGrader:
     """The weighted sum of functions, and of the reward service where it has a weight and knows the row's domain. What
-    one of them does not grade is not graded."""
+    one of them does not grade is not graded, unless its weight is 0."""
 
     def __init__(
         self,
@@ -204,16 +249,22 @@ class MixedGrader:
         config: RewardConfig,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`say` is told once of each domain that the service does not know."""
+        """`say` is told once of each domain that the service does not know, and of each function with weight 0 that
+        fails for good."""
         self._functions, self._service, self._say = functions, service, say
         self._weights = {name: config.weight(name) for name in [*(f.name for f in functions), SERVICE]}
         self._functions_count = any(self._weights[function.name] for function in functions)
         self._unknown: set[str] = set()
+        self._given_up: set[str] = set()
         digest = hashlib.sha256(repr(sorted(self._weights.items())).encode())
-        for text in config.function:
-            digest.update(text.encode() + _source(text))
+        for function in functions:
+            digest.update(f"{function.text} {function.digest}".encode())
         self.version = f"{service.version if service else 'functions'}+{digest.hexdigest()[:12]}"
         """Equal versions give equal verdicts, if the functions depend on nothing but their files."""
+        self.parts = {f.text: f"weight {self._weights[f.name]:g}, file {f.digest[:12]}" for f in functions}
+        """What the reward consists of, in words."""
+        if service is not None:
+            self.parts[SERVICE] = f"weight {self._weights[SERVICE]:g}"
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
         """The details of the result have its parts by name."""
@@ -223,9 +274,18 @@ class MixedGrader:
         return _when_all_are_there(parts, lambda results: self._mixed(request, results))
 
     def check(self) -> None:
-        """Raises when the service is known to be gone for good."""
+        """Raises when the service, or a function whose value counts, is known to be gone for good."""
         if self._service is not None:
             self._service.check()
+        for function in self._functions:
+            try:
+                function.check()
+            except RewardFunctionFailing as error:
+                if self._weights[function.name]:
+                    raise
+                if function.name not in self._given_up:
+                    self._given_up.add(function.name)
+                    self._say(f"{error} It has weight 0, so the run goes on without its values.")
 
     def _is_for_service(self, service: ServiceGrader, request: ScoreRequest) -> bool:
         """Without a function that counts there is nothing else to grade the row, whatever its domain."""
@@ -244,14 +304,14 @@ class MixedGrader:
         return False
 
     def _mixed(self, request: ScoreRequest, results: Mapping[str, ScoreResult]) -> ScoreResult:
-        for result in results.values():
-            if result.score is None:
+        for name, result in results.items():
+            if result.score is None and self._weights[name]:
                 return replace(result, version=self.version)
         scores = {name: result.score for name, result in results.items() if result.score is not None}
         total = sum(self._weights[name] * score for name, score in scores.items())
         if not math.isfinite(total):
             return ungraded(request.request_id, f"the weighted sum of {scores} is not a finite number")
-        lead = results.get(SERVICE) or next(iter(results.values()))
+        lead = results[SERVICE if SERVICE in scores else next(iter(scores))]
         return ScoreResult(
             request_id=request.request_id,
             status=Status.graded,
@@ -260,17 +320,6 @@ class MixedGrader:
             details={**lead.details, PARTS: scores},
             version=self.version,
         )
-
-
-def _source(text: str) -> bytes:
-    """Of FILE.py:NAME. Raises ConfigError on a machine that does not have the file."""
-    try:
-        return Path(text.rpartition(":")[0]).read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"reward.function={text} cannot be read on {platform.node()} ({error.strerror}): it has to be on every "
-            "machine that trains, under the same path."
-        ) from None
 
 
 def ungraded(request_id: str, reason: str) -> ScoreResult:

@@ -17,16 +17,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import RewardConfig
+from nemo_prorl.config import FUNCTION_END_S, RewardConfig
+from nemo_prorl.engines import environment
 
-LENGTH = struct.Struct("!I")
-_GRACE_S = 5.0
-"""The process ends itself at its time limit; one that does not is killed so much later."""
+LENGTH = struct.Struct("!Q")
+_GRACE_S = FUNCTION_END_S / 2
+"""The process ends itself at its time limit. One that does not is waited for twice as long as this, and killed."""
 _MAX_LOG_BYTES = 64 << 20
 
 
+_OF_THE_JOB = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+)
+_OF_THE_JOB_PREFIXES = ("GROUP_RANK", "GROUP_WORLD", "ROLE_", "TORCHELASTIC_", "PMI_", "PMIX_", "OMPI_")
+"""Variables by which torchrun, Slurm and MPI tell a process which rank of the job it is, and libraries that they and
+vLLM preload."""
+
+
 class FunctionUnusable(RuntimeError):
-    """The function cannot be called at all: the end of a sentence that begins with its name."""
+    """The function cannot be called at all: the end of a sentence such as "FUNCTION cannot be used: …"."""
 
 
 class CallFailed(RuntimeError):
@@ -45,7 +55,6 @@ class Description:
     names: tuple[str, ...]
     required: tuple[str, ...]
     takes_any: bool
-    hash: str
 
     def wants(self, name: str) -> bool:
         """Whether an argument of this name can be given to it."""
@@ -55,36 +64,35 @@ class Description:
 class FunctionProcess:
     """At most one process at a time: started by `start`, or by the first call after one has ended."""
 
-    def __init__(self, text: str, config: RewardConfig, log: Path | None) -> None:
-        """text: FILE.py:NAME. log: where the function's prints and tracebacks go; None: to standard error."""
+    def __init__(self, text: str, config: RewardConfig, log: Path | None, digest: str = "") -> None:
+        """text: FILE.py:NAME. log: where the function's prints and tracebacks go; None: to standard error. digest: the
+        SHA-256 that the file must have whenever a process is started; empty: any."""
         self.name = config.function_name(text)
         self.file = Path(text.removesuffix(f":{self.name}"))
         self._python = config.function_python or sys.executable
         self._start_limit_s, self._call_limit_s = config.ready_timeout_s, config.function_timeout_s
-        self._log = log
+        self._log, self._digest = log, digest
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._description: Description | None = None
-        self._asked = 0.0
-        """time.monotonic when the process was last given something to do."""
+        self._asked = self._deadline = 0.0
+        """time.monotonic when the process was last given something to do, and when it must have answered."""
 
     def start(self) -> Description:
         """Returns when the function is imported. Raises FunctionUnusable."""
         if self._process is not None and self._description is not None:
             return self._description
         ours, theirs = socket.socketpair()
-        ours.settimeout(self._start_limit_s + _GRACE_S)
         command = [self._python, "-u", str(Path(__file__).with_name("child.py")), str(theirs.fileno())]
-        command += [str(self.file), self.name, str(self._start_limit_s)]
+        command += [str(self.file), self.name, str(self._start_limit_s), self._digest]
         with theirs:
             try:
                 self._process = self._launch(command, theirs.fileno())
-            except OSError as error:
+            except FunctionUnusable:
                 ours.close()
-                raise FunctionUnusable(
-                    f"its interpreter {self._python} cannot be started: {error.strerror}"
-                ) from error
-        self._channel, self._asked = ours, time.monotonic()
+                raise
+        self._channel = ours
+        self._set_deadline(self._start_limit_s)
         try:
             said = self._receive()
         except (OSError, EOFError, ValueError):
@@ -98,13 +106,7 @@ class FunctionProcess:
             names=tuple(said["names"]),
             required=tuple(said["required"]),
             takes_any=bool(said["takes_any"]),
-            hash=str(said["hash"]),
         )
-        if self._description is not None and self._description.hash != description.hash:
-            self.end()
-            raise FunctionUnusable(
-                "the file has changed since the run began, and one run must have one reward: start the run again"
-            )
         self._description = description
         return description
 
@@ -113,12 +115,16 @@ class FunctionProcess:
         FunctionUnusable when the process has ended and cannot be started again."""
         self.start()
         assert self._channel is not None
-        self._channel.settimeout(self._call_limit_s + _GRACE_S)
-        self._asked = time.monotonic()
         self._bound_log()
         request = {"arguments": dict(arguments), "count": count, "limit_s": self._call_limit_s}
         try:
             body = pickle.dumps(request, protocol=4)
+        except Exception as error:  # whatever the values of a column raise, or no memory for them
+            sentence = f"cannot be given the columns of its rows: {type(error).__name__}: {error}"
+            raise CallFailed(" ".join(sentence.split()), again=True) from None
+        self._set_deadline(self._call_limit_s)
+        try:
+            self._channel.settimeout(self._remaining_s())
             self._channel.sendall(LENGTH.pack(len(body)) + body)
             answer = self._receive()
         except (OSError, EOFError, ValueError):
@@ -149,13 +155,14 @@ class FunctionProcess:
         return code
 
     def _launch(self, command: list[str], fd: int) -> subprocess.Popen[bytes]:
-        """In a session of its own: a signal to the trainer's group is not for it."""
-        dropped = {"LD_PRELOAD", "LD_LIBRARY_PATH"}  # what vLLM and torchrun leave in ours
-        environment = {key: value for key, value in os.environ.items() if key not in dropped}
+        """In a session of its own: a signal to the trainer's group is not for it. Raises FunctionUnusable."""
         output: Any = sys.stderr
         if self._log is not None:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            output = self._log.open("ab")
+            try:
+                self._log.parent.mkdir(parents=True, exist_ok=True)
+                output = self._log.open("ab")
+            except OSError as error:
+                raise FunctionUnusable(f"its log {self._log} cannot be written: {error.strerror}") from error
         try:
             return subprocess.Popen(
                 command,
@@ -163,17 +170,30 @@ class FunctionProcess:
                 stdout=output,
                 stderr=output,
                 pass_fds=[fd],
-                env=environment,
+                env=environment_of_functions(os.environ),
                 start_new_session=True,
             )
+        except OSError as error:
+            raise FunctionUnusable(
+                f"its interpreter {self._python} cannot be started: {error.strerror}"
+            ) from error
         finally:
             if self._log is not None:
                 output.close()
 
     def _bound_log(self) -> None:
         """A function that prints at every call must not fill the disk: its log begins anew when it has grown long."""
-        if self._log is not None and self._log.stat().st_size > _MAX_LOG_BYTES:
-            os.truncate(self._log, 0)
+        with suppress(OSError):  # somebody may have removed it
+            if self._log is not None and self._log.stat().st_size > _MAX_LOG_BYTES:
+                os.truncate(self._log, 0)
+
+    def _set_deadline(self, limit_s: float) -> None:
+        self._asked = time.monotonic()
+        self._deadline = self._asked + limit_s + _GRACE_S
+
+    def _remaining_s(self) -> float:
+        """Until the deadline; never 0, which would mean not to wait at all."""
+        return max(0.001, self._deadline - time.monotonic())
 
     def _receive(self) -> dict[str, Any]:
         """Raises OSError, EOFError, or ValueError on what is no message."""
@@ -187,6 +207,7 @@ class FunctionProcess:
         assert self._channel is not None
         data = bytearray()
         while len(data) < size:
+            self._channel.settimeout(self._remaining_s())
             chunk = self._channel.recv(size - len(data))
             if not chunk:
                 raise EOFError
@@ -208,3 +229,20 @@ class FunctionProcess:
         if code == -signal.SIGKILL:
             return "was killed, as the kernel does when memory runs out"
         return f"died of signal {-code}" if code < 0 else f"ended by itself, with exit code {code}"
+
+
+def environment_of_functions(ours: Mapping[str, str]) -> dict[str, str]:
+    """The trainer's environment variables without those that make a process a rank of the job, and without the settings
+    that our own engines need of torch and vLLM: a function that loads accelerate or vLLM must not join the job."""
+    engines = {
+        name: value
+        for name, value in {**environment.ALWAYS, **environment.CPU_ONLY}.items()
+        if name.startswith(("TORCH", "VLLM"))
+    }
+    return {
+        name: value
+        for name, value in ours.items()
+        if name not in _OF_THE_JOB
+        and not name.startswith(_OF_THE_JOB_PREFIXES)
+        and engines.get(name) != value
+    }

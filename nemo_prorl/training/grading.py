@@ -56,7 +56,7 @@ def check_failures(verdicts: Sequence[ScoreResult], max_failed_share: float) -> 
     raise RewardServiceFailing(
         f"grading failed on {len(failed)} of {len(verdicts)} rollouts, more than "
         f"reward.max_failed_share={max_failed_share:g} ({'; '.join(f'{n} x {why}' for why, n in reasons)}). "
-        "No reward was made up for them; mend what failed and start again: the run continues from its checkpoint."
+        "No reward was made up for them; mend what failed and start again: a run that has a checkpoint goes on from it."
     )
 
 

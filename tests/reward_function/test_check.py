@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from nemo_prorl.commands import parsing
 from nemo_prorl.compose import compose
 from nemo_prorl.config import ConfigError, DataBuildConfig, DataConfig, RewardConfig, RunConfig, TrainerConfig
 from nemo_prorl.data.rows import Row, RowFile, write_rows
-from nemo_prorl.reward_function.check import check_functions
+from nemo_prorl.reward_function.check import check_functions, columns_of
 from tests.conftest import ROOT
 
 ROW = Row(
@@ -32,7 +33,7 @@ def checked(tmp_path: Path, source: str, name: str = "score", **options: object)
     file.write_text(source)
     write_rows(data, [ROW])
     reward = RewardConfig(function=[f"{file}:{name}"], **options)  # type: ignore[arg-type]
-    check_functions(RunConfig(reward=reward, data=DataConfig(train={str(data): 1.0})))
+    check_functions(reward, columns_of([str(data)]))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_what_can_be_called_is_accepted(tmp_path: Path, source: str) -> None:
         ("def other(responses): ...", "the file has no score; its functions are other"),
         ("", "the file has no score; its functions are none"),
         ("score = 3", "score is of type int, and not a function"),
-        ("class score: ...", "score is of type type, and not a function"),
+        ("class score: ...", "score is a class; name a function or an instance"),
         ("def score(responses:\n    pass", "cannot be imported: SyntaxError: .*line 1"),
         ("import nowhere", "cannot be imported: ModuleNotFoundError: No module named 'nowhere' .my_reward.py, line 1"),
         ("X = 1\nraise SystemExit(0)", "cannot be imported: SystemExit: 0 .my_reward.py, line 2"),
@@ -87,7 +88,7 @@ def test_an_import_that_never_ends_is_ended(tmp_path: Path) -> None:
 
 def test_a_missing_file_and_a_missing_interpreter(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere.py:score cannot be used: there is no such file"):
-        check_functions(RunConfig(reward=RewardConfig(function=[f"{tmp_path}/nowhere.py:score"])))
+        check_functions(RewardConfig(function=[f"{tmp_path}/nowhere.py:score"]), {})
     with pytest.raises(ConfigError, match="function_python=/no/python is not a program"):
         checked(tmp_path, "def score(responses): ...", function_python="/no/python")
 
@@ -110,8 +111,11 @@ def test_another_interpreter_runs_the_function(tmp_path: Path) -> None:
         ({"function": [":score"]}, "is not of the form"),
         ({"function": ["a.py:score", "b.py:score"]}, "names two functions score"),
         ({"function": ["a.py:service"]}, "names a function service"),
-        ({"weights": {"score": 1.0}}, "reward.weights.score is the weight of nothing"),
-        ({"function": ["a.py:score"], "weights": {"scroe": 1.0}}, "write weights of score, service"),
+        ({"weights": {"score": 1.0}}, "reward.weights.score names no function; reward.function is empty"),
+        (
+            {"function": ["a.py:score"], "weights": {"scroe": 1.0}},
+            "reward.weights.scroe names no function; the names are score and service.",
+        ),
         ({"function": ["a.py:score"], "weights": {"score": 0.0}}, "every weight in reward.weights is 0"),
         ({"function": ["a.py:score"], "weights": {"score": 0.0, "service": 0.0}}, "every weight"),
         ({"function_batch": 0}, "reward.function_batch"),
@@ -133,9 +137,36 @@ def test_the_service_is_asked_where_there_is_no_function_or_it_has_a_weight() ->
 
 def test_a_slow_function_is_no_hang() -> None:
     reward = RewardConfig(function=["a.py:score"], function_timeout_s=900.0)
-    with pytest.raises(ConfigError, match=r"called 4 times for reward.function_timeout_s"):
+    with pytest.raises(
+        ConfigError, match=r"called \(reward.function_timeout_s\) twice without an answer, 2080 s"
+    ):
         RunConfig(reward=reward)
     RunConfig(reward=reward, trainer=TrainerConfig(hang_timeout_s=0))
+
+
+def test_a_slow_start_of_a_functions_process_is_no_hang() -> None:
+    """A call that takes too long ends the process, which must be started again before anything else is known."""
+    reward = RewardConfig(function=["a.py:score"], ready_timeout_s=900.0)
+    with pytest.raises(ConfigError, match=r"may be started \(reward.ready_timeout_s\)"):
+        RunConfig(reward=reward)
+
+
+def test_only_what_is_graded_must_have_the_columns(tmp_path: Path) -> None:
+    """`evaluate data=FILE` never reads data.train, and a benchmark has no columns but the documented ones."""
+    file, train, given = tmp_path / "my_reward.py", tmp_path / "train.parquet", tmp_path / "given.parquet"
+    file.write_text("def score(responses, gold): ...\n")
+    write_rows(train, [ROW])
+    write_rows(given, [ROW])
+    table = pq.read_table(given)
+    pq.write_table(table.append_column("gold", [["4"]]), given)
+    data = DataConfig(train={str(train): 1.0}, validation=[str(given)])
+    config = RunConfig(reward=RewardConfig(function=[f"{file}:score"]), data=data)
+    parsing.check_functions(config, config.data.validation)
+    with pytest.raises(ConfigError, match=r"parameter gold, and .*train\.parquet has no such column"):
+        parsing.check_functions(config, [*config.data.train, *config.data.validation])
+    with pytest.raises(ConfigError, match=r"parameter gold, and a benchmark has no such column"):
+        parsing.check_functions(config, None)
+    parsing.check_functions(config, [str(tmp_path / "missing.parquet")])  # said where files are looked for
 
 
 def test_data_build_has_no_use_for_functions() -> None:
@@ -177,7 +208,7 @@ def test_the_command_says_it_before_anything_heavy(tmp_path: Path) -> None:
     file.write_text("GOLD = {}['gold']\n")
     command = [sys.executable, "-c", "from nemo_prorl.commands.parsing import check_functions as c\n"
                "from nemo_prorl.config import *\nimport sys\n"
-               f"try: c(RunConfig(reward=RewardConfig(function=['{file}:score'])))\n"
+               f"try: c(RunConfig(reward=RewardConfig(function=['{file}:score'])), [])\n"
                "except ConfigError as error: print(error)\n"
                "assert 'torch' not in sys.modules"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)

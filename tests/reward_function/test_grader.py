@@ -11,6 +11,7 @@ import pytest
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_function import process
+from nemo_prorl.reward_function.agreement import digest
 from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader
 from nemo_prorl.reward_function.process import FunctionProcess
 from nemo_prorl.types import PARTS
@@ -27,7 +28,8 @@ def grader_of(tmp_path: Path) -> Iterator[Callable[..., FunctionGrader]]:
         file = tmp_path / "my_reward.py"
         file.write_text(source)
         config = RewardConfig(**{"function_timeout_s": 60.0, **options})
-        opened.append(FunctionGrader(f"{file}:score", config, tmp_path / "log.txt"))
+        text = f"{file}:score"
+        opened.append(FunctionGrader(text, config, tmp_path / "log.txt", digest(text)))
         return opened[-1]
 
     yield make
@@ -144,7 +146,7 @@ def test_a_file_may_import_its_neighbour(grader_of: Any, tmp_path: Path) -> None
 def test_the_documented_example(tmp_path: Path) -> None:
     file = ROOT / "examples/my_reward.py"
     config = RewardConfig(function=[f"{file}:right", f"{file}:brief"], weights={"brief": 0.5})
-    functions = [FunctionGrader(text, config, tmp_path / "log.txt") for text in config.function]
+    functions = [FunctionGrader(text, config, tmp_path / "log.txt", digest(text)) for text in config.function]
     puzzle = {"task": "basic_arithmetic", "entry": {"answer": "10"}}
     prompts = [a_prompt(0, task={"answer": "7"}), a_prompt(1, task=puzzle), a_prompt(2, task={"answer": "7"})]
     try:

@@ -241,7 +241,7 @@ def test_a_first_validation_that_lacks_a_domain_is_no_reason_to_end_the_stage(
 def test_a_failing_service_stops_the_run_and_leaves_its_checkpoints(tmp_path: Path) -> None:
     prompts = [make_prompt(f"p{i}", MIXED if i < 8 else FAILED) for i in range(100)]
     run = Run(tmp_path, prompts=prompts, num_steps=9, every=1)
-    with pytest.raises(RewardServiceFailing, match="the run continues from its checkpoint"):
+    with pytest.raises(RewardServiceFailing, match="a run that has a checkpoint goes on from it"):
         run.fit()
     assert run.saved_steps == [1, 2]
     assert [record["step"] for record in run.records] == [0, 1, 2]

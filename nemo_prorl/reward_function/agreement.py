@@ -1,0 +1,58 @@
+"""One run, one reward: every rank has the same functions, and whoever resumes a stage with others is told so."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nemo_prorl.config import ConfigError, RewardConfig
+from nemo_prorl.distributed import Ranks
+
+
+def agreed_digests(config: RewardConfig, ranks: Ranks) -> dict[str, str]:
+    """Collective: SHA-256 of the file of each function, by its FILE.py:NAME. Raises ConfigError on every rank when a
+    machine lacks a file, or has another one."""
+    host, mine, error = platform.node(), dict[str, str](), ""
+    try:
+        mine = {text: digest(text) for text in config.function}
+    except ConfigError as caught:
+        error = str(caught)
+    everyone = ranks.gather((host, mine, error))
+    for _, _, sentence in everyone:
+        if sentence:
+            raise ConfigError(sentence)
+    first_host, first, _ = everyone[0]
+    for other_host, other, _ in everyone[1:]:
+        for text in config.function:
+            if other[text] != first[text]:
+                raise ConfigError(
+                    f"reward.function={text} is another file on {other_host} than on {first_host}: copy one of them to "
+                    "every machine that trains, because one run must have one reward."
+                )
+    return mine
+
+
+def digest(text: str) -> str:
+    """SHA-256 of the file of FILE.py:NAME. Raises ConfigError on a machine that does not have it."""
+    try:
+        return hashlib.sha256(Path(text.rpartition(":")[0]).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"reward.function={text} cannot be read on {platform.node()} ({error.strerror}): it has to be on every "
+            "machine that trains, under the same path."
+        ) from None
+
+
+def what_changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """One sentence on how two rewards differ, each given as the words of its parts by name (`MixedGrader.parts`); empty
+    where they are the same, or where nothing is known of the earlier one."""
+    if not before or before == now:
+        return ""
+    return f"the reward has changed since the last checkpoint: it was {_listed(before)}, and is now {_listed(now)}"
+
+
+def _listed(parts: Mapping[str, str]) -> str:
+    words: Sequence[str] = [f"{name} ({how})" for name, how in parts.items()]
+    return " + ".join(words)
