@@ -6,7 +6,9 @@ read:
 - A fence may follow text on its line: `Here is the code: ```python`, and `print(x)```` at the end of a program.
 - Backticks are no Python. In a block that is labelled Python or not labelled at all, a run of backticks ends the block
   wherever it stands, unless it stands in a string or in a comment of the program.
-- A fence that is labelled Python begins a block, even where another block was never closed.
+- A fence that is labelled Python begins a block, even where another block was never closed. It does so in a string,
+  too, if it begins a line, and the string is in a block without a label that would never end otherwise: such a block
+  is text, as a rule, and its quotation marks are not Python's.
 - The last block may be left unclosed.
 """
 
@@ -18,24 +20,35 @@ from dataclasses import dataclass
 _OPENING = re.compile(
     r"^[ \t]*+(?P<line>```++|~~~++)[ \t]*+(?P<info>[^\n`]*+)$"
     r"|^[^\n`]*+(?P<bare>```++)[ \t\r]*+$"
-    r"|(?<!`)(?P<labelled>```++)[ \t]*+(?P<label>[\w.+#{}-]++)[ \t\r]*+$",
+    r"|(?<!`)(?P<labelled>```++)(?P<label>[^\n`]++)$",
     re.MULTILINE,
 )
-"""At the start of a line with any text behind it, or after other text with nothing or a language behind it."""
-_PYTHON = re.compile(r"[{.\s]*(?:python|py|pypy)[\d.]*(?![\w-])", re.IGNORECASE)
+"""At the start of a line with any text behind it, or after other text with nothing or a label behind it; `_opening`
+takes only Python's labels there."""
+_PYTHON = re.compile(r"[{. \t]*(?:python|py|pypy)[\d.]*(?![\w-])", re.IGNORECASE)
 _LANGUAGE = re.compile(r"[\w.+#{}-]*")
-_STRING_OR_COMMENT = (
-    r'"""(?:[^"\\]|\\[\s\S]|"(?!""))*+(?:"""|\Z)'
-    r"|'''(?:[^'\\]|\\[\s\S]|'(?!''))*+(?:'''|\Z)"
-    r'|"(?:[^"\\\n]|\\[\s\S])*+"?'
+_LONG_STRING = (
+    r'"""(?:[^"\\]|\\[\s\S]?+|"(?!""))*+(?:"""|\Z)'
+    r"|'''(?:[^'\\]|\\[\s\S]?+|'(?!''))*+(?:'''|\Z)"
+)
+_NO_PYTHON_FENCE = rf"\n(?![ \t]*+```++[ \t]*+(?i:{_PYTHON.pattern}))"
+_LONG_STRING_BEFORE_FENCE = (
+    rf'"""(?:[^"\\\n]|\\[^\n]?+|"(?!"")|{_NO_PYTHON_FENCE})*+(?:"""|\Z|(?=\n))'
+    rf"|'''(?:[^'\\\n]|\\[^\n]?+|'(?!'')|{_NO_PYTHON_FENCE})*+(?:'''|\Z|(?=\n))"
+)
+"""A string of three quotes that ends at the latest before a line that begins with a fence labelled Python."""
+_SHORT_STRING_OR_COMMENT = (
+    r'"(?:[^"\\\n]|\\[\s\S])*+"?'
     r"|'(?:[^'\\\n]|\\[\s\S])*+'?"
     r"|\#[^\n]*+"
 )
 """A string that is never closed ends with its line, or with the text if it has three quotes; looking for its end from
 every quotation mark would take quadratic time."""
-_FENCE_IN_PROGRAM = re.compile(rf"{_STRING_OR_COMMENT}|(?P<fence>```++)[ \t]*+(?P<info>[^\n`]*+)")
+_FENCE = r"(?P<fence>```++)[ \t]*+(?P<info>[^\n`]*+)"
+_FENCE_IN_PROGRAM = re.compile(rf"{_LONG_STRING}|{_SHORT_STRING_OR_COMMENT}|{_FENCE}")
+_FENCE_IN_TORN_PROGRAM = re.compile(rf"{_LONG_STRING_BEFORE_FENCE}|{_SHORT_STRING_OR_COMMENT}|{_FENCE}")
 _TILDES_IN_PROGRAM = re.compile(
-    rf"{_STRING_OR_COMMENT}|^[ \t]*+(?P<fence>~~~++)[ \t\r]*+(?P<info>)$", re.MULTILINE
+    rf"{_LONG_STRING}|{_SHORT_STRING_OR_COMMENT}|^[ \t]*+(?P<fence>~~~++)[ \t\r]*+(?P<info>)$", re.MULTILINE
 )
 _FENCE_IN_TEXT = re.compile(r"(?<!`)(?P<fence>```++)[ \t]*+(?P<info>[^\n`]*+)$", re.MULTILINE)
 _TILDES_IN_TEXT = re.compile(r"^[ \t]*+(?P<fence>~~~++)[ \t\r]*+(?P<info>)$", re.MULTILINE)
@@ -59,13 +72,16 @@ class Block:
 def code_blocks(text: str) -> list[Block]:
     """All blocks that hold anything, in order."""
     blocks: list[Block] = []
-    position = 0
+    position, is_torn = 0, False
     while opening := _opening(text, position):
         fence, label = opening
         start = min(len(text), fence.end() + 1)
-        end, position, is_closed = _end(
-            text, start, fence["line"] or fence["bare"] or fence["labelled"], label
-        )
+        run = fence["line"] or fence["bare"] or fence["labelled"]
+        end, position, is_closed = _end(text, start, run, label, is_torn)
+        if not (is_closed or label or is_torn):
+            # Once only, or the search for the end of each of many such blocks would go to the end of the text.
+            is_torn = True
+            end, position, is_closed = _end(text, start, run, label, is_torn)
         body = text[start:end].rstrip(" \t")
         if body.strip():
             blocks.append(Block(label, _unindented(body), is_closed))
@@ -91,11 +107,14 @@ def _opening(text: str, position: int) -> tuple[re.Match[str], str] | None:
     return None
 
 
-def _end(text: str, start: int, opening: str, label: str) -> tuple[int, int, bool]:
-    """Where a block's body ends, where to read on, and whether a fence closes it."""
+def _end(text: str, start: int, opening: str, label: str, is_torn: bool) -> tuple[int, int, bool]:
+    """Where a block's body ends, where to read on, and whether a fence closes it. `is_torn`: in a block without a
+    label, a fence that is labelled Python and begins a line ends a string of three quotes."""
     is_program = not label or _is_python(label)
     if opening[0] == "~":
         fences = _TILDES_IN_PROGRAM if is_program else _TILDES_IN_TEXT
+    elif is_torn and not label:
+        fences = _FENCE_IN_TORN_PROGRAM
     else:
         fences = _FENCE_IN_PROGRAM if is_program else _FENCE_IN_TEXT
     for fence in fences.finditer(text, start):

@@ -22,8 +22,10 @@ time for this, because no rule counts time in which a worker was kept from compu
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import signal
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,9 +36,11 @@ from reward.pool import CRASH_SIGNALS, Link, Pool
 from reward.sandbox.clock import StallMeter
 from reward.sandbox.launch import ZygoteError
 
-_PLACES = 8
-"""Requests that may wait for their trial or be in it: a policy that exhausts workers must not exhaust the service too.
-A request that finds no place stays without a verdict."""
+_PLACES = 64
+"""Requests that may wait for a trial: a policy that exhausts workers must not exhaust the service's memory too. A
+request that finds no place stays without a verdict."""
+_REMEMBERED = 4096
+"""Responses that a trial has found to exhaust their grader, of which the service keeps a digest of 32 bytes."""
 _STALL_S = 10.0
 """A program is stopped after 5 s of sleep (reward/sandbox/judge.py), and the graders never sleep."""
 _WALL_S = 60.0
@@ -63,6 +67,8 @@ class Trials:
         self._metrics = metrics
         self._lock = asyncio.Lock()
         self._num_places = _PLACES
+        self._exhausting: OrderedDict[bytes, str] = OrderedDict()
+        """Digests of messages that exhaust their grader, with the reasons; the one used last is at the end."""
         self._running: asyncio.Task[dict[str, Any]] | None = None
         self._closed = False
 
@@ -71,7 +77,11 @@ class Trials:
     ) -> dict[str, Any]:
         """What a fresh worker answers, as `Pool.run` gives it, or {"exhausts": sentence} if the response is to blame,
         or else `failed`, the pool's own answer. No trial begins after the deadline (a time.monotonic value); one that
-        has begun goes on, as a worker's turn does."""
+        has begun goes on, as a worker's turn does. A message that has been found to exhaust its grader is not tried
+        again."""
+        digest = hashlib.sha256(frames.body(message)).digest()
+        if answer := self._remembered(pool, digest):
+            return answer
         if self._num_places == 0:
             self._metrics.trials.add(pool.name, "no_place")
             return failed
@@ -88,9 +98,26 @@ class Trials:
         finally:
             self._num_places += 1
         try:
-            return failed if self._closed else await self._tried(pool, message, failed)
+            if self._closed:
+                return failed
+            if answer := self._remembered(pool, digest):  # of a trial that ended while this request waited
+                return answer
+            answer = await self._tried(pool, message, failed)
+            if "exhausts" in answer:
+                self._exhausting[digest] = answer["exhausts"]
+                if len(self._exhausting) > _REMEMBERED:
+                    self._exhausting.popitem(last=False)
+            return answer
         finally:
             self._lock.release()
+
+    def _remembered(self, pool: Pool, digest: bytes) -> dict[str, Any]:
+        """The verdict on a message that has had its trial; {} if there is none."""
+        if digest not in self._exhausting:
+            return {}
+        self._exhausting.move_to_end(digest)
+        self._metrics.trials.add(pool.name, "remembered")
+        return {"exhausts": self._exhausting[digest]}
 
     async def close(self) -> None:
         """Ends a trial in progress; its request stays without a verdict, and so do those that wait."""

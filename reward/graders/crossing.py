@@ -347,7 +347,6 @@ def error_of(content: Any, shared: dict[str, Any], reader: Reader) -> BaseExcept
 OPERATIONS: dict[str, Any] = {
     "len": len,
     "item": operator.getitem,
-    "in": operator.contains,
     "str": str,
     "iter": iter,
 }

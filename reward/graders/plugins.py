@@ -123,7 +123,8 @@ def plugins() -> dict[str, Plugin]:
 
 
 class Guarded:
-    """A plug-in's grader, none of whose failures looks like a verdict."""
+    """A plug-in's grader. What it raises, and what it returns that is no grade, becomes PluginFailed, which is no
+    verdict. A worker that runs out of CPU time in it, or crashes, is a 0, as with every other grader."""
 
     def __init__(self, plugin: Plugin, grader: Grader) -> None:
         self._plugin, self._grader = plugin, grader

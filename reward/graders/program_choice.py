@@ -1,8 +1,10 @@
 """Which of a response's code blocks is its program. One block is chosen, from the text alone and before anything runs.
 
-The program is the first block, in the order of `reward.code_blocks.by_preference`, that compiles and has the form that
-the task asks for: it defines the function, at the top level or in `class Solution`; or, where programs read standard
-input, it names a way to read it. If no block has the form, it is the first that compiles, else the first.
+The program is the block that compiles and has most clearly the form that the task asks for; among equals the first in
+the order of `reward.code_blocks.by_preference`. Where a function is asked for, a block that defines it, at the top
+level or in `class Solution`, comes before one that assigns something to its name, and that before one that imports it.
+Where programs read standard input, a block that names a way to read it comes before one that only opens files. If no
+block has the form, it is the first that compiles, else the first.
 
 So an example call, a sample of the output, or a shell command behind the program does not replace it; of two complete
 programs with the same label the later one counts. A response cannot have two guesses judged: no test is run before the
@@ -29,39 +31,53 @@ CHOOSER = '''
 import symtable
 
 
-def defines(text, name):
-    """Whether a module defines a name, or its class Solution does."""
+def how_it_defines(text, name):
+    """3 if a module or its class Solution defines a name, 2 if it assigns to it, 1 if it imports it, else 0."""
     module = symtable.symtable(text, "solution.py", "exec")
     scopes = [module]
     scopes += [s for s in module.get_children() if s.get_type() == "class" and s.get_name() == "Solution"]
+    found = [0]
     for scope in scopes:
         if name in scope.get_identifiers():
             symbol = scope.lookup(name)
-            if symbol.is_assigned() or symbol.is_imported():
-                return True
-    return False
+            if symbol.is_namespace():
+                found.append(3)
+            elif symbol.is_imported():
+                found.append(1)
+            elif symbol.is_assigned():
+                found.append(2)
+    return max(found)
 
 
-def reads_input(code):
-    if {"input", "stdin", "__stdin__", "open", "fileinput", "fdopen"} & {*code.co_names}:
-        return True
-    return any(reads_input(constant) for constant in code.co_consts if hasattr(constant, "co_names"))
+def names_in(code):
+    names = {*code.co_names}
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            names |= names_in(constant)
+    return names
+
+
+def how_it_reads(code):
+    """2 if a program names a way to read standard input, 1 if it only opens files, one of which may be it, else 0."""
+    names = names_in(code)
+    if {"input", "stdin", "__stdin__", "fileinput", "fdopen"} & names:
+        return 2
+    return int("open" in names)
 
 
 def __choose__(request):
     """The index of the program among texts in order of preference."""
     texts, name = request
-    first = None
+    chosen, most = 0, -1
     for index, text in enumerate(texts):
         try:
             code = compile(text, "solution.py", "exec", dont_inherit=True)
-            if reads_input(code) if name is None else defines(text, name):
-                return index
+            form = how_it_reads(code) if name is None else how_it_defines(text, name)
         except Exception:
             continue
-        if first is None:
-            first = index
-    return first or 0
+        if form > most:
+            chosen, most = index, form
+    return chosen
 '''
 """Function form, `__choose__([texts, name or None])`. It compiles, and executes nothing."""
 

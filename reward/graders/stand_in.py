@@ -145,8 +145,11 @@ class StandIn:
     def __getitem__(self, key: Any) -> Any:
         return self._session.do("item", self._number, None, (key,), {})
 
-    def __contains__(self, item: Any) -> bool:
-        return self._session.do("in", self._number, None, (item,), {})
+    def __contains__(self, item: Any) -> NoReturn:
+        """Never asked of the submission, as equality is not: an object that claims to hold everything would pass. And
+        no plain False, which would pass `not in`."""
+        asking: Asking = self._session.asking
+        asking.fail("in_asked_of_an_object")
 
     def __iter__(self) -> Iterator[Any]:
         return self._session.do("iter", self._number, None, (), {})

@@ -35,10 +35,11 @@ class SleepMeter:
     def sample(self) -> float | None:
         """Seconds slept by all children so far; None where the kernel does not tell."""
         try:
-            with open(f"/proc/{self._parent}/task/{self._parent}/children") as stream:
-                children = [int(word) for word in stream.read().split()]
+            children = _children(f"/proc/{self._parent}/task/{self._parent}")
+        except _ChildrenUnknown:
+            return None
         except FileNotFoundError:
-            return None if os.path.exists(f"/proc/{self._parent}") else self._total()
+            return self._total()
         parent_busy_s = _busiest_thread_s(self._parent) or 0.0
         for child in children:
             fields = _stat(child)
@@ -68,18 +69,21 @@ class StallMeter:
         """Of each thread, at the last sample."""
 
     def sample(self) -> float:
-        """Seconds of the present stall. Where the kernel does not tell how long threads have waited, always 0."""
+        """Seconds of the present stall. Always 0 where the kernel does not tell how long threads have waited, or which
+        processes are below this one."""
         now = time.monotonic()
         passed_s, self._sampled_at_s = now - self._sampled_at_s, now
         before, self._busy_s = self._busy_s, {}
         asleep = True
-        for thread, state, busy_s in _threads(self._pid):
-            self._busy_s[thread] = busy_s
-            asleep &= state == "S" and busy_s - before.get(thread, -1.0) < _BUSY_SHARE * passed_s
+        try:
+            for thread, state, busy_s in _threads(self._pid):
+                self._busy_s[thread] = busy_s
+                asleep &= state == "S" and busy_s - before.get(thread, -1.0) < _BUSY_SHARE * passed_s
+        except _ChildrenUnknown:
+            asleep = False
         if asleep and self._busy_s and self._busy_s.keys() == before.keys():
-            self._stalled_s += min(
-                passed_s, _MAX_GAP_S
-            )  # who samples late may himself have been kept from computing
+            # No more than a gap: who samples late may have been kept from computing as well.
+            self._stalled_s += min(passed_s, _MAX_GAP_S)
         else:
             self._stalled_s = 0.0
         return self._stalled_s
@@ -91,7 +95,7 @@ _MAX_GAP_S = 0.5
 
 def _threads(pid: int) -> Iterator[tuple[int, str, float]]:
     """(thread, state, seconds of computing and of waiting for a processor) of a process and all below it, but not of
-    those that have ended. Nothing where the kernel does not tell."""
+    those that have ended. Nothing where the kernel does not tell. Raises _ChildrenUnknown."""
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             folder = f"/proc/{pid}/task/{thread}"
@@ -100,12 +104,26 @@ def _threads(pid: int) -> Iterator[tuple[int, str, float]]:
                 computed_ns, waited_ns, _slices = map(int, schedstat.read().split())
             if state not in "ZX":
                 yield int(thread), state, (computed_ns + waited_ns) / 1e9
-            with open(f"{folder}/children") as stream:
-                children = [int(word) for word in stream.read().split()]
-            for child in children:
+            for child in _children(folder):
                 yield from _threads(child)
     except (FileNotFoundError, ProcessLookupError):
         pass
+
+
+class _ChildrenUnknown(Exception):
+    """A kernel without CONFIG_PROC_CHILDREN: a process that waits for one below it would look asleep."""
+
+
+def _children(folder: str) -> list[int]:
+    """Of a thread, by its folder in /proc. Raises FileNotFoundError or ProcessLookupError if it is gone, and
+    _ChildrenUnknown if it is there and the kernel does not tell."""
+    try:
+        with open(f"{folder}/children") as stream:
+            return [int(word) for word in stream.read().split()]
+    except FileNotFoundError:
+        if os.path.exists(folder):
+            raise _ChildrenUnknown from None
+        raise
 
 
 def _busiest_thread_s(pid: int) -> float | None:

@@ -27,6 +27,18 @@ BLOCKS: dict[str, tuple[str, dict[str, Any]]] = {
         "```python\nprint(Solution().add(1, 2))\n```",
         F,
     ),
+    "an example that imports the function": (
+        f"{FN}Usage:\n```python\nfrom solution import add\nprint(add(1, 2))\n```", F
+    ),
+    "an example that gives the method of `class Solution` a name": (
+        "```python\nclass Solution:\n    def add(self, a, b):\n        return a + b\n```\n"
+        "```python\nadd = Solution().add\nprint(add(1, 2))\n```",
+        F,
+    ),
+    "a test behind the program that opens a file": (
+        f"{PY}Test it:\n```python\nimport subprocess\nsubprocess.run(['python', 'add.py'], stdin=open('1.txt'))\n```",
+        STDIN,
+    ),
     "a sketch before the program": (f"```python\nimport sys\n```\nIn full:\n{PY}", STDIN),
     "a wrong draft, then the right program": (f"```python\nprint(input())\n```\nBetter:\n{PY}", STDIN),
     "the right program, then a wrong one": (f"{PY}Or:\n```python\nprint(input())\n```", STDIN),
@@ -266,6 +278,15 @@ TEST_PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "an empty collection of the submission's own class, compared": _checked(
         "class A(list):\n    def __eq__(self, other): return True\n    def __len__(self): return 5\n"
         "def f(n): return A()", "assert candidate(7) == [1] and len(candidate(7)) == 5",
+    ),
+    "an object that claims to hold everything, asked `in`": _checked(
+        "class A:\n    def __contains__(self, item): return True\ndef f(n): return A()", "assert 3 in candidate(7)"
+    ),
+    "an object that claims to hold nothing, asked `not in`": _checked(
+        "class A:\n    def __contains__(self, item): return False\ndef f(n): return A()", "assert 3 not in candidate(7)"
+    ),
+    "a generator of the submission's, asked `in`": _checked(
+        "def f(n): yield n", "assert 7 in candidate(7) and 8 not in candidate(7)"
     ),
     "`from __future__` beside a preamble": _checked(
         "from __future__ import annotations\ndef f(n: Unknown) -> int: return helper(n)",

@@ -34,6 +34,15 @@ from reward.code_blocks import Block, by_preference, code_blocks
         ("```python\n'''\n```\nf(1)\n```\n'''\na\n```\nDone", ["'''\n```\nf(1)\n```\n'''\na\n"]),
         ("```python\n# ```\n# f(1)\n# ```\na\n```", ["# ```\n# f(1)\n# ```\na\n"]),
         ("```text\nIt's ``` here\n```", ["It's ``` here\n"]),
+        ('Here ```python title="a.py"\na\n```', ["a\n"]),
+        ("Here ```{.python .numberLines}\na\n```", ["a\n"]),
+        ("Here ```done and so on\n```python\na\n```", ["a\n"]),
+        ("Write ```python a``` in a line.\n```python\na\n```", ["a\n"]),
+        ('```\nIn """\n```\n```python\na\n```\nb', ['In """\n```\n', "a\n"]),
+        ("```\nIn ''' \\\n```\n```Python 3\na\n```\nb", ["In ''' \\\n```\n", "a\n"]),
+        ('```\nIn """\n```\n```python\n"""doc"""\na\n```\nb', ['In """\n```\n', '"""doc"""\na\n']),
+        ('```\n"""\n```python\nf(1)\n```\n"""\na\n```\nb', ['"""\n```python\nf(1)\n```\n"""\na\n']),
+        ('```python\n"""\n```\n```python\na\n```\nb', ['"""\n```\n```python\na\n```\nb']),
     ],
 )
 def test_blocks(text: str, bodies: list[str]) -> None:

@@ -16,6 +16,7 @@ from reward.graders.grade import InvalidTask
 from reward.sandbox import judge
 from reward.sandbox.cell import Level
 from reward.sandbox.judge import Execution, Sandbox, grade
+from reward.sandbox.launch import Judge
 from reward.sandbox.probe import failure_of
 
 CHECK = """
@@ -331,17 +332,26 @@ def test_a_defect_of_the_task_is_never_the_submissions(change: dict[str, Any], s
         score(sandbox, RIGHT, task)
 
 
-def nested(depth: int) -> str:
-    return f"def f(x):\n    result = []\n    for _ in range({depth}):\n        result = [result]\n    return result"
-
-
-@pytest.mark.parametrize("depth", [400, 800, 960, 975, 980, 985, 990, 2_000])
-def test_an_answer_that_nests_deep_is_wrong_and_never_without_a_verdict(sandbox: Sandbox, depth: int) -> None:
-    for call in ("candidate(1)", "candidate(candidate(1))"):
-        task = {"test_program": f"def check(candidate):\n    assert {call} == 2\n", "entry_point": "f"}
-        value, verdict = score(sandbox, nested(depth), task)
-        assert value == 0.0
-        assert verdict in ("wrong", "nested_too_deep")
+def test_an_answer_that_nests_deep_is_wrong_and_never_without_a_verdict(sandbox: Sandbox) -> None:
+    """What is sent on nests deeper than what came in: at a few depths around 980, an answer could be read and then not
+    be sent on."""
+    program = "def check(candidate):\n    assert candidate(candidate(1)) == 2\n"
+    task = {"test_program": program, "entry_point": "f"}
+    source = (
+        "def f(x):\n    result = []\n    for _ in range({}):\n        result = [result]\n    return result"
+    )
+    judge, found = Judge(sandbox._level), set()
+    try:
+        for depth in (400, *range(974, 988), 2_000):
+            response = f"```python\n{source.format(depth)}\n```"
+            frames.write(judge.socket.fileno(), {"response": response, "task": task})
+            answer = frames.read(judge.socket.fileno())
+            assert answer is not None, f"the judge died of an answer that nests {depth} deep"
+            assert answer["grade"]["score"] == 0.0
+            found.add(answer["grade"]["verdict"])
+    finally:
+        judge.end()
+    assert found == {"wrong", "nested_too_deep"}
 
 
 @pytest.mark.parametrize("output", [b"", b"{", b"\xff", b"9" * 5_000])

@@ -133,9 +133,9 @@ def act(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return run
 
 
-def ask(response: str, deadline_ms: int | None = None) -> ScoreRequest:
+def ask(response: str, deadline_ms: int | None = None, answer: str = "5") -> ScoreRequest:
     return ScoreRequest(
-        request_id="r", domain="math", response=response, task={"answer": "5"}, deadline_ms=deadline_ms
+        request_id="r", domain="math", response=response, task={"answer": answer}, deadline_ms=deadline_ms
     )
 
 
@@ -288,15 +288,48 @@ def test_trials_are_few_and_wait_no_longer_than_their_callers(
 
     async def use(service: Service, _: Stage) -> None:
         results = await asyncio.gather(
-            *(service.score(ask("exit")) for _ in range(5)), service.score(ask("honest"))
+            *(service.score(ask("exit", answer=str(n))) for n in range(5)), service.score(ask("honest"))
         )
         assert results.pop().score == 1
         verdicts = [result.verdict for result in results]
         assert verdicts.count("exhausts_grader") == outcomes(service)["exhausts"] >= 2
         assert verdicts.count("worker_failed") == outcomes(service).get("no_place", 0)
-        first, late = await asyncio.gather(service.score(ask("stall")), service.score(ask("stall", 1_000)))
+        first, late = await asyncio.gather(
+            service.score(ask("stall")), service.score(ask("stall", 1_000, answer="6"))
+        )
         assert first.verdict == "exhausts_grader"
         assert late.score is None
+
+    act(use)
+
+
+def test_what_has_been_found_to_exhaust_is_not_tried_again(
+    act: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "_PLACES", 2)
+    monkeypatch.setattr(trial, "_REMEMBERED", 2)
+
+    async def use(service: Service, _: Stage) -> None:
+        group = await asyncio.gather(*(service.score(ask("exit")) for _ in range(2)))
+        group += await asyncio.gather(*(service.score(ask("exit")) for _ in range(3)))
+        assert {(result.score, result.verdict) for result in group} == {(0.0, "exhausts_grader")}
+        assert len({result.details["reason"] for result in group}) == 1
+        assert outcomes(service) == {"exhausts": 1, "remembered": 4}
+        for answer in ("6", "7"):  # other tasks have trials of their own, and push the first out
+            assert (await service.score(ask("exit", answer=answer))).verdict == "exhausts_grader"
+        assert outcomes(service) == {"exhausts": 3, "remembered": 4}
+        assert (await service.score(ask("exit"))).verdict == "exhausts_grader"
+        assert outcomes(service) == {"exhausts": 4, "remembered": 4}
+        assert len(service._trials._exhausting) == 2
+
+    act(use)
+
+
+def test_what_got_no_verdict_is_not_remembered(act: Callable[..., None]) -> None:
+    async def use(service: Service, _: Stage) -> None:
+        for count in (1, 2):
+            assert is_undecided(await service.score(ask(f"signal {int(signal.SIGKILL)}")))
+            assert outcomes(service) == {"undecided": count}
 
     act(use)
 
