@@ -6,14 +6,16 @@ several times as much. So the requests that come in together, those of one HTTP 
     {"group": [message, ...]} -> {"answers": [answer, ...], ...}      in order; those without an answer yet go again
 
 Nothing but the grader's own answer comes of a group. If anything else happens to it (it computes for too long, its
-worker dies or gives no answer, its deadline passes), each of its requests is sent again by itself. So only what a
-response does when it is alone with a worker can count against it.
+worker dies or gives no answer, its latest deadline passes), each of its requests is sent again by itself. So only what
+a response does when it is alone with a worker can count against it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,22 +76,23 @@ class Groups:
 
     async def _travel(self, group: list[_Member]) -> None:
         """Resolves every member of the group, whatever happens."""
-        left = group
+        now = time.monotonic()
+        left = [member for member in group if member.deadline is None or member.deadline > now]
         try:
             while len(left) > 1 and (answers := await self._answers(left)):
                 for member, answer in zip(left, answers, strict=False):
                     member.resolve(answer)
                 left = left[len(answers) :]
         finally:
-            for member in left:
+            for member in group:  # those that have their answers keep them
                 member.resolve(None)
 
     async def _answers(self, group: Sequence[_Member]) -> list[dict[str, Any]]:
-        """Those of the first members, as many as the worker got to; none if the group failed."""
+        """Those of the first members, as many as the worker got to; none if the group failed. The group waits for a
+        worker until the latest of its deadlines, so that a member with little time costs the others nothing."""
         data = frames.framed(b'{"group": [' + b", ".join(member.body for member in group) + b"]}")
-        deadlines = [member.deadline for member in group if member.deadline is not None]
-        reply = await self.pool.ask(
-            data, min(deadlines, default=None), _CPU_S, num_requests=len(group), num_attempts=1
-        )
+        latest = max(math.inf if member.deadline is None else member.deadline for member in group)
+        deadline = None if latest == math.inf else latest
+        reply = await self.pool.ask(data, deadline, _CPU_S, num_requests=len(group), num_attempts=1)
         answers = reply.get("answers", [])
         return answers if isinstance(answers, list) and len(answers) <= len(group) else []

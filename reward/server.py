@@ -27,9 +27,10 @@ import socket
 import stat
 import sys
 import tempfile
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -165,12 +166,23 @@ class Front:
         key = (request.request_id, hash(content))
         if key in self._recent:
             return self._recent[key]
-        task = self._running.get(key)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self.service.score(request))
-            self._running[key] = task
-            task.add_done_callback(lambda done: self._finished(key, done))
+        earlier = self._running.get(key)
+        score = self.service.score(request) if earlier is None else self._score_after(earlier, request)
+        task = self._running[key] = asyncio.get_running_loop().create_task(score)
+        task.add_done_callback(lambda done: self._finished(key, done))
         return task
+
+    async def _score_after(self, earlier: asyncio.Task[ScoreResult], request: ScoreRequest) -> ScoreResult:
+        """The result of an equal request that is being graded already. If that one was not taken (it may have had less
+        time than this one), this one is graded in the time that it has left."""
+        began = time.monotonic()
+        await asyncio.wait({earlier})
+        if earlier.result().status is not Status.overloaded:
+            return earlier.result()
+        if request.deadline_ms is not None:
+            waited_ms = int(1000 * (time.monotonic() - began))
+            request = replace(request, deadline_ms=max(0, request.deadline_ms - waited_ms))
+        return await self.service.score(request)
 
     def invalid(self, sentence: str, request_id: str = "") -> ScoreResult:
         """What a request gets that is not of the protocol's form."""
@@ -184,7 +196,8 @@ class Front:
         )
 
     def _finished(self, key: tuple[str, int], task: asyncio.Task[ScoreResult]) -> None:
-        del self._running[key]
+        if self._running.get(key) is task:  # and not an equal request that waits for this one
+            del self._running[key]
         if not task.cancelled() and task.exception() is None and task.result().status is Status.graded:
             self._recent[key] = task.result()
             if len(self._recent) > _REMEMBERED:

@@ -72,11 +72,12 @@ def options_of(query: Mapping[str, str]) -> Options:
     return Options(domain=domain, in_thought=_FLAGS[in_thought], wait_s=wait_s)
 
 
-def _options(request: Request) -> Options:
+# Coroutines, because FastAPI runs plain functions in a pool of threads, which costs more than they do.
+async def _options(request: Request) -> Options:
     return options_of(request.query_params)
 
 
-def _front(request: Request) -> Front:
+async def _front(request: Request) -> Front:
     front: Front = request.app.state.front
     return front
 

@@ -19,13 +19,16 @@ It goes on running meanwhile, and the next try takes its result.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import math
 from collections import OrderedDict
+from dataclasses import astuple
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 
-from reward.frontends.common import UrlOptions, bad_request, not_graded, object_in
+from reward.frontends.common import MAX_WAIT_S, UrlOptions, bad_request, not_graded, object_in
 from reward.graders.code_tests import MAX_CPU_S
 from reward.sandbox.judge import MEMORY
 from reward.sandbox.programs import Program, ProgramRun
@@ -40,29 +43,58 @@ _SHORT_MARGIN_S = 1.0
 """A client that sends no compile_timeout may wait run_timeout + 2 s only (SkyRL's sandboxfusion_exec.py)."""
 _MAX_SOURCE, _MAX_STDIN = 1 << 20, 32 << 20
 _MAX_KEPT = 256
+_MAX_RUNNING, _MAX_CHARACTERS_RUNNING = 4096, 1 << 30
+"""As many programs as the queue of the workers holds, and the text of 32 programs with the longest input."""
 _BUSY_PAUSE_S = 0.2
 
 
 class Runs:
     """Programs that run, and results that nobody has taken yet: a client that tries again gets the run of its first
-    try, not a new one."""
+    try, not a new one. Both are bounded, the programs by their number and by the memory that their texts take."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._tasks: OrderedDict[Program, asyncio.Task[ProgramRun]] = OrderedDict()
+        self._tasks: OrderedDict[bytes, asyncio.Task[ProgramRun]] = OrderedDict()
+        """By the digest of the program."""
+        self._num_running, self._characters_running = 0, 0
 
     async def result(self, program: Program, wait_s: float) -> ProgramRun | None:
-        """None if it does not end within `wait_s` seconds. Raises NotRun."""
-        task = self._tasks.get(program)
+        """None if it does not end, or finds no room to begin, within `wait_s` seconds. Raises NotRun."""
+        key, loop = _digest(program), asyncio.get_running_loop()
+        ends = loop.time() + wait_s
+        while (task := self._tasks.get(key)) is None and self._is_full(program):
+            if loop.time() >= ends:
+                return None
+            await asyncio.sleep(min(_BUSY_PAUSE_S, wait_s))
         if task is None:
-            task = self._tasks[program] = asyncio.get_running_loop().create_task(self._run(program))
+            task = self._tasks[key] = self._start(program)
             self._forget()
-        await asyncio.wait({task}, timeout=wait_s)
+        await asyncio.wait({task}, timeout=max(0.0, ends - loop.time()))
         if not task.done():
             return None
-        if self._tasks.get(program) is task:
-            del self._tasks[program]
+        if self._tasks.get(key) is task:
+            del self._tasks[key]
         return task.result()
+
+    def _is_full(self, program: Program) -> bool:
+        """Whether a program has to wait before it may begin to wait for a worker. One alone never has to."""
+        characters = self._characters_running + _num_characters(program)
+        return self._num_running >= _MAX_RUNNING or (
+            self._num_running > 0 and characters > _MAX_CHARACTERS_RUNNING
+        )
+
+    def _start(self, program: Program) -> asyncio.Task[ProgramRun]:
+        size = _num_characters(program)
+        self._num_running += 1
+        self._characters_running += size
+
+        def ended(_: asyncio.Task[ProgramRun]) -> None:
+            self._num_running -= 1
+            self._characters_running -= size
+
+        task = asyncio.get_running_loop().create_task(self._run(program))
+        task.add_done_callback(ended)
+        return task
 
     async def _run(self, program: Program) -> ProgramRun:
         """Waits for room in the queue. Raises NotRun."""
@@ -76,13 +108,24 @@ class Runs:
 
     def _forget(self) -> None:
         """Drops the oldest results whose clients have not come back."""
-        ended = [program for program, task in self._tasks.items() if task.done()]
-        for program in ended[: max(0, len(ended) - _MAX_KEPT)]:
-            task = self._tasks.pop(program)
+        ended = [key for key, task in self._tasks.items() if task.done()]
+        for key in ended[: max(0, len(ended) - _MAX_KEPT)]:
+            task = self._tasks.pop(key)
             task.exception()  # looked at, so that asyncio does not report it
 
 
-def _runs(request: Request) -> Runs:
+def _num_characters(program: Program) -> int:
+    return len(program.source) + len(program.stdin)
+
+
+def _digest(program: Program) -> bytes:
+    """The same for equal programs, and without their texts, which may have megabytes."""
+    content = json.dumps(astuple(program)).encode()
+    return hashlib.blake2b(content, digest_size=32).digest()
+
+
+async def _runs(request: Request) -> Runs:
+    """Those of the application, which begin with its first request: a coroutine, so that there are never two."""
     state = request.app.state
     if not hasattr(state, "runs"):
         state.runs = Runs(state.front.service)
@@ -97,7 +140,7 @@ async def run_code(
     """Runs one program once."""
     fields = object_in(body)
     program = program_of(fields)
-    wait_s = options.wait_s or _wait_s(fields)
+    wait_s = min(options.wait_s or _wait_s(fields), MAX_WAIT_S)
     try:
         ran = await runs.result(program, wait_s)
     except NotRun as error:

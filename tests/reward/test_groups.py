@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,8 @@ class FakePool:
     def __init__(self, *replies: Reply | None) -> None:
         self.replies = list(replies)
         self.groups: list[list[Any]] = []
+        self.deadlines: list[float | None] = []
+        """Of the groups."""
         self.alone: list[Any] = []
 
     async def run(self, message: Any, deadline: float | None = None) -> dict[str, Any]:
@@ -36,14 +39,18 @@ class FakePool:
     async def ask(self, data: bytes, deadline: float | None, cpu_s: float, **_counts: int) -> dict[str, Any]:
         group = json.loads(data[frames.LENGTH.size :])["group"]
         self.groups.append(group)
+        self.deadlines.append(deadline)
         reply = self.replies.pop(0) if self.replies else None
         return {"answers": [{"answer": message} for message in group]} if reply is None else reply(group)
 
 
-def run_together(pool: FakePool, messages: list[Any]) -> list[dict[str, Any]]:
+def run_together(
+    pool: FakePool, messages: list[Any], deadlines: Sequence[float | None] | None = None
+) -> list[dict[str, Any]]:
     async def all_of_them() -> list[dict[str, Any]]:
         together = Groups(pool)  # type: ignore[arg-type]
-        return await asyncio.wait_for(asyncio.gather(*map(together.run, messages)), 10)
+        until = [None] * len(messages) if deadlines is None else deadlines
+        return await asyncio.wait_for(asyncio.gather(*map(together.run, messages, until)), 10)
 
     return asyncio.run(all_of_them())
 
@@ -89,6 +96,29 @@ def test_of_a_group_that_fails_each_is_tried_alone(reply: dict[str, Any]) -> Non
     messages = [{"number": number} for number in range(3)]
     pool = FakePool(lambda group: reply)
     assert run_together(pool, messages) == [{"alone": message} for message in messages]
+
+
+@pytest.mark.parametrize(("given", "latest"), [((60.0, 30.0, 90.0), 90.0), ((60.0, None, 90.0), None)])
+def test_a_group_waits_as_long_as_its_most_patient_member(
+    given: tuple[float | None, ...], latest: float | None
+) -> None:
+    now = time.monotonic()
+    pool = FakePool()
+    messages = [{"number": number} for number in range(3)]
+    run_together(pool, messages, [None if seconds is None else now + seconds for seconds in given])
+    assert pool.deadlines == [None if latest is None else now + latest]
+    assert pool.alone == []
+
+
+def test_one_that_is_late_already_does_not_travel_and_costs_the_others_nothing() -> None:
+    """The pool, which gets it by itself, says that it is late, or grades it if a worker is idle."""
+    pool = FakePool()
+    messages = [{"number": number} for number in range(4)]
+    found = run_together(pool, messages, [None, time.monotonic(), time.monotonic() + 60, None])
+    assert pool.groups == [[messages[0], *messages[2:]]]
+    assert found == [
+        {"alone": message} if message["number"] == 1 else {"answer": message} for message in messages
+    ]
 
 
 def test_one_that_json_cannot_carry_costs_the_others_nothing() -> None:

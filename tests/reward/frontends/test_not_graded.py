@@ -18,6 +18,7 @@ pytest.importorskip("fastapi")
 
 from fastapi import HTTPException
 
+from reward.frontends import sandbox_fusion
 from reward.frontends.common import Options, scores
 from reward.frontends.sandbox_fusion import Runs
 from reward.protocol import ScoreRequest, ScoreResult, Status
@@ -39,10 +40,14 @@ class Scripted:
 
     def __init__(self, *statuses: Status, seconds: float = 0.0, verdict: str = "v") -> None:
         self.statuses, self.seconds, self.verdict, self.calls = list(statuses), seconds, verdict, 0
+        self.gate: asyncio.Event | None = None
+        """What programs wait for before they end."""
+        self.deadlines_ms: list[int | None] = []
 
     async def score(self, request: ScoreRequest) -> ScoreResult:
         status = self.statuses[min(self.calls, len(self.statuses) - 1)]
         self.calls += 1
+        self.deadlines_ms.append(request.deadline_ms)
         await asyncio.sleep(self.seconds)
         score = 1.0 if status is Status.graded else None
         return ScoreResult(
@@ -57,6 +62,8 @@ class Scripted:
         status = self.statuses[min(self.calls, len(self.statuses) - 1)]
         self.calls += 1
         await asyncio.sleep(self.seconds)
+        if self.gate is not None:
+            await self.gate.wait()
         if status is not Status.graded:
             raise NotRun("broken", is_busy=status is Status.overloaded)
         return RAN
@@ -148,6 +155,92 @@ def test_results_that_nobody_takes_are_forgotten() -> None:
         return len(runs._tasks)
 
     assert asyncio.run(main()) <= 256
+
+
+def program_of_size(size: int) -> Program:
+    return Program(source="", stdin="x" * size, cpu_s=1.0, memory=1 << 30)
+
+
+@pytest.mark.parametrize(("programs", "characters"), [(3, 1 << 30), (1000, 350)])
+def test_programs_beyond_the_bounds_wait_for_room(
+    monkeypatch: pytest.MonkeyPatch, programs: int, characters: int
+) -> None:
+    monkeypatch.setattr(sandbox_fusion, "_MAX_RUNNING", programs)
+    monkeypatch.setattr(sandbox_fusion, "_MAX_CHARACTERS_RUNNING", characters)
+
+    async def main() -> None:
+        service = Scripted(Status.graded)
+        service.gate = asyncio.Event()
+        runs = Runs(service)  # type: ignore[arg-type]
+        for number in range(10):
+            assert await runs.result(program_of_size(100 + number), 0.01) is None
+        assert service.calls == 3
+        service.gate.set()
+        waiting = [runs.result(program_of_size(100 + number), 30) for number in range(10)]
+        assert await asyncio.gather(*waiting) == [RAN] * 10
+        assert await runs.result(program_of_size(5_000), 30) == RAN  # larger than all the room, and alone
+        assert (runs._num_running, runs._characters_running) == (0, 0)
+
+    asyncio.run(main())
+
+
+def test_the_memory_of_results_holds_no_program() -> None:
+    async def main() -> list[bytes]:
+        service = Scripted(Status.graded)
+        service.gate = asyncio.Event()
+        runs = Runs(service)  # type: ignore[arg-type]
+        for number in (1, 1, 2):
+            assert await runs.result(program_of_size(number << 20), 0.01) is None
+        return list(runs._tasks)
+
+    keys = asyncio.run(main())
+    assert [len(key) for key in keys] == [32, 32]
+
+
+def test_a_client_cannot_ask_for_an_endless_wait() -> None:
+    waits: list[float] = []
+
+    class Waits:
+        async def result(self, _program: Program, wait_s: float) -> ProgramRun:
+            waits.append(wait_s)
+            return RAN
+
+    for seconds in (5, 1e6):
+        body = {"code": "", "run_timeout": seconds, "compile_timeout": seconds}
+        asyncio.run(sandbox_fusion.run_code(Waits(), Options(), body))  # type: ignore[arg-type]
+    assert waits == [18.0, 3600.0]
+
+
+# ------------------------------------------------------------------------------------------------ equal requests
+def results_of(service: Scripted, *deadlines_ms: int | None) -> list[ScoreResult]:
+    """Of equal requests that differ in their deadlines and come at the same time."""
+
+    async def main() -> list[ScoreResult]:
+        front = Front(service, None, None)  # type: ignore[arg-type]
+        bodies = [{**REQUEST.to_json(), "deadline_ms": deadline_ms} for deadline_ms in deadlines_ms]
+        results = await asyncio.gather(*map(front.score, bodies))
+        assert front._running == {}
+        return results
+
+    return asyncio.run(main())
+
+
+def test_a_request_does_not_inherit_the_shorter_deadline_of_an_equal_one() -> None:
+    service = Scripted(Status.overloaded, Status.graded, seconds=0.05)
+    results = results_of(service, 1, 60_000, None, 60_000)
+    assert [result.status for result in results] == [Status.overloaded, *[Status.graded] * 3]
+    assert service.calls == 2
+    first, second = service.deadlines_ms
+    assert first == 1
+    assert second is not None
+    assert second < 60_000  # the time that it waited for the other is gone
+
+
+def test_equal_requests_are_graded_once() -> None:
+    for status in (Status.graded, Status.infra_error):
+        service = Scripted(status, seconds=0.05)
+        assert [result.status for result in results_of(service, 1, None, 60_000)] == [status] * 3
+        assert service.calls == 1
 
 
 # ------------------------------------------------------------------------------------------------ the token
