@@ -67,7 +67,9 @@ def request_of_label(
 
 
 def domain_and_task(label: object, default_domain: str = "math") -> tuple[str, dict[str, Any]]:
-    """What a label asks for, by the rules at the top of this file. Raises BadLabel."""
+    """What a label asks for, by the rules at the top of this file. Numbers and arrays of numpy, which parquet files are
+    often read as, become Python's own: JSON carries no others. Raises BadLabel."""
+    label = _plain(label)
     if default_domain not in domains():
         raise BadLabel(f"unknown domain {default_domain[:80]!r}; there are {', '.join(domains())}")
     fields = label if isinstance(label, Mapping) else _object_in(label)
@@ -108,6 +110,22 @@ def content_id(*content: object) -> str:
     """A request id that is the same for the same content, whoever asks and however often."""
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+
+
+def _plain(value: object) -> object:
+    """The value with numbers, lists and dictionaries of Python's own in place of numpy's. Raises BadLabel if it nests
+    without end."""
+    try:
+        if isinstance(value, Mapping):
+            return {key: _plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [_plain(item) for item in value]
+        to_python = getattr(
+            value, "tolist", None
+        )  # of numpy's arrays and scalars alike; numpy itself is not imported
+        return _plain(to_python()) if callable(to_python) else value
+    except RecursionError as error:
+        raise BadLabel("the label nests too deep to be written as JSON") from error
 
 
 def _object_in(label: object) -> dict[str, Any] | None:

@@ -26,9 +26,8 @@ def version() -> str:
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")) + sorted(root.rglob("data/*")):
         name = path.relative_to(root).as_posix()
-        if not name.startswith(
-            "build/"
-        ):  # where pip leaves copies of the sources when it installs a checkout
+        # pip leaves copies of the sources in build/ when it installs a checkout
+        if not name.startswith("build/"):
             digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     for name in _VERDICT_PACKAGES:
         try:

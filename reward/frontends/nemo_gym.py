@@ -12,7 +12,9 @@ What a row asks for, by the first of these fields that it has:
     verifier_metadata.unit_tests             code: {"inputs", "outputs", "fn_name"?}
     instruction_id_list, kwargs              instruction; "grading_mode" is "binary" (all rules must be followed, the
                                              default) or "fraction"
-    metadata.source_dataset, answer          logic: an entry of Reasoning Gym
+    metadata.source_dataset, answer          logic: an entry of Reasoning Gym; "credit" is "corrected" (the library's
+                                             score with its partial credit, the default here, as NeMo Gym pays it),
+                                             "training" or "library" (reward/graders/puzzle.py)
     options, expected_answer                 stem: the letter of the right option
     expected_answer                          math
 
@@ -99,7 +101,9 @@ def label_of(row: dict[str, Any]) -> Any:
         return {"domain": "instruction", "task": {**rules, "aggregate": aggregate}}
     if isinstance(metadata, dict) and "source_dataset" in metadata and "answer" in row:
         entry = {"question": row.get("question"), "answer": row["answer"], "metadata": metadata}
-        return {"domain": "logic", "task": {"task": metadata["source_dataset"], "entry": entry}}
+        credit = row.get("credit", "corrected")
+        task = {"task": metadata["source_dataset"], "entry": entry, "credit": credit}
+        return {"domain": "logic", "task": task}
     if row.get("options") and isinstance(row.get("expected_answer"), str):
         return {"domain": "stem", "answer": row["expected_answer"]}
     if "expected_answer" in row:

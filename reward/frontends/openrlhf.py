@@ -48,12 +48,12 @@ def response_in(query: Any, prompt: Any) -> str:
     if not prompt:
         return query
     before, found, response = query.partition(prompt)
-    if found and len(before) < _LEAST_OVERLAP:  # a tokenizer may put its first token in front
+    # A tokenizer may put its first token in front of the prompt.
+    if found and len(before) < _LEAST_OVERLAP:
         return response
+    # Otherwise the query begins with an end of the prompt, of which the longest counts.
     start = prompt.find(query[:_LEAST_OVERLAP])
-    while (
-        len(query) >= _LEAST_OVERLAP and start >= 0
-    ):  # the longest end of the prompt with which the query begins
+    while len(query) >= _LEAST_OVERLAP and start >= 0:
         if query.startswith(prompt[start:]):
             return query[len(prompt) - start :]
         start = prompt.find(query[:_LEAST_OVERLAP], start + 1)

@@ -94,6 +94,29 @@ def test_json_as_deep_as_it_likes_is_no_crash() -> None:
     assert domain_and_task('{"a":' * 100_000)[0] == "math"
 
 
+def test_numbers_and_arrays_of_numpy_become_pythons_own() -> None:
+    """Rows of parquet files hold them, and JSON cannot."""
+    np = pytest.importorskip("numpy")
+    for number in (np.int64(4), np.array(4)):
+        assert domain_and_task(number) == ("math", {"answer": "4"})
+    tests = {"inputs": np.array(["1\n", "2\n"], object), "outputs": np.array([np.array([2]), np.array([4])])}
+    for label in (tests, {"domain": "code", "task": tests}, {"domain": np.str_("code"), **tests}):
+        domain, task = domain_and_task(label)
+        assert (domain, json.loads(json.dumps(task))) == (
+            "code",
+            {"inputs": ["1\n", "2\n"], "outputs": [[2], [4]]},
+        )
+    with pytest.raises(BadLabel, match="not list"):
+        domain_and_task(np.array(["4"]))
+
+
+def test_a_label_that_holds_itself_is_refused_in_a_sentence() -> None:
+    label: dict[str, Any] = {"answer": "4"}
+    label["more"] = [label]
+    with pytest.raises(BadLabel, match="nests too deep"):
+        domain_and_task(label)
+
+
 def test_the_request() -> None:
     request = request_of_label("\\boxed{4}", "4", in_thought=True)
     assert (request.domain, request.task, request.in_thought) == ("math", {"answer": "4"}, True)

@@ -119,6 +119,16 @@ def test_the_url_says_the_domain_of_bare_labels(server: Server) -> None:
         ("/verify", {"expected_answer": "4"}, "response"),
         ("/verify", {"response": {"output": []}}, "expected_answer"),
         ("/verify", {"response": {"output": []}, "expected_answer": None}, "label"),
+        (
+            "/verify",
+            {
+                "response": {"output": []},
+                "answer": "7",
+                "metadata": {"source_dataset": "chain_sum"},
+                "credit": "half",
+            },
+            "credit",
+        ),
     ],
 )
 def test_what_no_request_can_be_is_refused_in_a_sentence(
@@ -140,6 +150,7 @@ def message(*texts: str) -> dict[str, Any]:
 
 
 REASONING = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "\\boxed{4}"}]}
+SUM = {"question": "4 + 3 =", "answer": "7", "metadata": {"source_dataset": "chain_sum", "source_index": 0}}
 ROWS = [
     ({"question": "2 + 2?", "expected_answer": "4"}, [REASONING, message("so \\box", "ed{4}")], 1.0),
     ({"question": "2 + 2?", "expected_answer": "4"}, [REASONING], 0.0),
@@ -167,15 +178,10 @@ ROWS = [
         [message("said")],
         0.5,
     ),
-    (
-        {
-            "question": "4 + 3 =",
-            "answer": "7",
-            "metadata": {"source_dataset": "chain_sum", "source_index": 0},
-        },
-        [message("<answer>7</answer>")],
-        1.0,
-    ),
+    (SUM, [message("<answer>7</answer>")], 1.0),
+    (SUM, [message("<answer>77</answer>")], 0.5),
+    ({**SUM, "credit": "library"}, [message("<answer>77</answer>")], 0.5),
+    ({**SUM, "credit": "training"}, [message("<answer>77</answer>")], 0.0),
     ({"domain": "logic", "task": PUZZLE}, [message("<answer>8</answer>")], 0.0),
     ({"expected_answer": "4", "in_thought": True}, [message("perhaps \\boxed{4}")], 0.0),
     ({"expected_answer": "4", "odd": "\ud800"}, [message("\\boxed{4}")], 1.0),
