@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RewardConfig
 from reward.client import CannotGrade, RewardClient
+from reward.known_server import never_grades
+from reward.protocol import DOMAINS
 
 
 class RewardServiceNotStarted(RuntimeError):
@@ -101,13 +104,24 @@ def ready_client(
         try:
             client.wait_until_ready(config.ready_timeout_s)
         except CannotGrade as error:
-            raise ConfigError(
-                f"{error}: serve on machines that can (`python -m nemo_prorl doctor` says what one lacks), or take "
-                "such rows out of the data."
-            ) from None
+            raise ConfigError(f"{error}: {_what_to_do(str(error), domains)}.") from None
         yield client
     finally:
         client.close()
+
+
+def _what_to_do(error: str, domains: Collection[str]) -> str:
+    """When no server can grade all `domains`, and `error` says why: the end of the sentence."""
+    unknown = [name for name in domains if re.search(rf"{re.escape(never_grades(name, None, ''))}\b", error)]
+    if foreign := sorted(set(unknown) - set(DOMAINS)):
+        return (
+            f"the service has no grader of its own for {', '.join(foreign)}, so install the grader plug-in into the "
+            "service's environment, or correct the column `domain`"
+        )
+    return (
+        "serve on machines that can (`python -m nemo_prorl doctor` says what one lacks), or take such rows out of the "
+        "data"
+    )
 
 
 def _wait_for_url(process: subprocess.Popen[bytes], ready: Path, log: Path, timeout_s: float) -> str:

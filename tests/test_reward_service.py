@@ -217,4 +217,11 @@ def test_a_service_that_cannot_grade_the_data_is_refused_with_its_own_reason() -
             ready_client(config, urls, ["math", "code"]),
         ):
             pass
+        with (
+            pytest.raises(
+                ConfigError, match=r"no grader of its own for haiku, so install the grader plug-in into"
+            ),
+            ready_client(config, urls, ["math", "haiku"]),
+        ):
+            pass
         server.shutdown()

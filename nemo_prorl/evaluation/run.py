@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import SERVICE, ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.building.progress import bar
 from nemo_prorl.data.mix import Tokenizer
 from nemo_prorl.data.rows import domains_of
@@ -43,8 +43,14 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
     with _machinery(config, out, domains) as (machinery, tokenizer):
         ranks, done = machinery.ranks, dict[str, BenchmarkResult]()
         key = ranks.from_main(journal.key_of(model, _key_settings(config)) if ranks.layout.is_main else "")
-        header = {"model": str(model), "key": key, "settings": asdict(settings), "provenance": provenance()}
+        header: dict[str, Any] = {
+            "model": str(model),
+            "key": key,
+            "settings": asdict(settings),
+            "provenance": provenance(),
+        }
         header["grader_version"] = machinery.grader_version
+        header["graded_by"] = graded_by(config.reward)
         header["missing"] = {benchmark.name: benchmark.where for benchmark in missing}
         for one in loaded:
             prompts, num_too_long = rendered(one, tokenizer, config.sampler.max_prompt_tokens)
@@ -82,7 +88,24 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
         raise ConfigError(
             f"every prompt is longer than sampler.max_prompt_tokens={config.sampler.max_prompt_tokens}: raise it."
         )
-    return [line for table in tables(done, model.name) for line in (*as_text(table), "")] + [f"in {out}"]
+    lines = [line for table in tables(done, model.name) for line in (*as_text(table), "")]
+    return [*lines, *filter(None, [header["graded_by"]]), f"in {out}"]
+
+
+def graded_by(reward: RewardConfig) -> str:
+    """A sentence for those who read the results, when not the reward service alone has graded; else empty."""
+    if not reward.function:
+        return ""
+    service = (
+        f", and the reward service with weight {reward.weight(SERVICE):g}" if reward.asks_service else ""
+    )
+    functions = ", ".join(
+        f"{text} with weight {reward.weight(reward.function_name(text)):g}" for text in reward.function
+    )
+    return (
+        f"Graded by {functions}{service} (reward.function): these are not the scores by which the benchmarks are "
+        "published, and they do not compare with the paper's."
+    )
 
 
 def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = None) -> dict[str, float]:
@@ -158,11 +181,12 @@ def _write(out: Path, header: Mapping[str, Any], done: Mapping[str, BenchmarkRes
         "title": f"Evaluation of {model}",
         "columns": summary.columns,
         "rows": summary.rows,
-        "note": "; ".join(summary.notes),
+        "note": "; ".join([*summary.notes, *filter(None, [header["graded_by"]])]),
     }
     results.write(out / results.RESULTS, {**shown, **header}, list(done.values()))
     sections = [line for table in tables(done, model) for line in (*as_markdown(table), "")]
-    (out / "results.md").write_text("\n".join([f"# Evaluation of {model}", "", *sections]), encoding="utf-8")
+    title = [f"# Evaluation of {model}", "", *([header["graded_by"], ""] if header["graded_by"] else [])]
+    (out / "results.md").write_text("\n".join([*title, *sections]), encoding="utf-8")
 
 
 def write_samples(path: Path, groups: list[RolloutGroup]) -> None:
