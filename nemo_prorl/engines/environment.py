@@ -11,7 +11,6 @@ import contextlib
 import importlib.metadata
 import logging
 import os
-import re
 import resource
 import sys
 import warnings
@@ -100,7 +99,7 @@ def _num_allocated_gpus() -> int:
     """GPUs of this node that belong to the Slurm job or step in which this process runs."""
     if "SLURM_JOB_ID" not in os.environ:
         return 0
-    return int(re.search(r"\d*$", os.environ.get("SLURM_GPUS_ON_NODE", ""))[0] or 0)  # "8", or "gpu:h100:8"
+    return int(os.environ.get("SLURM_GPUS_ON_NODE", "").rpartition(":")[2] or 0)  # "8", or "gpu:h100:8"
 
 
 def _gpus_are_hidden() -> bool:
