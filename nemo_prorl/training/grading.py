@@ -81,6 +81,8 @@ class GradingInFlight:
         """Seconds spent in `wait`, that is with nothing else to do."""
 
     def submit(self, key: tuple[int, int], rollout: Rollout) -> None:
+        """Raises if the graders are known to be gone for good: what is still to be sampled would be sampled in vain."""
+        self._grader.check()
         request = ScoreRequest(
             request_id=f"{rollout.policy_version}/{rollout.prompt.uid}/{key[0]}/{key[1]}",
             domain=rollout.prompt.domain,

@@ -247,3 +247,15 @@ def test_a_pause_is_not_in_the_stopwatchs_time(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(KeyError), stopwatch.pause():  # from 20 to 21
         raise KeyError
     assert stopwatch.elapsed_s() == 26.0
+
+
+def test_nothing_more_is_sampled_for_graders_that_are_gone_for_good() -> None:
+    """A whole validation may be sampled before anybody waits for a verdict."""
+
+    class Gone(ScriptedGrader):
+        def check(self) -> None:
+            raise RewardServiceFailing("gone")
+
+    in_flight = GradingInFlight(Gone())
+    with pytest.raises(RewardServiceFailing, match="gone"):
+        in_flight.submit((0, 0), make_rollout(make_prompt("p", MIXED), 0))
