@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,21 @@ from nemo_prorl.report.difficulty import BEFORE, NOW
 from nemo_prorl.report.drawings import Drawing, draw
 from nemo_prorl.report.panels import SECTIONS, Kind, Panel, expand, names_in
 from nemo_prorl.report.runs import Run, read_run
+from nemo_prorl.types import PARTS
+from tests.training.conftest import ScriptedGrader, verdict
 from tests.training.test_trainer import Run as ScriptedRun
 
 PANELS = {panel.name: panel for section in SECTIONS for panel in section.panels}
+
+
+class GraderOfParts(ScriptedGrader):
+    """As with reward functions: every score is the sum of parts that have names."""
+
+    def release(self) -> None:
+        request, future = self.waiting.pop(self.choose(len(self.waiting)))
+        score = request.task["scores"][int(request.response)]
+        result = verdict(request.request_id, score)
+        future.set_result(result if score is None else replace(result, details={PARTS: {"mine": score}}))
 
 
 def lines_of(drawing: Drawing) -> dict[str, drawings.Line]:
@@ -28,6 +41,7 @@ def test_every_panel_shows_metrics_that_the_trainer_records(tmp_path: Path) -> N
     """The real loop on scripted engines: a metric that is renamed there must be renamed here."""
     run = ScriptedRun(tmp_path, num_steps=2, every=1, interval=1)
     run.canary = run.held_out[0]
+    run.grader = GraderOfParts(at_once=True)
     run.fit()
     metrics = read_run(tmp_path).metrics | {NOW, BEFORE}  # of prompts that come again; these do not
     unknown = [
