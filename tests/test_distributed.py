@@ -126,9 +126,8 @@ initialise(1, 1)
     subprocess.run([sys.executable, "-c", program], cwd=root, env=environ, check=True, timeout=120)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_never_comes_is_one_sentence_within_the_time_limit(rank: int) -> None:
-    """Half of a job of two ranks, in a process of its own."""
+def half_of_a_job(rank: int, port: int) -> str:
+    """The sentence in which one rank of two, alone in a process of its own, gives up."""
     program = """
 from nemo_prorl.distributed import RanksDidNotMeet, initialise
 try:
@@ -136,7 +135,6 @@ try:
 except RanksDidNotMeet as error:
     print(error)
 """
-    port = free_port()
     given = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -149,32 +147,22 @@ except RanksDidNotMeet as error:
     )
     assert done.returncode == 0, done.stderr
     (sentence,) = done.stdout.splitlines()
+    return sentence
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_never_comes_is_one_sentence_within_the_time_limit(rank: int) -> None:
+    port = free_port()
+    sentence = half_of_a_job(rank, port)
     assert f"rank {rank} on " in sentence
     assert f"could not reach all 2 ranks by way of 127.0.0.1:{port} (" in sentence
     assert "trainer.start_timeout_s=2)" in sentence
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    program = """
-from nemo_prorl.distributed import RanksDidNotMeet, initialise
-try:
-    initialise(1, 1, start_timeout_s=2)
-except RanksDidNotMeet as error:
-    print(error)
-"""
     with socket.create_server(("", 0)) as taken:
-        port = taken.getsockname()[1]
-        given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=Path(__file__).resolve().parents[1],
-            env=os.environ | given,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-    assert "another program uses this port" in done.stdout
+        sentence = half_of_a_job(0, taken.getsockname()[1])
+    assert "another program uses this port" in sentence
 
 
 def test_the_interface_is_the_one_that_leads_to_the_first_rank() -> None:

@@ -1,16 +1,13 @@
 """Every row of docs/code_forms.md gets the verdict that stands there, and every form has a row."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reward.graders.grade import InvalidTask
-from reward.sandbox.cell import Level
 from reward.sandbox.judge import Sandbox, grade
-from reward.sandbox.probe import failure_of
 from tests.reward import code_forms
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "code_forms.md"
@@ -23,16 +20,6 @@ ROWS = {
 FORMS: dict[str, tuple[str, dict[str, Any]]] = (
     code_forms.BLOCKS | code_forms.OUTPUTS | code_forms.RESULTS | code_forms.TEST_PROGRAMS
 )
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    level = next((level for level in (Level.landlock, Level.namespaces) if not failure_of(level)), None)
-    if level is None:
-        pytest.skip("this machine has no sandbox")
-    sandbox = Sandbox(level)
-    yield sandbox
-    sandbox.close()
 
 
 def test_the_page_has_every_form() -> None:

@@ -1,28 +1,15 @@
 """The choice of the program is made from the text, in the sandbox, and cannot be turned into a second guess."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from reward.graders import program_choice
 from reward.graders.code_tests import Tests
-from reward.sandbox.cell import Level
 from reward.sandbox.judge import Sandbox, grade
-from reward.sandbox.probe import failure_of
 
 ECHO: dict[str, Any] = {"inputs": ["1"], "outputs": ["1"]}
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    level = next((level for level in (Level.landlock, Level.namespaces) if not failure_of(level)), None)
-    if level is None:
-        pytest.skip("this machine has no sandbox")
-    sandbox = Sandbox(level)
-    yield sandbox
-    sandbox.close()
 
 
 def chosen(sandbox: Sandbox, texts: list[str], name: str | None) -> int:
