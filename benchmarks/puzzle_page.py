@@ -57,7 +57,8 @@ Where *left* is high, the puzzle itself is easy to guess: there are two answers 
 `syllogism`), one is usual (`mahjong_puzzle`), or the input is often the answer (`string_insertion`: in 97 % of entries
 nothing is inserted). In `propositional_logic` a premise copied from the question is right nearly always, because every
 statement that follows from the premises is. The library's own example answer follows from a single premise in 246 of
-300 entries, so a stricter rule would refuse it. These two tasks teach a policy to copy; no reward can mend that.
+300 entries, so a stricter rule would refuse it. These two tasks would teach a policy to copy, and no
+reward can mend that: `data build reasoning_gym` makes validation rows of them, but no training rows.
 """
 
 

@@ -31,6 +31,8 @@ CHUNK, MAX_INDEX = 32, 20_000
 """Entries a job makes; and that are made of a task at most."""
 MIN_NEW = 0.05
 """A task whose entries ask something new less often counts as exhausted: some have few questions and are slow."""
+MAX_GUESSED = 0.9
+"""A task is not trained on when an answer that ignores its question is right more often than this."""
 
 
 def tasks() -> tuple[str, ...]:
@@ -38,14 +40,28 @@ def tasks() -> tuple[str, ...]:
     return tuple(files("reward").joinpath("data/reasoning_gym_96_tasks.txt").read_text().split())
 
 
+@cache
+def guessed() -> frozenset[str]:
+    """The tasks that teach a policy to guess: a rule that ignores the question is right in more than MAX_GUESSED of
+    their entries (docs/puzzle_rewards.md, column "left"), so no reward can tell it from a solution."""
+    measured = json.loads(files("reward").joinpath("data/puzzle_constants.json").read_text())["tasks"]
+    return frozenset(
+        task
+        for task, searches in measured.items()
+        if max(answer["right"] for answer in searches["training"].values()) > MAX_GUESSED
+    )
+
+
 def generate(options: DataBuildConfig) -> Iterator[Record]:
-    """Per task first the validation rows, then the training rows, no question twice."""
+    """Yields each task's validation rows, then its training rows, no question twice. Tasks that can be guessed have
+    validation rows only; the others share the training rows evenly."""
     num_validation = NUM_VALIDATION_A_TASK if options.held_out < 0 else options.held_out
-    share, rest = divmod(options.rows or NUM_TRAIN, len(tasks()))
-    wanted = {
-        task: {"validation": num_validation, "train": share + (place < rest)}
-        for place, task in enumerate(tasks())
-    } | {task: {"out_of_distribution": num_validation} for task in OUT_OF_DISTRIBUTION}
+    trained = [task for task in tasks() if task not in guessed()]
+    share, rest = divmod(options.rows or NUM_TRAIN, len(trained))
+    num_train = {task: share + (place < rest) for place, task in enumerate(trained)}
+    wanted = {task: {"validation": num_validation, "train": num_train.get(task, 0)} for task in tasks()} | {
+        task: {"out_of_distribution": num_validation} for task in OUT_OF_DISTRIBUTION
+    }
     with _workers() as pool:
         for task, splits in wanted.items():
             entries = _different_entries(pool, task, sum(splits.values()), options.seed)
@@ -163,7 +179,7 @@ def _workers() -> Iterator[Any]:
 SOURCE = Source(
     name="reasoning_gym",
     domain="logic",
-    summary="37,000 puzzles over 96 tasks, 100 validation each; acre, boxnet, game_of_life_halting apart",
+    summary="37,000 puzzles over 94 tasks, 100 validation of each of 96; acre, boxnet, game_of_life_halting apart",
     licence="Apache-2.0 (the library); codeio, arc_1d, arc_agi and rearc carry data of their own",
     generate=generate,
     convert=convert,

@@ -36,6 +36,20 @@ def test_the_paper_has_96_tasks_and_three_apart(monkeypatch: pytest.MonkeyPatch)
     assert not set(source.tasks()) & set(source.OUT_OF_DISTRIBUTION)
 
 
+def test_tasks_that_can_be_guessed_are_measured_but_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert source.guessed() == {"propositional_logic", "string_insertion"}
+    monkeypatch.setattr(source, "tasks", lambda: ("chain_sum", "string_insertion", "spell_backward"))
+    monkeypatch.setattr(source, "OUT_OF_DISTRIBUTION", ())
+    made = source.generate(DataBuildConfig(rows=5, held_out=1, seed=1))
+    counts = Counter((record.split, record.values["task"]) for record in made)
+    assert counts == {
+        ("validation", "chain_sum"): 1, ("train", "chain_sum"): 3,
+        ("validation", "string_insertion"): 1,
+        ("validation", "spell_backward"): 1, ("train", "spell_backward"): 2,
+    }  # fmt: skip
+
+
 @pytest.mark.slow
 def test_rows_are_shared_out_split_apart_and_proved(building: Building) -> None:
     manifest = building.run("reasoning_gym", rows=39, held_out=2)
@@ -43,7 +57,8 @@ def test_rows_are_shared_out_split_apart_and_proved(building: Building) -> None:
     assert manifest["dropped"] == {}
     train, held_out = building.rows("reasoning_gym"), building.rows("reasoning_gym", "validation")
     counts = Counter(row.task["task"] for row in train)
-    assert counts == {task: 6 if index < 4 else 5 for index, task in enumerate(TASKS)}
+    trained = [task for task in TASKS if task != "propositional_logic"]
+    assert counts == {task: 7 if index < 3 else 6 for index, task in enumerate(trained)}
     questions = [row.messages[-1]["content"] for row in [*train, *held_out]]
     assert len(set(questions)) == len(questions)
     apart = Counter(row.task["task"] for row in building.rows("reasoning_gym", "out_of_distribution"))
