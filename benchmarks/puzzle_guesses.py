@@ -348,7 +348,7 @@ def majorities(golds: Sequence[str]) -> Iterator[str]:
 def numbers_between(golds: Sequence[str]) -> Iterator[str]:
     """Quantiles and means of answers that are numbers, and numbers near them."""
     values = sorted(float(gold) for gold in golds if re.fullmatch(r"-?\d+(\.\d+)?", gold))
-    if len(values) < len(golds) / 10:
+    if not values or len(values) < len(golds) / 10:
         return
     for share in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
         middle = values[int(share * len(values))]
