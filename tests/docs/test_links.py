@@ -1,0 +1,89 @@
+"""Every page of docs/ is in its table of contents, and every link between the project's pages leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "reward" / "README.md",
+    *sorted(DOCS.rglob("*.md")),
+]
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:href|src|srcset)=\"([^\"]+)\"")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def prose(page: Path) -> str:
+    """The text of a page without its code."""
+    return re.sub(
+        r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+
+
+def targets(page: Path) -> list[str]:
+    """What the links of a page lead to, without links to the web."""
+    found = [first or second for first, second in LINK.findall(prose(page))]
+    return [target for target in found if not re.match(r"https?:|mailto:", target)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    seen: Counter[str] = Counter()
+    names = set()
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"[^\w\- ]", "", plain.lower()).strip().replace(" ", "-")
+        names.add(f"{name}-{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return names
+
+
+def broken(page: Path, target: str) -> bool:
+    """Whether a link of this page leads to no file of the project, or to no heading of it."""
+    path, _, anchor = target.partition("#")
+    file = (page.parent / path).resolve() if path else page
+    if not file.is_relative_to(ROOT) or not file.exists():
+        return True
+    return bool(anchor) and anchor not in anchors(file)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert [target for target in targets(page) if broken(page, target)] == []
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    contents = DOCS / "README.md"
+    linked = {(DOCS / target.partition("#")[0]).resolve() for target in targets(contents)}
+    assert [
+        name_of(page) for page in sorted(DOCS.rglob("*.md")) if page != contents and page not in linked
+    ] == []
+
+
+def test_every_picture_is_on_a_page() -> None:
+    shown = {(page.parent / target).resolve() for page in PAGES for target in targets(page)}
+    assert [name_of(image) for image in sorted((DOCS / "images").iterdir()) if image not in shown] == []
+
+
+@pytest.mark.parametrize(
+    "target", ["no_such_page.md", "data.md#no-such-heading", "#no-such-heading", "../../elsewhere.md"]
+)
+def test_a_link_to_nothing_is_seen(target: str) -> None:
+    assert broken(DOCS / "report.md", target)
+
+
+def test_a_link_to_a_heading_is_followed() -> None:
+    assert not broken(DOCS / "report.md", "findings.md#recipes-side-by-side")
+    assert not broken(DOCS / "report.md", "#what-it-answers")
