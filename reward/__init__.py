@@ -1,12 +1,13 @@
-"""Verifiable rewards as a service: text in, verdict out. Never torch, never the trainer.
+"""Verifiable rewards as a service: a response and its task in, a score out. Imports neither torch nor the trainer.
 
-protocol   what crosses the wire                      (imported by the trainer; standard library only)
-client     submits responses, retries, never guesses  (imported by the trainer; standard library and aiohttp)
-rows       what a label of another trainer's data set asks for       (standard library only)
-adapters/  reward functions for other trainers, one file a trainer    (standard library and aiohttp)
-server     the HTTP front; it never runs model text
-frontends/ routes for other trainers' clients, one file a client
-service    pools of killable workers behind the front, one bounded queue a domain
-graders/   one file a way of grading, one line in its registry
+protocol   requests and results as they are sent        (imported by the trainer; standard library only)
+client     submits responses and retries; never makes up a score  (imported by the trainer; standard library and
+aiohttp)
+rows       turns labels of other trainers' data sets into tasks     (standard library only)
+adapters/  reward functions for other trainers, one file per trainer    (standard library and aiohttp)
+server     the HTTP server; it never runs model text
+frontends/ routes for other trainers' clients, one file per client
+service    pools of killable workers, each behind a bounded queue
+graders/   one file per way of grading, one line each in the registry
 sandbox/   where untrusted text is evaluated and untrusted programs run
 """

@@ -1,9 +1,9 @@
 """Command line: `prorl-reward serve | score | explain | check`, or `python -m reward` in a checkout.
 
-serve     grade over HTTP until SIGTERM
-score     grade a JSONL file of requests
-explain   say how one response is graded, and why
-check     say what this machine can grade, and why not more
+serve     grades over HTTP until SIGTERM
+score     grades a JSONL file of requests
+explain   shows how one response is graded, and why
+check     prints what this machine can grade, and what is missing for the rest
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from reward.service import Service
 
 _SERVER_MODULES = ("fastapi", "langdetect", "math_verify", "reasoning_gym", "sympy", "uvicorn", "uvloop")
-"""What only the extra `server` of the distribution installs (reward/pyproject.toml)."""
+"""Modules that only the extra `server` of the distribution installs (reward/pyproject.toml)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; the exit status. A user's mistake is one sentence and 2."""
+    """Runs one command and returns the exit status: 2, after one sentence, for a user's mistake."""
     options = _parser().parse_args(arguments)
     if missing := [name for name in _SERVER_MODULES if importlib.util.find_spec(name) is None]:
         print(
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options) or 0)
     except (UserError, PluginError, ZygoteError) as error:
-        # a plug-in that a fork server cannot load is a ZygoteError here
+        # A plug-in that the fork server cannot load arrives here as a ZygoteError.
         print(f"reward: {str(error).removeprefix(f'{PluginError.__name__}: ')}", file=sys.stderr)
         return 2
 
@@ -145,7 +145,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _check(_options: argparse.Namespace) -> None:
-    """The level of sandbox that holds here, why no stronger one does, the domains, and what is installed."""
+    """Prints the sandbox level that works here, why no stronger one does, the domains, and the installed packages."""
     from reward.graders.registry import domains
     from reward.sandbox.probe import strongest
     from reward.version import version

@@ -1,8 +1,8 @@
-"""Reads a batch of which one item cannot be read: that item alone is refused, and its neighbours are graded.
+"""Reads a batch with an item that cannot be decoded: that item alone is refused, the others are graded.
 
-Python's decoder gives a whole body up for one thing that it does not take: a number that is not finite, a whole number
-of more than 4,300 digits, brackets that nest deeper than its recursion limit, a byte that is not UTF-8. `items_of` then
-finds where each item begins and ends without looking into it, and has each decoded on its own.
+Python's decoder rejects a whole body because of one thing that it does not accept: a number that is not finite, an
+integer of more than 4,300 digits, brackets nested beyond the recursion limit, a byte that is not UTF-8. `items_of` then
+finds where each item begins and ends without parsing it, and decodes each on its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHAPE = "the body is not a JSON object with a list of items"
 
 
 class Invalid(ValueError):
-    """A request that is not of the protocol's form; says what is wrong with it."""
+    """A request that does not have the protocol's form; the message says what is wrong."""
 
     def __init__(self, sentence: str, request_id: str = "") -> None:
         super().__init__(sentence)
@@ -29,10 +29,10 @@ class Invalid(ValueError):
 
 
 def items_of(data: bytes, max_items: int) -> list[Any]:
-    """The decoded items of the body `{"items": [...]}`, with an Invalid in place of each one that cannot be decoded.
-    Reads no more than one item beyond `max_items`. Raises ValueError if the body has no such form.
+    """Returns the decoded items of the body `{"items": [...]}`, with an Invalid in place of each one that cannot be
+    decoded. Reads at most one item beyond `max_items`. Raises ValueError if the body does not have this form.
 
-    It takes seconds for a body that consists of millions of brackets, so it should not run in an event loop."""
+    A body of millions of brackets takes seconds, so do not call this in an event loop."""
     begins = next(
         (begin for key, begin, _ in _members(data, _skip(data, 0), b"{") if key == b'"items"'), None
     )
@@ -54,7 +54,7 @@ def _item(data: bytes) -> Any:
 
 
 def _request_id(data: bytes) -> str:
-    """The id of a request that cannot be decoded as a whole; empty if it has none that is a text."""
+    """Returns the id of a request that cannot be decoded as a whole; empty if it has no text as its id."""
     try:
         for key, begin, end in _members(data, 0, b"{"):
             if key == b'"request_id"':
@@ -66,8 +66,8 @@ def _request_id(data: bytes) -> str:
 
 
 def _members(data: bytes, at: int, opening: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """(key, begin, end) of each value of the object (`{`) or list (`[`) at an offset; the keys of a list are empty.
-    Raises ValueError where the punctuation is not JSON's."""
+    """Yields (key, begin, end) for each value of the object (`{`) or list (`[`) at an offset; keys of a list are empty.
+    Raises ValueError where the punctuation is not JSON."""
     if data[at : at + 1] != opening:
         raise ValueError(_SHAPE)
     at = _skip(data, at + 1)
@@ -92,13 +92,14 @@ def _members(data: bytes, at: int, opening: bytes) -> Iterator[tuple[bytes, int,
 
 
 def _skip(data: bytes, at: int) -> int:
-    """The offset behind white space."""
+    """Returns the offset behind white space."""
     space = _SPACE.match(data, at)
     return at if space is None else space.end()
 
 
 def _end(data: bytes, at: int) -> int:
-    """The offset behind the value that begins at an offset. Raises ValueError if there is none or it does not end."""
+    """Returns the offset behind the value that begins at `at`. Raises ValueError if there is none or it does not
+    end."""
     if data[at : at + 1] not in (b"{", b"["):
         value = (_STRING if data[at : at + 1] == b'"' else _PLAIN).match(data, at)
         if value is None:

@@ -1,6 +1,6 @@
-"""Known responses, a right and a wrong one a domain: what a ready service must solve again and again.
+"""Canaries: responses with known scores, one right and one wrong per domain, that a ready service grades periodically.
 
-A third canary hangs. It needs no text: `HANGING_PROGRAM` for code, and for graders the message {"spin": true}, which
+A third canary hangs. It needs no text: code runs `HANGING_PROGRAM`, and graders get the message {"spin": true}, which
 makes a worker compute forever and cannot come in over HTTP.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """`score` is what it must get."""
+    """A response and the `score` that it must get."""
 
     response: str
     task: Mapping[str, Any]

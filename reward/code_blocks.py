@@ -1,14 +1,14 @@
-"""The fenced code blocks of a response. Pure functions of text, in linear time.
+"""Finds the fenced code blocks of a response. Pure functions of text, in linear time.
 
-A fence is a run of three or more backticks or tildes. Beyond CommonMark, four things that language models write are
-read:
+A fence is a run of three or more backticks or tildes. Beyond CommonMark, the parser accepts four habits of language
+models:
 
 - A fence may follow text on its line: `Here is the code: ```python`, and `print(x)```` at the end of a program.
-- Backticks are no Python. In a block that is labelled Python or not labelled at all, a run of backticks ends the block
-  wherever it stands, unless it stands in a string or in a comment of the program.
-- A fence that is labelled Python begins a block, even where another block was never closed. It does so in a string,
-  too, if it begins a line, and the string is in a block without a label that would never end otherwise: such a block
-  is text, as a rule, and its quotation marks are not Python's.
+- Python has no backticks. So in a block labelled Python, or without a label, a run of backticks ends the block anywhere
+  except inside a string or comment of the program.
+- A fence labelled Python begins a block, even if an earlier block was never closed. At the start of a line it does so
+  even inside a three-quoted string, if the block has no label and would otherwise never end: such a block is usually
+  prose, and its quotation marks are not Python's.
 - The last block may be left unclosed.
 """
 
@@ -23,8 +23,8 @@ _OPENING = re.compile(
     r"|(?<!`)(?P<labelled>```++)(?P<label>[^\n`]++)$",
     re.MULTILINE,
 )
-"""At the start of a line with any text behind it, or after other text with nothing or a label behind it; `_opening`
-takes only Python's labels there."""
+"""A fence at the start of a line with any text behind it, or after other text with nothing or a label behind it.
+`_opening` accepts only Python's labels there."""
 _PYTHON = re.compile(r"[{. \t]*(?:python|py|pypy)[\d.]*(?![\w-])", re.IGNORECASE)
 _LANGUAGE = re.compile(r"[\w.+#{}-]*")
 _LONG_STRING = (
@@ -36,13 +36,13 @@ _LONG_STRING_BEFORE_FENCE = (
     rf'"""(?:[^"\\\n]|\\[^\n]?+|"(?!"")|{_NO_PYTHON_FENCE})*+(?:"""|\Z|(?=\n))'
     rf"|'''(?:[^'\\\n]|\\[^\n]?+|'(?!'')|{_NO_PYTHON_FENCE})*+(?:'''|\Z|(?=\n))"
 )
-"""A string of three quotes that ends at the latest before a line that begins with a fence labelled Python."""
+"""A three-quoted string that ends at the latest before a line that begins with a fence labelled Python."""
 _SHORT_STRING_OR_COMMENT = (
     r'"(?:[^"\\\n]|\\[\s\S])*+"?'
     r"|'(?:[^'\\\n]|\\[\s\S])*+'?"
     r"|\#[^\n]*+"
 )
-"""A string that is never closed ends with its line, or with the text if it has three quotes; looking for its end from
+"""A string that is never closed ends with its line, or with the text if it has three quotes. Searching for its end from
 every quotation mark would take quadratic time."""
 _FENCE = r"(?P<fence>```++)[ \t]*+(?P<info>[^\n`]*+)"
 _FENCE_IN_PROGRAM = re.compile(rf"{_LONG_STRING}|{_SHORT_STRING_OR_COMMENT}|{_FENCE}")
@@ -59,7 +59,7 @@ class Block:
     """The text between two fences."""
 
     label: str
-    """What stands behind the opening fence: a language, as a rule, or nothing."""
+    """The text behind the opening fence: usually a language, or nothing."""
     body: str
     is_closed: bool
 
@@ -70,7 +70,7 @@ class Block:
 
 
 def code_blocks(text: str) -> list[Block]:
-    """All blocks that hold anything, in order."""
+    """Returns all blocks that are not empty, in order."""
     blocks: list[Block] = []
     position, is_torn = 0, False
     while opening := _opening(text, position):
@@ -79,7 +79,7 @@ def code_blocks(text: str) -> list[Block]:
         run = fence["line"] or fence["bare"] or fence["labelled"]
         end, position, is_closed = _end(text, start, run, label, is_torn)
         if not (is_closed or label or is_torn):
-            # Once only, or the search for the end of each of many such blocks would go to the end of the text.
+            # Only once: otherwise each of many such blocks would search the text to its end.
             is_torn = True
             end, position, is_closed = _end(text, start, run, label, is_torn)
         body = text[start:end].rstrip(" \t")
@@ -89,8 +89,9 @@ def code_blocks(text: str) -> list[Block]:
 
 
 def by_preference(blocks: list[Block]) -> list[int]:
-    """Indices of the blocks, the likeliest to be the answer's program first: a block labelled Python before one without
-    a label, and that before one with another label; then a closed block before an unclosed one; then the later one."""
+    """Returns the indices of the blocks, the likeliest program first: blocks labelled Python, then those without a
+    label, then other labels; among equals closed blocks before an unclosed one, then later blocks before earlier
+    ones."""
     return sorted(
         range(len(blocks)),
         key=lambda i: (blocks[i].is_python, not blocks[i].label, blocks[i].is_closed, i),
@@ -99,7 +100,7 @@ def by_preference(blocks: list[Block]) -> list[int]:
 
 
 def _opening(text: str, position: int) -> tuple[re.Match[str], str] | None:
-    """The first opening fence from a position on, and its label."""
+    """Returns the first opening fence from a position on, and its label."""
     for fence in _OPENING.finditer(text, position):
         label = (fence["info"] or fence["label"] or "").strip()
         if fence["labelled"] is None or _is_python(label):
@@ -108,8 +109,8 @@ def _opening(text: str, position: int) -> tuple[re.Match[str], str] | None:
 
 
 def _end(text: str, start: int, opening: str, label: str, is_torn: bool) -> tuple[int, int, bool]:
-    """Where a block's body ends, where to read on, and whether a fence closes it. `is_torn`: in a block without a
-    label, a fence that is labelled Python and begins a line ends a string of three quotes."""
+    """Returns where a block's body ends, where to continue reading, and whether a fence closes it. `is_torn`: in a
+    block without a label, a line that begins with a fence labelled Python ends a three-quoted string."""
     is_program = not label or _is_python(label)
     if opening[0] == "~":
         fences = _TILDES_IN_PROGRAM if is_program else _TILDES_IN_TEXT
@@ -133,7 +134,7 @@ def _is_python(label: str) -> bool:
 
 
 def _unindented(body: str) -> str:
-    """Without the indentation of its first line, which a block in a list has in front of every line."""
+    """Removes the first line's indentation from every line; a block in a list is indented as a whole."""
     margin = re.match(r"(?:[ \t]*\n)*([ \t]*)", body)
     assert margin is not None
     return re.sub(f"^{margin[1]}", "", body, flags=re.MULTILINE) if margin[1] else body

@@ -1,7 +1,7 @@
 """HTTP connections with limits: on their number, and on the time that a request takes to arrive.
 
-Uvicorn waits for the rest of a request for ever. Connections over which half a request came would gather until the
-process has no descriptor left, and with none it cannot start a worker either.
+Uvicorn waits forever for the rest of a request. Half-sent requests would accumulate until the process has no file
+descriptor left, and without one it cannot start a worker either.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 ARRIVAL_S = 30.0
-"""Seconds in which a request has to arrive. Our own client sends each in one piece."""
+"""Seconds within which a request has to arrive. Our own client sends each in one piece."""
 MIN_BYTES_PER_S = 64 << 10
-"""A body may take longer, by a second for each 64 KiB that have arrived: what a poor mobile network carries. The
-longest body (192 MiB) may so take 52 minutes, and one that stops coming is cut off soon."""
+"""A body gets one more second for each 64 KiB that have arrived, the speed of a poor mobile network. So the longest
+body (192 MiB) may take 52 minutes, while one that stops arriving is cut off soon."""
 KEEP_ALIVE_S = 75
-"""Seconds after which an idle connection is closed, as nginx has it. Longer than clients keep one (aiohttp: 15 s): if
+"""Seconds after which an idle connection is closed, as in nginx. Longer than clients keep one open (aiohttp: 15 s): if
 the service closed first, a client could send a request into a connection that is just closing."""
 MAX_CONNECTIONS = 16_384
-"""Open at a time. A client of ours has at most one a batch, and 4 * workers + 32 requests in flight on a server."""
+"""Connections open at a time. Our client uses at most one per batch, and has 4 * workers + 32 requests in flight per
+server."""
 _OTHER_DESCRIPTORS = 512
-"""Left for workers, each of which takes one, and for what starts them."""
+"""File descriptors reserved for workers, which take one each, and for starting them."""
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
     b"Content-Type: text/plain; charset=utf-8\r\nContent-Length: 21\r\n\r\ntoo many connections\n"
@@ -31,8 +32,8 @@ _FULL = (
 
 
 def raise_descriptor_limit() -> int:
-    """Lets this process open as many files as the system allows, up to what it can need, and returns how many
-    connections that leaves room for."""
+    """Raises this process's limit of open files as far as the system allows and it may need. Returns the number of
+    connections that this leaves room for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + _OTHER_DESCRIPTORS
     if hard != resource.RLIM_INFINITY:
@@ -45,8 +46,8 @@ def raise_descriptor_limit() -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """A connection of uvicorn's that closes itself when a request takes too long to arrive. A request that arrives in
-    one piece costs no timer."""
+    """A uvicorn connection that closes itself when a request takes too long to arrive. A request that arrives in one
+    piece needs no timer."""
 
     max_connections = MAX_CONNECTIONS
     arrival_s = ARRIVAL_S
@@ -54,7 +55,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._arriving = True
-        """Whether the server waits for the rest of a request, or for the first one."""
+        """Whether the server is waiting for the first request, or for the rest of one."""
         self._began_s = 0.0
         self._body_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -74,7 +75,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if not self._arriving and self._is_idle() and self.timeout_keep_alive_task is None:
-            self._arriving = True  # line breaks before a request, which end the waiting for the next one
+            self._arriving = True  # line breaks before a request end uvicorn's wait for the next one
         if not self._arriving:
             self._unwatch()
         elif self._timer is None:
@@ -105,7 +106,7 @@ class Connection(HttpToolsProtocol):
             self._timer = None
 
     def _check(self) -> None:
-        """Ends the connection unless enough of the request's body came to allow it more time."""
+        """Closes the connection unless enough of the body has arrived to allow it more time."""
         self._timer = None
         if self.transport.is_closing():
             return
@@ -118,6 +119,6 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _waits_for_us(self) -> bool:
-        """Whether the request is behind another one that is still being answered (reading may be paused then)."""
+        """Whether the request is queued behind one that is still being answered (reading may be paused then)."""
         is_behind = self.cycle is not None and self.cycle.scope is not self.scope
         return bool(self.pipeline) or (is_behind and not self.cycle.response_complete)

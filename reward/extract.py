@@ -1,16 +1,16 @@
-"""Where the answer stands in a response. Pure functions of text; None means that it is not there.
+"""Finds the answer in a response. Pure functions of text; None means that there is no answer.
 
-What is thought and what is answer, for every domain:
+What counts as reasoning ("thought") and what as the answer, in every domain:
 
 1. A thought begins at <think>. A response also begins inside a thought if its prompt has opened one (`in_thought`): the
    chat templates of DeepSeek-R1-Distill and of Qwen3's thinking models end the prompt with <think>.
 2. The last </think> of the response ends every thought that began before it. Thoughts do not nest: a second <think>
-   inside a thought adds nothing, and what stands between two </think> is thought.
+   inside a thought changes nothing, and text between two </think> is thought.
 3. The answer is the text after the last </think>, or the whole response if it has no thought.
 4. A thought that is still open at the end of the response leaves no answer, whatever was written before it.
 
-A tag counts wherever it stands, also in a code block or in quotation marks: in the text of a response it looks the same
-as the token that ends the thought.
+A tag counts anywhere, even in a code block or in quotation marks: the response's text does not tell it from the token
+that ends the thought.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ _MAX_NESTED_BOXES = 10
 
 
 def visible_text(response: str) -> str:
-    """The text after the last </think>: reasoning is never graded. All of it when there is no </think>. The line breaks
-    that chat templates put behind </think> are no paragraph of the answer."""
+    """Returns the text after the last </think>, because reasoning is never graded, or all of it without </think>. Drops
+    the line breaks that chat templates put behind </think>: they are no paragraph of the answer."""
     _, end, text = response.rpartition(THINK_END)
     return text.lstrip("\r\n") if end else text
 
 
 def thinks(response: str) -> bool:
-    """Whether the reasoning was ended."""
+    """Whether the response contains the end of a thought."""
     return THINK_END in response
 
 
 def is_open_thought(text: str, in_thought: bool = False) -> bool:
-    """Whether a text ends inside a thought. A response that does has no answer; a prompt that does makes its response
-    begin `in_thought`."""
+    """Whether a text ends inside a thought. Such a response has no answer; after such a prompt the response begins
+    `in_thought`."""
     _, end, rest = text.rpartition(THINK_END)
     return THINK_START in rest or (in_thought and not end)
 
 
 def boxes(text: str) -> list[tuple[int, int, str]]:
-    """Every outermost balanced \\boxed{...} or \\fbox{...} as (start, end, content), in order. One pass: linear."""
+    """Returns every outermost balanced \\boxed{...} or \\fbox{...} as (start, end, content), in order and linear
+    time."""
     open_braces: list[re.Match[str]] = []
     found: list[tuple[re.Match[str], re.Match[str]]] = []
     for brace in _BRACE.finditer(text):
@@ -62,7 +63,7 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 def last_box(text: str) -> str | None:
-    """Content of the last box; boxes in boxes are peeled. An unbalanced box is no box."""
+    """Returns the content of the last box, of nested boxes the innermost. An unbalanced box does not count."""
     found = boxes(text)
     if not found:
         return None
@@ -76,10 +77,11 @@ def last_box(text: str) -> str | None:
 
 
 def joined_boxes(text: str) -> list[str]:
-    """The last box with those before it that white space, a comma or `and` (within a few words) ties to it.
+    """Returns the contents of the last box and of those before it that are joined to it by white space, a comma or
+    `and`.
 
-    Such a run is one answer in several boxes (`\\boxed{1} and \\boxed{2}`), to be compared as a list: a response
-    that sprays boxes gains nothing, since the list equals no single value.
+    Such a run is one answer in several boxes (`\\boxed{1} and \\boxed{2}`) and is compared as a list, so a response
+    gains nothing by guessing in many boxes: the list equals no single value.
     """
     found = boxes(text)
     run: list[str] = []
@@ -93,7 +95,7 @@ def joined_boxes(text: str) -> list[str]:
 
 
 def _joins(gap: str) -> bool:
-    """Whether what stands between two boxes ties them: white space with one line break at most, or a comma or `and`
+    """Whether the text between two boxes joins them: white space with at most one line break, or a comma or `and`
     within a few words."""
     if not gap.strip():
         return gap.count("\n") <= 1
@@ -101,7 +103,7 @@ def _joins(gap: str) -> bool:
 
 
 def answer_tag(text: str) -> str | None:
-    """Content of the last <answer>...</answer>, stripped (as reasoning_gym.utils.extract_answer)."""
+    """Returns the content of the last <answer>...</answer>, stripped (as reasoning_gym.utils.extract_answer does)."""
     end = text.rfind("</answer>")
     if end < 0:
         return None

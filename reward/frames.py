@@ -1,4 +1,4 @@
-"""Messages between the service and its workers: four bytes of length, then JSON. No pickle anywhere."""
+"""Messages between the service and its workers: four bytes of length, then JSON. Never pickle."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 def encode(message: Any) -> bytes:
-    """The message as a frame. Raises ValueError on NaN and infinity, and on what nests deeper than the interpreter's
+    """Encodes a message as a frame. Raises ValueError for NaN and infinity, and for nesting beyond the interpreter's
     recursion limit."""
     return framed(body(message))
 
 
 def body(message: Any) -> bytes:
-    """What is in a frame. Raises ValueError as `encode` does."""
+    """Encodes a message without its length. Raises ValueError as `encode` does."""
     try:
         return _ENCODER.encode(message).encode()
     except RecursionError as error:
@@ -28,13 +28,13 @@ def body(message: Any) -> bytes:
 
 
 def framed(body: bytes) -> bytes:
-    """A body that is encoded already, as a frame."""
+    """Puts the length in front of an encoded body."""
     return LENGTH.pack(len(body)) + body
 
 
 def decode(body: bytes | bytearray) -> Any:
-    """Whole numbers stay what they are up to 4,300 digits, and so does odd text. Raises ValueError, also on NaN and
-    infinity, which no other side could read, and on what nests deeper than the interpreter's recursion limit."""
+    """Decodes a body. Keeps integers of up to 4,300 digits and lone surrogates as they are. Raises ValueError, also for
+    NaN and infinity, which other JSON readers refuse, and for nesting beyond the interpreter's recursion limit."""
     try:
         return _DECODER.decode(body.decode("utf-8", "surrogatepass"))
     except RecursionError as error:
@@ -42,14 +42,14 @@ def decode(body: bytes | bytearray) -> Any:
 
 
 def write(fd: int, message: Any) -> None:
-    """Blocks until all is written. Raises OSError."""
+    """Writes a frame and blocks until all of it is written. Raises OSError."""
     data = memoryview(encode(message))
     while data:
         data = data[os.write(fd, data) :]
 
 
 def read(fd: int) -> Any | None:
-    """The next message, None at the end of the stream. Raises OSError."""
+    """Reads the next message; None at the end of the stream. Raises OSError."""
     head = _exactly(fd, LENGTH.size)
     return None if head is None else decode(_exactly(fd, LENGTH.unpack(head)[0]) or b"null")
 
@@ -64,7 +64,7 @@ def _finite(text: str) -> float:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
-"""Made once: json.loads makes one for each message."""
+"""Shared, because json.loads with these options would build a decoder per message."""
 
 
 def _exactly(fd: int, size: int) -> bytes | None:

@@ -1,8 +1,8 @@
-"""The reward service as other trainers' reward functions, one file a trainer. None of them imports its trainer.
+"""The reward service as other trainers' reward functions, one file per trainer. None of them imports its trainer.
 
-connection    one client a process, and what a response without a verdict is called
-columns       which column of a data set's row is the label, and what of a completion is the response
+connection    one client per process, and the errors for a response that was not graded
+columns       finds the label in a data set's row and the response in a completion
 trl           GRPOTrainer(reward_funcs=[reward_service("http://...")])
 verl          reward.custom_reward_function.path=pkg://reward.adapters.verl
-verifiers     a reward of a task, and a function of a rubric
+verifiers     a reward for a task, and a function for a rubric
 """

@@ -1,4 +1,4 @@
-"""Which column of a data set's row is the label, and what of a completion is the response."""
+"""Finds the label in a row of a data set, and the response in a completion."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LABEL_COLUMNS = ("label", "ground_truth", "answer")
 
 
 def label_of(row: Mapping[str, Any], column: str | None = None) -> object:
-    """The label of a row, for reward.rows.request_of_label.
+    """Returns the label of a row, for reward.rows.request_of_label.
 
-    It is the given column; else {"domain", "task"} if the row has both, of which `task` may be JSON text; else the one
-    of LABEL_COLUMNS that the row has. Fields that are None are left out of an object: data sets whose rows differ
-    in their fields fill them up with None. Raises BadLabel.
+    The label is the given column; without one, {"domain", "task"} if the row has both (`task` may be JSON text); else
+    the one column of LABEL_COLUMNS that the row has. Fields that are None are dropped: data sets whose rows have
+    different fields pad them with None. Raises BadLabel.
     """
     if column is None and row.get("domain") is not None and row.get("task") is not None:
         return {"domain": row["domain"], "task": _object(row["task"])}
@@ -33,7 +33,7 @@ def label_of(row: Mapping[str, Any], column: str | None = None) -> object:
 
 
 def rows_of(columns: Mapping[str, Any], num_rows: int) -> list[dict[str, Any]]:
-    """A dictionary for each row, from columns as lists; what is no list of that length is no column."""
+    """Turns columns (lists) into one dictionary per row. Ignores arguments that are no list of num_rows values."""
     lists = {
         name: values
         for name, values in columns.items()
@@ -43,8 +43,8 @@ def rows_of(columns: Mapping[str, Any], num_rows: int) -> list[dict[str, Any]]:
 
 
 def text_of(completion: object) -> str:
-    """The response: a completion that is text, or the text of the last message of the assistant in one that is a list
-    of messages. Raises TypeError for anything else."""
+    """Returns the response: the completion itself if it is text, or the last assistant message of a list of messages.
+    Raises TypeError for anything else."""
     if isinstance(completion, str):
         return completion
     if not isinstance(completion, list | tuple):
@@ -61,7 +61,7 @@ def _content(content: object) -> str:
 
 
 def _fields(message: object) -> Mapping[str, Any]:
-    """A message as a mapping, whether it is one or an object with such attributes."""
+    """Returns a message as a mapping, whether it is one or an object with such attributes."""
     return message if isinstance(message, Mapping) else getattr(message, "__dict__", {})
 
 

@@ -1,4 +1,4 @@
-"""What the adapters share: one client a process, and what a response without a verdict is called."""
+"""Shared by the adapters: one client per process, and the errors for a response that was not graded."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from reward.protocol import ScoreRequest, ScoreResult
 
 _ATTEMPT_S = 60.0
 _ATTEMPTS = 1_000_000_000
-"""More than there is time for: patience_s alone decides when a response counts as not graded."""
+"""More than there is time for: patience_s alone decides when to give up on a response."""
 
 
 class NotGraded(RuntimeError):
-    """The service had no verdict on a response, in one sentence. For callers that know that an error is not a 0."""
+    """The service could not grade a response; the message is one sentence. For callers that handle errors as errors."""
 
 
 class StopTraining(BaseException):
-    """The service had no verdict on a response, in one sentence. For callers that make a reward of 0 of an Exception.
+    """The service could not grade a response; the message is one sentence. For callers that turn an Exception into a 0.
 
-    Not an Exception on purpose. `except Exception` around the user's reward function, followed by a reward of 0, is
-    what verl 0.9.1 does in its rate-limited and its PRIME reward manager (experimental/reward_loop/reward_manager/
-    limited.py, workers/reward_manager/prime.py), and verifiers up to 0.3 in Rubric (rubrics/rubric.py): a policy would
-    learn that its answers are wrong whenever the service is down."""
+    Deliberately not an Exception. Some trainers wrap the user's reward function in `except Exception` and go on with a
+    reward of 0: verl 0.9.1 in its rate-limited and PRIME reward managers
+    (experimental/reward_loop/reward_manager/limited.py, workers/reward_manager/prime.py), and verifiers up to 0.3 in
+    Rubric (rubrics/rubric.py). A policy would then learn that its answers are wrong whenever the service is down."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """Which servers to ask, and for how long. Plain data, to be pickled or forked into other processes: the client
-    behind it is made in each process when it is first asked for, and serves all threads of the process."""
+    """Which servers to ask, and for how long. Plain data that can be pickled or forked into other processes: each
+    process makes its own client on first use, and all its threads share it."""
 
     servers: tuple[str, ...]
     """URLs (http://...), or one folder with the servers' ready files."""
     token_file: str | None = None
     patience_s: float = 300.0
-    """Seconds for which a response is sent again, to whichever server is there, before it counts as not graded."""
+    """Seconds for which a response is sent again, to any server that is up, before it counts as not graded."""
 
     def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
-        """As RewardClient.submit: the future always gets a result, and a result without a score after patience_s."""
+        """Submits as RewardClient.submit does. The future always gets a result: without a score after patience_s."""
         patience_ms = max(1, round(1000 * self.patience_s))
         deadline_ms = patience_ms if request.deadline_ms is None else min(request.deadline_ms, patience_ms)
         return self.client().submit(replace(request, deadline_ms=deadline_ms))
 
     def grade(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """The results in the order of the requests."""
+        """Grades all requests and returns the results in the same order."""
         futures = [self.submit(request) for request in requests]
         return [future.result() for future in futures]
 
     async def grade_one(self, request: ScoreRequest) -> ScoreResult:
-        """One result, in whatever event loop the caller has."""
+        """Grades one request, in whatever event loop the caller runs."""
         return await asyncio.wrap_future(self.submit(request))
 
     def client(self) -> RewardClient:
-        """This process's client. Raises RewardServiceError if servers or token file cannot be used."""
+        """Returns this process's client. Raises RewardServiceError if servers or token file cannot be used."""
         with _state.lock:
             client = _state.clients.get(self)
             if client is None:
@@ -81,7 +81,8 @@ class Connection:
 def connection(
     servers: str | Sequence[str], token_file: str | os.PathLike[str] | None, patience_s: float
 ) -> Connection:
-    """Raises ValueError, in one sentence, if there is no server to ask or the time is not positive."""
+    """Checks the arguments and builds a Connection. Raises ValueError, in one sentence, if there is no server to ask or
+    patience_s is not positive."""
     names = (servers,) if isinstance(servers, str) else tuple(map(str, servers))
     folders = [name for name in names if not is_url(name)]
     if not all(names) or not names or (folders and len(names) > 1):
@@ -96,19 +97,19 @@ def connection(
 
 
 def is_url(name: str) -> bool:
-    """Whether a server is named by its URL; otherwise it is a folder."""
+    """Whether `name` is a URL; otherwise it is a folder."""
     return name.startswith(("http://", "https://"))
 
 
 def score_or_raise(result: ScoreResult, error: type[BaseException]) -> float:
-    """The score; the error, with one sentence, if there is none."""
+    """Returns the score, or raises `error` with one sentence if there is none."""
     if result.score is None:
         raise error(sentence(result))
     return result.score
 
 
 def sentence(result: ScoreResult) -> str:
-    """Why a response has no score."""
+    """Says in one sentence why a response has no score."""
     reason = result.details.get("reason", result.verdict)
     return (
         f"the reward service has no verdict on a response ({result.status.value}: {reason}), and a reward of 0 would"
@@ -117,7 +118,7 @@ def sentence(result: ScoreResult) -> str:
 
 
 class _State:
-    """The clients of this process. A child that is forked off makes its own: threads do not survive a fork."""
+    """The clients of this process. A forked child makes its own, because threads do not survive a fork."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -125,7 +126,7 @@ class _State:
         self.of_the_parent: list[RewardClient] = []
 
     def after_fork(self) -> None:
-        self.of_the_parent += self.clients.values()  # kept, because their sockets are the parent's to close
+        self.of_the_parent += self.clients.values()  # kept alive: closing these sockets is the parent's task
         for client in self.clients.values():
             atexit.unregister(client.close)
         self.lock, self.clients = threading.Lock(), {}

@@ -5,9 +5,9 @@
     trainer = GRPOTrainer(model=..., train_dataset=..., reward_funcs=[reward_service("http://127.0.0.1:8700")])
 
 The data set has a column `label`, `ground_truth` or `answer`, or the columns `domain` and `task` (reward/rows.py says
-what a label may be). A response that the service could not grade gets None, which TRL leaves out of its group's mean
-and standard deviation and gives an advantage of 0 (trl/trainer/grpo_trainer.py, `unscorable_mask`). When all of them
-are None, TRL warns and goes on; the function has then waited `patience_s` and logged why.
+what a label may be). A response that the service could not grade gets None: TRL leaves it out of its group's mean and
+standard deviation and gives it an advantage of 0 (trl/trainer/grpo_trainer.py, `unscorable_mask`). If all responses get
+None, TRL warns and continues; by then the function has waited `patience_s` and logged the reason.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def reward_service(
     ready_timeout_s: float = 120.0,
     name: str = "reward_service",
 ) -> RewardFunction:
-    """The reward function, after the service has been seen to be ready.
+    """Waits until the service is ready and returns the reward function.
 
     servers: URLs of servers, or a folder with their ready files.
-    label_column: the column that is the label; None: found by its name (reward/adapters/columns.py).
-    domain: of labels that do not say theirs.
+    label_column: the column with the label; None: found by its name (reward/adapters/columns.py).
+    domain: the domain of labels that do not name one.
     in_thought: whether responses begin inside a thought that the chat template opens in the prompt. None: as the column
-        `in_thought` says, or else a prompt that is text; TRL does not show what the template adds to messages.
+        `in_thought` says, else read from a prompt that is text; TRL does not show what the template adds to messages.
     patience_s: seconds for which a response is sent again before it gets None.
-    name: under which TRL logs it.
+    name: the name under which TRL logs the reward.
 
     Raises ValueError, or RewardServiceError with one sentence if no server is ready within ready_timeout_s.
     """
@@ -60,7 +60,7 @@ def reward_service(
 
 @dataclass(frozen=True, kw_only=True)
 class RewardFunction:
-    """What TRL calls. It can be pickled, and used from any thread and in any process."""
+    """The function that TRL calls. It can be pickled and used from any thread and process."""
 
     connection: Connection
     label_column: str | None = None
@@ -79,7 +79,8 @@ class RewardFunction:
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """A score from 0 to 1 for each completion, or None. Raises BadLabel for a row whose label says no task."""
+        """Returns a score from 0 to 1, or None, for each completion. Raises BadLabel for a label that defines no
+        task."""
         rows = rows_of(columns, len(completions))
         responses = [text_of(completion) for completion in completions]
         requests = [
@@ -112,7 +113,7 @@ def _not_graded(results: Sequence[ScoreResult]) -> int:
 
 
 def _report(results: Sequence[ScoreResult]) -> None:
-    """One line a call about what was not graded, with the most frequent reason."""
+    """Logs one line per call about responses that were not graded, with the most frequent reason."""
     reasons = Counter(str(r.details.get("reason", r.verdict)) for r in results if r.score is None)
     if reasons:
         log.error(

@@ -1,6 +1,6 @@
 """Reward functions for verifiers (written against 0.4.0, and 0.3.1 for rubrics).
 
-A reward of a task (verifiers 0.4), in the task's class or plugged in by configuration:
+A reward for a task (verifiers 0.4), in the task's class or plugged in by configuration:
 
     from reward.adapters.verifiers import reward_service
 
@@ -11,14 +11,14 @@ A reward of a task (verifiers 0.4), in the task's class or plugged in by configu
         async def correct(self, task, trace) -> float:
             return await graded(task, trace)
 
-A function of a rubric (verifiers up to 0.3):
+A function for a rubric (verifiers up to 0.3):
 
     rubric = vf.Rubric(funcs=[rubric_function("http://127.0.0.1:8700")])
 
 The row has a field `label`, `ground_truth` or `answer`, or the fields `domain` and `task` (reward/rows.py says what a
-label may be); in a rubric, `info` may hold them, too. verifiers 0.4 writes an error of a reward onto the trace and
-leaves the rollout without a reward, which is what a response without a verdict should be (NotGraded). A rubric makes a
-reward of 0 of every Exception instead, so that its function raises StopTraining.
+label may be); in a rubric, `info` may hold them too. verifiers 0.4 records a reward's error on the trace and leaves the
+rollout without a reward, which is right for a response that was not graded, so the reward raises NotGraded. A rubric
+turns every Exception into a reward of 0, so its function raises StopTraining.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def reward_service(
     token_file: str | os.PathLike[str] | None = None,
     patience_s: float = _PATIENCE_S,
 ) -> Callable[[Any, Any], Awaitable[float]]:
-    """A reward `(task, trace) -> float` for verifiers 0.4: the score of the last reply, 0 to 1.
+    """Returns a reward `(task, trace) -> float` for verifiers 0.4: the score of the last reply, 0 to 1.
 
-    servers: URLs of servers, or a folder with their ready files. label_field: the field of the task that is the label;
-    None: found by its name. domain: of labels that do not say theirs. in_thought: whether replies begin inside a
-    thought that the chat template opens in the prompt, and the API hands on as text. The reward raises NotGraded when
-    there is no verdict after patience_s, and BadLabel for a task whose label says no task.
+    servers: URLs of servers, or a folder with their ready files. label_field: the task's field with the label; None:
+    found by its name. domain: the domain of labels that do not name one. in_thought: whether replies begin inside a
+    thought that the chat template opens in the prompt and that the API returns as text. The reward raises NotGraded if
+    there is no score after patience_s, and BadLabel for a label that defines no task.
     """
     where = connection(servers, token_file, patience_s)
 
@@ -68,10 +68,10 @@ def rubric_function(
     token_file: str | os.PathLike[str] | None = None,
     patience_s: float = _PATIENCE_S,
 ) -> Callable[..., Awaitable[float]]:
-    """A function for `vf.Rubric(funcs=[...])` of verifiers up to 0.3: the score of a completion, 0 to 1.
+    """Returns a function for `vf.Rubric(funcs=[...])` of verifiers up to 0.3: the score of a completion, 0 to 1.
 
-    The arguments are those of reward_service; in_thought None goes by the prompt where that is text. The function
-    raises StopTraining when there is no verdict after patience_s.
+    The arguments are those of reward_service; in_thought=None is read from the prompt where that is text. The function
+    raises StopTraining if there is no score after patience_s.
     """
     where = connection(servers, token_file, patience_s)
 

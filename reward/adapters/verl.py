@@ -5,11 +5,11 @@
     +reward.custom_reward_function.reward_kwargs.servers=[http://127.0.0.1:8700]
 
 `ground_truth` is the label (reward/rows.py says what it may be): an answer, or for code verl's own JSON text with
-"inputs" and "outputs". verl has no word for "not graded": a response is sent again for `patience_s`, and then training
-stops with one sentence (StopTraining), under every reward manager of verl, never with a reward of 0.
+"inputs" and "outputs". verl cannot represent "not graded": a response is sent again for `patience_s`, and then training
+stops with one sentence (StopTraining), under every reward manager of verl. It never becomes a reward of 0.
 
-`compute_score` is for the managers `naive` (the default), `dapo` and `rate_limited`, which await it, so that all
-responses of a batch are graded at the same time; `compute_score_blocking` for `remote`, which takes no coroutine.
+The managers `naive` (the default), `dapo` and `rate_limited` await `compute_score`, so all responses of a batch are
+graded concurrently. `remote` takes no coroutine and needs `compute_score_blocking`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ async def compute_score(
     patience_s: float = _PATIENCE_S,
     **_: Any,
 ) -> float:
-    """The score of a response, 0 to 1.
+    """Returns the score of a response, 0 to 1.
 
-    servers: URLs of servers, or a folder with their ready files. domain: of labels that do not say theirs. in_thought:
-    whether responses begin inside a thought that the chat template opens in the prompt, as ScoreRequest has it. A row's
-    `extra_info` may say `domain` and `in_thought` itself.
+    servers: URLs of servers, or a folder with their ready files. domain: the domain of labels that do not name one.
+    in_thought: whether responses begin inside a thought that the chat template opens in the prompt (see ScoreRequest).
+    A row's `extra_info` may override `domain` and `in_thought`.
 
-    Raises BadLabel for a row whose label says no task, and StopTraining when there is no verdict after patience_s, or
-    when the manager's own time limit cancels the call before.
+    Raises BadLabel for a label that defines no task, and StopTraining if there is no score after patience_s, or if the
+    manager's own time limit cancels the call first.
     """
     request = _request(solution_str, ground_truth, extra_info, domain, in_thought)
     try:
@@ -72,7 +72,7 @@ def compute_score_blocking(
     patience_s: float = _PATIENCE_S,
     **_: Any,
 ) -> float:
-    """As compute_score, for callers that cannot await. One response a thread at a time, and therefore slower."""
+    """Scores one response as compute_score does, for callers that cannot await. Slower: one response per thread."""
     request = _request(solution_str, ground_truth, extra_info, domain, in_thought)
     (result,) = _connection(_names(servers), token_file, patience_s).grade([request])
     return score_or_raise(result, StopTraining)

@@ -1,4 +1,4 @@
-"""What the front ends share: options in the query of the URL, and scores that are awaited."""
+"""Shared by the front ends: options in the URL's query, and waiting for scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reward.rows import BadLabel, opens_thought, request_of_label, without_end_t
 from reward.server import Front
 
 DEFAULT_WAIT_S = 100.0
-"""Below the 120 s after which slime gives a request up, and the 180 s of OpenRLHF."""
+"""Less than the 120 s after which slime gives up on a request, and than OpenRLHF's 180 s."""
 MAX_WAIT_S = 3600.0
 RETRY_AFTER_S = 2
 _PAUSE_S, _MAX_PAUSE_S = 0.5, 8.0
@@ -24,29 +24,30 @@ _FLAGS = {"true": True, "false": False, "auto": None}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The query of a front end's URL. Example: http://127.0.0.1:8000/slime?domain=stem&in_thought=true"""
+    """The options in the query of a front end's URL. Example:
+    http://127.0.0.1:8000/slime?domain=stem&in_thought=true"""
 
     domain: str = "math"
-    """Of the labels that do not say theirs (reward.rows)."""
+    """The domain of labels that do not name one (reward.rows)."""
     in_thought: bool | None = None
-    """Whether responses begin inside a thought. None ("auto"): those do whose prompt ends with <think>."""
+    """Whether responses begin inside a thought. None ("auto"): if the prompt ends with <think>."""
     wait_s: float | None = None
-    """Seconds that a request waits for its result before it is told to come again: less than its client waits. None:
-    DEFAULT_WAIT_S, and on /run_code as the request's own time limits say."""
+    """Seconds that a request waits for its result before the client is told to retry; must be less than the client
+    waits. None: DEFAULT_WAIT_S, and on /run_code derived from the request's own time limits."""
 
 
 def bad_request(sentence: str) -> HTTPException:
-    """What the caller must change."""
+    """Returns the error for a request that the caller must change (400)."""
     return HTTPException(400, sentence)
 
 
 def not_graded(sentence: str, status: int = 503) -> HTTPException:
-    """Nobody's fault but ours: to be tried again."""
+    """Returns the error for a failure of the service, after which the client should retry."""
     return HTTPException(status, sentence, {"Retry-After": str(RETRY_AFTER_S)})
 
 
 def options_of(query: Mapping[str, str]) -> Options:
-    """Raises HTTPException (400) with a sentence."""
+    """Parses the options of a query. Raises HTTPException (400) with a sentence."""
     if unknown := sorted(set(query) - {"domain", "in_thought", "wait_s"}):
         raise bad_request(
             f"the URL has the unknown option {unknown[0][:40]!r}; there are domain, in_thought and wait_s"
@@ -72,7 +73,7 @@ def options_of(query: Mapping[str, str]) -> Options:
     return Options(domain=domain, in_thought=_FLAGS[in_thought], wait_s=wait_s)
 
 
-# Coroutines, because FastAPI runs plain functions in a pool of threads, which costs more than they do.
+# Coroutines, because FastAPI runs plain functions in a thread pool, which costs more than the functions do.
 async def _options(request: Request) -> Options:
     return options_of(request.query_params)
 
@@ -87,14 +88,14 @@ TheFront = Annotated[Front, Depends(_front)]
 
 
 def object_in(body: Any) -> dict[str, Any]:
-    """The body, which must be an object. Raises HTTPException (400)."""
+    """Returns the body if it is a JSON object. Raises HTTPException (400)."""
     if not isinstance(body, dict):
         raise bad_request("the body must be a JSON object")
     return body
 
 
 def request_of(response: Any, label: Any, prompt: Any, options: Options) -> ScoreRequest:
-    """The request for one response, by its label (reward.rows). Raises HTTPException (400)."""
+    """Builds the request for one response from its label (reward.rows). Raises HTTPException (400)."""
     if not isinstance(response, str):
         raise bad_request(f"the response must be text, not {type(response).__name__}")
     in_thought = opens_thought(prompt) if options.in_thought is None else options.in_thought
@@ -107,8 +108,8 @@ def request_of(response: Any, label: Any, prompt: Any, options: Options) -> Scor
 
 
 async def scores(front: Front, requests: Sequence[ScoreRequest], options: Options) -> list[float]:
-    """The score of each request, in order. Raises HTTPException: 400 if one is invalid, 503 if one is not graded in
-    time. What is being graded by then goes on, and is there when the same request comes again."""
+    """Returns the score of each request, in order. Raises HTTPException: 400 if one is invalid, 503 if one is not
+    graded in time. Grading then continues, and the result is there when the same request comes again."""
     wait_s = options.wait_s or DEFAULT_WAIT_S
     bodies = [request.to_json() for request in requests]
     reason, pause_s = f"not graded within {wait_s:g} s: the service is busy", _PAUSE_S
@@ -120,7 +121,7 @@ async def scores(front: Front, requests: Sequence[ScoreRequest], options: Option
                     raise bad_request(str(invalid.details["reason"]))
                 if failed := _first(results, Status.infra_error):
                     reason = f"not graded: {failed.details['reason']}"
-                    if failed.verdict == "no_sandbox":  # for good
+                    if failed.verdict == "no_sandbox":  # retrying cannot help
                         break
                 elif _first(results, Status.overloaded) is None:
                     return [float(result.score or 0.0) for result in results]

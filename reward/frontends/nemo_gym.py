@@ -1,12 +1,12 @@
-"""A resources server of NeMo Gym: grades the rows of its own resources servers for math, multiple choice, code,
+"""A resources server for NeMo Gym. It grades rows of NeMo Gym's own resources servers for math, multiple choice, code,
 instructions and Reasoning Gym, and rows of this service.
 
-Protocol (nemo_gym/base_resources_server.py): POST /seed_session is answered with {}; POST /verify takes the fields of
-the row beside "responses_create_params" and "response" (OpenAI's Responses API) and gives all of them back with
-"reward"; POST /aggregate_metrics takes {"verify_responses": [...]} and gives statistics. An agent that gets a status of
-400 or more raises and ends the collection of rollouts, so that no failure becomes a reward.
+Protocol (nemo_gym/base_resources_server.py): POST /seed_session returns {}; POST /verify takes the row's fields with
+"responses_create_params" and "response" (OpenAI's Responses API) and returns all of them with "reward"; POST
+/aggregate_metrics takes {"verify_responses": [...]} and returns statistics. On a status of 400 or more an agent raises
+and ends the collection of rollouts, so no failure becomes a reward.
 
-What a row asks for, by the first of these fields that it has:
+The first of these fields that a row has decides how it is graded:
 
     domain and task                          a row of this service
     verifier_metadata.unit_tests             code: {"inputs", "outputs", "fn_name"?}
@@ -18,8 +18,8 @@ What a row asks for, by the first of these fields that it has:
     options, expected_answer                 stem: the letter of the right option
     expected_answer                          math
 
-NeMo Gym's URLs have no query, so a row says it itself if its responses begin inside a thought: "in_thought": true. It
-has to where the chat template opens the thought and the model server splits no reasoning off.
+NeMo Gym's URLs have no query, so the row itself says that its responses begin inside a thought: "in_thought": true.
+This is needed where the chat template opens the thought and the model server does not split off the reasoning.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ router = APIRouter()
 
 @router.post("/seed_session")
 async def seed_session() -> dict[str, Any]:
-    """There are no sessions: a response is graded by its row alone."""
+    """Returns {}: there are no sessions, each response is graded by its row alone."""
     return {}
 
 
 @router.post("/verify")
 async def verify(front: TheFront, options: UrlOptions, body: JsonBody) -> Response:
-    """The reward of one response, beside everything that came in."""
+    """Returns everything that came in, with the reward of the response."""
     row = object_in(body)
     if isinstance(row.get("in_thought"), bool):
         options = replace(options, in_thought=row["in_thought"])
@@ -55,7 +55,7 @@ async def verify(front: TheFront, options: UrlOptions, body: JsonBody) -> Respon
 
 @router.post("/aggregate_metrics")
 async def aggregate_metrics(body: JsonBody) -> dict[str, Any]:
-    """The mean reward; nothing by task."""
+    """Returns the mean reward over all tasks."""
     rows = object_in(body).get("verify_responses")
     if not isinstance(rows, list):
         raise bad_request('the body must have the list "verify_responses"')
@@ -67,8 +67,8 @@ async def aggregate_metrics(body: JsonBody) -> dict[str, Any]:
 
 
 def answer_text(row: dict[str, Any]) -> str:
-    """The text of the assistant's messages. Reasoning that the model server has split off stands in items of its own
-    and is left out; a response that holds only reasoning has no answer. Raises HTTPException (400)."""
+    """Returns the text of the assistant's messages. Leaves out reasoning that the model server has split off into items
+    of its own; a response of reasoning alone has no answer. Raises HTTPException (400)."""
     response = row.get("response")
     output = response.get("output") if isinstance(response, dict) else None
     if not isinstance(output, list):
@@ -87,7 +87,7 @@ def answer_text(row: dict[str, Any]) -> str:
 
 
 def label_of(row: dict[str, Any]) -> Any:
-    """The row's task, as a label of reward.rows. Raises HTTPException (400)."""
+    """Returns the row's task as a label (see reward.rows). Raises HTTPException (400)."""
     if "domain" in row and isinstance(row.get("task"), dict):
         return {"domain": row["domain"], "task": row["task"]}
     verifier, metadata = row.get("verifier_metadata"), row.get("metadata")

@@ -1,9 +1,9 @@
 """OpenRLHF's remote reward: `--reward.remote_url http://127.0.0.1:8000/openrlhf`.
 
 Protocol (openrlhf/utils/agent.py, `_fetch_rewards_via_http`; openrlhf/cli/serve_rm.py): {"query": [prompt and response
-as one text, ...], "prompts": [...], "labels": [...]}; answered with {"rewards": [...], "scores": [...], "extra_logs"}.
-A query is what the tokenizer decodes, with its special tokens, and its prompt may be cut off on the left. So the
-response is what follows the prompt's end in it, without the tokens that end a turn.
+as one text, ...], "prompts": [...], "labels": [...]} -> {"rewards": [...], "scores": [...], "extra_logs"}. A query is
+decoded text with special tokens, and its prompt may be cut off on the left. The response is what follows the prompt,
+without the tokens that end a turn.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from reward.server import JsonBody
 
 router = APIRouter()
 _LEAST_OVERLAP = 40
-"""Characters of its prompt that a query must begin with, where the prompt was cut."""
+"""Characters of a truncated prompt with which the query must begin."""
 
 
 @router.post("/openrlhf")
 async def rewards(front: TheFront, options: UrlOptions, body: JsonBody) -> dict[str, Any]:
-    """The rewards of a list of queries, in order."""
+    """Returns the rewards of a list of queries, in order."""
     fields = object_in(body)
     queries, prompts, labels = (fields.get(name) for name in ("query", "prompts", "labels"))
     if not (isinstance(queries, list) and isinstance(prompts, list) and isinstance(labels, list)):
@@ -41,17 +41,17 @@ async def rewards(front: TheFront, options: UrlOptions, body: JsonBody) -> dict[
 
 
 def response_in(query: Any, prompt: Any) -> str:
-    """What follows the prompt in the query. Raises HTTPException (400): a query that is graded with its prompt could
-    earn a reward by what the prompt says."""
+    """Returns what follows the prompt in the query. Raises HTTPException (400) if the prompt is not found: graded with
+    its prompt, a response could earn a reward for what the prompt says."""
     if not isinstance(query, str) or not isinstance(prompt, str):
         raise bad_request('each item of "query" and "prompts" must be text')
     if not prompt:
         return query
     before, found, response = query.partition(prompt)
-    # A tokenizer may put its first token in front of the prompt.
+    # The tokenizer may put its first token in front of the prompt.
     if found and len(before) < _LEAST_OVERLAP:
         return response
-    # Otherwise the query begins with an end of the prompt, of which the longest counts.
+    # Otherwise the query begins with the end of a truncated prompt; take the longest that fits.
     start = prompt.find(query[:_LEAST_OVERLAP])
     while len(query) >= _LEAST_OVERLAP and start >= 0:
         if query.startswith(prompt[start:]):

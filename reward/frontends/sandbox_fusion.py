@@ -1,4 +1,4 @@
-"""SandboxFusion's `POST /run_code` for Python: runs one program and gives back what it wrote. Clients: verl's
+"""SandboxFusion's `POST /run_code` for Python: runs one program and returns its output. Clients: verl's
 `sandbox_fusion_url`, SkyRL, and SandboxFusion's own.
 
 Protocol (sandbox/server/sandbox_api.py of bytedance/SandboxFusion; verl/utils/reward_score/sandbox_fusion/utils.py):
@@ -8,12 +8,11 @@ Protocol (sandbox/server/sandbox_api.py of bytedance/SandboxFusion; verl/utils/r
         "run_result": {"status": "Finished" | "TimeLimitExceeded", "execution_time", "return_code", "stdout", "stderr"},
         "executor_pod_name": null, "files": {}}
 
-`run_timeout` is meant in CPU seconds and in seconds of sleep, never in wall time, up to MAX_CPU_S; a longer one counts
-as MAX_CPU_S. `memory_limit_MB` counts from 256 to 1,024. Other languages and files are answered with 400: a program
-that cannot be run here is not a wrong one.
+`run_timeout` counts CPU seconds and seconds of sleep, not wall time, up to MAX_CPU_S. `memory_limit_MB` is clamped to
+256 to 1,024. Other languages and files are answered with 400: a program that cannot be run here is not wrong.
 
-verl and SkyRL try again on 504 and on no other status, so a program that could not be run in time is answered with 504.
-It goes on running meanwhile, and the next try takes its result.
+verl and SkyRL retry on 504 and on no other status, so a program that could not be run in time is answered with 504. It
+continues to run, and the next try gets its result.
 """
 
 from __future__ import annotations
@@ -40,26 +39,27 @@ _DEFAULT_TIMEOUT_S = 10.0
 _CLIENT_MARGIN_S = 8.0
 """verl and SkyRL wait compile_timeout + run_timeout + 10 s for an answer."""
 _SHORT_MARGIN_S = 1.0
-"""A client that sends no compile_timeout may wait run_timeout + 2 s only (SkyRL's sandboxfusion_exec.py)."""
+"""A client that sends no compile_timeout may wait only run_timeout + 2 s (SkyRL's sandboxfusion_exec.py)."""
 _MAX_SOURCE, _MAX_STDIN = 1 << 20, 32 << 20
 _MAX_KEPT = 256
 _MAX_RUNNING, _MAX_CHARACTERS_RUNNING = 4096, 1 << 30
-"""As many programs as the queue of the workers holds, and the text of 32 programs with the longest input."""
+"""As many programs as the workers' queue holds, and the text of 32 programs with the longest input."""
 _BUSY_PAUSE_S = 0.2
 
 
 class Runs:
-    """Programs that run, and results that nobody has taken yet: a client that tries again gets the run of its first
-    try, not a new one. Both are bounded, the programs by their number and by the memory that their texts take."""
+    """Running programs, and results that no client has fetched yet: a client that retries gets the run of its first
+    try. Both are bounded, by the number of programs and by the memory of their texts."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._tasks: OrderedDict[bytes, asyncio.Task[ProgramRun]] = OrderedDict()
-        """By the digest of the program."""
+        """Keyed by the program's digest."""
         self._num_running, self._characters_running = 0, 0
 
     async def result(self, program: Program, wait_s: float) -> ProgramRun | None:
-        """None if it does not end, or finds no room to begin, within `wait_s` seconds. Raises NotRun."""
+        """Returns the run, or None if it does not end, or finds no room to begin, within `wait_s` seconds. Raises
+        NotRun."""
         key, loop = _digest(program), asyncio.get_running_loop()
         ends = loop.time() + wait_s
         while (task := self._tasks.get(key)) is None and self._is_full(program):
@@ -77,7 +77,7 @@ class Runs:
         return task.result()
 
     def _is_full(self, program: Program) -> bool:
-        """Whether a program has to wait before it may begin to wait for a worker. One alone never has to."""
+        """Whether a program has to wait before it may queue for a worker. A program that is alone never has to."""
         characters = self._characters_running + _num_characters(program)
         return self._num_running >= _MAX_RUNNING or (
             self._num_running > 0 and characters > _MAX_CHARACTERS_RUNNING
@@ -97,7 +97,7 @@ class Runs:
         return task
 
     async def _run(self, program: Program) -> ProgramRun:
-        """Waits for room in the queue. Raises NotRun."""
+        """Waits for room in the queue and runs the program. Raises NotRun."""
         while True:
             try:
                 return await self._service.run_program(program)
@@ -107,11 +107,11 @@ class Runs:
             await asyncio.sleep(_BUSY_PAUSE_S)
 
     def _forget(self) -> None:
-        """Drops the oldest results whose clients have not come back."""
+        """Drops the oldest results that no client has fetched."""
         ended = [key for key, task in self._tasks.items() if task.done()]
         for key in ended[: max(0, len(ended) - _MAX_KEPT)]:
             task = self._tasks.pop(key)
-            task.exception()  # looked at, so that asyncio does not report it
+            task.exception()  # retrieved, so that asyncio does not report it
 
 
 def _num_characters(program: Program) -> int:
@@ -119,13 +119,13 @@ def _num_characters(program: Program) -> int:
 
 
 def _digest(program: Program) -> bytes:
-    """The same for equal programs, and without their texts, which may have megabytes."""
+    """Returns a digest of the program, because its texts may have megabytes."""
     content = json.dumps(astuple(program)).encode()
     return hashlib.blake2b(content, digest_size=32).digest()
 
 
 async def _runs(request: Request) -> Runs:
-    """Those of the application, which begin with its first request: a coroutine, so that there are never two."""
+    """Returns the application's Runs, created on first use. A coroutine, so that there are never two."""
     state = request.app.state
     if not hasattr(state, "runs"):
         state.runs = Runs(state.front.service)
@@ -137,7 +137,7 @@ async def _runs(request: Request) -> Runs:
 async def run_code(
     runs: Annotated[Runs, Depends(_runs)], options: UrlOptions, body: JsonBody
 ) -> dict[str, Any]:
-    """Runs one program once."""
+    """Runs one program once and returns the result in SandboxFusion's form."""
     fields = object_in(body)
     program = program_of(fields)
     wait_s = min(options.wait_s or _wait_s(fields), MAX_WAIT_S)
@@ -151,7 +151,7 @@ async def run_code(
 
 
 def program_of(fields: dict[str, Any]) -> Program:
-    """What a request asks to run. Raises HTTPException (400)."""
+    """Builds the program that a request asks to run. Raises HTTPException (400)."""
     language, source = fields.get("language", "python"), fields.get("code")
     stdin, memory = fields.get("stdin"), fields.get("memory_limit_MB", -1)
     if language != "python":
@@ -175,7 +175,7 @@ def program_of(fields: dict[str, Any]) -> Program:
 
 
 def answer_of(ran: ProgramRun) -> dict[str, Any]:
-    """The run in SandboxFusion's words."""
+    """Returns the run in SandboxFusion's form."""
     return_code, stderr = ran.return_code, ran.stderr
     if ran.end == "output_limit":
         return_code, stderr = 1, f"{stderr}\nThe program wrote more than {len(ran.stdout)} characters.\n"
@@ -196,7 +196,7 @@ def answer_of(ran: ProgramRun) -> dict[str, Any]:
 
 
 def _wait_s(fields: dict[str, Any]) -> float:
-    """Seconds to wait for a result: somewhat less than the client does."""
+    """Returns the seconds to wait for a result: slightly less than the client does."""
     run_s = _seconds(fields, "run_timeout")
     if "compile_timeout" in fields:
         return run_s + _seconds(fields, "compile_timeout") + _CLIENT_MARGIN_S
