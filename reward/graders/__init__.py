@@ -1,8 +1,8 @@
-"""Graders, each in a module of its own, and the one function that grades a response by its domain's.
+"""Graders, one module each, and the function that grades a response with its domain's grader.
 
 A grader has `check(task)`, which raises InvalidTask, and `grade(text, task) -> Grade`, a pure function of the text
-after the last </think>. registry.py has the table of them and says how to add one. `code` is graded by
-reward.sandbox.judge, which owns processes; its rules are in code_tests.
+after the last </think>. registry.py lists them and says how to add one. `code` is graded by reward.sandbox.judge, which
+owns processes; its rules are in code_tests.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from reward.graders.registry import domains
 
 
 def grader(domain: str) -> plugins.Grader:
-    """What grades a domain other than code, imported when first asked for. Raises PluginError."""
+    """Returns the grader of a domain other than code, imported on first use. Raises PluginError."""
     module = domains()[domain].grader
     return cast(plugins.Grader, import_module(module)) if module else plugins.loaded(domain)
 
 
 def gate(response: str, task: Mapping[str, Any], *, in_thought: bool = False) -> str | Grade:
-    """The answer to grade, or the Grade of a response that has none because its thought never ended (the rule stands in
+    """Returns the answer to grade, or the Grade of a response that has none because its thought never ended (see
     reward.extract). `in_thought`: the response begins inside a thought. Raises InvalidTask."""
     require_think = task.get("require_think", False)
     require(isinstance(require_think, bool), 'the task\'s "require_think" must be true or false')
@@ -36,7 +36,7 @@ def gate(response: str, task: Mapping[str, Any], *, in_thought: bool = False) ->
 
 
 def grade(domain: str, response: str, task: Mapping[str, Any], *, in_thought: bool = False) -> Grade:
-    """Grades one response in this process, unguarded: only workers inside the sandbox call it. Raises InvalidTask."""
+    """Grades one response in this process, without a sandbox: only confined workers may call it. Raises InvalidTask."""
     module = grader(domain)
     module.check(task)
     text = gate(response, task, in_thought=in_thought)

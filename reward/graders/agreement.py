@@ -1,7 +1,7 @@
-"""Whether the readers of an answer agree on what it says.
+"""Checks that all readers of an accepted answer read the same value.
 
-Each rule that accepts an answer has read it in its own way. Where another reader can read it too, and takes it for
-something that is not the gold, the answer is worth nothing: whichever of the two the gold were, it would be right.
+Each rule reads an answer in its own way. If one rule accepts it, but another reads it as something that is not the
+gold, the answer is ambiguous and wrong: it would be right for either gold.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _CLOSE = 1e-5
 
 
 def is_ambiguous(answer: str, gold: str, rule: str) -> bool:
-    """Whether a reader beside the rule that accepted the answer reads something else in it.
+    """Whether a reader other than the accepting rule reads something else in the answer.
 
-    An answer that is written as the gold is cannot be read in another way than the gold. Percent signs and degrees
-    count as units here, which the verifiers drop or convert as they like: 50 % is 50 and 0.5.
+    An answer written exactly as the gold is never ambiguous. Percent signs and degrees count as units here, which the
+    verifiers drop or convert as they like: 50 % is 50 and 0.5.
     """
     if rule not in ("mathd", "sympy", "math_verify") or _bare(answer) == _bare(gold):
         return False
@@ -31,7 +31,8 @@ def is_ambiguous(answer: str, gold: str, rule: str) -> bool:
 
 
 def _math_verify_differs(answer: str, gold: str) -> bool:
-    """Also where a last letter or word may be a variable or a unit, it must be one of the two in both."""
+    """Whether math-verify can read both, but as different values, both when it drops a last letter or word as a unit
+    and when it keeps it as a variable."""
     for keep_units in (False, True):
         if not (math_verify_rule.value(answer, keep_units) and math_verify_rule.value(gold, keep_units)):
             return False

@@ -1,16 +1,15 @@
-"""Programs against tests: what is run, and whether what came out is right. Pure; reward.sandbox.judge runs them.
+"""Tests for programs: how inputs are passed, and when an output is right. Pure; reward.sandbox.judge runs them.
 
-The PRIME/Eurus form: {"inputs": [...], "outputs": [...]}, one pair a test. Without "fn_name" a program reads the
-input from standard input and its standard output is compared; with it, the function (of the module or of
-`class Solution`) gets one argument a line of JSON, and its result, as JSON, is compared. An output that is text is JSON
-too: "12" stands for the number, and the text is written "\\"12\\"" or ["12"].
+The PRIME/Eurus form: {"inputs": [...], "outputs": [...]}, one pair per test. Without "fn_name" a program reads the
+input from standard input and its standard output is compared. With "fn_name", the function (of the module or of `class
+Solution`) gets one argument per line of JSON, and its result is compared as JSON. An output that is text is JSON too:
+"12" is the number; the text is written "\\"12\\"" or ["12"].
 
-Every test is run and the score is passed / all; a syntax error or an exhausted time is 0. Times are CPU seconds: of all
-tests together `cpu_s` (5 unless the task says otherwise), and of each test `test_cpu_s` where the task has one. Outputs
-are compared as plain data, never inside the sandbox and never by the submission's own objects: exactly, else line by
-line without surrounding white space, else as numbers where both are (relative 1e-5, absolute 1e-8, PRIME's `allclose`;
-beside a whole number absolute 1e-5, or counts from 100,000 on could be guessed). There is no comparison as sets, no
-substring.
+Every test runs, and the score is passed / all; a syntax error or exhausted time gives 0. Times are CPU seconds: `cpu_s`
+for all tests together (default 5), and `test_cpu_s` for each test if the task sets it. Outputs are compared as plain
+data, never inside the sandbox and never by the submission's own objects: exactly, else line by line without surrounding
+white space, else as numbers where both are (relative 1e-5, absolute 1e-8, PRIME's `allclose`; against an integer only
+absolute 1e-5, or counts from 100,000 on could be guessed). Outputs are never compared as sets or as substrings.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from typing import Any
 from reward.graders.grade import require
 
 CPU_S = 5.0
-"""Of all tests of a submission together, as the papers train (ProRL, appendix D)."""
+"""For all tests of a submission together, as in the papers' training (ProRL, appendix D)."""
 MAX_CPU_S = 30.0
-"""The server's bound on what a task may ask for: a worker is busy for so long, and the caller waits."""
+"""The most that a task may ask for: it keeps a worker busy and the caller waiting."""
 _MAX_TESTS = 1_000
 _MAX_DATA_BYTES = 32 << 20
 _SPARE_BYTES, _SPARE_BYTES_IN_ALL = 1 << 20, 64 << 20
-"""What a program may write beside twice the expected output, in a test and in all tests together."""
+"""What a program may write beyond twice the expected output, in one test and in all tests together."""
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
 
 
@@ -48,13 +47,13 @@ class Tests:
         return len(self.inputs)
 
     def output_limits(self) -> tuple[tuple[int, ...], int]:
-        """The bytes that a program may write in each test, and in all together: twice what is expected, since numbers
-        may be written with more digits than they need, and what it may write by mistake."""
+        """The bytes that a program may write in each test, and in all together: twice the expected output, because
+        numbers may have more digits than needed, plus an allowance for stray output."""
         sizes = [2 * _size(expected) for expected in self.expected]
         return tuple(_SPARE_BYTES + size for size in sizes), _SPARE_BYTES_IN_ALL + sum(sizes)
 
     def passes(self, index: int, output: bytes) -> bool:
-        """Whether what a program wrote is the expected output of test `index`."""
+        """Whether the output of a program is the expected one of test `index`."""
         try:
             text = output.decode("utf-8")
         except UnicodeDecodeError:
@@ -73,9 +72,9 @@ class Limits:
     """CPU seconds that a submission may take. Example: Limits(cpu_s=30.0, test_cpu_s=6.0)"""
 
     cpu_s: float = CPU_S
-    """All tests together."""
+    """For all tests together."""
     test_cpu_s: float = MAX_CPU_S
-    """Each test."""
+    """For each test."""
 
 
 def check(task: Mapping[str, Any]) -> None:
@@ -85,7 +84,7 @@ def check(task: Mapping[str, Any]) -> None:
 
 
 def limits_of(task: Mapping[str, Any]) -> Limits:
-    """The task's "cpu_s" and "test_cpu_s", or the defaults. Raises InvalidTask for what is no time, or beyond
+    """The task's "cpu_s" and "test_cpu_s", or the defaults. Raises InvalidTask for anything but a time up to
     MAX_CPU_S."""
     given = {name: task[name] for name in ("cpu_s", "test_cpu_s") if name in task}
     for name, value in given.items():
@@ -133,11 +132,11 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
 
 
 def same_output(text: str, expected: str) -> bool:
-    """Standard output against the expected text."""
+    """Whether standard output equals the expected text."""
     if text == expected:
         return True
     text, expected = text.strip(), expected.strip()
-    if text.count("\n") != expected.count("\n"):  # before a flood of lines is taken apart
+    if text.count("\n") != expected.count("\n"):  # before splitting what may be a flood of lines
         return False
     lines = [line.strip() for line in text.split("\n")]
     wanted = [line.strip() for line in expected.split("\n")]
@@ -169,14 +168,15 @@ def _is_whole(token: str) -> bool:
 
 
 def same_result(value: Any, expected: Any) -> bool:
-    """A function's result against the expected one, which may come wrapped in a list of one."""
+    """Whether a function's result equals the expected one, which may be wrapped in a list of one."""
     if _same_data(value, expected):
         return True
     return isinstance(expected, list) and len(expected) == 1 and _same_data(value, expected[0])
 
 
 def _same_data(value: Any, expected: Any) -> bool:
-    """Equal as JSON data: a bool is no number, 2.0 is 2, floats as close as PRIME's `allclose`. Raises nothing."""
+    """Whether two values are equal as JSON data: a bool is no number, 2.0 is 2, floats within PRIME's `allclose`. Never
+    raises."""
     stack = [(value, expected)]
     while stack:
         left, right = stack.pop()
@@ -203,7 +203,7 @@ def _same_data(value: Any, expected: Any) -> bool:
 
 
 def _close(value: float, wanted: float) -> bool:
-    """Beside a whole number there is no relative tolerance: 1000000.0 is not 1000001."""
+    """Whether two numbers are close. Against an integer there is no relative tolerance: 1000000.0 is not 1000001."""
     try:
         tolerance = _RELATIVE if isinstance(wanted, int) else _ABSOLUTE + _RELATIVE * abs(wanted)
         return math.isfinite(value) and math.isfinite(wanted) and abs(value - wanted) <= tolerance
@@ -212,7 +212,7 @@ def _close(value: float, wanted: float) -> bool:
 
 
 def _lines(item: Any) -> str:
-    """Text as it is; a list means lines; a number is its text."""
+    """Returns an item as text: text as it is, a list as lines, a number as its digits."""
     if isinstance(item, str):
         return item
     if isinstance(item, list):
@@ -224,7 +224,7 @@ def _lines(item: Any) -> str:
 
 
 def _size(expected: Any) -> int:
-    """Bytes of an expected output, text or data, as a program would write it."""
+    """Bytes that a program would write for an expected output, text or data."""
     return len(expected.encode("utf-8", "replace") if isinstance(expected, str) else json.dumps(expected))
 
 
@@ -235,9 +235,8 @@ def _list(item: Any) -> list[Any]:
 
 
 def _expected(outputs: list[Any]) -> tuple[Any, ...]:
-    """Text is JSON, as PRIME and LiveCodeBench write it, unless one text of the task shows that none was encoded: then
-    "12" is the text. What no encoder of Python's writes is such a text; `True` or `None` is not, it decodes to itself.
-    """
+    """Decodes expected outputs. Text is JSON, as PRIME and LiveCodeBench write it, unless one text of the task is
+    neither JSON nor the `repr` of Python data (`True`, `None`): then none was encoded, and "12" is the text."""
     texts = [item for item in outputs if isinstance(item, str)]
     if any(not _is_json(text) and not _is_literal(text) for text in texts):
         return tuple(outputs)

@@ -1,14 +1,14 @@
 """Instruction following: the 25 verifiable rules of IFEval, each a pure function of the response.
 
-Our own implementation of the rules of google-research/instruction_following_eval (Apache-2.0; Zhou et al. 2023,
-arXiv 2311.07911), with the same ids, arguments and verdicts. What differs, on purpose:
+Our own implementation of the rules of google-research/instruction_following_eval (Apache-2.0; Zhou et al. 2023, arXiv
+2311.07911), with the same ids, arguments and results, except for these deliberate differences:
 
 * A language that cannot be detected (digits, `!!!`) fails the language rules; the original passes it.
-* langdetect is seeded, so that a verdict does not change from call to call.
+* langdetect is seeded, so repeated calls give the same result.
 * Missing or unknown arguments are the caller's error; the original draws them at random.
 * Sentences are counted by `num_sentences` (reward.graders.sentences), which follows NLTK's Punkt without its data.
-* Each rule takes time in proportion to the response, whatever it repeats. Where the original's pattern would try the
-  same characters again and again, another one finds the same.
+* Each rule takes time linear in the response. Where the original's pattern backtracks over the same characters again
+and again, an equivalent pattern replaces it.
 
 task {"instruction_id_list", "kwargs"}; options for evaluation: "mode": "strict" (default) or "loose", "aggregate":
 "fraction" (default) or "all".
@@ -99,15 +99,15 @@ def _follows(name: str, text: str, arguments: Mapping[str, Any] | None) -> bool:
 
 
 def _loose_variants(text: str) -> list[str]:
-    """IFEval's loose mode: also without the first line, the last line, both, and all of these without asterisks."""
+    """Returns IFEval's loose variants: without the first line, the last line, both, and each also without asterisks."""
     lines = text.split("\n")
     cut = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
     return cut + [variant.replace("*", "") for variant in cut]
 
 
 def _arguments(name: Any, given: Any) -> dict[str, Any]:
-    """The arguments of a rule, checked. Null values count as absent, and what the rule does not know is ignored
-    (rows of the Nemotron data carry every argument of every rule). Raises InvalidTask."""
+    """Returns a rule's arguments, checked. Null values count as absent, and unknown arguments are ignored (rows of the
+    Nemotron data carry every argument of every rule). Raises InvalidTask."""
     require(isinstance(name, str) and name in RULES, f"there is no instruction {str(name)[:80]!r}")
     require(given is None or isinstance(given, dict), f"the kwargs of {name} must be an object")
     arguments = {}
@@ -132,7 +132,7 @@ def _text(value: Any, where: str) -> str:
 
 
 def _keyword(value: Any, where: str) -> str:
-    """Keywords are regular expressions in the original, and stay so."""
+    """Returns a keyword unchanged: keywords are regular expressions, as in the original."""
     _text(value, where)
     try:
         re.compile(value)
@@ -251,8 +251,8 @@ def _nth_paragraph_first_word(text: str, num_paragraphs: int, nth_paragraph: int
 # ------------------------------------------------------------------------------------- content
 @_rule("detectable_content:number_placeholders", num_placeholders="count")
 def _number_of_placeholders(text: str, num_placeholders: int) -> bool:
-    # The original's \[.*?\] reads the rest of the line again for each bracket that is never closed. This one takes that
-    # rest with the bracket, so the line is over.
+    # The original's \[.*?\] reads the rest of the line again for each unclosed bracket. This pattern consumes that rest
+    # together with the bracket.
     return re.findall(r"\[[^\]\n]*(\]?)", text).count("]") >= num_placeholders
 
 
@@ -305,7 +305,7 @@ def _is_json(text: str) -> bool:
 
 @_rule("detectable_format:title")
 def _has_title(text: str) -> bool:
-    # What the original's <<[^\n]+>> finds: in each line all from the first << to the last >>.
+    # Finds what the original's <<[^\n]+>> finds: in each line everything from the first << to the last >>.
     spans = ((line, line.find("<<"), line.rfind(">>")) for line in text.split("\n"))
     titles = (line[start : end + 2] for line, start, end in spans if 0 <= start < end - 2)
     return any(title.lstrip("<").rstrip(">").strip() for title in titles)

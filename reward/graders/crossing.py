@@ -1,12 +1,11 @@
-"""Values as plain data, for the two cells of a test program. What crosses is JSON; each side builds its own objects.
+"""Serialises values between the two cells of a test program: as JSON, from which each side builds its own objects.
 
-The code of this file runs in both cells, so that it imports the standard library only. Scalars and lists are
-themselves; any other value is {kind: content}. Mutable values are numbered in the order in which they are met, and
-{"r": number} is one that was met before: what two arguments share stays shared, and a function can change its arguments
-or return one.
+Both cells run this file, so it imports the standard library only. Scalars and lists are sent as they are; any other
+value is {kind: content}. Mutable values are numbered in the order in which they are met, and {"r": number} refers to an
+earlier one: so arguments can share values, and a function can change or return its arguments.
 
-The reader trusts nobody. It builds values of the kinds below and of classes that both sides know by name (`shared`:
-what the task's preamble defines), without calling a constructor of these classes, and takes no code from anywhere.
+The reader does not trust its input. It builds values of the kinds below and of classes that both sides know by name
+(`shared`: what the task's preamble defines), never calls a constructor of these classes, and never reads code.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import operator
 from typing import Any
 
 FIRST_ROOM = 2_000
-"""Characters of an iterator's items that are sent at first; whoever needs more asks again."""
+"""Characters of an iterator's items that are sent at first; the other side can ask for more."""
 ARGUMENT_ROOM = 100_000
 _MUTABLE: dict[str, Any] = {"d": dict, "s": set, "a": bytearray, "q": collections.deque, "C": collections.Counter,
             "O": collections.OrderedDict, "E": collections.defaultdict}  # fmt: skip
@@ -42,12 +41,12 @@ _HOMES: tuple[Any, ...] = (builtins, math, operator)
 
 
 class CannotCross(TypeError):
-    """Names the type of a value that is not data."""
+    """A value is not plain data; the message names its type."""
 
 
 class Writer:
-    """Writes values. `objects`: what has a number. `handles`: a list that takes what is not data; without it, such a
-    value raises CannotCross. `room`: characters of an iterator's items."""
+    """Writes values. `objects`: the numbered values. `handles`: a list that collects values that are not data; without
+    it, such a value raises CannotCross. `room`: characters of an iterator's items."""
 
     def __init__(
         self,
@@ -119,8 +118,8 @@ class Writer:
         return {"h": len(self.handles) - 1}
 
     def kind_of(self, value: Any, is_shared: bool) -> str | None:
-        """The kind of a mutable value; "l" is a list, "o" an object of a shared class, "x" one of a class that has no
-        methods of its own; None for what is not mutable or not data."""
+        """The kind of a mutable value: "l" a list, "o" an object of a shared class, "x" an object of a class without
+        methods of its own; None for a value that is not mutable or not data."""
         if isinstance(value, list):
             return "l"
         for kind, known in _MUTABLE.items():
@@ -135,7 +134,7 @@ class Writer:
         return "x" if self.handles is None and is_record(value) else None
 
     def content(self, value: Any) -> Any:
-        """What a mutable value holds."""
+        """Returns what a mutable value holds."""
         if isinstance(value, (list, collections.deque)):
             items = [self.write(item) for item in value]
             return [value.maxlen, items] if isinstance(value, collections.deque) else items
@@ -155,7 +154,7 @@ class Writer:
         return sorted((self.hashable(item) for item in value), key=repr)
 
     def hashable(self, value: Any) -> Any:
-        """A key or a member of a set; objects among them have no order that is the same in every run."""
+        """Writes a key or a member of a set. Objects are refused: their order differs from run to run."""
         count = len(self.objects)
         written = self.write(value)
         if len(self.objects) != count or "r" in (written if isinstance(written, dict) else ()):
@@ -163,7 +162,7 @@ class Writer:
         return written
 
     def items_of(self, iterator: Any) -> list[Any]:
-        """[items, how it goes on]: null at its end, "more", or {"raised": ...}."""
+        """Returns [items, continuation]: null at the iterator's end, "more", or {"raised": ...}."""
         items: list[Any] = []
         room = self.room
         while room > 0:
@@ -180,7 +179,7 @@ class Writer:
         return [items, "more"]
 
     def name_of(self, value: Any) -> dict[str, Any]:
-        """A function that is known by name on both sides."""
+        """Names a function that both sides know."""
         name = getattr(value, "__name__", None)
         for home in _HOMES:
             if isinstance(name, str) and getattr(home, name, None) is value:
@@ -191,8 +190,9 @@ class Writer:
 
 
 class Reader:
-    """Reads what a Writer wrote. `objects`: what has a number. `iterate` makes an iterator of items and how they go on,
-    `handle` what stands for a value that is not data; without `handle`, names of functions are read."""
+    """Reads what a Writer wrote. `objects`: the numbered values. `iterate` makes an iterator from items and their
+    continuation; `handle` makes what replaces a value that is not data; without `handle`, functions are read by
+    name."""
 
     def __init__(
         self, shared: dict[str, Any], objects: Any = (), iterate: Any = None, handle: Any = None
@@ -272,7 +272,7 @@ class Reader:
         return value
 
     def fill(self, value: Any, content: Any) -> Any:
-        """Makes a mutable value hold this and nothing else."""
+        """Replaces the content of a mutable value."""
         if isinstance(value, list):
             value[:] = [self.read(item) for item in content]
         elif isinstance(value, collections.deque):
@@ -303,7 +303,7 @@ class Reader:
 
 
 def state_of(value: Any) -> dict[str, Any]:
-    """The attributes of an object."""
+    """Returns the attributes of an object."""
     state = dict(getattr(value, "__dict__", {}))
     for known in type(value).__mro__:
         slots = known.__dict__.get("__slots__", ())
@@ -314,7 +314,7 @@ def state_of(value: Any) -> dict[str, Any]:
 
 
 def is_record(value: Any) -> bool:
-    """Whether an object has attributes and nothing else: no method but those that make and show it."""
+    """Whether an object has attributes only: no methods but those that create and print it."""
     usual = {"__init__", "__new__", "__repr__", "__str__"}
     if isinstance(value, type) or callable(value) or type(value).__mro__[1:] != (object,):
         return False
@@ -325,7 +325,7 @@ def is_record(value: Any) -> bool:
 
 
 def raised(error: BaseException, writer: Writer) -> dict[str, Any]:
-    """An exception as {"raised": [names of its classes, the closest first; its arguments]}."""
+    """Writes an exception as {"raised": [names of its classes, the most derived first; its arguments]}."""
     names = [known.__name__ for known in type(error).__mro__ if known is not object]
     try:
         arguments = [writer.write(item) for item in error.args]
@@ -335,7 +335,7 @@ def raised(error: BaseException, writer: Writer) -> dict[str, Any]:
 
 
 def error_of(content: Any, shared: dict[str, Any], reader: Reader) -> BaseException:
-    """The exception of the closest class that both sides know."""
+    """Builds the exception, of the most derived class that both sides know."""
     names, arguments = content
     for name in names:
         known = shared.get(name, getattr(builtins, name, None))
@@ -355,8 +355,8 @@ OPERATIONS: dict[str, Any] = {
 def done(
     operation: Any, entry_point: Any, handles: list[Any], shared: dict[str, Any], room: int
 ) -> dict[str, Any]:
-    """The submission's side: does one operation and says what came of it. {"value", "changed"}: what it returned, and
-    the numbered arguments that hold something else now."""
+    """Runs in the submission's cell: does one operation. Returns {"value", "changed"}: the result, and the numbered
+    arguments that have changed."""
     kind, number, name, written = operation
     target = entry_point if number is None else handles[number]
     reader = Reader(shared)
@@ -382,7 +382,7 @@ def done(
 
 
 def answers(sessions: Any, entry_point: Any, shared: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """The submission's side: a list of replies for each session; each begins anew."""
+    """Runs in the submission's cell: returns a list of replies for each session. Handles belong to one session."""
     said = []
     for session in sessions:
         handles: list[Any] = []

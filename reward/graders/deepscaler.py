@@ -1,9 +1,9 @@
 """DeepScaleR's rules for equal mathematical answers: mathd normalisation, or PRM800K's sympy comparison.
 
 Follows agentica-project/rllm rewards/math_utils/utils.py (MIT), which joins Hendrycks' MATH normalisation (MIT) and
-PRM800K's grader (MIT, OpenAI). Verdicts are theirs with a few deviations, each marked "theirs" below: what lets a wrong
-answer pass. Above all their `parse_expr` evaluates whatever the model wrote as Python; here an expression reaches sympy
-only through `safe_expression`.
+PRM800K's grader (MIT, OpenAI). Deviations, marked "theirs" below, are made where the original lets a wrong answer pass.
+Above all, its `parse_expr` evaluates whatever the model wrote as Python; here an expression reaches sympy only through
+`safe_expression`.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _equal_element(gold: str, answer: str) -> bool:
 
 
 def number(text: str) -> float | None:
-    """The real number that the sympy rule takes the text for; None if it is no number to it."""
+    """The real number as which the sympy rule reads the text; None if it reads no number."""
     elements = _elements(_normal(text))
     if len(elements) != 1 or not is_cheap(elements[0]):
         return None
@@ -197,8 +197,8 @@ def _normal(text: str) -> str:
 
 
 def _latex_to_text(text: str) -> str:
-    """LaTeX as the arithmetic that it shows. theirs is pylatexenc's latex2text, which gives `\\frac{1}{2+3}` as 1/2+3,
-    `\\binom{5}{2}` as 52 and drops `\\phantom{12}`; a command that is not in this function stays, and is not parsed."""
+    """LaTeX as plain arithmetic. theirs is pylatexenc's latex2text, which turns `\\frac{1}{2+3}` into 1/2+3 and
+    `\\binom{5}{2}` into 52, and drops `\\phantom{12}`. Commands unknown to this function stay and are not parsed."""
     plain = text.replace("\\frac", " \\frac")
     for _ in range(_MAX_NESTED):
         shorter = _SCRIPT.sub(_plain_script, plain)

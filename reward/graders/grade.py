@@ -1,4 +1,4 @@
-"""What a grader returns, and what it raises when the task itself makes no sense."""
+"""The result of a grader, and the error for a task that cannot be graded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """Example: Grade(score=0.5, verdict="partial", details={"followed": [True, False]})"""
+    """The result of a grader. Example: Grade(score=0.5, verdict="partial", details={"followed": [True, False]})"""
 
     score: float
     verdict: str
@@ -20,7 +20,7 @@ class Grade:
 
 
 class InvalidTask(ValueError):
-    """The caller's task cannot be graded, whatever the response: one clear sentence, never a pass."""
+    """The caller's task cannot be graded, whatever the response; the message is one sentence."""
 
 
 def require(condition: bool, sentence: str) -> None:

@@ -1,7 +1,7 @@
 r"""Intervals and inequalities: `1 \le x < 3` is `[1,3)`, and `x < 1 \text{ or } x > 2` is `(-\infty,1)\cup(2,\infty)`.
 
-math-verify takes an interval for an inequality where the gold is the inequality, and not the other way round, and
-DeepScaleR's rules never do. `parts` takes both apart into the same rows, so that they can be compared end by end.
+math-verify compares an interval with an inequality only where the gold is the inequality, and DeepScaleR's rules never
+do. `parts` turns both into the same rows, which are compared end by end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST = 300
 
 
 def parts(text: str) -> tuple[str, list[Row]] | None:
-    """Which notation it is, `interval` or `inequality`, and a row for each part; None of anything else.
+    """Returns the notation, `interval` or `inequality`, and a row for each part; None for anything else.
 
     Example: parts(r"1 \\le x < 3") -> ("inequality", [("[", "1", "3", ")")])
     """

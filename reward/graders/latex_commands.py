@@ -1,7 +1,7 @@
-"""The LaTeX that an answer may be written in: every command with its arguments and with what it shows.
+"""The LaTeX commands that an answer may contain, each with its arguments and what it shows.
 
-A command that is not here makes a box unreadable (reward/graders/visible.py). Add one only if it shows all of its
-arguments, and if both verifiers read it as it is typeset, or neither reads it.
+A command that is not listed makes a box unreadable (reward/graders/visible.py). Add a command only if it shows all of
+its arguments, and if both verifiers read it as it is typeset, or neither does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ def _names(words: str) -> frozenset[str]:
 
 SPACES = _names(", ; : > thinspace medspace thickspace enspace enskip nobreakspace") | {" ", "\n", "\t"}
 WIDE_SPACES = _names("quad qquad")
-"""What stands between two statements: between two equations it is a comma."""
+"""Spaces between two statements; between two equations they mean a comma."""
 APPEARANCE = _names(
     "! displaystyle textstyle scriptstyle limits nolimits bf it rm sf tt bfseries itshape rmfamily large Large LARGE "
     "huge small normalsize left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr bigm hline "
@@ -21,7 +21,7 @@ APPEARANCE = _names(
 )
 """Commands without an argument that change how the rest looks, and the delimiters of mathematics."""
 CURRENCIES = _names("pounds euro texteuro yen")
-"""Commands for signs of money, which are left out."""
+"""Currency commands, which are dropped."""
 WRAPPERS = _names("mathbf mathit boldsymbol bm mathsf mathtt underline boxed fbox ensuremath ce")
 """Commands whose one argument is shown as it is."""
 TEXTS = _names(
@@ -51,7 +51,7 @@ FUNCTIONS = _names(
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh arccosh "
     "arctanh log ln lg exp det dim ker deg gcd lcm min max sup inf lim arg sum prod int iint oint sgn tr rank"
 )
-"""Names that what follows belongs to: a number behind them is their argument."""
+"""Function names: a number behind one is its argument."""
 SIGNS = _names(
     "cdot times div pm mp cup cap setminus oplus otimes circ bullet star neg triangle angle perp parallel square "
     "ldots cdots vdots forall exists top bot dagger"
@@ -63,11 +63,11 @@ RELATIONS = _names(
 OPENING = _names("lfloor lceil langle {")
 CLOSING = _names("rfloor rceil rangle }")
 ACCENTS = _names("overline bar hat widehat vec overrightarrow dot ddot tilde widetilde")
-"""Marks over letters. Over numbers they would be read as nothing by one verifier."""
+"""Marks over letters. One verifier would ignore them over numbers."""
 ALPHABETS = _names("mathbb mathcal mathfrak mathscr")
 MATRICES = _names("matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix array cases")
 LINES = _names("aligned align gathered gather split equation")
-"""Environments that set one statement below the other: shown as a list of them."""
+"""Environments that stack statements: read as a list."""
 
 CHARACTERS = {
     "’": "'", "‘": "'", "′": "'", "“": '"', "”": '"', "：": ":", "；": ";", "．": ".", "＝": "=", "＋": "+",

@@ -1,10 +1,10 @@
 """Mathematics and STEM: a boxed answer is right if DeepScaleR's rules or math-verify accept it.
 
-Only the last \\boxed{} counts; both sides are boxed again before math-verify parses them, because bare strings make
-it drop radicals and relations. Rules run from cheap to dear and stop at the first that accepts.
+Only the last \\boxed{} counts. Both sides are boxed again before math-verify parses them, because it drops radicals and
+relations from bare strings. Rules run from cheap to expensive and stop at the first that accepts.
 
-Guards (on by default, off with task {"guards": false}) refuse what only looks like an answer, see `hedge`, and a
-number in another unit than the gold's, see `units`, and one near zero that is not the gold, see `near_zero`.
+Guards (on by default, off with task {"guards": false}) refuse answers that hedge (see `hedge`), that have another unit
+than the gold (see `units`), and numbers near zero that differ from the gold (see `near_zero`).
 
 Sources: DeepScaleR (reward.graders.deepscaler), huggingface/Math-Verify 0.9.0 (Apache-2.0).
 """
@@ -48,7 +48,7 @@ _TYPICAL = r"""
 x\ne 0; \text{yes}; \lfloor x\rfloor; \infty; \begin{pmatrix}1&2\\3&4\end{pmatrix}
 \begin{bmatrix}1\\2\end{bmatrix}; \sum_{k=1}^{n}k; \frac{n(n+1)}{2}; \pm 3; \mathbb{R}
 """
-"""Forms that the parser is taught before workers are forked: it builds its tables as it meets them."""
+"""Expressions parsed before workers are forked, because the parser builds its tables lazily."""
 
 
 def check(task: Mapping[str, Any]) -> None:
@@ -60,7 +60,8 @@ def check(task: Mapping[str, Any]) -> None:
 
 
 def grade(text: str, task: Mapping[str, Any]) -> Grade:
-    """1 if the last box equals task["answer"], else 0; `details` say what was extracted and which rule accepted it."""
+    """1 if the last box equals task["answer"], else 0; `details` has the extracted answer and the rule that accepted
+    it."""
     gold = _unboxed(task["answer"])
     box = last_box(text)
     if box is None:
@@ -87,7 +88,7 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
 
 
 def _judged(answer: str, gold: str, guards: bool, joined: str | None = None) -> tuple[str, dict[str, Any]]:
-    """The verdict on what a box shows, and which rule accepted it or which guard did not."""
+    """The verdict on a box's content, with the rule that accepted it or the guard that refused it."""
     if guards and (reason := hedge(answer, gold)):
         forms = _ALTERNATIVES.split(answer) if reason == "or" else []
         if 1 < len(forms) <= _MAX_ROWS and all(_is_right(form, gold) for form in forms):
@@ -105,15 +106,15 @@ def _judged(answer: str, gold: str, guards: bool, joined: str | None = None) -> 
 
 
 def _is_right(form: str, gold: str) -> bool:
-    """Whether one of several forms joined by `or` is right; `(or 0.75)` leaves it a bracket."""
+    """Whether one of several alternatives joined by `or` is right. In `(or 0.75)` a bracket remains and is ignored."""
     form = form.strip()
     form = form.removesuffix(")") if form.count(")") > form.count("(") else form
     return _judged(form, gold, True)[0] == "correct"
 
 
 def accepted_by(answer: str, gold: str, joined: str | None = None, guards: bool = True) -> str | None:
-    """Name of the first rule under which the answer equals the gold, or None. `joined` is the answer with the boxes
-    that are tied to it; `guards` says whether they also hold for the parts of an answer that is compared in parts."""
+    """Name of the first rule under which the answer equals the gold, or None. `joined`: the answer together with the
+    boxes joined to it. `guards`: whether guards also apply to each part of an answer that is compared in parts."""
     if not answer.strip():
         return None
     if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(gold):
@@ -128,7 +129,7 @@ def accepted_by(answer: str, gold: str, joined: str | None = None, guards: bool 
         return "interval" if is_same else None
     if (words := wording.words(gold)) is not None and wording.words(answer) == words:
         return "words"
-    # to both verifiers words are products of letters, so that `listen` would be `silent`
+    # Both verifiers read words as products of letters, so that `listen` would be `silent`.
     if words is not None and len(words) > 4 and " and " not in words:
         return None
     if (formula := wording.formula(gold)) is not None and wording.formula(answer) == formula:
@@ -143,12 +144,12 @@ def accepted_by(answer: str, gold: str, joined: str | None = None, guards: bool 
 
 
 def hedge(answer: str, gold: str) -> str | None:
-    """Why the box holds more than one guess, or None.
+    """Returns the reason why the box holds more than one guess, or None.
 
-    `or`: alternatives where the gold names one value. `=`: each side that is not a bare name (`x =`, `f(x) =`) must
-    itself be right, so that a chain of guesses is not read by its last member. `decimal`: a rounded decimal where
-    the gold is exact (a fraction, a root, a constant); twelve right digits pass. `list`: two numbers (`1, 234`) where
-    the gold is one. `set`: braces where the gold is ordered.
+    `or`: alternatives where the gold names one value. `=`: each side of a chain of equations, except bare names (`x =`,
+    `f(x) =`), must itself be right; the verifiers read only the last. `decimal`: a rounded decimal where the gold is
+    exact (a fraction, a root, a constant); twelve right digits pass. `list`: two numbers (`1, 234`) where the gold is
+    one. `set`: braces where the gold is ordered.
     """
     if _OR.search(answer) and not re.search(r"\bor\b|\band\b|,|;|\\pm|\\lor|\\cup|\\\{", gold):
         return "or"
@@ -178,7 +179,7 @@ def hedge(answer: str, gold: str) -> str | None:
 
 
 def _names_something(side: str) -> bool:
-    """Whether a side of an equation names what the other side gives the value of: it holds a letter of its own."""
+    """Whether a side of an equation names the value on the other side: it holds a letter of its own."""
     if re.fullmatch(r"\s*\\text\{[^{}\d]+\}\s*", side):  # \text{Area}
         return True
     without_text = re.sub(r"\\text\s*\{[^{}]*\}", "", side)
@@ -193,7 +194,7 @@ def _names_something(side: str) -> bool:
 
 
 def _exact_value(text: str) -> Any | None:
-    """The number as an exact sympy value (a decimal as a fraction), None if it is no number."""
+    """The number as an exact sympy value (a decimal as a fraction); None if it is no number."""
     import sympy
 
     if _DECIMAL.fullmatch(text):
@@ -207,7 +208,7 @@ def _exact_value(text: str) -> Any | None:
 def _same_rows(
     ours: Sequence[tuple[str, ...]] | None, golds: Sequence[tuple[str, ...]], guards: bool
 ) -> bool:
-    """Whether each row of the gold has one of its own in the answer, cell by cell."""
+    """Whether each row of the gold matches a different row of the answer, cell by cell."""
     if ours is None or len(ours) != len(golds) or len(golds) > _MAX_ROWS:
         return False
     left, same_cell = list(ours), partial(_same_cell, guards=guards)
@@ -220,7 +221,7 @@ def _same_rows(
 
 
 def _same_intervals(answer: str, gold: str, guards: bool) -> bool | None:
-    """Whether an inequality describes the intervals on the other side; None unless one side is each of the two."""
+    """Whether the inequality on one side describes the intervals on the other; None for any other pair."""
     ours, golds = intervals.parts(answer), intervals.parts(gold)
     if ours is None or golds is None or ours[0] == golds[0]:
         return None
@@ -228,7 +229,7 @@ def _same_intervals(answer: str, gold: str, guards: bool) -> bool | None:
 
 
 def _same_cell(answer: str, gold: str, guards: bool) -> bool:
-    """Whether one part of an answer, such as an end of an interval, is right by the rules for a whole answer.
+    """Whether one part of an answer, such as an end of an interval, is right under the rules for a whole answer.
 
     The verifiers drop percent signs, indices and primes. In a part both sides must have the same ones.
     """
@@ -247,13 +248,13 @@ def _unboxed(gold: str) -> str:
 
 
 def _shown(box: str) -> str:
-    """What the box shows, in the spelling that the verifiers are given. Raises Unreadable."""
+    """The content of a box as text, in the spelling that the verifiers get. Raises Unreadable."""
     return wording.as_mathematics(visible.read(notation.plain(box)))
 
 
 @lru_cache(maxsize=4096)
 def _shown_gold(gold: str) -> str:
-    """The same for a gold. One that cannot be read is compared as it is: nobody hides a guess in it."""
+    """The content of a gold, in the same spelling. An unreadable gold stays as it is: golds hide no second guess."""
     try:
         return _shown(gold)
     except visible.Unreadable:
@@ -261,7 +262,7 @@ def _shown_gold(gold: str) -> str:
 
 
 def _shown_run(text: str) -> str | None:
-    """The last box and those that are tied to it as one list; None if it stands alone or one cannot be read."""
+    """The last box and those joined to it, as one list; None if it stands alone or one is unreadable."""
     boxes = joined_boxes(text)
     try:
         return ", ".join(map(_shown, boxes)) if len(boxes) > 1 else None

@@ -1,7 +1,7 @@
-"""math-verify's reader and comparison, on the whole of a box or not at all.
+"""math-verify's parser and comparison, applied to the whole of a box or not at all.
 
-math-verify looks for an answer in free text: where it cannot parse a box it takes the last number in it. Here it gets
-a box that has been read already (reward.graders.visible), and what it cannot parse from end to end it does not read.
+math-verify looks for an answer in free text: if it cannot parse a box, it takes the last number in it. Here it gets a
+box that has already been read (reward.graders.visible), and a box that it cannot parse completely counts as unreadable.
 
 Source: huggingface/Math-Verify 0.9.0 (Apache-2.0), normalisation and grammar of latex2sympy2_extended 1.11.0.
 """
@@ -31,21 +31,21 @@ _FUNCTION_LAST = re.compile(r"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|
 _SQUARED_UNIT = re.compile(r"(?<=[\d}\s])\s*([a-z]{2,})\^\{\d\}\s*$")
 _PRODUCT = re.compile(r"(?<=[\d)])\s*\((?=[-+]?\d)")
 _MISREAD = re.compile(r"\\[lcv]dots|\^\\circ\s*\d")
-"""It drops dots, so that 1, \\ldots, 5 would be 1 and 5, and adds minutes to degrees."""
+"""math-verify drops dots, so that 1, \\ldots, 5 would be 1 and 5, and adds minutes to degrees."""
 
 
 def equal(answer: str, gold: str, keep_units: bool = False) -> bool:
-    """Whether math-verify reads both, and as the same."""
+    """Whether math-verify can read both, and reads them as equal."""
     parsed = value(answer, keep_units)
     return bool(parsed) and verify(list(value(gold, keep_units)), list(parsed), timeout_seconds=None)
 
 
 @lru_cache(maxsize=4096)
 def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
-    """The sympy object that math-verify reads, alone in a tuple; an empty tuple if it cannot read all of the text.
+    """The sympy object that math-verify reads, in a tuple of one; an empty tuple if it cannot read all of the text.
 
-    Of a chain of equations, or one whose left side it does not know, it reads the last side. With `keep_units` what it
-    would drop as a unit stays, as a product of variables."""
+    Of a chain of equations, or an equation with an unknown left side, it reads the last side. With `keep_units`, what
+    it would drop as a unit stays as a product of variables."""
     if _MISREAD.search(text):
         return ()
     text = re.sub(r"\\exp\s*\{", "e^{", text)  # it reads \exp(x) and e^{x}, not \exp{x}
@@ -56,7 +56,7 @@ def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
     for part in (text, text.rpartition("=")[2]):
         try:
             return (parse_latex_cached(normalize_latex(part, _NORMALIZATION)),)
-        except Exception:  # a parser fed with free text; it raises what it likes
+        except Exception:  # parsers of free text can raise anything
             if "=" not in text or re.search(r"[,;]|[<>!]=", text):
                 break
     return ()
@@ -72,8 +72,8 @@ def _with_units(text: str) -> str:
 
 
 def _with_last_variable(answer: str) -> str:
-    """math-verify drops a last `t`, `m`, `h` and the like as a unit, also where it is a variable: `v_0 t` would equal
-    `v_0`. Behind a function or an expression with variables of one letter it gets braces, and stays."""
+    """Protects a last variable. math-verify drops a final `t`, `m`, `h` and the like as a unit, so that `v_0 t` would
+    equal `v_0`. Behind a function, or an expression with one-letter variables, braces keep it."""
     match = _LAST_LETTER.fullmatch(answer)
     if match is None:
         return answer

@@ -1,8 +1,8 @@
 """Numbers near zero: `5 \\times 10^{-19}` is not `2 \\times 10^{-19}`.
 
-math-verify rounds both numbers to six decimals, and DeepScaleR's sympy rule takes what is left of their difference for
-rounding; so below a millionth any number passes for any other. `differ` compares two such numbers by their own size, as
-closely as six decimals compare 0.1. Only plain numbers, with or without a unit, are looked at.
+math-verify rounds both numbers to six decimals, and DeepScaleR's sympy rule ignores small differences as rounding
+errors. So below a millionth, any number would equal any other. `differ` compares two such numbers relative to their
+size, as closely as six decimals compare 0.1. It handles only plain numbers, with or without a unit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FRACTION = re.compile(r"([+-]?)\s*\\[dt]?frac\s*\{([^{}]*(?:\{[^{}]*\})?)\}\s*\
 
 
 def differ(answer: str, gold: str) -> bool:
-    """Whether both are numbers, one of them nearer to zero than 0.1, and not the same."""
+    """Whether both are numbers, at least one is nearer to zero than 0.1, and they differ."""
     one, other = number_of(answer), number_of(gold)
     if one is None or other is None or min(abs(one), abs(other)) >= _NEAR:
         return False
@@ -32,7 +32,7 @@ def differ(answer: str, gold: str) -> bool:
 
 
 def number_of(answer: str) -> float | None:
-    """What a number alone, or one with a known unit behind it, is worth; None of anything else.
+    """The value of a number, alone or with a known unit behind it; None for anything else.
 
     Example: number_of("2.88 \\\\times 10^{-19} \\\\text{ J}") -> 2.88e-19
     """

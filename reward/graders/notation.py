@@ -1,9 +1,9 @@
-"""Notations that neither DeepScaleR's rules nor math-verify read: rewritten, or compared part by part.
+"""Handles notations that neither DeepScaleR's rules nor math-verify read.
 
-`plain` writes what models write instead of LaTeX, and repeating decimals, in a form that both verifiers read. `parts`
-takes apart what they mistake for something simpler: of several cases math-verify reads the first, and `2:3:4` as
-2/3/4, which is 2:4:3 too. `differ` sees marks that they drop: the base of a numeral, the half of the day, a
-prime, a conjugate.
+`plain` rewrites what models write instead of LaTeX, and repeating decimals, in a form that both verifiers read. `parts`
+splits what they mistake for something simpler: of several cases math-verify reads only the first, and it reads `2:3:4`
+as 2/3/4, which equals 2:4:3 too. `differ` compares marks that they drop: the base of a numeral, am and pm, a prime, a
+conjugate.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _HALF_DAY = re.compile(r"\d\s*([ap])\.?\s?m\.?(?![A-Za-z])", re.IGNORECASE)
 
 
 def plain(answer: str) -> str:
-    """Signs of Unicode as LaTeX, thousands without a thin space, repeating decimals as fractions.
+    """Rewrites Unicode signs as LaTeX, removes thin spaces between thousands, and turns repeating decimals into
+    fractions.
 
     Example: plain("−0.1\\\\overline{6}") -> "-\\\\frac{1}{6}"
     """
@@ -54,7 +55,7 @@ def plain(answer: str) -> str:
 
 
 def parts(answer: str) -> list[tuple[str, ...]] | None:
-    """The rows of several cases, or the terms of a ratio of three or more in one row; None of anything else."""
+    """The rows of several cases, or one row with the terms of a ratio of three or more; None for anything else."""
     if match := _CASES.search(answer):
         rows = [row for row in re.split(r"\\\\", match[1]) if row.strip()]
         return [tuple(_CONDITION.sub("", cell).strip(" ,;.\n") for cell in row.split("&")) for row in rows]
@@ -65,7 +66,7 @@ def parts(answer: str) -> list[tuple[str, ...]] | None:
 
 
 def differ(answer: str, gold: str) -> bool:
-    """Whether both name a base, or a half of the day, and not the same; or one has a mark that the other lacks."""
+    """Whether two answers name different bases or different halves of the day, or only one has a given mark."""
     bases = [_BASE.fullmatch(side.strip("$ ")) for side in (answer, gold)]
     halves = [_HALF_DAY.search(re.sub(r"\\[a-z]+|[{}~]", " ", side)) for side in (answer, gold)]
     for one, other in (bases, halves):

@@ -1,14 +1,14 @@
-"""Graders that other distributions bring: found by entry point, so that a new domain needs no change here.
+"""Graders from other distributions, found by entry point, so that a new domain needs no change here.
 
 A distribution names its graders in the group `prorl_reward.graders`, in pyproject.toml:
 
     [project.entry-points."prorl_reward.graders"]
     last_number = "last_number_grader"      # domain = "module", or "module:object"
 
-The module, object, or class (which is called without arguments) has `check(task)` and `grade(text, task) -> Grade` as
-the modules of reward/graders/ have, and may have `warm_up()` and CANARIES, a sequence of reward.canaries.Canary that it
-must solve for the service to be ready. docs/custom_rewards.md has a whole one. It is imported by the grading processes
-alone, never by the server.
+The module, object, or class (which is called without arguments) has `check(task)` and `grade(text, task) -> Grade`, as
+the modules of reward/graders/ have. It may have `warm_up()` and CANARIES, a sequence of reward.canaries.Canary that
+must get their scores before the service is ready. docs/custom_rewards.md has a complete example. Only the grading
+processes import it, never the server.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from reward.protocol import DOMAINS
 
 GROUP = "prorl_reward.graders"
 _MAX_TRACEBACK = 8_000
-"""Characters of a traceback that are kept, from its end."""
+"""Characters of a traceback that are kept, counted from its end."""
 
 
 class PluginError(RuntimeError):
-    """A plug-in that cannot be used, in one sentence."""
+    """A plug-in cannot be used; the message is one sentence."""
 
 
 class PluginFailed(RuntimeError):
-    """A plug-in has not graded a response: its failure, and nobody's score of 0. `traceback` is that of its code; empty
-    if it raised nothing."""
+    """A plug-in failed to grade a response, which is not a score of 0. `traceback` is from the plug-in's code; empty if
+    it raised nothing."""
 
     def __init__(self, sentence: str, traceback: str = "") -> None:
         super().__init__(sentence)
@@ -47,7 +47,7 @@ class PluginFailed(RuntimeError):
 
 
 class Grader(Protocol):
-    """What grades a domain: a module of reward/graders/, or what a plug-in names."""
+    """The interface of a grader: a module of reward/graders/, or what a plug-in names."""
 
     def check(self, task: Mapping[str, Any], /) -> None:
         """Raises InvalidTask."""
@@ -60,18 +60,20 @@ class Grader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """Example: Plugin(domain="last_number", value="last_number_grader", distribution="last-number-grader==1.0")"""
+    """An installed plug-in.
+
+    Example: Plugin(domain="last_number", value="last_number_grader", distribution="last-number-grader==1.0")"""
 
     domain: str
     value: str
-    """The entry point's: module, or module:object."""
+    """The entry point's value: module, or module:object."""
     distribution: str
 
     def __str__(self) -> str:
         return f"the grader plug-in {self.domain} ({self.distribution})"
 
     def load(self) -> Grader:
-        """Imports it. Raises PluginError."""
+        """Imports the grader. Raises PluginError."""
         try:
             found = metadata.EntryPoint(self.domain, self.value, GROUP).load()
             grader: Grader = found() if isinstance(found, type) else found
@@ -105,7 +107,7 @@ class Plugin:
 
 @cache
 def plugins() -> dict[str, Plugin]:
-    """All that this environment has, by domain. Raises PluginError."""
+    """All plug-ins of this environment, by domain. Raises PluginError."""
     found: dict[str, Plugin] = {}
     for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
         distribution = f"{entry.dist.name}=={entry.dist.version}" if entry.dist else "of no distribution"
@@ -123,8 +125,8 @@ def plugins() -> dict[str, Plugin]:
 
 
 class Guarded:
-    """A plug-in's grader. What it raises, and what it returns that is no grade, becomes PluginFailed, which is no
-    verdict. A worker that runs out of CPU time in it, or crashes, is a 0, as with every other grader."""
+    """Wraps a plug-in's grader. An exception, or a result that is not a Grade, becomes PluginFailed: the response is
+    not graded. Running out of CPU time or crashing the worker gives 0, as with every other grader."""
 
     def __init__(self, plugin: Plugin, grader: Grader) -> None:
         self._plugin, self._grader = plugin, grader
@@ -169,13 +171,13 @@ class Guarded:
 
 @cache
 def loaded(domain: str) -> Guarded:
-    """The grader of a plug-in, imported when first asked for. Raises PluginError."""
+    """Returns a plug-in's grader, imported on first use. Raises PluginError."""
     plugin = plugins()[domain]
     return Guarded(plugin, plugin.load())
 
 
 def fingerprint() -> Iterator[bytes]:
-    """What decides the verdicts of plug-ins: their distributions with versions, and their sources."""
+    """Yields everything that determines plug-ins' results: their distributions with versions, and their sources."""
     for plugin in plugins().values():
         yield f"{plugin.domain}={plugin.value} of {plugin.distribution}\0".encode()
         for path in plugin.sources():
@@ -183,14 +185,14 @@ def fingerprint() -> Iterator[bytes]:
 
 
 def folders() -> tuple[str, ...]:
-    """Where the plug-ins' sources lie: what their grading processes have to be able to read."""
+    """The folders of the plug-ins' sources, which grading processes must be able to read."""
     return tuple(
         dict.fromkeys(str(path.parent) for plugin in plugins().values() for path in plugin.sources())
     )
 
 
 def in_words(error: BaseException) -> str:
-    """An exception in one line, with the last line of code that it went through."""
+    """An exception in one line, with the last line of code in its traceback."""
     text = " ".join(str(error).split())[:300]
     frames = traceback.extract_tb(error.__traceback__)
     own = [

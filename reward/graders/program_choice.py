@@ -1,17 +1,17 @@
-"""Which of a response's code blocks is its program. One block is chosen, from the text alone and before anything runs.
+"""Chooses the code block of a response that is its program, from the text alone, before anything runs.
 
-The program is the block that compiles and has most clearly the form that the task asks for; among equals the first in
-the order of `reward.code_blocks.by_preference`. Where a function is asked for, a block that defines it, at the top
-level or in `class Solution`, comes before one that assigns something to its name, and that before one that imports it.
-Where programs read standard input, a block that names a way to read it comes before one that only opens files. If no
-block has the form, it is the first that compiles, else the first.
+The program is the block that compiles and best matches the form that the task asks for; among equals, the first in the
+order of `reward.code_blocks.by_preference`. Where the task asks for a function, a block that defines it, at the top
+level or in `class Solution`, comes before one that assigns its name, and that before one that imports it. Where
+programs read standard input, a block that names a way to read it comes before one that only opens files. If no block
+matches the form, the first that compiles is chosen, else the first.
 
-So an example call, a sample of the output, or a shell command behind the program does not replace it; of two complete
-programs with the same label the later one counts. A response cannot have two guesses judged: no test is run before the
+So an example call, a sample output or a shell command behind the program does not replace it, and of two complete
+programs with the same label the later one counts. A response cannot have two guesses judged: no test runs before the
 choice, and the choice does not depend on the tests.
 
-To compile text written by a policy can take a minute or crash the interpreter. Where there is a choice it is therefore
-made by a program of ours, CHOOSER, in the sandbox.
+Compiling text written by a policy can take a minute or crash the interpreter. So if there is more than one candidate,
+our own program CHOOSER decides, inside the sandbox.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reward.code_blocks import Block, by_preference, code_blocks
 from reward.graders.code_tests import Tests
 
 _MOST_BLOCKS = 50
-"""A response with more has the others ignored."""
+"""Further blocks of a response are ignored."""
 _MOST_OUTPUT = 100
 
 CHOOSER = '''
@@ -79,29 +79,29 @@ def __choose__(request):
             chosen, most = index, form
     return chosen
 '''
-"""Function form, `__choose__([texts, name or None])`. It compiles, and executes nothing."""
+"""In function form: `__choose__([texts, name or None])`. It compiles the texts and executes nothing."""
 
 
 def candidates(text: str) -> list[tuple[int, Block]]:
-    """The blocks that may be the program, the likeliest first, each with its place in the response from 0."""
+    """The blocks that may be the program, the likeliest first, each with its index in the response from 0."""
     blocks = code_blocks(text)
     return [(index, blocks[index]) for index in by_preference(blocks)[:_MOST_BLOCKS]]
 
 
 def name_asked_for(task: Mapping[str, Any]) -> str | None:
-    """The function that a task wants defined; None if its programs read standard input."""
+    """The function that a task asks for; None if its programs read standard input."""
     name: str | None = task["entry_point"] if "test_program" in task else task.get("fn_name")
     return name
 
 
 def question(found: list[tuple[int, Block]], task: Mapping[str, Any]) -> Tests:
-    """What to run CHOOSER on."""
+    """The input for CHOOSER."""
     request = [[block.body for _, block in found], name_asked_for(task)]
     return Tests(inputs=(json.dumps(request),), expected=(None,), fn_name="__choose__")
 
 
 def choice(output: bytes, num_candidates: int) -> int:
-    """What CHOOSER said; 0, the block liked best, if it ended without a word."""
+    """The index that CHOOSER chose; 0, the preferred block, if it ended without an answer."""
     digits = output[:_MOST_OUTPUT].decode("ascii", "replace")
     index = int(digits) if digits.isdigit() else 0
     return index if index < num_candidates else 0

@@ -1,14 +1,14 @@
 """Logic puzzles: a Reasoning Gym 0.1.25 entry, scored by the library's own verifier, with eight corrections.
 
-The answer stands in the last <answer> tags after the reasoning. The task's "credit" says what the library's score, from
-0 to 1, is worth:
+The answer is in the last <answer> tags after the reasoning. The task's "credit" decides how the library's score, from 0
+to 1, becomes the reward:
 
-* "training", the default: the reward that a policy may be trained on (reward.graders.puzzle_credit). An answer that
-  ignores the question earns nothing, unless it happens to be right.
+* "training", the default: for training a policy (reward.graders.puzzle_credit). An answer that ignores the question
+earns nothing, unless it happens to be right.
 * "corrected": the library's score, partial credit included, with the corrections below. For evaluation.
-* "library": the library's score without those corrections that are marked with (c).
+* "library": the library's score without the corrections marked (c).
 
-What differs from the library:
+Differences from the library:
 
 * game_of_life_halting: the library compares `bool(answer)`, so any text at all scores 1 ("False" is truthy). Here
   the answer must equal True or False, letter case aside (c).
@@ -22,10 +22,10 @@ What differs from the library:
 * coin_flip: the library scores `0` 1, because every probability begins with it. Here the score is 1 within the
   library's tolerance and else 0 (c).
 * Nine scorers evaluate the answer as Python. Four (`LITERAL_TASKS`) expect a list: here the answer must be a Python
-  literal. Five (`EXPRESSION_TASKS`) hand it to sympy's `parse_expr`: here it must be harmless arithmetic
-  (reward.graders.safe_expression) with names of functions and variables only, since `Integral(f, x)` is not the
-  answer to an integral; the oracle's own text is taken as it stands. In two of them (`NUMBER_TASKS`) it is made of
-  whole numbers, + - * / and brackets, since `1e2` and `x/x` are numbers that cost none. Anything else is refused.
+literal. Five (`EXPRESSION_TASKS`) pass it to sympy's `parse_expr`: here it must be harmless arithmetic
+(reward.graders.safe_expression) with names of functions and variables only, since `Integral(f, x)` does not answer an
+integral; the reference answer's own text is accepted. In two of them (`NUMBER_TASKS`) the answer may contain only
+integers, + - * / and brackets, because `1e2` and `x/x` would get numbers for free. Anything else is refused.
 * A scorer that raises on odd text (prime_factorization, boxnet, game_of_life) gives 0, verdict `scorer_error`.
 """
 
@@ -85,7 +85,7 @@ def check(task: Mapping[str, Any]) -> None:
 
 
 def grade(text: str, task: Mapping[str, Any]) -> Grade:
-    """The reward for the last <answer>, by the task's "credit"; no tags, no reward."""
+    """The reward for the last <answer>, computed as the task's "credit" says; 0 without tags."""
     name = _OLD_NAMES.get(task["task"], task["task"])
     answer = answer_tag(text)
     if answer is None:
@@ -111,7 +111,7 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
 
 def _is_safe(name: str, answer: str, entry: Mapping[str, Any]) -> bool:
     if name in LITERAL_TASKS:
-        # the scorers compare the plain text first; only what looks like Python is evaluated to something useful
+        # The scorers compare the plain text first; they evaluate only text that looks like Python.
         return _is_literal(answer) or re.fullmatch(r"[\w\s,-]*", answer) is not None
     if name in NUMBER_TASKS:
         is_plain = re.fullmatch(r"[\d\s+\-*/()]*", answer, re.ASCII) and not re.search(
@@ -169,11 +169,11 @@ _CORRECTIONS: dict[str, Callable[[str, Mapping[str, Any]], float]] = {
 
 @cache
 def scorer(name: str) -> Any:
-    """A dataset object of the task: scorers are its methods. One item, default configuration."""
+    """A dataset object of the task, with one item and the default configuration; its methods are the scorers."""
     return reasoning_gym.create_dataset(name, size=1, seed=0)
 
 
 def warm_up() -> None:
-    """Builds the scorers that are cheap to build, so that forked workers share them."""
+    """Builds the scorers that are quick to build, so that forked workers share them."""
     for name in paper_tasks():
         scorer(_OLD_NAMES.get(name, name))

@@ -1,8 +1,8 @@
-"""Every domain that this service grades: the one place where a grader is registered.
+"""All domains that this service grades.
 
-To add a grader here: a module beside this one with `check(task)` and `grade(text, task) -> Grade`, its row in
-BUILT_IN, its name in protocol.DOMAINS, its canaries in canaries.CANARIES (tests/reward/test_registry.py says what is
-missing). Without touching the service: a plug-in, see plugins.py.
+To add a grader: a module beside this one with `check(task)` and `grade(text, task) -> Grade`, its row in BUILT_IN, its
+name in protocol.DOMAINS, its canaries in canaries.CANARIES (tests/reward/test_registry.py says what is missing). A
+plug-in needs no change here, see plugins.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PLUGIN_POOL = "plugins"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """pool: whose workers grade it. grader: the module that does; empty for a plug-in, and for code, which
+    """pool: the worker pool that grades it. grader: the grading module; empty for a plug-in, and for code, which
     reward.sandbox.judge grades by the rules of graders.code_tests."""
 
     pool: str
@@ -35,5 +35,5 @@ BUILT_IN = {
 
 @cache
 def domains() -> dict[str, Domain]:
-    """The service's own and those of plug-ins, by name. Raises PluginError."""
+    """The service's own domains and those of plug-ins, by name. Raises PluginError."""
     return BUILT_IN | {name: Domain(pool=PLUGIN_POOL) for name in plugins()}

@@ -1,10 +1,9 @@
-"""Expressions that a model wrote, made safe to hand to sympy. The one place that calls sympy's `parse_expr`.
+"""Makes expressions that a model wrote safe for sympy. The only place that calls sympy's `parse_expr`.
 
-`parse_expr` is `eval`: `().__class__` reaches the interpreter, `9**9**9**9` the end of time. Two gates stand before
-it. `is_harmless` admits only numbers, operators, brackets and names, the names resolved in a table of mathematical
-functions (no strings, no attributes, no subscripts, no keywords), so that nothing but arithmetic can be evaluated.
-`is_cheap` refuses arithmetic that is astronomically large by its looks. What passes both may still be slow: the
-worker's CPU limit has the last word.
+`parse_expr` is `eval`: `().__class__` reaches the interpreter, and `9**9**9**9` never ends. Two gates protect it.
+`is_harmless` admits only numbers, operators, brackets and names that are resolved in a table of mathematical functions
+(no strings, attributes, subscripts or keywords), so that only arithmetic can be evaluated. `is_cheap` refuses
+arithmetic that looks astronomically large. What passes both may still be slow; the worker's CPU limit ends it.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ def is_harmless(expression: str) -> bool:
 
 
 def has_known_names(expression: str) -> bool:
-    """Whether every name is a mathematical function, a constant or a variable of one letter: to be asked where names
-    are resolved by others. With all of sympy and the builtins, `integrate(x, x)` answers for itself, and
-    `getattr(chr, chr(95) + ...)` is the interpreter."""
+    """Whether every name is a mathematical function, a constant or a one-letter variable. Needed where other code
+    resolves the names: with all of sympy and the builtins, `integrate(x, x)` answers its own question, and
+    `getattr(chr, chr(95) + ...)` reaches the interpreter."""
     names = re.findall(r"[^\W\d]\w*", expression)
     return all(name in _VARIABLES or name in _MATHEMATICS for name in names)
 
@@ -148,5 +147,5 @@ def parse_safely(
         )
     except (
         Exception
-    ):  # a parser fed with free text: SyntaxError, TypeError, AttributeError, ZeroDivisionError, ...
+    ):  # parsers of free text raise SyntaxError, TypeError, AttributeError, ZeroDivisionError, ...
         return None

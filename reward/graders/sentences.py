@@ -1,9 +1,9 @@
-"""Sentences and words as NLTK counts them, without NLTK and its data. Deterministic and offline.
+"""Counts sentences and words as NLTK does, without NLTK and its data. Deterministic and offline.
 
-`num_sentences` takes the decisions of Punkt (Kiss and Strunk 2006) for English in the order of NLTK's code: a full stop
-ends a sentence unless its word is an abbreviation or an initial; `?` and `!` always do, line breaks never; closing
-quotes go with the sentence before them only when a space follows. The tables that Punkt has learnt, of abbreviations
-and of how words are written, are replaced by the lists below, so a rare abbreviation or a name may count differently.
+`num_sentences` follows the decisions of Punkt (Kiss and Strunk 2006) for English in the order of NLTK's code: a full
+stop ends a sentence unless its word is an abbreviation or an initial; `?` and `!` always do, line breaks never; closing
+quotes belong to the sentence before them only if a space follows. Punkt's learned tables, of abbreviations and of how
+words are written, are replaced by the lists below, so a rare abbreviation or a name may count differently.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def num_sentences(text: str) -> int:
     for end, later in pairwise(ends):
         assert end is not None
         if later is not None and not re.search(r"\s", text[end.end() : later.start()]):
-            continue  # of the marks in one word the last decides
+            continue  # the last mark in a word decides
         if _ends_sentence(text, rest, end.end(), end["following"] or ""):
             count += 1
             rest = end.start("following") if end["following"] else end.end()
@@ -78,7 +78,7 @@ def _begins_line(text: str, start: int, word_start: int) -> bool:
 
 
 def capital_words(text: str) -> list[str]:
-    """Tokens all of whose letters are capitals, tokens being those of the Penn Treebank (`DON'T` is two)."""
+    """Tokens in capitals only; tokens are those of the Penn Treebank (`DON'T` is two)."""
     text = re.sub(r"[«“‘„»”’]|``|\"|''", " ", text)
     text = re.sub(r"[;@#$%&?!\[\](){}<>]|--|\.\.\.", " ", text)
     text = re.sub(r"[:,](?=\D|$)", " ", text)

@@ -1,9 +1,8 @@
-"""What a test program gets in place of the submission's function: it notes what is asked, and answers what is known.
+"""Replaces the submission's function in a test program: records calls, and answers those whose results are known.
 
-The text of this file runs behind that of crossing.py, in the cell of the test program. A session is a call of the
-function and what was done after it with what it returned, if that is no data: a function that is called, an object
-whose methods are. The submission does the same operations again in the same order, so that each session is asked as a
-whole.
+This file's text runs behind that of crossing.py in the cell of the test program. A session is one call of the function,
+plus what the test program then does with a result that is not data: it calls a returned function, or methods of a
+returned object. The submission repeats the same operations in the same order, so each session is sent as a whole.
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-if TYPE_CHECKING:  # in the cell these names are there already
+if TYPE_CHECKING:  # in the cell these names already exist
     from reward.graders.crossing import FIRST_ROOM, CannotCross, Reader, Writer, error_of
 
     class Unknown(BaseException):
-        """Ends what the test program does with an answer that is not known yet."""
+        """Ends the test program's use of an answer that is not known yet."""
 
 
 LAST_ROOM = 600_000
-"""A test program that wants more characters of an iterator fails."""
+"""A test program that needs more characters of an iterator fails."""
 
 
 class Asking:
-    """All sessions of one run of a test program. `known`: pairs of a session and its replies. `in_place`: arguments are
-    changed whatever a function returns, not only if it returns None."""
+    """All sessions of one run of a test program. `known`: pairs of a session and its replies. `in_place`: apply changes
+    of arguments always, not only when the function returns None."""
 
     def __init__(self, known: list[Any], shared: dict[str, Any], in_place: bool) -> None:
         self.shared, self.in_place = shared, in_place
@@ -45,7 +44,7 @@ class Asking:
         return Session(self).do("call", None, None, args, kwargs)
 
     def told(self, failure: str, room: int) -> dict[str, Any]:
-        """What the run has to say: the sessions to ask, up to `room` characters of them and one at least."""
+        """The run's message: the sessions to ask, up to `room` characters of them but at least one."""
         asked = {}
         for session in self.sessions:
             text = json.dumps(session.operations)
@@ -61,7 +60,7 @@ class Asking:
 
 
 class Session:
-    """A call of the candidate, and what is done with what it returned."""
+    """One call of the candidate, and the operations on its result."""
 
     def __init__(self, asking: Asking) -> None:
         self.asking = asking
@@ -89,7 +88,7 @@ class Session:
         return self.result(node, writer.objects)
 
     def result(self, node: dict[str, Any], objects: list[Any]) -> Any:
-        """What a reply means here: the value, or the exception."""
+        """Turns a reply into the value, or raises its exception."""
         try:
             reply = node["reply"]
             changed = reply.get("changed", [])
@@ -126,7 +125,7 @@ class Session:
 
 
 class StandIn:
-    """For a value of the submission's that is no data. It is equal to itself only."""
+    """Stands for a result of the submission that is not data. It equals only itself."""
 
     def __init__(self, session: Session, number: int) -> None:
         vars(self).update(_session=session, _number=number)
@@ -146,8 +145,8 @@ class StandIn:
         return self._session.do("item", self._number, None, (key,), {})
 
     def __contains__(self, item: Any) -> NoReturn:
-        """Never asked of the submission, as equality is not: an object that claims to hold everything would pass. And
-        no plain False, which would pass `not in`."""
+        """Raises. The submission is never asked, nor about equality: an object that claims to contain everything would
+        pass. A plain False would pass `not in`."""
         asking: Asking = self._session.asking
         asking.fail("in_asked_of_an_object")
 
@@ -162,7 +161,7 @@ class StandIn:
 
 
 def method(owner: Any, name: str) -> Any:
-    """`owner.name`, to be called at once."""
+    """Returns `owner.name`, for an immediate call."""
     if type(owner) is not StandIn:
         return getattr(owner, name)
     return lambda *args, **kwargs: owner._session.do("call", owner._number, name, args, kwargs)

@@ -1,21 +1,22 @@
-"""Submissions against a test program, HumanEval's `check(candidate)`. Pure text; reward.sandbox.judge runs it.
+"""Grades submissions against a test program, HumanEval's `check(candidate)`. Pure text; reward.sandbox.judge runs it.
 
 task {"test_program", "entry_point", "preamble"?, "changes_arguments"?, "cpu_s"?}: a program that defines
-`check(candidate)`, the function asked for, what both the tests and the submission may lean on, whether the function is
-meant to change its arguments and return something besides, and CPU seconds for the submission (5 by default). The score
-is 1 if `check` ends without an error, else 0.
+`check(candidate)`; the name of the requested function; code that both sides may use; whether the function is meant to
+change its arguments and also return something; CPU seconds for the submission (default 5). The score is 1 if `check`
+ends without an error, else 0.
 
 The tests never run in a process with the submission, so nothing that a submission prints, raises, exits with, patches
-or finds on the stack is a verdict. Two cells take turns, and plain data goes between them (crossing.py):
+or finds on the stack decides the score. Two cells take turns and exchange plain data (crossing.py):
 
-1. The test program runs with a candidate that knows no answers (stand_in.py): each call is noted and goes no further.
-2. The submission gets the noted calls, and answers with values.
-3. The test program runs again with these answers, which may lead to further calls, until none is unknown.
+1. The test program runs with a candidate that knows no answers (stand_in.py): each call is recorded and ends there.
+2. The submission gets the recorded calls, and returns values.
+3. The test program runs again with these answers, which may lead to further calls, until every answer is known.
 
-So a function is asked once for each different set of arguments, and remembers nothing between two calls.
+So a function is called once for each different set of arguments, and remembers nothing between two calls.
 
-What it does to its arguments reaches the test program if it returns None, as `list.sort` does, and otherwise only with
-"changes_arguments". Else `assert candidate(a) == sum(a)` would be passed by whoever empties `a` and returns 0.
+Changes that it makes to its arguments reach the test program if it returns None, as `list.sort` does, and otherwise
+only with "changes_arguments". Else a function that empties `a` and returns 0 would pass `assert candidate(a) ==
+sum(a)`.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ from reward.graders.code_tests import Tests
 from reward.graders.grade import InvalidTask, require
 
 MAX_ROUNDS = 50
-"""Test programs whose calls depend on answers need several; HumanEval's need two."""
+"""Test programs whose calls depend on earlier answers need several rounds; HumanEval's need two."""
 MAX_CALLS = 20_000
-"""Calls, and operations on what they returned, over all rounds."""
+"""Calls, and operations on their results, over all rounds."""
 CALLS_A_PROCESS = 200
 _MAX_BYTES = 4 << 20
 _ROOM = 400_000
-"""Characters of calls that a round takes on; the rest are asked in the next. A cell may write a megabyte."""
+"""Characters of calls per round; the rest are asked in the next. A cell may write a megabyte."""
 _ANSWER_BYTES = 8 << 20
-"""What a process may answer to its calls."""
+"""Bytes that a process may send in answer to its calls."""
 _PARSER_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What `ast.parse` and `ast.unparse` raise for source that is wrong, nests too deep, or cannot be written again."""
+"""What `ast.parse` and `ast.unparse` raise for source that is wrong, nests too deep, or cannot be unparsed."""
 _FUTURE = re.compile(r"^from __future__ import [^\n]*", re.MULTILINE)
 
 
 def _compiled(name: str) -> str:
-    """A file beside this one as byte code: the cells run the interpreter that runs here, and to compile it there would
-    take longer than most test programs."""
+    """A file beside this one as byte code. The cells run this same interpreter, and compiling in the cell would take
+    longer than most test programs."""
     path = Path(__file__).parent / name
     code = compile(path.read_text(encoding="utf-8"), name, "exec", dont_inherit=True, optimize=2)
     return b2a_base64(marshal.dumps(code), newline=False).decode()
@@ -85,7 +86,7 @@ __import__("random").seed(0)
 
 
 """
-"""Tests that draw their inputs at random draw the same in every round."""
+"""Seeds test programs that draw random inputs, so that they draw the same in every round."""
 
 _CANDIDATE = _compiled("stand_in.py")
 
@@ -114,10 +115,10 @@ def __tell__(known, __codec__={codec!r}, __candidate__={candidate!r}):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers(Tests):
-    """Sessions as inputs, so many a process; what comes back is right if it can be an answer at all."""
+    """Tests whose inputs are sessions, several per process; an output passes if it has the form of an answer."""
 
     num_operations: tuple[tuple[int, ...], ...]
-    """For each process and each of its sessions."""
+    """The number of operations, for each process and each of its sessions."""
 
     def output_limits(self) -> tuple[tuple[int, ...], int]:
         each, in_all = super(Answers, self).output_limits()
@@ -128,7 +129,7 @@ class Answers(Tests):
 
 
 def is_test_program(task: Mapping[str, Any]) -> bool:
-    """Of the two kinds of code task, this one?"""
+    """Whether a code task has a test program rather than inputs and outputs."""
     return "test_program" in task
 
 
@@ -165,13 +166,13 @@ def check(task: Mapping[str, Any]) -> None:
 
 
 def tester_of(task: Mapping[str, Any]) -> str:
-    """Source of the program that calls `check`; fn form, function `__tell__` of the calls known so far."""
+    """Source of the program that calls `check`; function form, with `__tell__` applied to the calls known so far."""
     preamble = task.get("preamble", "")
     return _tester(preamble, task["test_program"], task["entry_point"], task.get("changes_arguments", False))
 
 
 def program_of(source: str, task: Mapping[str, Any]) -> str:
-    """The submission as a program that answers calls; fn form, function `__answers__` of a list of calls."""
+    """The submission as a program that answers calls; function form, with `__answers__` applied to a list of calls."""
     preamble = task.get("preamble", "")
     ending = _SUBMISSION.format(codec=CODEC, entry_point=task["entry_point"], shared=_names(preamble))
     first = "\n".join(_FUTURE.findall(source))  # such imports have to come first
@@ -179,12 +180,12 @@ def program_of(source: str, task: Mapping[str, Any]) -> str:
 
 
 def one_input(argument: Any, name: str) -> Tests:
-    """A run of one test, whose output is read by the caller."""
+    """A run with a single test, whose output the caller reads."""
     return Tests(inputs=(json.dumps(argument),), expected=(None,), fn_name=name)
 
 
 def sessions_as_tests(sessions: Sequence[Any]) -> Answers:
-    """Sessions for the submission, CALLS_A_PROCESS to a process."""
+    """The submission's input: sessions, CALLS_A_PROCESS per process."""
     starts = range(0, len(sessions), CALLS_A_PROCESS)
     chunks = [sessions[start : start + CALLS_A_PROCESS] for start in starts]
     return Answers(
@@ -196,8 +197,8 @@ def sessions_as_tests(sessions: Sequence[Any]) -> Answers:
 
 
 def replies_of(output: bytes, num_operations: Sequence[int]) -> list[list[dict[str, Any]]] | None:
-    """For each session a reply to each of its operations, or None if it is anything else: the output is the
-    submission's. That a reply makes sense is for the test program's side to find out."""
+    """For each session a reply to each of its operations; None if the output, which the submission controls, has any
+    other form. Whether a reply makes sense is decided where the test program runs."""
     try:
         said = json.loads(output)
     except (ValueError, RecursionError):
@@ -214,7 +215,7 @@ def replies_of(output: bytes, num_operations: Sequence[int]) -> list[list[dict[s
 
 @lru_cache(maxsize=64)
 def _names(preamble: str) -> list[str]:
-    """What a preamble defines: both sides know it by these names."""
+    """The names that a preamble defines; both sides know them."""
     found: list[str] = []
     for node in ast.parse(preamble).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -246,8 +247,9 @@ def _tester(preamble: str, program: str, entry_point: str, in_place: bool) -> st
 
 
 class _GoOn(ast.NodeTransformer):
-    """An unknown answer ends a pass through a loop, not the loop: most calls are noted in the first round. And a method
-    is called through `__method__`, which can tell a call of a stand-in's method from a look at its attribute."""
+    """Rewrites a test program. An unknown answer ends one iteration of a loop, not the loop, so that most calls are
+    recorded in the first round. Method calls go through `__method__`, which tells a call of a stand-in's method from a
+    mere attribute access."""
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)

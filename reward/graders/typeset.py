@@ -1,8 +1,8 @@
-"""The line that an answer makes: its parts in order, with the rules by which signs belong together.
+"""Joins the pieces of an answer into one line of text.
 
-`attach` puts an exponent or a mark behind what it belongs to, `written` writes the parts as one text: thousands joined,
-mixed numbers as such, and never two values side by side that no sign connects, since one verifier adds them and
-another multiplies or joins them.
+`attach` puts an exponent or a mark behind the piece that it belongs to. `written` writes the pieces as text: it joins
+thousands and mixed numbers, and refuses two values side by side without a sign between them, since one verifier adds
+them and another multiplies or joins them.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from reward.graders.units import unit_of
 
 _LABEL = re.compile(r"\s*\(?(?:[A-Z]|\\text\{\s*\(?[A-Z])\s*[).:]\s*\}?\s*|\s*(?:\(?[a-h]|\d|i{1,3})\)\s*")
-"""The letter of an option, or the number of a part, behind which its text may begin with a number."""
+"""The letter of an option, or the number of a part, whose text may begin with a number."""
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:( )\d{3}(?: \d{3})*|(?:,\d{3})+)(?:\.\d+)?(?![\d,]| \d)", re.ASCII)
 _MIXED = re.compile(r"(\d+) (\d+) ?/ ?(\d+)(?![\d.])", re.ASCII)
 _LETTERS = re.compile(r"\\text\{\s*([a-z]{1,2})\s*\}((?:[_^].*)?)")
 _SHORT_WORDS = frozenset("or if is in at of by to no am pm th st nd rd sq cu cc hp mi".split())  # noqa: SIM905
 _LONGEST = 40
-"""Parts in which the digits of one number are looked for."""
+"""How many pieces are searched for the digits of one number."""
 
 
 class Unreadable(ValueError):
-    """The box does not show one answer; the message says what is in the way."""
+    """The box does not show one answer; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the line. Kinds: number, value (complete, such as a fraction), letter, function (what follows belongs
-    to it), text, sign, comma, open, close, relation, space, wide (a space between statements).
+    """A piece of the line. Kinds: number, value (complete, such as a fraction), letter, function (what follows is its
+    argument), text, sign, comma, open, close, relation, space, wide (a space between statements).
 
     Example: Piece("number", "12")
     """
@@ -81,8 +81,8 @@ def written(pieces: list[Piece]) -> str:
 
 
 def _with_letters(pieces: list[Piece]) -> list[Piece]:
-    """A letter or two of text behind a number that are no unit and no word are variables: `3\\text{i}` is 3i. One
-    verifier would drop them as a unit."""
+    """Reads one or two letters of text behind a number, if they are no unit and no word, as variables: `3\\text{i}` is
+    3i. One verifier would drop them as a unit."""
     found: list[Piece] = []
     for piece in pieces:
         match = _LETTERS.fullmatch(piece.text) if piece.kind == "text" else None
@@ -98,7 +98,7 @@ def _is_unit_or_word(letters: str) -> bool:
 
 
 def _with_commas_for_wide_spaces(pieces: list[Piece]) -> list[Piece]:
-    """`x = 1 \\quad y = 2` is a list of two equations; any other wide space is a space."""
+    """Turns `x = 1 \\quad y = 2` into a list of two equations; any other wide space becomes a plain space."""
     places = [number for number, piece in enumerate(pieces) if piece.kind == "wide"]
     starts = [0, *(place + 1 for place in places)]
     parts = [pieces[start:end] for start, end in zip(starts, [*places, len(pieces)], strict=True)]
@@ -115,7 +115,7 @@ def _with_commas_for_wide_spaces(pieces: list[Piece]) -> list[Piece]:
 
 
 def _with_whole_numbers(pieces: list[Piece]) -> list[Piece]:
-    """Thousands joined (`1,234`, `1 234`; in brackets only with spaces), and `7 3/4` as `7\\frac{3}{4}`."""
+    """Joins thousands (`1,234`, `1 234`; in brackets only with spaces), and writes `7 3/4` as `7\\frac{3}{4}`."""
     found: list[Piece] = []
     depth = place = 0
     while place < len(pieces):
@@ -132,7 +132,7 @@ def _with_whole_numbers(pieces: list[Piece]) -> list[Piece]:
 
 
 def _whole_number(pieces: list[Piece], place: int, depth: int) -> tuple[list[Piece], int]:
-    """The number that several pieces make together from this place on, and the place behind it."""
+    """The number that the pieces from `place` on form together, and the index behind it."""
     text = "".join(piece.text for piece in pieces[place : place + _LONGEST])
     if (match := _THOUSANDS.match(text)) and (depth <= 0 or match[1]):
         whole = [Piece("number", re.sub("[ ,]", "", match[0]))]

@@ -1,12 +1,13 @@
 """Units of measurement behind a number: `5 \\text{ m}` is not `5 \\text{ cm}`.
 
-DeepScaleR's rules and math-verify both drop units before they compare, as they must, because most answers name none
-where the gold does or the reverse. So 5 m passes for 5 cm. `differ` says when both sides name one and the two are not
-the same; then the numbers say nothing. Nothing is converted: `500 cm` for `5 m` is wrong under both verifiers.
+DeepScaleR's rules and math-verify both drop units before they compare. They have to, because units often stand only in
+the gold or only in the answer. But so 5 m passes for 5 cm. `differ` says whether both sides name a unit and the two
+differ; then the answer is wrong whatever the numbers. Nothing is converted: `500 cm` for `5 m` is wrong under both
+verifiers.
 
-A unit is a scale and a dimension, so that `N` is `kg m/s^2`, `L` is `dm^3` and `hr` is `hour`. Only the words below
-are units (C and F of temperature are taken for coulomb and farad), and only behind a value without letters of its own:
-in `4m + 2s` and `2\\pi r h` they are variables.
+A unit is a scale and a dimension, so `N` is `kg m/s^2`, `L` is `dm^3` and `hr` is `hour`. Only the words below are
+units (C and F of temperature are read as coulomb and farad), and only behind a value without letters of its own: in `4m
++ 2s` and `2\\pi r h` they are variables.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _WITHOUT_PREFIX = """
 10000 m^2 = hectare            4046.8564224 m^2 = acre
 """
 _LONGEST = 150
-"""Characters of an answer in which a unit is looked for: patterns, and values, stay small."""
+"""Answers longer than this many characters are not searched for a unit, to keep patterns and values small."""
 _SHORT_WITH_PLURAL = frozenset({"hr", "yr", "lb", "yd", "qt"})
 
 Unit = tuple[float, tuple[int, ...]]
@@ -70,13 +71,13 @@ def unit_of(answer: str) -> Unit | None:
 
 
 def value_of(text: str) -> str:
-    """What a name is said to equal: 5 of `x = 5`. All of an equation with anything but a name on its left."""
+    """The right side of an equation whose left side is a name: 5 for `x = 5`; otherwise the whole text."""
     name, _, value = text.rpartition("=")
     return value.strip() if re.search(r"[-+*/^<>]|\\[dt]?frac", name) is None else text.strip()
 
 
 def plain(answer: str) -> str:
-    """Without text boxes and LaTeX spaces, exponents and words as the pattern wants them."""
+    """Removes text boxes and LaTeX spaces, and spells exponents and words as the pattern expects them."""
     text = re.sub(r"\\(?:,|;|:|!| |quad\b|(?:left|right)(?![a-z]))|~", " ", answer)
     text = re.sub(
         r"\\(?:text|textrm|textbf|mathrm|mathbf|mbox|operatorname|rm|unit)\s*\{([^{}]*)\}", r" \1 ", text
@@ -92,7 +93,7 @@ def plain(answer: str) -> str:
 
 
 def _is_value(text: str) -> bool:
-    """A number or an expression of numbers: no letter outside LaTeX commands, no time of day."""
+    """Whether the text is a number or an expression of numbers: no letter outside LaTeX commands, no time of day."""
     without_commands = re.sub(r"\\[A-Za-z]+|(?<=\d)[eE](?=[-+]?\d)", "", text)
     return re.search(r"[A-Za-z:]", without_commands) is None
 

@@ -1,11 +1,10 @@
-r"""What stands visibly in a box, as one text that every verifier is given.
+r"""Reads a box as it is typeset, and writes it as one text that every verifier gets.
 
-DeepScaleR's rules and math-verify each bring their own reader of LaTeX. One drops the argument of a command that the
-other reads, one stops where the other goes on, and so a box such as `630\label{\to 12}` was right for 630 and for 12.
-Here the box is parsed once, before either sees it. `read` writes what the typeset page shows, in one spelling
-(`\frac12`, `\dfrac{1}{2}` and `{1 \over 2}` are all `\frac{1}{2}`). It raises `Unreadable`, with the reason in words,
-where a box holds a command that is not in `latex_commands`, something that is not shown, or two values side by side
-that no sign connects.
+DeepScaleR's rules and math-verify each have their own LaTeX reader. One drops the argument of a command that the other
+reads, one stops where the other goes on. So a box such as `630\label{\to 12}` was right for 630 and for 12. Here the
+box is parsed once, before either sees it. `read` writes what the typeset page shows, in one spelling (`\frac12`,
+`\dfrac{1}{2}` and `{1 \over 2}` all become `\frac{1}{2}`). It raises `Unreadable`, with the reason, if a box holds a
+command that is not in `latex_commands`, something invisible, or two values side by side without a sign between them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _TOKEN = re.compile(
 _TEXT_TOKEN = re.compile(r"\\(?P<name>[A-Za-z]+)\*?\s*|\\(?P<sign>.)|(?P<brace>[{}])|[^\\{}]+", re.DOTALL)
 _NUMBER_IN_TEXT = re.compile(r"(?<![\w^_{.,\-])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w|[.,]\d)", re.ASCII)
 _REMARK = re.compile(r"\s*\((?!or\b)[a-z]{2,} [^(){}]*\)\s*")
-"""A remark in brackets stays whole: both verifiers leave it out, and see none of the numbers in it."""
+"""A remark in brackets, kept whole: both verifiers ignore it, including its numbers."""
 _MATH_IN_TEXT = re.compile(r"(?<!\\)\$([^$]*)\$|\\\((.*?)\\\)", re.DOTALL)
 _ORDINAL = re.compile(r"(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?")
 _LARGE = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
@@ -51,7 +50,7 @@ _CHINESE = {
 _CHINESE_UNIT = re.compile(
     rf"(?<=[\d}}])\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*({'|'.join(_CHINESE)})\s*\}}|({'|'.join(_CHINESE)}))\s*$"
 )
-"""A unit behind the number; any other Chinese word is not read, for it may be an `or`."""
+"""A unit behind the number. Any other Chinese word is unreadable, because it may mean `or`."""
 _CHARACTERS = str.maketrans(commands.CHARACTERS)
 _MAX_DEPTH = 60
 
@@ -96,7 +95,7 @@ def _bracketed_matrix(found: re.Match[str]) -> str:
 
 # ------------------------------------------------------------------------------------- from LaTeX to pieces
 class _Parser:
-    """Recursive descent over one text. Each method that reads returns pieces or the line that they make."""
+    """A recursive-descent parser over one text. Reading methods return pieces, or the line that they form."""
 
     def __init__(self, text: str, depth: int = 0) -> None:
         if depth > _MAX_DEPTH:
@@ -121,7 +120,8 @@ class _Parser:
             self._at += 1
 
     def _pieces(self) -> tuple[list[Piece], str]:
-        """Pieces up to a `}`, `&`, `\\\\`, `\\end` or `]` of an option, with that sign, or up to the end."""
+        """Reads pieces up to a `}`, `&`, `\\\\`, `\\end` or the `]` of an option, returned with that sign, or to the
+        end."""
         found: list[Piece] = []
         while (token := self._next()) is not None:
             if token["name"] is not None:
@@ -212,7 +212,7 @@ class _Parser:
             found.append(self._mathematics(name))
 
     def _mathematics(self, name: str) -> Piece:
-        """A symbol, or a command with the arguments that belong to it."""
+        """Reads a symbol, or a command with its arguments."""
         command = f"\\{name}"
         if name in ("frac", "binom"):
             above, below = written(self._argument()), written(self._argument())
@@ -238,7 +238,7 @@ class _Parser:
 
     # --------------------------------------------------------------------------------- arguments
     def _group(self) -> list[Piece]:
-        """The pieces of a group whose brace is open."""
+        """Reads the pieces of a group whose brace is already open."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise Unreadable("it is nested too deeply")
@@ -249,7 +249,7 @@ class _Parser:
         return inner
 
     def _argument(self) -> list[Piece]:
-        """A group, a command with its arguments, a letter or one digit."""
+        """Reads a group, a command with its arguments, a letter or one digit."""
         self._skip_spaces()
         if self._at < len(self._text) and self._text[self._at].isdigit():
             self._at += 1
@@ -276,7 +276,7 @@ class _Parser:
         return f"[{inner}]"
 
     def _script(self, sign: str, found: list[Piece]) -> None:
-        """An exponent or index, written behind what it belongs to."""
+        """Reads an exponent or index and writes it behind what it belongs to."""
         self._skip_spaces()
         if match := re.compile(r"[-+]?\d+").match(self._text, self._at):  # 2^10 is meant as 2^{10}
             self._at = match.end()
@@ -292,12 +292,12 @@ class _Parser:
             attach(found, inner)
 
     def _prepend(self, found: list[Piece]) -> None:
-        """Reads this text on behind what another parser has found: a degree sign or a prime belongs to it."""
+        """Reads this text behind what another parser has found: a degree sign or a prime belongs to that."""
         while (token := self._next()) is not None:
             self._character(token[0], found)
 
     def _color(self) -> None:
-        """The name of a color, which is not shown; anything else in its place is refused."""
+        """Reads the name of a color, which is not shown; refuses anything else."""
         match = re.compile(r"\s*\{\s*[A-Za-z]+\s*\}").match(self._text, self._at)
         if match is None:
             raise Unreadable("`\\color` takes the name of a color")
@@ -311,7 +311,7 @@ class _Parser:
         return {"=": "\\ne", "\\in": "\\notin"}.get(match[1], "\\not\\equiv")
 
     def _raw_group(self) -> str:
-        """A group as it is written, without its braces."""
+        """Reads a group verbatim, without its braces."""
         self._skip_spaces()
         start, depth = self._at, 0
         for brace in re.compile(r"\\.|[{}]", re.DOTALL).finditer(self._text, start):
@@ -325,7 +325,7 @@ class _Parser:
 
     # --------------------------------------------------------------------------------- text
     def _text_pieces(self, name: str) -> list[Piece]:
-        """Text, with the numbers and the mathematics in it taken out of it: `\\text{12 cm}` is `12\\text{ cm}`."""
+        """Splits text into words and the numbers and mathematics in it: `\\text{12 cm}` is `12\\text{ cm}`."""
         self._skip_spaces()
         if not self._text.startswith("{", self._at):
             return [Piece("text", f"\\text{{{written(self._argument())}}}")]
@@ -410,20 +410,20 @@ class _Parser:
 
 # ------------------------------------------------------------------------------------- small readings
 def _is_latin(character: str) -> bool:
-    """Whether it is a letter of the Latin alphabet, with or without an accent: no look-alike of another script."""
+    """Whether a character is a Latin letter, with or without accent, and not a look-alike from another script."""
     base = unicodedata.normalize("NFD", character)[0]
     return (base.isascii() and base.isalpha()) or character in "ßæœøłđðÆŒØŁ"
 
 
 def _scripted(sign: str, inner: str) -> str:
-    """An exponent or index with its sign. An index set upright, as in v_{\\text{max}}, is the index v_{max}."""
+    """An exponent or index with its sign. An upright index as in v_{\\text{max}} becomes the index v_{max}."""
     if sign == "_" and (word := re.fullmatch(r"\\text\{\s*([A-Za-z]+)\s*\}", inner)):
         inner = word[1]
     return sign + inner if inner in ("\\circ", "'") else f"{sign}{{{inner}}}"
 
 
 def _without_commands(text: str) -> str:
-    """Text without the commands and braces in it. Raises Unreadable at a command that is not known in text."""
+    """Removes commands and braces from text. Raises Unreadable at a command that is unknown in text."""
     found: list[str] = []
     for token in _TEXT_TOKEN.finditer(text):
         name = token["name"] or token["sign"]

@@ -1,4 +1,4 @@
-"""Answers in words, letters and formulas of chemistry: what STEM asks for beside mathematics."""
+"""Answers in words, option letters and chemical formulas, which STEM tasks ask for beside mathematics."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _LONGEST = 300
 
 
 def option(text: str) -> str | None:
-    """The letter if the text is an option letter and nothing else: A, (a), B., \\text{(B)}, Option B. Letters that
-    name options (A to H) come in upper case."""
+    """The option letter if the text is nothing else: A, (a), B., \\text{(B)}, Option B. Returns a to h in upper
+    case."""
     match = _OPTION.fullmatch(_bare(text)) if len(text) <= _LONGEST else None
     if match is None:
         return None
@@ -47,7 +47,7 @@ def option(text: str) -> str | None:
 
 
 def chosen(text: str) -> str | None:
-    """The same, or the letter in front of the text of one option: (B) 5 cm."""
+    """The option letter as `option` reads it, or in front of the text of one option: (B) 5 cm."""
     if (letter := option(text)) or len(text) > _LONGEST:
         return letter
     match = _OPTION_WITH_TEXT.fullmatch(_bare(text))
@@ -57,7 +57,7 @@ def chosen(text: str) -> str | None:
 
 
 def words(text: str) -> str | None:
-    """Plain words in lower case without an article or a full stop; None of anything else."""
+    """The text in lower case without article or full stop if it is plain words; None for anything else."""
     if len(text) > _LONGEST:
         return None
     bare = _bare(text).removesuffix(".").strip()
@@ -67,7 +67,7 @@ def words(text: str) -> str | None:
 
 
 def formula(text: str) -> str | None:
-    """A chemical formula or equation in one line, H2O for \\text{H}_2\\text{O}; None of anything else."""
+    """A chemical formula or equation in one line, H2O for \\text{H}_2\\text{O}; None for anything else."""
     if len(text) > _LONGEST:
         return None
     bare = re.sub(r"_\s*(?:\{\s*(\d+)\s*\}|(\d))", r"\1\2", text)
@@ -76,10 +76,10 @@ def formula(text: str) -> str | None:
 
 
 def configuration(text: str) -> str | None:
-    """The electron configuration of an atom without spaces and exponent signs; None of anything else.
+    """The electron configuration of an atom without spaces and exponent signs; None for anything else.
 
-    It is no mathematics: TeX shows `1s^22s^2` as the orbitals 1s and 2s, and a reader of mathematics takes 22 for the
-    exponent. A shell is one digit and at most 2, 6, 10 or 14 electrons fill an orbital, so the digits have one reading.
+    Read as mathematics, `1s^22s^2` would have the exponent 22. As a configuration it has one reading, because a shell
+    is one digit and an orbital holds at most 2, 6, 10 or 14 electrons.
 
     Example: configuration("1s^{2}2s^{1}") -> "1s22s1"
     """
@@ -93,8 +93,8 @@ def configuration(text: str) -> str | None:
 def same_text(answer: str, gold: str) -> bool:
     """Whether both show the same characters in the same places: `\\text{sp}^3` and `sp^3`.
 
-    Only text commands, braces that group nothing, and spaces that part neither words nor numbers are left out, so that
-    no answer is the same text as two golds that look different.
+    Ignores only text commands, braces that group nothing, and spaces that separate neither words nor numbers, so that
+    no answer equals two golds that look different.
     """
     return max(len(answer), len(gold)) <= _LONGEST and _characters(answer) == _characters(gold)
 
@@ -107,22 +107,22 @@ def _characters(text: str) -> str:
 
 
 def _without_braces(group: re.Match[str]) -> str:
-    """What is in a group, with the braces where they say what an exponent or index is."""
+    """The content of a group, with braces only where they delimit an exponent or index."""
     is_script = group.string[: group.start()].rstrip()[-1:] in ("^", "_")
     is_alone = len(group[1]) == 1 and not re.match(r"\s*\w", group.string[group.end() :])
     return group[0] if is_script and not is_alone else group[1]
 
 
 def as_mathematics(text: str) -> str:
-    """The set that words name: `all real numbers`, `no solution`. Any other text as it is."""
+    """The set that a phrase names (`all real numbers`, `no solution`); any other text unchanged."""
     if re.fullmatch(r"\s*(?:[A-Za-z]\s*\\in\s*)?\\mathbb\{R\}\s*", text):
         return "(-\\infty,\\infty)"
     return "\\emptyset" if text == "\\{\\}" else _IN_WORDS.get(words(text) or "", text)
 
 
 def without_label(answer: str, gold: str) -> str:
-    """The text of an option without its letter, `12` of `(C) 12`: where the gold is no letter itself, and nothing in it
-    could be one."""
+    """The text of an option without its letter, `12` for `(C) 12`, unless the gold is a letter or contains what could
+    be one."""
     match = _LABELLED.fullmatch(answer) if len(answer) <= _LONGEST else None
     if match is None or re.search(r"[A-H:]", gold) or _LABEL.search(match["value"]):
         return answer
