@@ -1,13 +1,13 @@
-"""Small requests share the way to a worker and back.
+"""Sends small requests to a worker in groups.
 
-A puzzle or a rule is graded in tens of microseconds; to send it to a worker by itself and to wake both sides costs
-several times as much. So the requests that come in together, those of one HTTP batch, go to a worker together:
+Grading a puzzle or a rule takes tens of microseconds; sending it to a worker on its own and waking both sides costs
+several times as much. So requests that arrive together, such as those of one HTTP batch, go to a worker together:
 
-    {"group": [message, ...]} -> {"answers": [answer, ...], ...}      in order; those without an answer yet go again
+    {"group": [message, ...]} -> {"answers": [answer, ...], ...}      in order; unanswered ones are sent again
 
-Nothing but the grader's own answer comes of a group. If anything else happens to it (it computes for too long, its
-worker dies or gives no answer, its latest deadline passes), each of its requests is sent again by itself. So only what
-a response does when it is alone with a worker can count against it.
+Only the grader's own answers are taken from a group. If anything else happens to it (it computes for too long, its
+worker dies or gives no answer, its latest deadline passes), each of its requests is sent again on its own. So only what
+a response does alone with a worker can count against it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from reward.pool import Pool
 _MAX_MEMBERS = 16
 _MAX_BYTES = 1 << 20
 _CPU_S = 1.0
-"""CPU seconds after which a group's worker is killed. A worker that takes longer than 0.1 s for a group sends what it
-has (reward.worker), so this one works on a single request that is dear."""
+"""CPU seconds after which a group's worker is killed. A worker returns what it has after 0.1 s (reward.worker), so one
+that runs into this limit is busy with a single expensive request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Member:
-    """One request. `body`: its message as JSON. `answer`: None if it is to be sent by itself."""
+    """One request. `body`: its message as JSON. `answer`: None if it has to be sent on its own."""
 
     body: bytes
     deadline: float | None
@@ -44,7 +44,7 @@ class _Member:
 
 
 class Groups:
-    """In front of one pool, for messages that take microseconds. Belongs to the event loop, as the pool does."""
+    """Groups the messages for one pool, where each takes microseconds. Used in the event loop only, as the pool is."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -52,14 +52,14 @@ class Groups:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, message: Mapping[str, Any], deadline: float | None = None) -> dict[str, Any]:
-        """As Pool.run."""
+        """Grades one message and returns what Pool.run returns."""
         loop = asyncio.get_running_loop()
         try:
             member = _Member(frames.body(message), deadline, loop.create_future())
         except ValueError:
-            return await self.pool.run(message, deadline)  # which says what is wrong with it
+            return await self.pool.run(message, deadline)  # reports what is wrong with it
         if not self._gathered:
-            loop.call_soon(self._depart)  # after all that are ready in this turn of the loop
+            loop.call_soon(self._depart)  # after everything that is ready in this turn of the loop
         self._gathered.append(member)
         answer = await member.answer
         return await self.pool.run(message, deadline) if answer is None else answer
@@ -75,7 +75,7 @@ class Groups:
             gathered = gathered[num_members:]
 
     async def _travel(self, group: list[_Member]) -> None:
-        """Resolves every member of the group, whatever happens."""
+        """Sends a group and resolves every member of it, whatever happens."""
         now = time.monotonic()
         left = [member for member in group if member.deadline is None or member.deadline > now]
         try:
@@ -84,12 +84,12 @@ class Groups:
                     member.resolve(answer)
                 left = left[len(answers) :]
         finally:
-            for member in group:  # those that have their answers keep them
+            for member in group:  # members that have answers keep them
                 member.resolve(None)
 
     async def _answers(self, group: Sequence[_Member]) -> list[dict[str, Any]]:
-        """Those of the first members, as many as the worker got to; none if the group failed. The group waits for a
-        worker until the latest of its deadlines, so that a member with little time costs the others nothing."""
+        """Returns the answers of the first members, as many as the worker finished; none if the group failed. The group
+        waits for a worker until its latest deadline, so that a member with little time costs the others nothing."""
         data = frames.framed(b'{"group": [' + b", ".join(member.body for member in group) + b"]}")
         latest = max(math.inf if member.deadline is None else member.deadline for member in group)
         deadline = None if latest == math.inf else latest

@@ -1,4 +1,4 @@
-"""What a client knows of one server: what the server reports of itself, and what has become of requests."""
+"""What a client knows about one server: the server's own reports, and the outcomes of earlier requests."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from reward.protocol import PROTOCOL_VERSION
 
 
 class OtherProtocol(ValueError):
-    """A reward server that this client must not use: it speaks another version of the protocol, or one from before
-    the versions had numbers."""
+    """A reward server that this client must not use: it speaks another version of the protocol, or is older than the
+    version numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A server's answer at /readyz, checked by `report_of`."""
+    """A server's answer from /readyz, checked by `report_of`."""
 
     ready: bool
     version: str
-    """Of the graders."""
+    """The version of the graders."""
     sandbox: str
     num_workers: int
     domains: Mapping[str, Mapping[str, Any]]
@@ -29,10 +29,10 @@ class Report:
 
 
 def report_of(data: bytes) -> Report:
-    """The report in the body of an answer.
+    """Parses the body of an answer from /readyz.
 
-    Raises OtherProtocol for the report of a reward server with another protocol, and ValueError for anything else that
-    is no report: what a proxy or another program says is no reason to give a server up."""
+    Raises OtherProtocol for a reward server with another protocol, and ValueError for anything else that is no report:
+    a message from a proxy or another program is no reason to give up on a server."""
     body = frames.decode(data)
     if not isinstance(body, dict) or not ("protocol" in body or {"version", "domains"} <= body.keys()):
         raise ValueError("the answer is not the report of a reward server")
@@ -62,7 +62,7 @@ def report_of(data: bytes) -> Report:
 
 @dataclass(slots=True, eq=False)
 class KnownServer:
-    """By its own reports, and by what has become of requests."""
+    """One server: its address, its last report, and the outcomes of earlier requests."""
 
     url: str
     version: str = ""
@@ -73,15 +73,15 @@ class KnownServer:
     reason: str = "was not reached yet"
     """Why it is not up."""
     is_hopeless: bool = False
-    """It lacks a domain that the client needs for as long as it lives: a grader that it does not have, or a sandbox."""
+    """Whether it will never be able to grade a domain that the client needs: it lacks the grader or a sandbox."""
 
     def put_down(self, reason: str) -> None:
-        """It gets no more requests until it reports that it is ready."""
+        """Stops sending requests to it until it reports that it is ready."""
         self.up, self.reason = False, reason
 
     def is_ready(self, report: Report, wanted: Collection[str]) -> bool:
-        """Takes over what a report says; whether the server can grade all the `wanted` domains now. If it cannot, it
-        is put down with the reason."""
+        """Records a report. Returns whether the server can grade all the `wanted` domains now; if not, puts it down
+        with the reason."""
         self.version, self.sandbox, self.num_workers = report.version, report.sandbox, report.num_workers
         states = {name: report.domains.get(name) for name in wanted}
         never = [never_grades(name, state, report.sandbox) for name, state in states.items()]
@@ -97,8 +97,8 @@ class KnownServer:
 
 
 def never_grades(domain: str, state: Mapping[str, Any] | None, sandbox: str) -> str:
-    """Why a server will never grade a domain, by the state of the domain and the sandbox in its report; empty if it
-    may."""
+    """Returns why a server will never grade a domain, from the domain's state and the sandbox in its report; empty if
+    it may."""
     if state is None:
         return f"does not know the domain {domain}"
     if not state["ready"] and sandbox == "none" and "age_s" not in state:

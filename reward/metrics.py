@@ -14,7 +14,7 @@ def _labels(names: Iterable[str], values: Iterable[str]) -> str:
 
 
 class Counter:
-    """A monotonic count by label values."""
+    """A monotonic counter with labels."""
 
     def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
         self.name, self.text, self.labels = name, text, labels
@@ -31,7 +31,7 @@ class Counter:
 
 
 class Histogram:
-    """Seconds by one label."""
+    """A histogram of seconds with one label."""
 
     def __init__(self, name: str, text: str, label: str) -> None:
         self.name, self.text, self.label = name, text, label
@@ -56,7 +56,7 @@ class Histogram:
 
 
 class Metrics:
-    """What /metrics shows, beside the gauges that the server reads off its pools."""
+    """The metrics that /metrics shows, except the gauges, which the server reads from its pools."""
 
     def __init__(self) -> None:
         self.verdicts = Counter(

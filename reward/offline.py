@@ -1,4 +1,4 @@
-"""The commands beside the server: grade a file, explain one response. Both use the service without HTTP."""
+"""The commands that need no server: grade a file, explain one response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IN_FLIGHT_PER_WORKER = 4
 
 
 class Progress:
-    """One line on a terminal, redrawn at most ten times a second; silent elsewhere."""
+    """A progress line on a terminal, redrawn at most ten times a second; silent elsewhere."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
         self._total, self._stream, self._done, self._drawn = total, stream, 0, 0.0
@@ -43,8 +43,8 @@ class Progress:
 
 
 def read_requests(path: Path, only: int | None = None) -> list[ScoreRequest]:
-    """One request a line, request_id optional; of all, or of one line, counted from 1. Raises UserError with the line's
-    number."""
+    """Reads one request per line (request_id is optional): all of them, or line `only`, counted from 1. Raises
+    UserError with the line's number."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -66,7 +66,7 @@ def read_requests(path: Path, only: int | None = None) -> list[ScoreRequest]:
 
 
 async def score_file(service: Service, path: Path, output: Path | None) -> int:
-    """Grades a file, one JSON result a line in the order of the requests, and prints a summary a domain.
+    """Grades a file, writes one JSON result per line in the order of the requests, and prints a summary per domain.
 
     Returns 1 if any request was not graded, else 0."""
     requests = read_requests(path)
@@ -99,7 +99,7 @@ async def _score_all(service: Service, requests: list[ScoreRequest]) -> list[Sco
 
 
 def summary(requests: list[ScoreRequest], results: list[ScoreResult]) -> Iterator[str]:
-    """Lines of a table: domain, responses, mean score of the graded, verdicts."""
+    """Yields the lines of a table: domain, responses, mean score of the graded ones, verdicts."""
     by_domain: dict[str, list[ScoreResult]] = defaultdict(list)
     for request, result in zip(requests, results, strict=True):
         by_domain[request.domain].append(result)
@@ -162,7 +162,7 @@ def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
 
 
 def _program(text: str, result: ScoreResult) -> str | None:
-    """The code block that was judged."""
+    """Returns the code block that was run."""
     from reward.code_blocks import code_blocks
 
     blocks = code_blocks(text)
@@ -214,4 +214,4 @@ VERDICTS = {
     "too_long": "the response has more than 400 KiB, and no grader reads it",
     "crashed_compiling": "compiling it killed the process",
 }
-"""Every graded verdict, in words."""
+"""Every verdict of a graded response, in words."""

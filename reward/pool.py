@@ -1,10 +1,10 @@
-"""A pool of killable workers: one message a worker at a time, each watched from outside.
+"""A pool of killable workers, each of which handles one message at a time and is watched from outside.
 
-A worker that computes too long is killed and replaced, and the response gets 0 (`timeout`): the time is the
-response's fault. One that gives no answer for too long is killed too, but that may be our fault (`failed`). A worker
-that dies otherwise is replaced and the request tried again; three deaths in a row are `failed`, except that a response
-which crashes its worker (SIGSEGV and the like) gets 0. What is `failed` with `no_answer` may get a trial
-(reward/trial.py).
+A worker that computes too long is killed and replaced, and the response gets 0 (`timeout`): it is to blame for the
+time. A worker that gives no answer for too long is killed too, but that may be our fault (`failed`). If a worker dies
+otherwise, it is replaced and the request tried again; after three deaths the request has `failed`, except that a
+response which crashes its worker (SIGSEGV and the like) gets 0. A request that has `failed` with `no_answer` may get a
+trial (reward/trial.py).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from reward.sandbox.launch import Zygote, ZygoteError
 
 log = logging.getLogger("reward")
 
-CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})  # ILL, ABRT, BUS, FPE, SEGV: what a response does to a parser
+CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})  # ILL, ABRT, BUS, FPE, SEGV: how a response crashes a parser
 _MAX_ATTEMPTS = 3
 _WATCH_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOptions:
-    """`cpu_s`: CPU seconds that a worker may take for one request (None: the worker watches over that itself).
-    `wall_s`: wall seconds, the backstop. `queue`: requests that may wait."""
+    """`cpu_s`: CPU seconds that a worker may use per request (None: the worker enforces its own limit). `wall_s`: limit
+    in wall seconds, as a backstop. `queue`: requests that may wait."""
 
     workers: int
     cpu_s: float | None
@@ -47,15 +47,15 @@ class Worker(Protocol):
     socket: socket.socket
     pid: int
     spent_s: float
-    """CPU seconds that it had used when it last answered, as it said."""
+    """CPU seconds that it had used in all, as reported with its last answer."""
 
     def end(self) -> int:
-        """Kills it, waits for it; the signal that had ended it (9 if it was still alive)."""
+        """Kills it and waits for it. Returns the signal that had ended it (9 if it was still alive)."""
         ...
 
 
 class ForkedWorker:
-    """A confined grading process, forked by a zygote."""
+    """A confined grading process, forked by the fork server (zygote)."""
 
     def __init__(self, zygote: Zygote) -> None:
         self.socket, theirs = socket.socketpair()
@@ -70,7 +70,7 @@ class ForkedWorker:
 
 
 class Pool:
-    """Workers of one kind. All methods belong to the event loop. `depth`: requests that wait for a worker."""
+    """Workers of one kind. All methods must be called in the event loop. `depth`: requests that wait for a worker."""
 
     def __init__(
         self, name: str, options: PoolOptions, start: Callable[[], Worker], metrics: Metrics
@@ -87,7 +87,7 @@ class Pool:
         self._closed = False
 
     async def open(self) -> None:
-        """Starts every worker. Raises ZygoteError or OSError if none can be had."""
+        """Starts every worker. Raises ZygoteError or OSError if none can be started."""
         for _ in range(self.options.workers):
             self._release(await self._started())
         self._watchdog = asyncio.get_running_loop().create_task(self._watch())
@@ -97,7 +97,7 @@ class Pool:
         if tasks := [task for task in (self._refill, self._watchdog) if task is not None]:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)  # a worker that is just being started is ended, too
+            await asyncio.wait(tasks)  # also end workers that are still being started
         for link in list(self._all):
             await link.end()
         self._all.clear()
@@ -117,9 +117,9 @@ class Pool:
         cpu_s: float | None = None,
         urgent: bool = False,
     ) -> dict[str, Any]:
-        """The worker's answer, or {"timeout": True}, {"crashed": signal}, {"late": True} (its deadline, a
-        time.monotonic value, passed in the queue), {"invalid": sentence}, {"failed": sentence}, the last with
-        "no_answer": True if workers died or ran out of wall time. `cpu_s` replaces the pool's limit; urgent messages
+        """Returns the worker's answer, or one of {"timeout": True}, {"crashed": signal}, {"late": True} (its deadline,
+        a time.monotonic value, passed in the queue), {"invalid": sentence}, {"failed": sentence}; the last has
+        "no_answer": True if workers died or ran out of wall time. `cpu_s` replaces the pool's limit. Urgent messages
         (canaries) go to the head of the queue."""
         try:
             data = frames.encode(message)
@@ -137,8 +137,8 @@ class Pool:
         num_requests: int = 1,
         num_attempts: int = _MAX_ATTEMPTS,
     ) -> dict[str, Any]:
-        """As `run`, with a frame in place of the message. `num_requests` in it count in the queue; `num_attempts`: how
-        many workers may die of it."""
+        """Does what `run` does, with an encoded frame. The frame counts as `num_requests` in the queue; `num_attempts`:
+        how many workers may die of it."""
         last, no_answer = "", False
         for _ in range(num_attempts):
             link = await self._acquire(deadline, urgent, num_requests)
@@ -199,7 +199,7 @@ class Pool:
         self._idle.append(link)
 
     async def _watch(self) -> None:
-        """Ends the turns of workers that have computed or taken too long, and the wait of requests that are late."""
+        """Ends requests that have computed or taken too long, and the waiting of requests whose deadline has passed."""
         while True:
             await asyncio.sleep(_WATCH_S)
             now = time.monotonic()
@@ -210,24 +210,24 @@ class Pool:
                     waiter.link.set_result(None)
 
     async def fresh(self) -> Link:
-        """A new worker that does not belong to the pool: whoever asks for it ends it. Raises ZygoteError or OSError."""
+        """Starts a worker outside the pool; the caller ends it. Raises ZygoteError or OSError."""
         starting = asyncio.ensure_future(asyncio.to_thread(self._start))
         try:
             link = Link(await asyncio.shield(starting))
-        except asyncio.CancelledError:  # the thread starts it nevertheless
+        except asyncio.CancelledError:  # the thread starts it all the same
             await Link(await starting).end()
             raise
         await link.open()
         return link
 
     async def _started(self) -> Link:
-        """A new worker of the pool's. Raises ZygoteError or OSError."""
+        """Starts a worker of the pool. Raises ZygoteError or OSError."""
         link = await self.fresh()
         self._all.add(link)
         return link
 
     async def _replace(self, link: Link) -> int:
-        """Ends a worker and has another started; the signal that had ended it."""
+        """Ends a worker and has another one started. Returns the signal that had ended it."""
         self._all.discard(link)
         self._missing += 1
         signal_number = await link.end()
@@ -258,14 +258,14 @@ _BACKGROUND: set[asyncio.Task[int]] = set()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
-    """A request without a worker: gets one, or None when it is too late."""
+    """A request that waits for a worker: `link` resolves to one, or to None when it is too late."""
 
     link: asyncio.Future[Link | None]
     deadline: float | None
 
 
 class Link(asyncio.Protocol):
-    """The connection to one worker: one message at a time, and one answer or the reason why there is none."""
+    """The connection to one worker: sends one message at a time, and returns its answer or why there is none."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -275,13 +275,13 @@ class Link(asyncio.Protocol):
         self._begun, self._limit_s = 0.0, float("inf")
 
     async def open(self) -> None:
-        """Raises OSError."""
+        """Connects to the worker's socket. Raises OSError."""
         self.worker.socket.setblocking(False)
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_unix_connection(lambda: self, sock=self.worker.socket)
 
     async def end(self) -> int:
-        """Ends the worker; the signal that had ended it (9 if it was still alive, or its zygote is gone as well)."""
+        """Ends the worker. Returns the signal that had ended it (9 if it still ran, or its zygote is gone as well)."""
         if self._transport is not None:
             self._transport.abort()
         try:
@@ -290,8 +290,8 @@ class Link(asyncio.Protocol):
             return 9
 
     async def ask(self, data: bytes, limit_s: float | None) -> dict[str, Any]:
-        """Raises TimeoutError("cpu" or "wall") when a limit is reached, EOFError or OSError if the worker dies,
-        ValueError if its answer makes no sense."""
+        """Sends a frame and returns the answer. Raises TimeoutError("cpu" or "wall") at a limit, EOFError or OSError if
+        the worker dies, ValueError if its answer is malformed."""
         assert self._transport is not None
         if self._transport.is_closing():  # it died while it was idle
             raise EOFError
@@ -306,7 +306,7 @@ class Link(asyncio.Protocol):
         return answer
 
     def check(self, now: float, wall_s: float) -> None:
-        """Ends the turn if the worker has had too much of CPU or wall time for it."""
+        """Ends the request if it has used up its CPU or wall time."""
         if self._answer is None:
             return
         if self._limit_s < float("inf"):

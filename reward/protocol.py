@@ -1,14 +1,14 @@
-"""What crosses the wire between a trainer and the reward service. Standard library only.
+"""Requests and results as they are sent between a trainer and the reward service. Standard library only.
 
-A result says who failed. `graded` is the model's doing and carries a score from 0 to 1; every other status is the
-service's or the caller's, and its score is None: a service that is down never teaches a policy that its answers
-are wrong.
+A result says who failed. With `graded` the model is responsible, and there is a score from 0 to 1. With every other
+status the service or the caller is, and the score is None: a service that is down never teaches a policy that its
+answers are wrong.
 
-Versions. PROTOCOL_VERSION is the number in the paths (`/v1/...`), in `/readyz` and in the ready line; a client
-refuses a server with another number. Without a new number a server may learn optional request fields whose absence
-means what it meant before, further domains, verdict names, keys of `details` and paths; both sides ignore fields that
-they do not know. A new number is needed to remove, rename or require a field, to change the type or the meaning of
-one, to add a status, and to add a field that changes a verdict and that an older server would silently ignore.
+Versions. PROTOCOL_VERSION is the number in the paths (`/v1/...`), in `/readyz` and in the ready line; a client refuses
+a server with another number. The number stays when a server adds optional request fields whose absence means what it
+meant before, domains, verdict names, keys of `details`, or paths; both sides ignore unknown fields. It changes when a
+field is removed, renamed, made mandatory, or changes its type or meaning; when a status is added; and when a new field
+changes verdicts but an older server would silently ignore it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 PROTOCOL_VERSION = 1
 DOMAINS = ("math", "stem", "code", "logic", "instruction")
 MAX_RESPONSE_BYTES = 400 * 1024
-"""A longer response (UTF-8) gets 0 with the verdict `too_long`, and no grader reads it. 16k tokens are about 64 KB of
-ordinary text, and more than this only where a policy repeats long tokens, such as runs of spaces."""
+"""A longer response (UTF-8) gets 0 with the verdict `too_long` and is not graded. 16k tokens are about 64 KB of
+ordinary text; they only exceed this limit if a policy repeats long tokens, such as runs of spaces."""
 MAX_BATCH_ITEMS = 256
 
 
 class Status(StrEnum):
-    """Who decided: `graded` the grader; `overloaded` try elsewhere or later; `infra_error` the service failed;
-    `invalid_request` the caller must change the request."""
+    """The outcome of a request. `graded`: the grader decided; `overloaded`: try elsewhere or later; `infra_error`: the
+    service failed; `invalid_request`: the caller must change the request."""
 
     graded = "graded"
     overloaded = "overloaded"
@@ -48,17 +48,17 @@ class ScoreRequest:
     request_id: str
     domain: str
     response: str
-    """Everything that the model wrote, the reasoning included; only the text after the last </think> is graded."""
+    """Everything that the model wrote, including its reasoning; only the text after the last </think> is graded."""
     in_thought: bool = False
-    """Whether the response begins inside a thought that the prompt has opened, as it does with chat templates that end
-    the prompt with <think>. Such a response has an answer only after </think>: without one it gets 0."""
+    """Whether the response begins inside a thought that the prompt has opened, as with chat templates that end the
+    prompt with <think>. Such a response has an answer only after </think>; without one it gets 0."""
     task: Mapping[str, Any]
-    """math, stem {"answer", "guards"?}; code {"inputs", "outputs", "fn_name"?, "cpu_s"?, "test_cpu_s"?} or
-    {"test_program", "entry_point", "preamble"?, "changes_arguments"?, "cpu_s"?}; logic {"task", "entry", "credit"?};
-    instruction {"instruction_id_list", "kwargs", "mode"?, "aggregate"?}. Any domain: {"require_think"?}. What each
-    field means is in docs/rewards.md."""
+    """The fields by domain. math, stem: {"answer", "guards"?}; code: {"inputs", "outputs", "fn_name"?, "cpu_s"?,
+    "test_cpu_s"?} or {"test_program", "entry_point", "preamble"?, "changes_arguments"?, "cpu_s"?}; logic: {"task",
+    "entry", "credit"?}; instruction: {"instruction_id_list", "kwargs", "mode"?, "aggregate"?}. Any domain:
+    {"require_think"?}. docs/rewards.md explains each field."""
     deadline_ms: int | None = None
-    """Milliseconds from now after which nobody waits for the answer any more."""
+    """Milliseconds from now after which the caller no longer waits for the result."""
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -81,7 +81,7 @@ def is_too_long(response: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreResult:
-    """What the service says about one response.
+    """The service's result for one response.
 
     Example: ScoreResult(request_id="step7/prompt3/2", status=Status.graded, score=1.0, verdict="correct",
                          details={"extracted": "4"}, version="0.1.0+9f2c")
@@ -90,8 +90,8 @@ class ScoreResult:
     request_id: str
     status: Status
     score: float | None
-    """A number if and only if status is graded. The service's are from 0 to 1; a trainer's own reward function may give
-    any finite one."""
+    """A number if and only if status is graded. The service's scores are from 0 to 1; a trainer's own reward function
+    may return any finite number."""
     verdict: str
     """A short stable name: correct, wrong, no_box, timeout, syntax_error, ..."""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class ScoreResult:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> ScoreResult:
-        """Raises KeyError, TypeError or ValueError if the body is not a result of the service."""
+        """Parses a result. Raises KeyError, TypeError or ValueError if the body is not a result of the service."""
         score = body["score"]
         if score is not None and not 0.0 <= score <= 1.0:
             raise ValueError(f"score {score} is outside 0 to 1")

@@ -1,4 +1,4 @@
-"""Whether the service can be trusted now: each domain solves its canaries again and again."""
+"""Checks that the service can be trusted now: every domain keeps grading its canaries correctly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VALID_S = 30.0
 
 
 class Readiness:
-    """Runs canaries through the same queues as everything else and remembers when each domain last solved them."""
+    """Sends canaries through the same queues as other requests, and remembers when each domain last passed them."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -45,7 +45,8 @@ class Readiness:
         return next(failures, "")
 
     def report(self) -> dict[str, Any]:
-        """Ready when every domain that this machine can grade solved its canaries in the last 30 s."""
+        """The report of /readyz: ready if every domain that this machine can grade passed its canaries in the last 30
+        s."""
         now = time.monotonic()
         level = self._service.level
         states: dict[str, dict[str, Any]] = {}
@@ -80,7 +81,7 @@ class Readiness:
                 task=canary.task,
             )
             result = await self._service.score(request, urgent=True)
-            if result.status is not Status.graded:  # busy is not broken: the last solution ages
+            if result.status is not Status.graded:  # busy, not broken: the last success stays and ages
                 if result.verdict in ("plugin_failed", "invalid_task"):
                     self._failures[domain] = f"a canary was not graded: {result.details['reason']}"
                 return

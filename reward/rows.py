@@ -1,19 +1,19 @@
-"""Turns a row of another trainer's data set, a response and a label, into a request of this service. Standard library
-only, so that adapters which run inside other trainers can import it.
+"""Turns a row of another trainer's data set, a response and a label, into a request. Standard library only, so that
+adapters which run inside other trainers can import it.
 
-What a label means, by the first rule that fits:
+The first rule that fits decides what a label means:
 
-1. An object, or the JSON text of an object, with "domain" and an object "task" is what it says:
-   {"domain": "logic", "task": {"task": "chain_sum", "entry": {...}}}. Without an object "task", the fields beside
-   "domain" are the task: {"domain": "stem", "answer": "B"}.
-2. An object, or the JSON text of one, with the fields of a task has that task's domain: "inputs" and "outputs", or
+1. An object, or the JSON text of an object, with "domain" and an object "task": {"domain": "logic", "task": {"task":
+   "chain_sum", "entry": {...}}}. Without an object "task", the fields beside "domain" are the task: {"domain": "stem",
+   "answer": "B"}.
+2. An object, or the JSON text of one, with a task's fields has that task's domain: "inputs" and "outputs", or
    "test_program": code; "instruction_id_list": instruction; "task" and "entry": logic; "answer": the default domain.
    So verl's `ground_truth` of a code row, a JSON text with "inputs" and "outputs", is a code task.
-3. Any other text or number is the answer of a task of the default domain, which is then math or stem. Text that only
-   looks like data, such as `[1, 2]`, `{1,2}`, `(0, 1)` or `{}`, is an answer too.
+3. Any other text or number is the answer, if the default domain is math or stem. Text that only looks like data, such
+   as `[1, 2]`, `{1,2}`, `(0, 1)` or `{}`, is an answer too.
 
-Everything else (nothing, true, a list, an object of no known form) is a BadLabel: graded against such a label, every
-response would be wrong.
+Everything else (nothing, true, a list, an object of no known form) raises BadLabel, because every response would be
+wrong against such a label.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from reward.graders.registry import domains
 from reward.protocol import ScoreRequest
 
 ANSWER_DOMAINS = ("math", "stem")
-"""The domains whose task is an answer, so that a bare text can be one."""
+"""The domains whose task is an answer, so that a bare text can be the label."""
 _FORMS = '"inputs" and "outputs", "test_program", "instruction_id_list", "task" and "entry", or "answer"'
 
 
@@ -38,7 +38,7 @@ _LONGEST_END_TOKEN = 50
 
 
 class BadLabel(ValueError):
-    """A label that says no task; the message is one sentence for the person who made the data set."""
+    """A label that defines no task; the message is one sentence for the person who made the data set."""
 
 
 def request_of_label(
@@ -49,10 +49,10 @@ def request_of_label(
     request_id: str | None = None,
     in_thought: bool = False,
 ) -> ScoreRequest:
-    """The request to grade `response` against `label`, by the rules at the top of this file.
+    """Returns the request to grade `response` against `label`, by the rules at the top of this file.
 
-    `domain` is for labels that do not say theirs; `in_thought` as in ScoreRequest, see `opens_thought`. Without a
-    `request_id` the id is made of the content, so that the same request sent again is answered from memory.
+    `domain`: the domain of labels that do not name one. `in_thought`: as in ScoreRequest, see `opens_thought`. Without
+    a `request_id` the id is a hash of the content, so that the service answers a repeated request from its cache.
 
     Raises BadLabel.
 
@@ -67,8 +67,8 @@ def request_of_label(
 
 
 def domain_and_task(label: object, default_domain: str = "math") -> tuple[str, dict[str, Any]]:
-    """What a label asks for, by the rules at the top of this file. Numbers and arrays of numpy, which parquet files are
-    often read as, become Python's own: JSON carries no others. Raises BadLabel."""
+    """Returns the domain and the task that a label defines, by the rules at the top of this file. Converts numpy's
+    numbers and arrays, as Parquet readers return them, to Python's own for JSON. Raises BadLabel."""
     label = _plain(label)
     if default_domain not in domains():
         raise BadLabel(f"unknown domain {default_domain[:80]!r}; there are {', '.join(domains())}")
@@ -90,15 +90,15 @@ def domain_and_task(label: object, default_domain: str = "math") -> tuple[str, d
 
 
 def opens_thought(prompt: object) -> bool:
-    """Whether a prompt that has been through its chat template leaves a thought open for the response to go on with, as
-    those of DeepSeek-R1-Distill and of Qwen3's thinking models do: it ends with <think>. A question that only speaks of
-    <think> opens none, and a list of messages does not show what the template adds."""
+    """Whether a prompt, after its chat template, ends with <think> and so leaves a thought open for the response, as
+    with DeepSeek-R1-Distill and Qwen3's thinking models. A question that only mentions <think> opens none; a list of
+    messages does not show what the template adds."""
     return isinstance(prompt, str) and prompt.rstrip().endswith(THINK_START)
 
 
 def without_end_tokens(response: str) -> str:
-    """A response without the tokens that end a turn and pad, which trainers leave in the text that they send
-    (`<|im_end|>`, `<｜end▁of▁sentence｜>`, `</s>`, ...): a rule about the last word would see them."""
+    """Returns a response without end-of-turn and padding tokens, which trainers leave in the text that they send
+    (`<|im_end|>`, `<｜end▁of▁sentence｜>`, `</s>`, ...). A rule about the last word would see them."""
     text = response.rstrip()
     while token := _END_TOKEN.search(text, max(0, len(text) - _LONGEST_END_TOKEN)):
         response = text[: token.start()]
@@ -107,14 +107,14 @@ def without_end_tokens(response: str) -> str:
 
 
 def content_id(*content: object) -> str:
-    """A request id that is the same for the same content, whoever asks and however often."""
+    """Returns a request id that depends on the content alone."""
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
 def _plain(value: object) -> object:
-    """The value with numbers, lists and dictionaries of Python's own in place of numpy's. Raises BadLabel if it nests
-    without end."""
+    """Replaces numpy's numbers, arrays and dictionaries by Python's own. Raises BadLabel if the value nests too
+    deep."""
     try:
         if isinstance(value, Mapping):
             return {key: _plain(item) for key, item in value.items()}
@@ -129,7 +129,7 @@ def _plain(value: object) -> object:
 
 
 def _object_in(label: object) -> dict[str, Any] | None:
-    """The object that a text spells as JSON. An empty one is none: `{}` is the empty set."""
+    """Returns the object whose JSON a text is, else None. Also None for `{}`, which is the empty set."""
     if not isinstance(label, str) or not label.lstrip().startswith("{"):
         return None
     try:

@@ -1,15 +1,16 @@
-"""The HTTP front, one a node: FastAPI on uvicorn. It checks requests, queues them and answers; it never runs or
-parses what a model wrote beyond JSON.
+"""The HTTP server, one per node: FastAPI on uvicorn. It checks requests, queues them and answers; of what a model wrote
+it only decodes the JSON.
 
     POST /v1/score          one request -> one result (reward.protocol)
     POST /v1/score_batch    {"items": [request, ...]} (up to 256) -> {"items": [result, ...]} in order
-    GET  /healthz           the process lives
-    GET  /readyz            every domain solved its canaries in the last 30 s; sandbox level; version
+    GET  /healthz           200 while the process lives
+    GET  /readyz            whether every domain passed its canaries in the last 30 s; sandbox level; version
     GET  /metrics           Prometheus
 
-A single request that is not graded answers 429 with Retry-After (overloaded), 400 (invalid) or 503 (infra_error); a
-batch answers 200 with a status in each item. With a token every path but /healthz wants `Authorization: Bearer`, or
-`Basic` with the token as the password. The paths of other trainers' clients are in reward.frontends.
+A single request that is not graded is answered with 429 and Retry-After (overloaded), 400 (invalid) or 503
+(infra_error); a batch with 200 and a status in each item. If a token is set, every path but /healthz requires
+`Authorization: Bearer`, or `Basic` with the token as the password. Paths for other trainers' clients are in
+reward.frontends.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from reward.service import Service
 
 _MAX_BODY_BYTES = 192 << 20
 _MAX_DEADLINE_MS = 2**53
-"""JSON libraries of every language read whole numbers exactly up to here (RFC 8259, section 6)."""
+"""JSON libraries of all languages read integers exactly up to here (RFC 8259, section 6)."""
 _RETRY_AFTER_S = 1
 _HTTP_STATUS = {
     Status.graded: 200,
@@ -60,23 +61,23 @@ _REMEMBERED = 20_000
 
 
 class UserError(Exception):
-    """Something that the person who started the service can put right, in one sentence."""
+    """A mistake that the person who started the service can fix; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Where to serve, and who may ask. `token_file` is a must on any address but loopback."""
+    """Where to serve, and who may ask. `token_file` is required on any address but loopback."""
 
     host: str = "127.0.0.1"
     port: int = 0
     ready_file: Path | None = None
     token_file: Path | None = None
     exit_with_parent: int | None = None
-    """PID of the process that starts this one; the service ends when that one is gone."""
+    """PID of the parent process; the service stops when that process is gone."""
 
 
 class Refused(Exception):
-    """A whole HTTP request that goes no further, in one sentence."""
+    """A whole HTTP request is refused; the message is one sentence."""
 
     def __init__(self, sentence: str, http_status: int = 400) -> None:
         super().__init__(sentence)
@@ -84,7 +85,7 @@ class Refused(Exception):
 
 
 def request_of(body: Any) -> ScoreRequest:
-    """The request in a JSON body. Raises Invalid."""
+    """Parses the request in a JSON body. Raises Invalid."""
     if isinstance(body, Invalid):
         raise body
     if not isinstance(body, dict):
@@ -123,7 +124,7 @@ def request_of(body: Any) -> ScoreRequest:
 
 
 class Front:
-    """What stands between HTTP and the service: forms, tokens, and a memory of recent results by request id."""
+    """Connects HTTP and the service: checks bodies and tokens, and caches recent results by request id."""
 
     def __init__(self, service: Service, readiness: Readiness, token: str | None) -> None:
         self.service, self.readiness = service, readiness
@@ -133,7 +134,7 @@ class Front:
 
     def admits(self, request: Request) -> bool:
         """Whether the request carries the token: as `Authorization: Bearer TOKEN`, or as the password of
-        `Authorization: Basic`, which HTTP clients make of a URL such as http://reward:TOKEN@host:8000."""
+        `Authorization: Basic`, which HTTP clients derive from a URL such as http://reward:TOKEN@host:8000."""
         if self._token is None:
             return True
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -142,18 +143,18 @@ class Front:
         return hmac.compare_digest(given.encode(), self._token)
 
     async def score(self, body: Any) -> ScoreResult:
-        """The result for one JSON request."""
+        """Returns the result of one JSON request."""
         return (await self.score_all([body]))[0]
 
     async def score_all(self, bodies: Sequence[Any]) -> list[ScoreResult]:
-        """A result for each JSON request, in order. A caller that hangs up takes nobody's result along."""
+        """Returns a result for each JSON request, in order. A caller that disconnects cancels nobody else's grading."""
         begun = [self._begin(body) for body in bodies]
         if running := [task for task in begun if isinstance(task, asyncio.Task)]:
             await asyncio.wait(running)
         return [one.result() if isinstance(one, asyncio.Task) else one for one in begun]
 
     def _begin(self, body: Any) -> ScoreResult | asyncio.Task[ScoreResult]:
-        """Idempotent: a repeated id with the same content is not graded again."""
+        """Starts grading a request. Idempotent: a repeated id with the same content is not graded again."""
         try:
             request = request_of(body)
         except Invalid as error:
@@ -173,8 +174,8 @@ class Front:
         return task
 
     async def _score_after(self, earlier: asyncio.Task[ScoreResult], request: ScoreRequest) -> ScoreResult:
-        """The result of an equal request that is being graded already. If that one was not taken (it may have had less
-        time than this one), this one is graded in the time that it has left."""
+        """Returns the result of an equal request that is already being graded. If that one was not graded (it may have
+        had less time), grades this one in its remaining time."""
         began = time.monotonic()
         await asyncio.wait({earlier})
         if earlier.result().status is not Status.overloaded:
@@ -185,7 +186,7 @@ class Front:
         return await self.service.score(request)
 
     def invalid(self, sentence: str, request_id: str = "") -> ScoreResult:
-        """What a request gets that is not of the protocol's form."""
+        """Returns the result for a request that does not have the protocol's form."""
         return ScoreResult(
             request_id=request_id,
             status=Status.invalid_request,
@@ -196,7 +197,7 @@ class Front:
         )
 
     def _finished(self, key: tuple[str, int], task: asyncio.Task[ScoreResult]) -> None:
-        if self._running.get(key) is task:  # and not an equal request that waits for this one
+        if self._running.get(key) is task:  # and not an equal request that waits for it
             del self._running[key]
         if not task.cancelled() and task.exception() is None and task.result().status is Status.graded:
             self._recent[key] = task.result()
@@ -205,7 +206,7 @@ class Front:
 
 
 def _password(credentials: str) -> str:
-    """Of HTTP's Basic authentication (RFC 7617); empty if there is none."""
+    """Returns the password of HTTP Basic authentication (RFC 7617); empty if there is none."""
     try:
         return base64.b64decode(credentials, validate=True).decode("utf-8", "replace").partition(":")[2]
     except (ValueError, binascii.Error):
@@ -222,26 +223,26 @@ def _one(result: ScoreResult) -> Response:
 
 
 async def _admitted(request: Request) -> None:
-    """Whether the request carries the token. Raises Refused."""
+    """Checks that the request carries the token. Raises Refused."""
     if not request.app.state.front.admits(request):
         raise Refused("the token is missing or wrong", 401)
 
 
 async def _body_bytes(request: Request) -> bytearray:
-    """Raises Refused."""
+    """Reads the body, up to the size limit. Raises Refused."""
     data = bytearray()
     try:
         async for chunk in request.stream():
             data += chunk
             if len(data) > _MAX_BODY_BYTES:
                 raise Refused(f"the body is longer than {_MAX_BODY_BYTES} bytes")
-    except ClientDisconnect as error:  # nobody reads the answer, but the log stays free of tracebacks
+    except ClientDisconnect as error:  # nobody reads the answer, but this keeps tracebacks out of the log
         raise Refused("the connection ended before the body was complete") from error
     return data
 
 
 async def _json_body(request: Request) -> Any:
-    """Raises Refused."""
+    """Reads and decodes the body. Raises Refused."""
     data = await _body_bytes(request)
     try:
         return frames.decode(data)
@@ -250,7 +251,7 @@ async def _json_body(request: Request) -> Any:
 
 
 async def _json_items(request: Request) -> list[Any]:
-    """The items of a batch, with an Invalid in the place of each one that cannot be decoded. Raises Refused."""
+    """Reads the items of a batch, with an Invalid in place of each one that cannot be decoded. Raises Refused."""
     data = await _body_bytes(request)
     try:
         body = frames.decode(data)
@@ -266,12 +267,12 @@ async def _json_items(request: Request) -> list[Any]:
 
 
 JsonBody = Annotated[Any, Depends(_json_body)]
-"""A route's parameter: the decoded body."""
+"""A route's parameter: the decoded JSON body."""
 _Items = Annotated[list[Any], Depends(_json_items)]
 
 
 def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
-    """Our own routes, and `routers` with those of other trainers' clients, behind the same token."""
+    """Builds the app: our own routes, and `routers` for other trainers' clients, behind the same token."""
     app = FastAPI(title="reward", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.front = front
     guarded = APIRouter(dependencies=[Depends(_admitted)])
@@ -315,7 +316,7 @@ def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
 
 # ------------------------------------------------------------------------------------- the process
 def read_token(path: Path | None, host: str) -> str | None:
-    """The token, or None on a loopback address without one. Raises UserError."""
+    """Reads the token; None on a loopback address without a token file. Raises UserError."""
     if path is None:
         if is_loopback(host):
             return None
@@ -337,7 +338,7 @@ def read_token(path: Path | None, host: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Whether only this machine can reach the address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -345,7 +346,7 @@ def is_loopback(host: str) -> bool:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """A reader sees the old file or the new one, never half of one."""
+    """Writes a file so that readers see the old content or the new, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(fd, "w") as stream:
@@ -354,7 +355,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 async def serve(service: Service, options: ServeOptions, routers: Sequence[APIRouter] = ()) -> None:
-    """Serves our own routes and `routers` until SIGTERM or SIGINT, then leaves nothing behind. Raises UserError."""
+    """Serves our own routes and `routers` until SIGTERM or SIGINT, then cleans up. Raises UserError."""
     if options.exit_with_parent not in (None, os.getppid()):
         raise UserError(f"process {options.exit_with_parent}, which was to start this service, is gone")
     token = read_token(options.token_file, options.host)
@@ -392,7 +393,7 @@ async def serve(service: Service, options: ServeOptions, routers: Sequence[APIRo
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn that leaves signals to us: its own handling raises them again, before we have cleaned up."""
+    """A uvicorn server that leaves signals to us: uvicorn's own handler re-raises them before we have cleaned up."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -418,9 +419,9 @@ async def _announce(
 
 
 async def _stop_without(parent: int, server: _Server) -> None:
-    """Ends the server when the process that started it is gone.
+    """Stops the server when the process that started it is gone.
 
-    PR_SET_PDEATHSIG would not do: it tells of the end of the thread that started us."""
+    PR_SET_PDEATHSIG would not do: it reports the end of the thread that started us."""
     while os.getppid() == parent:
         await asyncio.sleep(0.5)
     print("reward: the parent is gone, stopping", file=sys.stderr)

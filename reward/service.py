@@ -1,5 +1,5 @@
-"""Pools of workers behind one bounded queue each, and the one function that grades. Trusted: it moves text and never
-looks into it."""
+"""The pools of workers, each behind a bounded queue, and the function that grades. Trusted code: it passes text on
+without parsing it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _MAX_TOLD = 100
 
 
 class SharedZygote:
-    """A zygote that is started when needed and again when it died."""
+    """A fork server (zygote) for graders, started on first use and again after it died."""
 
     def __init__(self, level: Level) -> None:
         self._level = level
         self._zygote: Zygote | None = None
 
     def worker(self) -> ForkedWorker:
-        """Raises ZygoteError or OSError. Called from one thread at a time, see Service._start_grader."""
+        """Forks a worker. Raises ZygoteError or OSError. Not thread-safe; see Service._start_grader."""
         if self._zygote is not None:
             try:
                 return ForkedWorker(self._zygote)
@@ -57,7 +57,7 @@ class SharedZygote:
 
 
 class NotRun(Exception):
-    """A program was not run, and that is not its fault; it can be tried again. One sentence."""
+    """A program was not run, through no fault of its own, and can be tried again; the message is one sentence."""
 
     def __init__(self, sentence: str, *, is_busy: bool = False) -> None:
         super().__init__(sentence)
@@ -65,15 +65,15 @@ class NotRun(Exception):
 
 
 class Service:
-    """All pools, and the one function that grades. Used by the HTTP front and by the offline commands."""
+    """All pools, and the function that grades. Used by the HTTP server and by the offline commands."""
 
     def __init__(self, level: Level | None, num_workers: int, version: str, queue: int = 4096) -> None:
-        """`level` None: no sandbox could be had, so code is refused and the rest runs with resource limits only."""
+        """`level` None: this machine has no sandbox, so code is refused and the rest runs with resource limits only."""
         self.level, self.version, self.num_workers, self.metrics = level, version, num_workers, Metrics()
         self._zygote = SharedZygote(level or Level.none)
         self._zygote_lock = threading.Lock()
         self._told: set[str] = set()
-        """Failures of plug-ins whose tracebacks are in the log."""
+        """Failures of plug-ins whose tracebacks have already been logged."""
         size, small = num_workers, max(1, num_workers // 2)
         self.pools = {
             "math": Pool(
@@ -114,11 +114,11 @@ class Service:
         return self.pools.get(domains()[domain].pool)
 
     async def score(self, request: ScoreRequest, urgent: bool = False) -> ScoreResult:
-        """Never raises for anything in the request: the result's status says what happened."""
+        """Grades a request. Never raises for anything in it: the result's status says what happened."""
         started = time.monotonic()
         try:
             result = await self._score(request, started, urgent)
-        except Exception as error:  # our fault, which must not cost the rest of a batch its results
+        except Exception as error:  # our fault, which must not cost the other items of a batch their results
             log.exception("grading the request %r failed", request.request_id)
             reason = f"the service has a defect: {type(error).__name__}"
             result = self.result(request, Status.infra_error, None, "internal_error", {"reason": reason})
@@ -149,7 +149,7 @@ class Service:
             answer = await self._groups.run(message, deadline)
         else:
             answer = await pool.run(message, deadline, urgent=urgent)
-        if answer.get("no_answer") and not urgent and request.domain not in plugins():  # it takes canaries
+        if answer.get("no_answer") and not urgent and request.domain not in plugins():  # trials need canaries
             answer = await self._trials.decide(pool, message, deadline, answer)
         if "grade" in answer:
             grade = answer["grade"]
@@ -177,7 +177,7 @@ class Service:
         return self.result(request, Status.infra_error, None, "worker_failed", {"reason": answer["failed"]})
 
     async def run_program(self, program: Program) -> ProgramRun:
-        """Runs a program in the sandbox, in the queue and the pool of the code domain. Raises NotRun."""
+        """Runs a program in the sandbox, in the code domain's queue and pool. Raises NotRun."""
         pool, started = self.pool("code"), time.monotonic()
         if pool is None:
             raise NotRun("programs are not run here: this machine has no sandbox, see the server's log")
@@ -193,8 +193,8 @@ class Service:
         return ran
 
     async def canaries(self, domain: str) -> tuple[Canary, ...]:
-        """Responses with known scores. A plug-in's are asked of a worker, which alone imports it; a plug-in may have
-        none."""
+        """Returns responses with known scores for a domain. A plug-in's come from a worker, because only workers import
+        it; a plug-in may have none."""
         if domain not in plugins():
             return CANARIES.get(domain, ())
         pool = self.pool(domain)
@@ -203,7 +203,7 @@ class Service:
         return tuple(Canary(**fields) for fields in answer.get("canaries", ()))
 
     async def ends_a_hang(self, domain: str) -> bool:
-        """Gives a worker of the domain something that never ends; whether the service ends it in time."""
+        """Gives a worker of the domain an endless task, and returns whether the service ends it in time."""
         pool = self.pool(domain)
         assert pool is not None
         if domain == "code":
@@ -231,5 +231,5 @@ class Service:
 
 
 def default_workers() -> int:
-    """One a core that this process may use."""
+    """The number of cores that this process may use."""
     return max(1, len(os.sched_getaffinity(0)))

@@ -1,22 +1,21 @@
-"""A trial: whether it is the response's own doing that no worker has a verdict on it.
+"""Trials: decide whether a response is itself to blame if no worker could grade it.
 
 A worker that dies, or gives no answer within its wall time, says nothing about the response: the machine may be
-overloaded. But if that could never cost a response anything, a policy would learn to write responses that exhaust
-their graders, because the trainer drops what has no verdict. So a request that has failed in the pool is tried once
-more, by a fresh worker of its own, one request at a time, while a second fresh worker, the witness, is asked canaries
-over and over. What the fresh worker answers counts. If it has no answer either, the response gets 0 only where a busy
-machine cannot be the reason:
+overloaded. But the trainer drops responses that are not graded, so if this were all, a policy would learn to write
+responses that exhaust their graders. So a request that has failed in the pool is tried once more by a fresh worker of
+its own, one request at a time. Meanwhile a second fresh worker, the witness, grades canaries continuously. If the fresh
+worker answers, that counts. If not, the response gets 0 only where a busy machine cannot be the reason:
 
-- the worker has died of something that did not come from outside. SIGKILL, which the kernel sends when memory runs
-  out, SIGTERM, SIGINT and SIGHUP prove nothing against the response.
-- it has sent what is no answer, or too long a one.
-- it and all processes below it have slept for 10 s without a break. A process that waits for a processor or for the
-  disk, or that was stopped, does not sleep.
-- the judge of a program has itself computed for 60 s, where it usually takes milliseconds.
+- the worker died of a cause from within. SIGKILL, which the kernel sends when memory runs out, SIGTERM, SIGINT and
+  SIGHUP come from outside and prove nothing.
+- it sent a malformed answer, or one that is too long.
+- it and all processes below it slept for 10 s without a break. A process that waits for a processor or the disk, or
+  that was stopped, does not sleep.
+- the judge of a program itself used 60 s of CPU time, where it usually needs milliseconds.
 
-And in all these cases only if the witness has given nothing but right answers, none of them later than after 1 s, from
-before the request was sent until after it had failed. The two workers need not have got the same amount of processor
-time for this, because no rule counts time in which a worker was kept from computing.
+In all these cases the witness must also have given only right answers, each within 1 s, from before the request was
+sent until after it had failed. The two workers need not have had the same share of the processor, because no rule
+counts time in which a worker was kept from computing.
 """
 
 from __future__ import annotations
@@ -37,48 +36,47 @@ from reward.sandbox.clock import StallMeter
 from reward.sandbox.launch import ZygoteError
 
 _PLACES = 64
-"""Requests that may wait for a trial: a policy that exhausts workers must not exhaust the service's memory too. A
-request that finds no place stays without a verdict."""
+"""Requests that may wait for a trial: a policy that exhausts workers must not exhaust the service's memory too. Further
+requests stay ungraded."""
 _REMEMBERED = 4096
-"""Responses that a trial has found to exhaust their grader, of which the service keeps a digest of 32 bytes."""
+"""Responses that a trial found to exhaust their grader, each remembered by a digest of 32 bytes."""
 _STALL_S = 10.0
-"""A program is stopped after 5 s of sleep (reward/sandbox/judge.py), and the graders never sleep."""
+"""Longer than a program may sleep (5 s, reward/sandbox/judge.py); graders never sleep."""
 _WALL_S = 60.0
-"""A worker's turn in a trial, or the pool's own limit if that is longer. Long, so that a worker reaches its limit of
-CPU time, which is a verdict, even where it gets a tenth of a processor."""
+"""Wall seconds for a worker in a trial, or the pool's limit if that is longer. Long enough that a worker reaches its
+CPU limit, which decides the score, even with a tenth of a processor."""
 _JUDGE_CPU_S = 60.0
-"""Of the judge alone, without the program that it judges. The other workers have their pool's limit."""
+"""CPU seconds of the judge alone, without the program that it judges. Other workers have their pool's limit."""
 _SAMPLE_S = 0.25
 _PAUSE_S = 0.2
-"""Between two canaries: the witness must not be a load itself."""
+"""Seconds between two canaries, so that the witness itself is no load."""
 _SLOW_S = 1.0
-"""Canaries take milliseconds, those of the code domain tens of them."""
+"""Seconds within which the witness must answer. Canaries take milliseconds, those of the code domain tens of them."""
 _WARM_UP_S = 30.0
-"""For the first canaries of a fresh worker: a judge has to start its zygote."""
+"""Seconds for the first canaries of a fresh worker: a judge has to start its fork server."""
 _NUM_CANARIES = 8
-"""The fewest that a witness must answer, about 2 s of its time, however soon the other worker has died."""
+"""The fewest canaries that a witness must answer, about 2 s of work, however soon the other worker died."""
 _FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM})
 
 
 class Trials:
-    """All trials of a service, one at a time. All methods belong to the event loop."""
+    """All trials of a service, one at a time. All methods must be called in the event loop."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._lock = asyncio.Lock()
         self._num_places = _PLACES
         self._exhausting: OrderedDict[bytes, str] = OrderedDict()
-        """Digests of messages that exhaust their grader, with the reasons; the one used last is at the end."""
+        """Reasons by digest of messages that exhaust their grader; the most recently used is at the end."""
         self._running: asyncio.Task[dict[str, Any]] | None = None
         self._closed = False
 
     async def decide(
         self, pool: Pool, message: Mapping[str, Any], deadline: float | None, failed: dict[str, Any]
     ) -> dict[str, Any]:
-        """What a fresh worker answers, as `Pool.run` gives it, or {"exhausts": sentence} if the response is to blame,
+        """Returns a fresh worker's answer, as `Pool.run` does, or {"exhausts": sentence} if the response is to blame,
         or else `failed`, the pool's own answer. No trial begins after the deadline (a time.monotonic value); one that
-        has begun goes on, as a worker's turn does. A message that has been found to exhaust its grader is not tried
-        again."""
+        has begun continues, as a request in the pool does. A message known to exhaust its grader is not tried again."""
         digest = hashlib.sha256(frames.body(message)).digest()
         if answer := self._remembered(pool, digest):
             return answer
@@ -100,7 +98,7 @@ class Trials:
         try:
             if self._closed:
                 return failed
-            if answer := self._remembered(pool, digest):  # of a trial that ended while this request waited
+            if answer := self._remembered(pool, digest):  # from a trial that ended while this request waited
                 return answer
             answer = await self._tried(pool, message, failed)
             if "exhausts" in answer:
@@ -112,7 +110,7 @@ class Trials:
             self._lock.release()
 
     def _remembered(self, pool: Pool, digest: bytes) -> dict[str, Any]:
-        """The verdict on a message that has had its trial; {} if there is none."""
+        """Returns the outcome of an earlier trial of this message; {} if there was none."""
         if digest not in self._exhausting:
             return {}
         self._exhausting.move_to_end(digest)
@@ -120,7 +118,7 @@ class Trials:
         return {"exhausts": self._exhausting[digest]}
 
     async def close(self) -> None:
-        """Ends a trial in progress; its request stays without a verdict, and so do those that wait."""
+        """Cancels the trial in progress; its request and those that wait stay ungraded."""
         self._closed = True
         if self._running is not None:
             self._running.cancel()
@@ -149,11 +147,12 @@ _OUTCOMES = {
     "exhausts": "exhausts",
     "failed": "undecided",
 }
-"""The name that a trial's outcome has in the metrics, by the key of its answer."""
+"""The name of a trial's outcome in the metrics, by the key of its answer."""
 
 
 async def _trial(pool: Pool, message: Mapping[str, Any]) -> dict[str, Any]:
-    """The worker's answer, {"timeout": True}, {"crashed": signal}, {"exhausts": sentence} or {"failed": sentence}."""
+    """Runs a trial. Returns the answer, {"timeout": True}, {"crashed": signal}, {"exhausts": sentence} or {"failed":
+    sentence}."""
     domain = message["domain"]
     links: list[Link] = []
     over = asyncio.Event()
@@ -184,7 +183,7 @@ async def _trial(pool: Pool, message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _turn(pool: Pool, suspect: Link, data: bytes) -> dict[str, Any]:
-    """The worker's answer to the request, or what its silence means; {} if it has died."""
+    """Returns the worker's answer to the request, or what its silence means; {} if it has died."""
     limit_s, own_cpu_s = max(_WALL_S, pool.options.wall_s + _STALL_S), pool.options.cpu_s
     meter, began_s = StallMeter(suspect.worker.pid), time.monotonic()
     asking = asyncio.get_running_loop().create_task(suspect.ask(data, own_cpu_s or _JUDGE_CPU_S))
@@ -211,7 +210,7 @@ async def _turn(pool: Pool, suspect: Link, data: bytes) -> dict[str, Any]:
 
 
 def _death(signal_number: int) -> dict[str, Any]:
-    """What it means that a worker has ended by a signal, or by itself (0)."""
+    """Returns what it means that a worker was ended by a signal, or ended by itself (0)."""
     if signal_number in CRASH_SIGNALS:
         return {"crashed": signal_number}
     if signal_number in _FROM_OUTSIDE:
@@ -220,7 +219,7 @@ def _death(signal_number: int) -> dict[str, Any]:
 
 
 async def _watched(witness: Link, domain: str, over: asyncio.Event) -> str:
-    """Asks canaries until the trial is over, and until there were enough; what was wrong, or nothing."""
+    """Asks canaries until the trial is over and enough were asked. Returns what went wrong, empty if nothing did."""
     num_answers = 0
     while num_answers < _NUM_CANARIES or not over.is_set():
         if complaint := await _asked_canaries(witness, domain, _SLOW_S):
@@ -231,7 +230,7 @@ async def _watched(witness: Link, domain: str, over: asyncio.Event) -> str:
 
 
 async def _asked_canaries(link: Link, domain: str, limit_s: float) -> str:
-    """What was wrong with a worker's answers to its domain's canaries, each within a limit of time; or nothing."""
+    """Asks a domain's canaries, each within limit_s. Returns what was wrong with the answers, empty if nothing was."""
     for canary in CANARIES[domain]:
         message = {"domain": domain, "response": canary.response, "in_thought": False, "task": canary.task}
         try:

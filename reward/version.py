@@ -1,4 +1,4 @@
-"""The version that decides verdicts: equal versions give equal scores."""
+"""The version of everything that decides scores: equal versions give equal scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from reward.graders import plugins
 
 RELEASE = "0.1.0"
-"""Of the distribution nemo-prorl-reward; reward/pyproject.toml reads it here."""
+"""The release of the distribution nemo-prorl-reward; reward/pyproject.toml reads it here."""
 _VERDICT_PACKAGES = (
     "math-verify",
     "latex2sympy2_extended",
@@ -21,7 +21,8 @@ _VERDICT_PACKAGES = (
 
 
 def version() -> str:
-    """`release+hash` over this package's sources, the versions of the libraries that decide verdicts, and plug-ins."""
+    """Returns `release+hash` over this package's sources, the versions of libraries that decide scores, and
+    plug-ins."""
     digest = hashlib.sha256()
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")) + sorted(root.rglob("data/*")):

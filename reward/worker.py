@@ -1,6 +1,6 @@
-"""A grading process: confined, single-threaded, one response at a time, killed from outside when it takes too long.
+"""A grading process: confined, single-threaded, one message at a time, killed from outside if it takes too long.
 
-It is forked by a zygote that has imported every grading library (`preload`), and answers messages on a socket:
+It is forked by a fork server that has imported all grading libraries (`preload`), and answers messages on a socket:
 
     {"domain", "response", "in_thought", "task"}
         -> {"grade": {"score", "verdict", "details"}, "retire": bool, "spent_s": seconds}
@@ -12,8 +12,8 @@ It is forked by a zygote that has imported every grading library (`preload`), an
     {"group": [message of the first kind, ...]}
         -> {"answers": [{"grade"} | {"invalid"}, ...], "retire": bool, "spent_s": seconds}
 
-Of a group that takes longer than 0.1 s only the first requests have an answer. `retire` asks to be replaced: the
-process has grown, or has served long enough. `spent_s` is the CPU time of its life so far.
+If a group takes longer than 0.1 s, only its first requests are answered. `retire` asks for a replacement: the process
+has grown, or has served long enough. `spent_s` is the CPU time that it has used in all.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _GROUP_S = 0.1
 
 
 def preload() -> None:
-    """Imports the graders, and grades once with each of the service's own, so that forked workers find everything in
-    memory. Raises PluginError."""
+    """Imports the graders and grades once with each built-in one, so that forked workers share what that loads. Raises
+    PluginError."""
     from reward.canaries import CANARIES
 
     graded_here = [name for name, domain in domains().items() if domain.pool != "code"]
@@ -58,7 +58,7 @@ def main(ground: Ground, fds: list[int]) -> None:
     base_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     served = 0
     while (message := frames.read(fd)) is not None:
-        while message.get("spin"):  # the hanging canary: to be killed from outside
+        while message.get("spin"):  # the hanging canary; it has to be killed from outside
             pass
         answers = _answers(message.get("group") or [message])
         served += len(answers)
@@ -70,7 +70,7 @@ def main(ground: Ground, fds: list[int]) -> None:
 
 
 def _answers(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of the first requests, at least of one."""
+    """Grades the first requests of a group, at least one, until its time is up."""
     begun, answers = time.process_time(), [_answer(requests[0])]
     for request in requests[1:]:
         if time.process_time() - begun > _GROUP_S:
@@ -91,11 +91,11 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"invalid": str(error)}
     except PluginFailed as error:
         return {"plugin_failed": str(error), "traceback": error.traceback}
-    except (MemoryError, RecursionError) as error:  # the response was too much for a parser: its fault
+    except (MemoryError, RecursionError) as error:  # the response was too much for a parser, its own fault
         return _failed("too_complex", type(error).__name__)
     except Exception as error:
-        # A grader that fails on a response of a valid task: parsers of free text have no end of odd corners. The
-        # answer could not be verified, so it is not right; the verdict is counted apart from `wrong`.
+        # A grader failed on a response to a valid task: parsers of free text have endless corner cases. The answer
+        # could not be verified, so it gets 0; the verdict is counted separately from `wrong`.
         return _failed("grader_error", repr(error)[:300])
 
 
