@@ -1,7 +1,7 @@
-"""How long a process has computed, waited for a processor, and slept: what makes verdicts independent of load.
+"""Measures how long a process has computed, waited for a processor, and slept, so that grading does not depend on load.
 
-Wall time says how busy a machine is. A program is judged by the time that it computes, and by the time that it
-sleeps (neither computing nor waiting for a processor), which on an idle machine would be its wall time.
+Wall time depends on how busy a machine is. Programs are limited by the time that they compute and the time that they
+sleep (neither compute nor wait for a processor), whose sum is the wall time on an idle machine.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int) -> float | None:
-    """CPU seconds of a process, None if it is gone."""
+    """CPU seconds of a process; None if it is gone."""
     fields = _stat(pid)
     return None if fields is None else (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 class SleepMeter:
-    """Sums up how long the children of one process have slept. To be sampled often: what a child slept after the
-    last sample before its end is not counted.
+    """Sums up how long the children of one process have slept. Must be sampled often: sleep between a child's last
+    sample and its end is not counted.
 
-    A child may have to wait for its parent, which feeds it, reads what it writes and takes note of its end. So the time
-    that the parent computes or waits for a processor is not the child's sleep, and neither is that after its end."""
+    A child may have to wait for its parent, which feeds it, reads its output and collects its exit. So time in which
+    the parent computes or waits for a processor is not the child's sleep, and neither is time after the child's end."""
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
         self._slept_s: dict[tuple[int, str], float] = {}
         self._parent_busy_s: dict[tuple[int, str], float] = {}
-        """Of the parent, when a child was first seen."""
+        """Busy seconds of the parent when a child was first seen."""
 
     def sample(self) -> float | None:
-        """Seconds slept by all children so far; None where the kernel does not tell."""
+        """Returns the seconds slept by all children so far; None where the kernel does not report it."""
         try:
             children = _children(f"/proc/{self._parent}/task/{self._parent}")
         except _ChildrenUnknown:
@@ -57,20 +57,20 @@ class SleepMeter:
 
 
 class StallMeter:
-    """For how long a process and all below it have been doing nothing, without a break. To be sampled often.
+    """Measures for how long a process and all below it have done nothing, without a break. Must be sampled often.
 
-    Doing nothing is to sleep: neither to compute, nor to wait for a processor or for the disk, nor to be stopped. So a
-    busy machine does not make a process stall, unless the process waits for another one that is kept from computing."""
+    Doing nothing means sleeping: not computing, not waiting for a processor or the disk, not stopped. So a busy machine
+    does not make a process stall, unless the process waits for another one that is kept from computing."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._stalled_s, self._sampled_at_s = 0.0, time.monotonic()
         self._busy_s: dict[int, float] = {}
-        """Of each thread, at the last sample."""
+        """Busy seconds of each thread at the last sample."""
 
     def sample(self) -> float:
-        """Seconds of the present stall. Always 0 where the kernel does not tell how long threads have waited, or which
-        processes are below this one."""
+        """Returns the seconds of the present stall; always 0 where the kernel does not report how long threads have
+        waited, or which processes are below this one."""
         now = time.monotonic()
         passed_s, self._sampled_at_s = now - self._sampled_at_s, now
         before, self._busy_s = self._busy_s, {}
@@ -82,7 +82,7 @@ class StallMeter:
         except _ChildrenUnknown:
             asleep = False
         if asleep and self._busy_s and self._busy_s.keys() == before.keys():
-            # No more than a gap: who samples late may have been kept from computing as well.
+            # At most one gap per sample: a sampler that is late may have been kept from computing as well.
             self._stalled_s += min(passed_s, _MAX_GAP_S)
         else:
             self._stalled_s = 0.0
@@ -94,8 +94,8 @@ _MAX_GAP_S = 0.5
 
 
 def _threads(pid: int) -> Iterator[tuple[int, str, float]]:
-    """(thread, state, seconds of computing and of waiting for a processor) of a process and all below it, but not of
-    those that have ended. Nothing where the kernel does not tell. Raises _ChildrenUnknown."""
+    """Yields (thread, state, seconds of computing and of waiting for a processor) for a process and all below it,
+    except those that have ended. Yields nothing where the kernel does not report it. Raises _ChildrenUnknown."""
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             folder = f"/proc/{pid}/task/{thread}"
@@ -115,8 +115,8 @@ class _ChildrenUnknown(Exception):
 
 
 def _children(folder: str) -> list[int]:
-    """Of a thread, by its folder in /proc. Raises FileNotFoundError or ProcessLookupError if it is gone, and
-    _ChildrenUnknown if it is there and the kernel does not tell."""
+    """The children of a thread, given its folder in /proc. Raises FileNotFoundError or ProcessLookupError if the thread
+    is gone, and _ChildrenUnknown if the kernel does not report them."""
     try:
         with open(f"{folder}/children") as stream:
             return [int(word) for word in stream.read().split()]
@@ -127,7 +127,7 @@ def _children(folder: str) -> list[int]:
 
 
 def _busiest_thread_s(pid: int) -> float | None:
-    """Computing plus waiting for a processor, of the thread that did most of it; None if the process is gone."""
+    """Seconds that the busiest thread computed or waited for a processor; None if the process is gone."""
     busiest = None
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -140,7 +140,7 @@ def _busiest_thread_s(pid: int) -> float | None:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/<pid>/stat from the third (state) on."""
+    """Fields of /proc/<pid>/stat from the third (state) on; None if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat") as stream:
             return stream.read().rpartition(")")[2].split()

@@ -1,7 +1,7 @@
-"""A judge: a trusted process that has programs run in a cell of its own zygote and compares what comes back.
+"""A judge: a trusted process that runs programs in a cell of its own fork server and compares their outputs.
 
-One judge grades one submission at a time. It never evaluates anything of the submission: outputs are bytes, compared
-with expected outputs that never left this process.
+A judge grades one submission at a time. It never evaluates anything from the submission: outputs are bytes, compared
+with expected outputs that never leave this process.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from reward.sandbox.clock import SleepMeter
 from reward.sandbox.launch import Zygote, ZygoteError
 
 SLEEP_S = 5.0
-"""A program that slept this long waits for what will not come: the same verdict as if it had computed."""
+"""A program that has slept this long is stopped, with the same result as if it had computed too long."""
 WALL_S = 60.0
-"""The backstop for CPU_S. A program that reaches it with CPU time left and without sleep was starved: that is the
-machine's fault, and no verdict."""
+"""Wall-time backstop for CPU_S. A program that reaches it with CPU time left and without having slept was starved; that
+is the machine's fault, and the response is not graded."""
 UNMEASURED_WALL_S = 17.0
-"""The backstop on kernels that do not tell sleep from starvation."""
+"""The backstop on kernels that cannot tell sleep from starvation."""
 DEFAULT_LIMITS = Limits()
 MAX_WALL_S = WALL_S + 2 * (MAX_CPU_S - CPU_S)
 """Both backstops grow by two seconds for each second of CPU time above CPU_S that a task asks for."""
 TEST_PROGRAM_CPU_S = 30.0
-"""For a test program over all its rounds; it still has CPU_S in each. Our choice: together with what the submission
-has, it stays below the time after which the pool gives a judge up (service.py), so that a verdict is reached."""
+"""For a test program, over all its rounds; each round is limited to CPU_S. Our choice: together with the submission's
+limit it stays below the time after which the pool kills a judge (service.py), so that a result is reached."""
 TEST_PROGRAM_SLEEP_S = 10.0
-"""The same for its sleep."""
+"""Seconds that a test program may sleep, over all its rounds."""
 MEMORY = 512 << 20
 _SAMPLE_S = 0.25
 _RECYCLE_AFTER = 1_000
@@ -52,28 +52,29 @@ _HEADER = struct.Struct("!I")
 
 @dataclass(slots=True)
 class Execution:
-    """What came out of a cell. `compiled` None: no word about compilation arrived; else "" or the error's name."""
+    """The outputs of one run in a cell. `compiled`: "" or the error's name; None if the cell never reported
+    compilation."""
 
     compiled: str | None = None
     ends: list[str] = field(default_factory=list)
     outputs: list[bytes] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
-    """Exit codes; below 0 the signal that ended a test."""
+    """Exit codes; a negative one is the signal that ended a test."""
     cpu_s: float = 0.0
     compile_s: float = 0.0
-    """CPU seconds of the compilation, as far as a look every 0.25 s has seen it."""
+    """CPU seconds of the compilation, sampled every 0.25 s."""
     wall_s: float = 0.0
     slept_s: float | None = None
     cut: str = ""
-    """Why the judge had to end it: compiling, asleep, wall, or flood; empty if it ended by itself."""
+    """Why the judge stopped it: compiling, asleep, wall, or flood; empty if it ended by itself."""
 
     def is_whole(self, num_tests: int) -> bool:
-        """Whether the runner said all that it had to say."""
+        """Whether the runner reported everything."""
         return bool(self.compiled or self.cut or len(self.ends) == num_tests or self.ends[-1:] == ["timeout"])
 
 
 class Sandbox:
-    """A zygote for programs, and the way to run one in it. Blocking, one at a time."""
+    """A fork server for programs, and a method to run one in it. Blocking, one at a time."""
 
     def __init__(self, level: Level) -> None:
         self._level = level
@@ -90,9 +91,9 @@ class Sandbox:
         memory: int = MEMORY,
         error_fd: int | None = None,
     ) -> Execution:
-        """`memory`: bytes of address space. `error_fd`: a file for the standard error of a program that is run for what
-        it writes; its output is then kept also when it fails. Raises ZygoteError if the sandbox failed; it can be tried
-        again."""
+        """Runs a program on its tests. `memory`: bytes of address space. `error_fd`: a file for the standard error of a
+        program that is run for its output; its output is then kept even if it fails. Raises ZygoteError if the sandbox
+        failed; the run can be repeated."""
         if self._zygote is None or self._runs >= _RECYCLE_AFTER:
             self.close()
             self._zygote, self._runs = Zygote("code", self._level), 0
@@ -138,7 +139,7 @@ class Sandbox:
 
 @dataclass(slots=True, kw_only=True)
 class Allowance:
-    """The seconds of CPU time, compilation included, and of sleep that a program has left for all runs to come."""
+    """The seconds of CPU time (including compilation) and of sleep that a program has left for all further runs."""
 
     cpu_s: float
     sleep_s: float
@@ -148,7 +149,7 @@ class Allowance:
         return self.cpu_s <= 0.0 or self.sleep_s <= 0.0
 
     def run(self, sandbox: Sandbox, source: str, tests: Tests, *, run_cpu_s: float = MAX_CPU_S) -> Execution:
-        """One more run within what is left, and within `run_cpu_s` and SLEEP_S. Raises ZygoteError."""
+        """Runs once more, within what is left and within `run_cpu_s` and SLEEP_S. Raises ZygoteError."""
         limits = Limits(cpu_s=min(run_cpu_s, self.cpu_s))
         execution = sandbox.run(source, tests, limits, sleep_s=min(SLEEP_S, self.sleep_s))
         self.cpu_s -= execution.compile_s + execution.cpu_s
@@ -163,8 +164,8 @@ def grade(
     *,
     in_thought: bool = False,
 ) -> Grade:
-    """passed / all, within the task's limits of time; 1 or 0 of a test program. `in_thought`: the response begins
-    inside a thought. Raises InvalidTask, and ZygoteError if the sandbox failed."""
+    """Grades a response: passed / all within the task's time limits, or 1 or 0 with a test program. `in_thought`: the
+    response begins inside a thought. Raises InvalidTask, and ZygoteError if the sandbox failed."""
     limits = code_tests.limits_of(task)
     checks = test_program.is_test_program(task)
     tests = None if checks else code_tests.tests_of(task)
@@ -185,7 +186,7 @@ def grade(
 
 
 def _chosen(sandbox: Sandbox, found: list[tuple[int, Block]], task: Mapping[str, Any]) -> int:
-    """Which of the candidates is the program. Raises ZygoteError."""
+    """Returns which of the candidates is the program. Raises ZygoteError."""
     if len(found) == 1:
         return 0
     execution = sandbox.run(program_choice.CHOOSER, program_choice.question(found, task))
@@ -193,8 +194,8 @@ def _chosen(sandbox: Sandbox, found: list[tuple[int, Block]], task: Mapping[str,
 
 
 def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: float) -> Grade:
-    """A submission against a test program. Values that nest deeper than this process can read or write as JSON are
-    the task's fault before the submission has answered anything, and the submission's fault afterwards."""
+    """Grades a submission against a test program. Values that nest too deep for this process to read or write as JSON
+    are the task's fault until the submission has first answered, and the submission's fault afterwards."""
     known: list[tuple[Any, Any]] = []
     try:
         return _in_turns(sandbox, source, task, cpu_s, known)
@@ -206,9 +207,8 @@ def _checked(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: floa
 def _in_turns(
     sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: float, known: list[tuple[Any, Any]]
 ) -> Grade:
-    """Test program and submission in turns, each in runs of its own (reward/graders/test_program.py) and with one
-    allowance for all of them. `known` takes the calls and their answers. Raises RecursionError for data that nests too
-    deep."""
+    """Runs test program and submission in turns (reward/graders/test_program.py), with one allowance each for all
+    turns. `known` collects the calls and their answers. Raises RecursionError for data that nests too deep."""
     tester, program = test_program.tester_of(task), test_program.program_of(source, task)
     testers = Allowance(cpu_s=TEST_PROGRAM_CPU_S, sleep_s=TEST_PROGRAM_SLEEP_S)
     programs = Allowance(cpu_s=cpu_s, sleep_s=SLEEP_S)
@@ -248,8 +248,8 @@ def _in_turns(
 
 
 def _require_calls(said: Mapping[str, Any], known: Sequence[Any]) -> None:
-    """Raises InvalidTask for a test program that cannot be graded. Only its first run decides, in which no answer of a
-    submission plays a part: later on, a submission that is wrong could choose to have no verdict."""
+    """Raises InvalidTask for a test program that cannot be graded. Decided by the first run alone, which involves no
+    answer of the submission: otherwise a wrong submission could choose not to be graded."""
     if known:
         return
     require(
@@ -262,7 +262,8 @@ def _require_calls(said: Mapping[str, Any], known: Sequence[Any]) -> None:
 
 
 def _tested(execution: Execution) -> dict[str, Any]:
-    """What the test program said, or how it ended otherwise. Raises RecursionError if that nests too deep."""
+    """Returns the test program's message, or how it ended without one. Raises RecursionError if the message nests too
+    deep."""
     how = execution.compiled or execution.cut or (execution.ends or ["no end"])[0]
     if execution.ends == ["exit"]:
         try:
@@ -274,7 +275,7 @@ def _tested(execution: Execution) -> dict[str, Any]:
 
 
 def judged(execution: Execution, tests: Tests) -> Grade:
-    """The verdict on what a program did."""
+    """Grades the outputs of a program."""
     details: dict[str, Any] = {
         "total": len(tests),
         "cpu_s": round(execution.cpu_s, 3),
@@ -316,15 +317,15 @@ def _collect(
     more_s: float,
     sleep_s: float,
 ) -> Execution:
-    """Reads frames until the cell closes its pipe, sends nonsense or too much, compiles for more than `cpu_s`, sleeps
-    for more than `sleep_s`, or time is over. `output_limit`, `most_output`: bytes in one test and in all. `more_s`:
-    seconds added to both backstops. The tests' own CPU time is the runner's to watch."""
+    """Reads frames until the cell closes its pipe, sends malformed or too much data, compiles for more than `cpu_s`,
+    sleeps for more than `sleep_s`, or runs out of wall time. `output_limit`, `most_output`: bytes in one test and in
+    all. `more_s`: seconds added to both backstops. The runner limits the tests' own CPU time."""
     started, meter, wall_s = time.monotonic(), SleepMeter(runner), WALL_S + more_s
     execution, received, total, next_sample_s = Execution(), bytearray(), 0, _SAMPLE_S
     while not execution.cut:
         readable = select.select([fd], [], [], max(0.0, next_sample_s - execution.wall_s))[0]
         execution.wall_s = time.monotonic() - started
-        if execution.wall_s >= next_sample_s:  # not only in silence: many tests may sleep a little each
+        if execution.wall_s >= next_sample_s:  # also while output arrives: many tests may sleep a little each
             next_sample_s = execution.wall_s + _SAMPLE_S
             execution.slept_s = meter.sample()
             if execution.compiled is None:
@@ -350,7 +351,7 @@ def _collect(
 
 
 def _parse(received: bytearray, execution: Execution, output_limit: int) -> bool:
-    """Takes complete frames off the front; False if they are not what a runner sends."""
+    """Removes complete frames from the front; returns False if they are not what a runner sends."""
     while len(received) >= _HEADER.size:
         header_size = _HEADER.unpack_from(received)[0]
         if header_size > 4096:
@@ -382,7 +383,7 @@ def _parse(received: bytearray, execution: Execution, output_limit: int) -> bool
 
 
 def _answer(sandbox: Sandbox, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises InvalidTask, and ZygoteError if the sandbox failed."""
+    """Handles one request. Raises InvalidTask, and ZygoteError if the sandbox failed."""
     if "program" in request:
         return {"ran": asdict(programs.run(sandbox, programs.Program(**request["program"])))}
     in_thought = request.get("in_thought", False)
@@ -394,8 +395,8 @@ def main(fd: int, level: str) -> None:
     {"invalid": sentence}, {"retry": sentence} or {"failed": sentence}, and {"program": ...} with {"ran"}, {"retry"} or
     {"failed"} (reward.sandbox.programs).
 
-    An exception that nobody expects is a defect of this service. It is answered as {"failed"}, which is no verdict: if
-    it ended the judge, a trial (reward/trial.py) would hold the death against the response."""
+    An unexpected exception is a defect of this service. It is answered with {"failed"}, so the response is not graded:
+    if it ended the judge, a trial (reward/trial.py) would blame the response."""
     connection = socket.socket(fileno=fd)
     sandbox = Sandbox(Level(level))
     while (request := frames.read(connection.fileno())) is not None:

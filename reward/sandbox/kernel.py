@@ -1,4 +1,4 @@
-"""The C library and the kernel's numbers, through ctypes: the sandbox has no dependency."""
+"""The C library and the kernel's constants, through ctypes, so that the sandbox needs no other package."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 22, 36, 38
 
 
 class Unsupported(RuntimeError):
-    """This machine cannot give what the sandbox needs: one clear sentence."""
+    """This machine cannot provide what the sandbox needs; the message is one sentence."""
 
 
 def number(name: str, machine: str = MACHINE) -> int | None:
-    """The number of a system call, None if the machine lacks it. Raises Unsupported on an unknown machine."""
+    """The number of a system call; None if the machine lacks it. Raises Unsupported on an unknown machine."""
     if machine not in _COLUMN:
         raise Unsupported(
             f"the sandbox has no system-call table for {machine}, only for {' and '.join(_COLUMN)}"
@@ -41,7 +41,7 @@ def number(name: str, machine: str = MACHINE) -> int | None:
 
 
 def check(result: int, what: str) -> int:
-    """Passes a result on; raises OSError with errno if it is negative."""
+    """Returns a result unchanged; raises OSError with errno if it is negative."""
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{what}: {os.strerror(code)}")
@@ -49,36 +49,37 @@ def check(result: int, what: str) -> int:
 
 
 def syscall(name: str, *arguments: object) -> int:
-    """A raw system call. Integers are passed as 64 bit. Raises OSError."""
+    """Makes a raw system call. Integers are passed as 64 bit. Raises OSError."""
     values = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return check(LIBC.syscall(ctypes.c_long(number(name) or 0), *values), name)
 
 
 def fork_into(namespaces: int) -> int:
-    """Forks a child into new namespaces, in one system call; 0 in the child. The process must be single-threaded.
+    """Forks a child into new namespaces, in one system call. Returns 0 in the child. The process must be
+    single-threaded.
 
-    Python's own fork hooks do not run. That is sound for a child that goes on with this thread alone.
+    Python's own fork hooks do not run, which is sound for a child that keeps only this thread.
     """
     return check(_HOLDING_GIL.syscall(_CLONE, namespaces | _SIGCHLD, 0, 0, 0, 0), "clone")
 
 
 def install_filter(descriptor: int) -> None:
-    """Puts the seccomp filter whose `struct sock_fprog` is at this address on this thread, for good. The process must
-    have given up gaining privileges (PR_SET_NO_NEW_PRIVS). Raises OSError."""
+    """Installs the seccomp filter whose `struct sock_fprog` is at this address on this thread, irrevocably. The process
+    must have set PR_SET_NO_NEW_PRIVS. Raises OSError."""
     check(_HOLDING_GIL.syscall(_SECCOMP, 1, 0, descriptor, 0, 0), "seccomp")
 
 
 def prctl(option: int, value: int = 0, pointer: int = 0) -> None:
-    """Raises OSError."""
+    """Calls prctl(2). Raises OSError."""
     check(LIBC.prctl(option, value, pointer, 0, 0), f"prctl {option}")
 
 
 def unshare(flags: int) -> None:
-    """Raises OSError."""
+    """Calls unshare(2). Raises OSError."""
     check(LIBC.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """Raises OSError."""
+    """Calls mount(2). Raises OSError."""
     encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
     check(LIBC.mount(encoded[0], encoded[1], encoded[2], flags, encoded[3]), f"mount {target}")

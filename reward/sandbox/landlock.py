@@ -1,4 +1,4 @@
-"""Landlock: from here on, this process opens nothing but what is named (kernel 5.13 or later)."""
+"""Landlock: restricts this process to opening only the named files (kernel 5.13 or later)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 
 def abi() -> int:
-    """The kernel's Landlock version, 0 if it has none or it is switched off."""
+    """The kernel's Landlock version; 0 if it has none or it is switched off."""
     try:
         return kernel.syscall("landlock_create_ruleset", None, 0, 1)
     except OSError:
@@ -23,10 +23,10 @@ def abi() -> int:
 
 
 def rules(read: Iterable[str], write: Iterable[str] = (), devices: Iterable[str] = ()) -> int:
-    """A rule set as a file descriptor. Raises OSError.
+    """Builds a rule set and returns its file descriptor. Raises OSError.
 
-    Below `read` files can be read and executed; below `write` anything but devices, sockets and execution;
-    `devices` can be written too. Network and signals to others are closed where the kernel's version can.
+    Files below `read` can be read and executed; below `write` everything is allowed but devices, sockets and execution;
+    `devices` can be read and written. Network and signals to others are closed where the kernel's version allows it.
     Missing paths are skipped."""
     version = abi()
     rights = (1 << 13) - 1
@@ -60,7 +60,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def restrict(ruleset: int) -> None:
-    """Applies and closes the rule set, for good. Raises OSError."""
+    """Applies the rule set, irrevocably, and closes it. Raises OSError."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.syscall("landlock_restrict_self", ruleset, 0)
     os.close(ruleset)

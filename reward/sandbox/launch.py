@@ -1,4 +1,4 @@
-"""Starting zygotes, from the trusted side. The only file that starts a process."""
+"""Starts fork servers and judges, from the trusted side. The only file that starts a process."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _ENVIRONMENT = {
 }
 
 _LAST_MOMENT_S = 1.0
-"""For a judge that has closed its socket, until its process is gone."""
+"""Seconds to wait for the end of a judge's process after it has closed its socket."""
 
 
 class ZygoteError(RuntimeError):
-    """The zygote died or refused; whatever it was doing for us is not done."""
+    """The fork server died or refused; the operation was not done."""
 
 
 class Zygote:
@@ -41,7 +41,7 @@ class Zygote:
 
     def __init__(self, role: str, level: Level) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # untrusted programs get no site-packages, and an interpreter that knows of no virtual environment
+        # Untrusted programs get no site-packages, and an interpreter outside any virtual environment.
         python = [os.path.realpath(sys.executable), "-S"] if role == "code" else [sys.executable]
         self._lock = threading.Lock()
         self._socket = ours
@@ -61,15 +61,15 @@ class Zygote:
         return self._process.pid
 
     def spawn(self, fds: Sequence[int]) -> int:
-        """Forks a confined child that gets copies of the descriptors; its pid as the zygote knows it."""
+        """Forks a confined child that gets copies of the descriptors. Returns its pid as the fork server sees it."""
         return int(self._ask({"op": "spawn"}, fds)["pid"])
 
     def end(self, pid: int) -> int:
-        """Kills the child and everything below it; the signal that had ended it (9 if it still ran), or 0."""
+        """Kills the child and everything below it. Returns the signal that had ended it (9 if it still ran), or 0."""
         return int(self._ask({"op": "end", "pid": pid}, [])["signal"])
 
     def close(self) -> None:
-        """Ends the zygote and its children, and waits for it."""
+        """Ends the fork server and its children, and waits for it."""
         self._socket.close()
         try:
             self._process.wait(timeout=2)
@@ -93,7 +93,7 @@ class Zygote:
 
 
 def read_paths(role: str) -> tuple[str, ...]:
-    """What can be read inside, beside the system's libraries: the interpreter; for graders also their packages."""
+    """What can be read inside, besides the system's libraries: the interpreter; for graders also their packages."""
     paths = [os.path.realpath(sys.base_prefix)]
     if role == "graders":
         paths += [os.path.realpath(sys.prefix), os.path.join(_PROJECT, "reward")]
@@ -102,7 +102,7 @@ def read_paths(role: str) -> tuple[str, ...]:
 
 
 class Judge:
-    """A judge process (reward.sandbox.judge) with its socket; see reward.service.Worker."""
+    """A judge process (reward.sandbox.judge) with its socket; implements reward.pool.Worker."""
 
     def __init__(self, level: Level) -> None:
         self.socket, theirs = socket.socketpair()
@@ -110,11 +110,12 @@ class Judge:
         with theirs:
             self._process = _isolated([sys.executable, "-S"], theirs, "judge", level.value)
         self.pid = self._process.pid
-        self.spent_s = 0.0  # it watches over CPU time itself
+        self.spent_s = 0.0  # it enforces CPU time itself
 
     def end(self) -> int:
-        """Kills it; its zygote and everything below follow, because their sockets close. The signal that ended it, or 0
-        if it ended by itself: a judge that has closed its socket is about to, and gets a moment for it."""
+        """Kills it; its fork server and everything below follow, because their sockets close. Returns the signal that
+        ended it, or 0 if it ended by itself: a judge that has closed its socket is about to, and gets a moment for
+        it."""
         self.socket.close()
         if self._has_hung_up():
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -127,7 +128,7 @@ class Judge:
     def _has_hung_up(self) -> bool:
         """Whether the judge's end of the socket is closed."""
         poll = select.poll()
-        poll.register(self._line, 0)  # hanging up is reported always
+        poll.register(self._line, 0)  # a hang-up is always reported
         return bool(poll.poll(0))
 
 
@@ -139,9 +140,9 @@ def _isolated(
     source = f"import sys; sys.path.insert(0, {_PROJECT!r}); from reward.sandbox.{module} import main; main({call})"
     environment = dict(_ENVIRONMENT)
     paths = os.environ.get("PYTHONPATH")
-    if paths and "-S" not in python:  # graders find the plug-ins that we have found
+    if paths and "-S" not in python:  # lets graders find the same plug-ins
         environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths.split(os.pathsep)))
-    # All of -I but -E, which would not see the seed above: sets would have another order in every zygote.
+    # -I without -E, which would ignore the hash seed set above: sets would be ordered differently in each fork server.
     return subprocess.Popen(
         [*python, "-s", "-P", "-B", "-c", source],
         pass_fds=[theirs.fileno()],

@@ -1,4 +1,4 @@
-"""Which level works here: tried with real attacks at start, never assumed from a version number."""
+"""Finds which level works here: tried with real attacks at start, never derived from a version number."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ print(held)
 
 
 def strongest(allow_none: bool = False) -> tuple[Level | None, list[str]]:
-    """The strongest level that holds, and a sentence for every stronger one that does not.
+    """Returns the strongest level that holds, and a sentence for every stronger one that does not.
 
-    None if none does: code must then be refused, unless `allow_none` accepts resource limits alone.
+    The level is None if none holds: code must then be refused, unless `allow_none` accepts resource limits alone.
     """
     reasons: list[str] = []
     for level in (Level.namespaces, Level.landlock):
@@ -64,7 +64,7 @@ def strongest(allow_none: bool = False) -> tuple[Level | None, list[str]]:
 
 
 def failure_of(level: Level) -> str | None:
-    """None if an honest program works at this level and every attack fails; else what happened."""
+    """Returns None if a harmless program works at this level and every attack fails; else what happened."""
     sandbox = Sandbox(level)
     with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0)) as listener:
         canary = os.path.join(directory, "canary")

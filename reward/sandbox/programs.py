@@ -1,8 +1,8 @@
-"""A program run for what it writes: standard input in; standard output, standard error and exit code out.
+"""Runs a program for its output: standard input in; standard output, standard error and exit code out.
 
-It has the cell, the zygote and the limits of a graded submission. Time is judged as there: by what the program computes
-and by what it sleeps, never by wall time, so that a loaded machine changes nothing. What comes back is text of bounded
-length, decoded as UTF-8 with U+FFFD for what is not, and nothing of it is evaluated.
+It uses the cell, the fork server and the limits of a graded submission. Time is measured as there: computing and
+sleeping, never wall time, so a loaded machine changes nothing. The outputs are text of bounded length, decoded as UTF-8
+with U+FFFD for invalid bytes, and never evaluated.
 """
 
 from __future__ import annotations
@@ -17,37 +17,40 @@ if TYPE_CHECKING:
     from reward.sandbox.judge import Execution, Sandbox
 
 MIN_MEMORY, MAX_MEMORY = 256 << 20, 1 << 30
-"""Bytes of address space that a caller can give a program; an interpreter needs some by itself."""
+"""Bytes of address space that a caller can give a program; the interpreter itself needs some of it."""
 MAX_ERROR_BYTES = 64 << 10
-"""What is kept of standard error: its end, where the exception stands."""
+"""How much of standard error is kept: its end, where the exception is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Example: Program(source="print(2 * int(input()))", stdin="21\\n", cpu_s=10.0, memory=512 << 20)"""
+    """A program and its limits.
+
+    Example: Program(source="print(2 * int(input()))", stdin="21\\n", cpu_s=10.0, memory=512 << 20)"""
 
     source: str
     stdin: str
     cpu_s: float
-    """Seconds that it may compute, and also that it may sleep; up to MAX_CPU_S."""
+    """Seconds that it may compute, and also seconds that it may sleep; up to MAX_CPU_S."""
     memory: int
     """Bytes of address space, from MIN_MEMORY to MAX_MEMORY."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:
-    """`end`: exit (by itself, with `return_code`), timeout, or output_limit (it wrote more than a mebibyte)."""
+    """`end`: exit (it ended by itself, with `return_code`), timeout, or output_limit (it wrote more than a
+    mebibyte)."""
 
     end: str
     return_code: int | None
-    """None of a program that was ended; below 0 the signal that killed it."""
+    """None if the program was stopped; a negative one is the signal that killed it."""
     stdout: str
     stderr: str
     cpu_s: float
 
 
 def run(sandbox: Sandbox, program: Program) -> ProgramRun:
-    """Runs it once. Raises ZygoteError if the sandbox failed; it can be tried again."""
+    """Runs the program once. Raises ZygoteError if the sandbox failed; the run can be repeated."""
     tests = Tests(inputs=(program.stdin,), expected=("",), fn_name=None)
     limits = Limits(cpu_s=min(program.cpu_s, MAX_CPU_S))
     memory = min(max(program.memory, MIN_MEMORY), MAX_MEMORY)
@@ -66,7 +69,7 @@ def run(sandbox: Sandbox, program: Program) -> ProgramRun:
 def _told(execution: Execution, stderr: str) -> ProgramRun:
     stdout = execution.outputs[0].decode("utf-8", "replace") if execution.outputs else ""
     end = "exit"
-    return_code: int | None = 1  # of a program that did not compile
+    return_code: int | None = 1  # if it did not compile
     if execution.cut in ("compiling", "asleep", "wall") or execution.ends == ["timeout"]:
         end, return_code = "timeout", None
     elif execution.cut == "flood" or execution.ends == ["output_limit"]:

@@ -1,18 +1,18 @@
-"""Inside the cell: runs one submission on its test inputs, one forked process a test.
+"""Inside the cell: runs one submission on its test inputs, one forked process per test.
 
-It knows the inputs and never an expected output; it judges nothing. What it sends back through its pipe is data: for
-each message four bytes of length, a JSON object, four bytes of length, the program's raw output (`frame`).
+It knows the inputs but never an expected output, and grades nothing. What it sends through its pipe is data: each
+message is four bytes of length, a JSON object, four bytes of length, the program's raw output (`frame`).
 
     {"compiled": null | "SyntaxError"}            first, and nothing more if it did not compile
     {"test": i, "end": how, "code": exit code, "cpu_s": seconds}
-        how: exit, error, output_limit, or timeout, which ends the series; code: below 0 the signal that ended it
+        how: exit, error, output_limit, or timeout, which ends the series; code: negative for the signal that ended it
 
-Every test sees a pipe as standard input, a pipe as standard output, /dev/null as standard error, no other
-descriptor, no environment and `sys.argv == ["solution.py"]`. In fn form the arguments come as JSON lines through the
-same standard input, the result leaves as JSON through descriptor 3, and what the program prints is dropped.
+Every test sees a pipe as standard input, a pipe as standard output, /dev/null as standard error, no other descriptor,
+no environment and `sys.argv == ["solution.py"]`. In function form the arguments come as JSON lines through the same
+standard input, the result leaves as JSON through descriptor 3, and printed output is dropped.
 
-A program can also be run for what it writes (reward.sandbox.programs): then its standard error is a file, tracebacks
-are written to it, and its output comes back also when it failed.
+A program can also be run for its output (reward.sandbox.programs): then its standard error is a file, tracebacks are
+written to it, and its output is returned even if it failed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import select
 import signal
 import struct
 import sys
-import threading  # here, so that no test has to import it
+import threading  # here, so that tests need not import it
 import time
 import traceback
 import types
 from _sitebuiltins import Quitter
 from dataclasses import dataclass
-from time import clock_gettime, monotonic  # the true ones: what the module has is a program's own clock
+from time import clock_gettime, monotonic  # the true clocks: the module's are replaced, see _own_clock
 from typing import Any
 
 from reward.sandbox import kernel
@@ -41,13 +41,13 @@ from reward.sandbox.cell import Ground, Limits
 
 _LENGTH = struct.Struct("!I")
 _PIPE_BYTES = 4096
-"""A pipe takes so much at once, however small the kernel has made it (PIPE_BUF)."""
+"""A pipe takes this much at once, however small the kernel has made it (PIPE_BUF)."""
 _PRELUDE_MODULES = """
 string re datetime collections heapq bisect copy math random statistics itertools functools operator io
 typing sys json time cmath fractions decimal
 """
 _RECURSION = 50_000
-"""As LiveCodeBench's judge sets it (PRIME's: 600,000); the interpreter's 1,000 ends many a right search."""
+"""The limit of LiveCodeBench's judge (PRIME's: 600,000); the interpreter's 1,000 would stop many correct searches."""
 _THIRD_PARTY = ("sortedcontainers",)  # as on LeetCode, where fn-form problems come from
 _STAR_MODULES = """
 typing string re datetime collections heapq bisect copy math random statistics itertools functools operator io json
@@ -55,32 +55,32 @@ typing string re datetime collections heapq bisect copy math random statistics i
 
 
 def preload(packages: str) -> None:
-    """What every test needs is made here, once: a forked process that only uses it is half as dear as one that makes
-    it. Imports, from a directory that will not be reachable inside, what solutions may use beside the standard
-    library: modules in memory need no file."""
+    """Prepares here, once, what every test needs: a forked process that only uses it costs half as much as one that
+    creates it. Imports what solutions may use beside the standard library from a directory that is unreachable inside
+    the cell: loaded modules need no file."""
     sys.path.insert(0, packages)
     for name in _THIRD_PARTY:
-        # an environment without it grades the few programs that use it as the error that it is
+        # without it, the few programs that use it fail
         with contextlib.suppress(ModuleNotFoundError):
             module = __import__(name)
             _BUILTINS.update((exported, getattr(module, exported)) for exported in module.__all__)
-    # The standard library stays; packages go, and the folder that this file was imported from, both of which an
-    # installation without a virtual environment has below the same prefix.
+    # Keeps the standard library. Drops packages and the folder that this file was imported from; without a virtual
+    # environment both are below the same prefix.
     standard, ours = (
         os.path.realpath(sys.base_prefix),
         os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
     )
     sys.path[:] = [path for path in sys.path if path.startswith(standard) and path not in (packages, ours)]
     for name in [name for name in sys.modules if name.partition(".")[0] == "reward"]:
-        del sys.modules[name]  # nothing of ours can be imported by a submission
-    __import__("random").seed(0)  # every test starts from the same state: a verdict does not depend on luck
+        del sys.modules[name]  # a submission cannot import anything of ours
+    __import__("random").seed(0)  # every test starts from the same state, so no result depends on luck
     sys.argv = ["solution.py"]
     _open_streams()
 
 
 def _open_streams() -> None:
-    """The standard streams of the tests, over their descriptors, whatever is behind these by then. A stream asks when
-    it is made whether it can seek, so that it is made over pipes, as a test will have."""
+    """Opens the tests' standard streams over their descriptors, which may be replaced later. A stream checks on
+    creation whether it can seek, so it is created over pipes, as a test will have them."""
     own = [os.dup(fd) for fd in range(3)]
     read, write = os.pipe()
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
@@ -95,8 +95,8 @@ def _open_streams() -> None:
 
 
 def _prelude() -> dict[str, Any]:
-    """The names that solutions of the PRIME and LiveCodeBench data lean on (`from math import *`, ...), as their
-    judges provide them; but never one that hides a builtin, such as math.pow."""
+    """The names that solutions of the PRIME and LiveCodeBench data expect (`from math import *`, ...), as their judges
+    provide them, except those that would hide a builtin, such as math.pow."""
     names: dict[str, Any] = {}
     for module_name in _STAR_MODULES.split():
         module = __import__(module_name)
@@ -106,11 +106,11 @@ def _prelude() -> dict[str, Any]:
 
 
 def _own_clock() -> None:
-    """The clocks of the `time` module go as they would on an idle machine: with what the program computes and sleeps.
+    """Makes the clocks of the `time` module run as on an idle machine: they count what the program computes and sleeps.
 
-    A program that searches "for 1.8 seconds", or only burns time, then does the same at any load; by the wall clock it
-    would compute less the busier the machine is, and CPU time would not count what it wasted. Computed is what the
-    process has that asks: each test begins at 0.
+    A program that searches "for 1.8 seconds", or only burns time, then behaves the same at any load. By the wall clock
+    it would compute less the busier the machine is, and the CPU limit would not count what it wasted. CPU time is that
+    of the calling process: each test begins at 0.
     """
     computed, sleep, began, slept = time.process_time, time.sleep, time.time(), 0.0
 
@@ -135,14 +135,14 @@ def _own_clock() -> None:
 
 
 _BUILTINS = _prelude() | vars(builtins) | {name: Quitter(name, "Ctrl-D") for name in ("exit", "quit")}
-"""What a submission sees as builtins: the prelude needs no copy a test then, and hides none of its own names. `exit`
-and `quit` come from the site module elsewhere, which we do without."""
+"""The builtins of a submission: they include the prelude, which then needs no copy per test and hides none of the
+submission's names. Elsewhere `exit` and `quit` come from the site module, which is not loaded here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Of a whole submission: seconds of CPU time and, as a backstop, of wall time; bytes of address space.
-    `test_cpu_s`: seconds of CPU time of each test."""
+    """The limits of a whole submission: seconds of CPU time and, as a backstop, of wall time; bytes of address space.
+    `test_cpu_s`: seconds of CPU time for each test."""
 
     cpu_s: float
     test_cpu_s: float
@@ -151,14 +151,14 @@ class Budget:
 
 
 def main(ground: Ground, fds: list[int]) -> None:
-    """Body of the cell's first process. fds: [the request as JSON, the pipe for the frames], and a file for the
-    standard error of a program that is run for what it writes."""
+    """Body of the cell's first process. fds: [the request as JSON, the pipe for the frames], and a file for standard
+    error if the program is run for its output."""
     request_fd, frames_fd, *error_fds = fds
     error_fd = error_fds[0] if error_fds else None
     with open(request_fd, "rb") as stream:
         request = json.loads(stream.read())
     budget = Budget(**request["budget"])
-    Limits(memory=budget.memory).apply()  # each test's process inherits them
+    Limits(memory=budget.memory).apply()  # each test's process inherits the limit
     try:
         code = compile(request["source"], "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
@@ -188,7 +188,7 @@ def main(ground: Ground, fds: list[int]) -> None:
             error_fd,
         )
         cpu_s += end.cpu_s
-        # written by hand: the encoder of `json` would touch 30 more pages, of which each test gets its own copies
+        # Formatted by hand: the encoder of `json` would touch 30 more pages, which each test would have to copy.
         header = b'{"test": %d, "end": "%s", "code": %d, "cpu_s": %.4f}'
         _send(frames_fd, header % (index, end.how.encode(), end.code, end.cpu_s), end.output)
         if end.how == "timeout":
@@ -197,7 +197,7 @@ def main(ground: Ground, fds: list[int]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
-    """How a test ended, see the top of this file. `cpu_s`: CPU seconds."""
+    """How a test ended; see the top of this file. `cpu_s`: CPU seconds."""
 
     how: str
     code: int
@@ -228,7 +228,7 @@ def _run_test(
     input_read, input_write = os.pipe()
     output_read, output_write = os.pipe()
     pending = memoryview(data)
-    if len(data) <= _PIPE_BYTES:  # it fits into the pipe: nobody has to feed the program while it runs
+    if len(data) <= _PIPE_BYTES:  # it fits into the pipe, so nobody has to feed the running program
         pending = pending[os.write(input_write, pending) :] if data else pending
     pid = kernel.fork_into(0)
     if pid == 0:
@@ -251,7 +251,7 @@ def _run_test(
     )
     if how != "exit":
         os.kill(pid, signal.SIGKILL)
-    used_s = clock_gettime(_cpu_clock(pid))  # as long as nobody has waited for it, the clock is there
+    used_s = clock_gettime(_cpu_clock(pid))  # the clock exists until the process is waited for
     _, status = os.waitpid(pid, 0)
     out_of_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
     if out_of_time or spent_s + used_s > limit_s:
@@ -278,9 +278,9 @@ def _converse(
     limit_s: float,
     wall_limit_s: float,
 ) -> tuple[bytes | bytearray, str]:
-    """Feeds what is pending of the input, collects the output until the process has ended, and closes both pipes; how:
-    exit, output_limit or timeout. `limit_s`: of the CPU time with what the tests before have spent; `wall_limit_s`: of
-    the time since `started`."""
+    """Feeds the rest of the input, collects the output until the process has ended, and closes both pipes. Returns the
+    output and how it ended: exit, output_limit or timeout. `limit_s`: CPU seconds, including those of earlier tests;
+    `wall_limit_s`: wall seconds since `started`."""
     clock = _cpu_clock(pid)
     exit_handle = os.pidfd_open(pid)
     poll, waits_for, output = select.poll(), {exit_handle, output_read}, bytearray()
@@ -322,7 +322,7 @@ def _cpu_clock(pid: int) -> int:
 
 
 def _fed(fd: int, pending: memoryview) -> memoryview:
-    """Writes as much as the pipe takes; what is left. Nothing is left for a program that has closed its input."""
+    """Writes as much as the pipe takes and returns the rest; empty for a program that has closed its input."""
     try:
         while pending:
             pending = pending[os.write(fd, pending) :]
@@ -342,9 +342,9 @@ def _become_solution(
     budget: Budget,
     error_fd: int | None,
 ) -> None:
-    """In the forked process: descriptors, limits, filter, then the submission. Does not return."""
+    """In the forked process: sets up descriptors, limits and filter, then runs the submission. Does not return."""
     os.dup2(input_fd, 0)
-    os.dup2(1 if error_fd is None else error_fd, 2)  # a zygote's standard output is /dev/null
+    os.dup2(1 if error_fd is None else error_fd, 2)  # the fork server's standard output is /dev/null
     if fn_name is None:
         os.dup2(output_fd, 1)
         os.closerange(3, 64)
@@ -369,7 +369,7 @@ def _become_solution(
         exit_code = 1
         if error_fd is not None:
             _complain(error)
-    try:  # what an interpreter does at its end; a program may hang here, and the clock is still running
+    try:  # the interpreter's own shutdown; a program may hang here, and the clock is still running
         if len(threading._active) > 1:  # type: ignore[attr-defined]
             threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
@@ -381,12 +381,12 @@ def _become_solution(
 
 
 def _complain(error: BaseException) -> None:
-    """Writes what an interpreter writes at the end of a failed program: a traceback, or the words of `sys.exit`."""
+    """Writes what an interpreter writes when a program fails: a traceback, or the message of `sys.exit`."""
     with contextlib.suppress(BaseException):
         if isinstance(error, SystemExit):
             print(error.code, file=sys.stderr)
         else:
-            frames = error.__traceback__ and error.__traceback__.tb_next  # the first is ours
+            frames = error.__traceback__ and error.__traceback__.tb_next  # the first frame is ours
             sys.__excepthook__(type(error), error.with_traceback(frames), frames)
 
 
@@ -401,7 +401,7 @@ def _call(code: types.CodeType, names: dict[str, Any], fn_name: str) -> None:
 
 
 def _with_integer_keys(argument: Any) -> Any:
-    """JSON knows only text as keys; PRIME's judge turns {"1": x} back into {1: x}."""
+    """Turns {"1": x} back into {1: x}, as PRIME's judge does, because JSON keys are always text."""
     if isinstance(argument, dict) and argument and all(key.lstrip("-").isdigit() for key in argument):
         return {int(key): value for key, value in argument.items()}
     return argument

@@ -1,10 +1,10 @@
-"""The system-call filter, a list of BPF instructions. What is not allowed fails with EPERM.
+"""The system-call filter, a list of BPF instructions. Calls that are not allowed fail with EPERM.
 
-Two filters exist. `runner` is for our own process in a sandbox, which forks one process a test, and admits a list of
-calls. `submission` is put on top of it, in a process that runs or parses untrusted text, and only takes away: no new
-process (threads are allowed), no signal to anybody but itself. Neither may start another program, open a socket, or
-change a file by its name (chmod, utime, truncate): Landlock does not ask about the first two of these changes, and
-about the third only since Linux 6.2. Filters add up, and a process inherits them; nothing can take one off.
+There are two filters. `runner` is for our own process in a sandbox, which forks one process per test, and allows a list
+of calls. `submission` is added on top in a process that runs or parses untrusted text, and forbids more: new processes
+(threads are allowed), and signals to others. Neither allows starting another program, opening a socket, or changing a
+file by its name (chmod, utime, truncate): Landlock does not cover the first two of these changes, and the third only
+since Linux 6.2. Filters add up, are inherited, and cannot be removed.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _CLONE_NEW_ANY = 0x7E020080  # every CLONE_NEW* flag that creates a namespace
 _FILE_CONTROLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1031, 1032)
 """F_DUPFD to F_SETLKW, F_DUPFD_CLOEXEC, pipe sizes. Not F_SETOWN and F_SETSIG: they send signals to others."""
 _DEVICE_CONTROLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-"""What `isatty`, the size of a terminal, FIONREAD, FIONBIO and close-on-exec ask for."""
+"""The ioctls of `isatty`, a terminal's size, FIONREAD, FIONBIO and close-on-exec."""
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
 _OWN_PID = -1
-"""Stands for the pid of the process that installs the filter."""
+"""Placeholder for the pid of the process that installs the filter."""
 
 Instruction = tuple[int, int, int, int]
 _ALLOW_IT: Instruction = (_RETURN, 0, 0, _ALLOW)
@@ -54,9 +54,9 @@ _DENY: Instruction = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
 def program(kind: str, machine: str = kernel.MACHINE) -> list[Instruction]:
     """The filter `runner` or `submission` as (code, jump if true, jump if false, constant).
 
-    A submission has both, and the kernel does what the stricter one says. So `submission` leaves to `runner` what it
-    does not name: it is installed for each test, and its length costs time.
-    A constant of -1 is to be replaced by the installing process's pid. Raises Unsupported on an unknown machine.
+    A submission has both, and the stricter one wins. So `submission` only names what it changes: it is installed for
+    each test, and its length costs time. A constant of -1 is to be replaced by the installing process's pid. Raises
+    Unsupported on an unknown machine.
     """
     actions = _actions(kind, machine)
     starts: list[
@@ -78,7 +78,8 @@ def program(kind: str, machine: str = kernel.MACHINE) -> list[Instruction]:
 
 
 def _search(starts: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
-    """A binary search: the kernel walks a filter for every number when it is installed, so length costs time."""
+    """Builds a binary search: the kernel walks a filter once per system-call number on installation, so length costs
+    time."""
     if len(starts) == 1:
         return starts[0][1]
     middle = len(starts) // 2
@@ -89,7 +90,7 @@ def _search(starts: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
 
 
 def _actions(kind: str, machine: str) -> dict[int, list[Instruction]]:
-    """What happens on each number: those that are not in it are denied by `runner` and left alone by `submission`."""
+    """The action for each number. Missing numbers are denied by `runner` and left alone by `submission`."""
     argument = {0: (_LOAD, 0, 0, _ARG0), 1: (_LOAD, 0, 0, _ARG1)}
     bodies: dict[str, list[Instruction]]
     if kind == "runner":
@@ -127,7 +128,7 @@ class _Program(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class _Assembled:
-    """A filter as the kernel takes it, and where the installing process's pid belongs in it."""
+    """A filter in the kernel's form, and where the installing process's pid belongs in it."""
 
     code: ctypes.Array[ctypes.c_uint32]
     descriptor: _Program
@@ -146,7 +147,7 @@ def _assembled(kind: str) -> _Assembled:
 
 
 def install(kind: str) -> None:
-    """Puts the filter on this process, for good; `runner` comes first, after landlock.restrict. Raises OSError."""
+    """Installs the filter on this process, irrevocably; `runner` first, after landlock.restrict. Raises OSError."""
     assembled, pid = _assembled(kind), os.getpid()
     for slot in assembled.pid_slots:
         assembled.code[slot] = pid
@@ -154,6 +155,6 @@ def install(kind: str) -> None:
 
 
 def prepare() -> None:
-    """Assembles both filters now, so that forked processes find them ready: making them is dearer than the fork."""
+    """Assembles both filters before forking: assembling costs more than the fork."""
     _assembled("runner")
     _assembled("submission")

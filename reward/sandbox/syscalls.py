@@ -1,4 +1,4 @@
-"""System call numbers by name, for the two machines that the sandbox runs on.
+"""System call numbers by name, for the two supported machines.
 
 x86_64 as in the kernel's arch/x86/entry/syscalls/syscall_64.tbl, aarch64 as in include/uapi/asm-generic/unistd.h
 (None where that table lacks the call and the C library uses a newer one). A test compares both with the headers.

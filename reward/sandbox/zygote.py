@@ -1,13 +1,13 @@
-"""A fork server: it imports once, prepares its ground, and then forks confined children on demand.
+"""A fork server: imports once, sets up confinement, and then forks confined children on demand.
 
 It is started by `Zygote` (reward.sandbox.launch) as a fresh single-threaded interpreter and never reads untrusted
 text. Messages on its socket (SEQPACKET, JSON) are answered one by one:
 
     {"op": "spawn"} with file descriptors  -> {"pid": n}
-    {"op": "end", "pid": n}                -> {"signal": s, "code": c}   the child and all below it are gone;
+    {"op": "end", "pid": n}                -> {"signal": s, "code": c}   kills the child and all below it; says
                                               how it had ended by itself, else signal 9
 
-When its socket closes it kills what it started and exits; when it is killed, its children die with it.
+    When its socket closes, it kills its children and exits; when it is killed, its children die with it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(control_fd: int) -> None:
         os._exit(1)
     control.send(b'{"ready": true}')
     gc.collect()
-    gc.freeze()  # children then write to fewer shared pages
+    gc.freeze()  # so that children write to fewer shared pages
     _serve(control, ground, child_main)
 
 
@@ -81,8 +81,8 @@ def _run_child(control: socket.socket, ground: Ground, child_main: ChildMain, fd
 
 
 def _end(pid: int) -> dict[str, int]:
-    """Kills the child and its process group, waits for all of them, and says how the child had ended. Without a
-    process-id space of its own, what it leaves behind comes to us, the subreaper."""
+    """Kills the child and its process group, waits for all of them, and returns how the child had ended. Without a pid
+    namespace, the processes that it leaves behind are reparented to us, the subreaper."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
@@ -95,7 +95,7 @@ def _end(pid: int) -> dict[str, int]:
 
 
 def _folders_of_plugins(role: str) -> tuple[str, ...]:
-    """What graders must be able to read that is not part of this environment, such as an editable installation."""
+    """The folders that graders must be able to read outside this environment, such as an editable installation."""
     if role == "code":
         return ()
     from reward.graders import plugins
