@@ -9,7 +9,7 @@ import re
 
 
 def right(answers: list[str | None], task: list[dict], **columns: list) -> list[float]:
-    """1 where the last number of the answer is the right one. An answer is None where the thought never ended."""
+    """1 if the last number of the answer is the right one. An answer is None if the thought never ended."""
     golds = [row.get("answer") or row["entry"]["answer"] for row in task]
     numbers = [re.findall(r"-?\d+", answer or "") for answer in answers]
     return [float(found[-1:] == [gold]) for found, gold in zip(numbers, golds, strict=True)]
