@@ -1,4 +1,4 @@
-"""How much better a rollout did than others: its reward against a baseline, scaled."""
+"""Advantages: a rollout's reward compared with a baseline, scaled."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from nemo_prorl.types import FloatArray, IntArray, PreparedGroup
 _Values = NDArray[np.float64]
 
 STD_EPSILON = 1e-6
-"""Added to the standard deviation of a group. It changes the advantages of a group that disagrees by less than 1 in
+"""Added to a group's standard deviation. It changes the advantages of a group with different rewards by less than 1 in
 10^5, and keeps rounding noise of 1e-16 between equal rewards from becoming advantages of +-1."""
 BATCH_VARIANCE_FLOOR = 1e-8
-"""Smallest variance that the advantages of a batch are divided by the root of, as in NeMo RL and OpenRLHF."""
+"""Lower bound of the variance in `batch_normalised`, as in NeMo RL and OpenRLHF."""
 
 
 def step_advantages(groups: Sequence[PreparedGroup], config: AlgorithmConfig) -> list[FloatArray]:
-    """One [n] float32 array a group: the advantages of its rollouts, by `algorithm.advantage`.
+    """Returns one [n] float32 array per group: the advantages of its rollouts, by `algorithm.advantage`.
 
     groups: all groups of the step, since batch_std normalises over them; so the result does not depend on how they are
-    dealt to updates and replicas afterwards. Rollouts that shaping keeps out of the loss count in the statistics of
-    their group and not in those of the batch, as in NeMo RL. With kl_in=reward the rewards are those of
+    later distributed over updates and replicas. Rollouts that shaping keeps out of the loss count in the statistics of
+    their group but not in those of the batch, as in NeMo RL. With kl_in=reward the rewards are those of
     `rewards_after_kl`. Raises ValueError on a reward that is NaN or infinite.
     """
     rewards = [rewards_after_kl(group, config) for group in groups]
@@ -41,13 +41,13 @@ def step_advantages(groups: Sequence[PreparedGroup], config: AlgorithmConfig) ->
 
 
 def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
-    """[n] advantages of the n rollouts of one prompt, from their rewards R alone:
+    """Returns the [n] advantages of the n rollouts of one prompt, from their rewards R alone:
 
     group_std: (R_i - mean(R)) / std(R) (ProRL eq. 2, GRPO). The paper does not say which standard deviation: it is the
     sample's (n - 1) with 1e-6 added, as in verl, which ProRL was trained with.
     group_mean: R_i - mean(R) (Dr. GRPO, arXiv 2503.20783).
     leave_one_out: R_i - mean of the others, which is n / (n - 1) times that (RLOO, arXiv 2402.14740 section 3.2).
-    batch_std: R_i - mean(R), which `batch_normalised` goes on with.
+    batch_std: R_i - mean(R), which `batch_normalised` then normalises.
 
     rewards: any unit. Exactly 0 everywhere when the rewards are all equal or n is 1. Raises ValueError on a reward
     that is NaN or infinite.
@@ -55,11 +55,11 @@ def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
     values = np.asarray(rewards, dtype=np.float64)
     if not np.isfinite(values).all():
         raise ValueError(f"rewards must be finite, got {list(rewards)}")
-    # Equality is decided on the rewards themselves: the mean of equal numbers is not always that number in floating
-    # point, and dividing what is left over by its own spread gives advantages out of nothing.
+    # Equality is decided on the rewards themselves: in floating point the mean of equal numbers is not always that
+    # number, and dividing the remainder by its own spread would make advantages out of rounding errors.
     if values.size == 0 or values.max() == values.min():
         return np.zeros(values.shape)
-    # Rewards that differ little are subtracted from each other exactly; their mean would be rounded first.
+    # Differences between similar rewards are exact; their mean would be rounded first.
     offsets = values - values.min()
     deviations = offsets - offsets.mean()
     match kind:
@@ -72,16 +72,16 @@ def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
 
 
 def batch_normalised(advantages: Sequence[_Values], num_tokens: Sequence[IntArray]) -> list[_Values]:
-    """(A - mean) / sqrt(max(variance, 1e-8)), with mean and variance over all response tokens of the batch, each of
-    which has the advantage of its rollout (REINFORCE++-baseline, arXiv 2501.03262; ProRL v2).
+    """Returns (A - mean) / sqrt(max(variance, 1e-8)), with mean and variance over all response tokens of the batch,
+    each of which has the advantage of its rollout (REINFORCE++-baseline, arXiv 2501.03262; ProRL v2).
 
-    The batch is the whole step, before it is split into updates, and the variance that of the population, as in NeMo
+    The batch is the whole step, before it is split into updates, and the variance is that of the population, as in NeMo
     RL's `ReinforcePlusPlusAdvantageEstimator` and OpenRLHF's `reinforce_baseline`. (verl's
-    `reinforce_plus_plus_baseline` divides by N - 1 tokens, which differs by 1 in 2 N.) The mean over tokens is not 0
-    where right answers have another length than wrong ones.
+    `reinforce_plus_plus_baseline` divides by N - 1 tokens, which differs by 1 in 2 N.) The mean over tokens is not 0 if
+    right answers have another length than wrong ones.
 
-    advantages, num_tokens: one [n] array a group, of the same rollouts. Without any tokens the advantages are returned
-    as they are.
+    advantages, num_tokens: one [n] array per group, of the same rollouts. Without any tokens the advantages are
+    returned unchanged.
     """
     if not sum(int(counts.sum()) for counts in num_tokens):
         return list(advantages)
@@ -94,14 +94,15 @@ def batch_normalised(advantages: Sequence[_Values], num_tokens: Sequence[IntArra
 
 
 def rewards_after_kl(group: PreparedGroup, config: AlgorithmConfig) -> list[float]:
-    """Rewards of a group's rollouts; with kl_in=reward less kl_beta times the sum of `kl_penalty` over the response.
+    """Returns the rewards of a group's rollouts; with kl_in=reward less kl_beta times the response's sum of
+    `kl_penalty`.
 
     R'_i = R_i - beta * sum_t KL_t, with KL_t from `old` log-probabilities: a constant, without gradient. With k1 the
     sum is log(old / reference) of the whole response (RLOO, arXiv 2402.14740; TRL's RLOOTrainer). verl's
-    `use_kl_in_reward` sums the same way for estimators that give one advantage a rollout; NeMo RL subtracts each
-    token's KL from that token's advantage instead, OpenRLHF the sum of what is still to come.
-    With kl_beta 0 the reference is not read. Raises ValueError where the penalty makes a reward NaN or infinite, which
-    k3 does without a clamp at tokens whose probability has changed by a factor of exp(80).
+    `use_kl_in_reward` sums the same way for estimators with one advantage per rollout. NeMo RL instead subtracts each
+    token's KL from that token's advantage, and OpenRLHF the sum over the remaining tokens. With kl_beta 0 the reference
+    is not read. Raises ValueError if the penalty makes a reward NaN or infinite, which happens with an unclamped k3 at
+    tokens whose probability has changed by a factor of exp(80).
     """
     rewards = list(group.group.rewards)
     if config.kl_in is KlIn.loss or config.kl_beta == 0:

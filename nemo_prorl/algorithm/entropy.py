@@ -1,11 +1,12 @@
-"""Adaptive entropy bonus: a target entropy switches it on and off (Skywork-OR1, arXiv 2505.22312, "Adaptive Entropy
+"""Adaptive entropy bonus, switched on and off by a target entropy (Skywork-OR1, arXiv 2505.22312, "Adaptive Entropy
 Control"; ProRL section 5.4, AdaptiveEntropy).
 
     alpha_k = c_k if e_k <= target else 0                           the weight in the loss of step k
     c_(k+1) = c_k + delta if e_k < target else c_k - delta          kept within [0, entropy_coefficient_max]
 
-e_k is the entropy that was measured last, in nats a token. The authors' code treats e_k == target as reached; so
-does the second line. The upper bound is ours: without one a policy that cannot reach the target gets noise in the end.
+e_k is the most recently measured entropy, in nats a token. The authors' code treats e_k == target as reached, and so
+does the second line. The upper bound is ours: without one a policy that cannot reach the target would get ever more
+bonus, and in the end noise.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from nemo_prorl.config import AlgorithmConfig, EntropyBonus
 
 
 def active_entropy_coefficient(coefficient: float, entropy: float, config: AlgorithmConfig) -> float:
-    """alpha_k above: weight of the bonus in this step's loss.
+    """Returns alpha_k above: the weight of the bonus in this step's loss.
 
-    coefficient: c_k, the state. entropy: last measured, nats a token. With a fixed bonus the configured weight,
-    whatever the state. Raises ValueError on an entropy that is NaN or infinite.
+    coefficient: c_k, the state. entropy: most recently measured, in nats a token. With a fixed bonus returns the
+    configured weight, whatever the state. Raises ValueError on an entropy that is NaN or infinite.
     """
     if config.entropy_bonus is EntropyBonus.fixed:
         return config.entropy_coefficient
@@ -28,9 +29,9 @@ def active_entropy_coefficient(coefficient: float, entropy: float, config: Algor
 
 
 def next_entropy_coefficient(coefficient: float, entropy: float, config: AlgorithmConfig) -> float:
-    """c_(k+1) above, from c_k and the entropy of step k in nats a token.
+    """Returns c_(k+1) above, from c_k and the entropy of step k in nats a token.
 
-    With a fixed bonus the configured weight. Raises ValueError on an entropy that is NaN or infinite.
+    With a fixed bonus returns the configured weight. Raises ValueError on an entropy that is NaN or infinite.
     """
     if config.entropy_bonus is EntropyBonus.fixed:
         return config.entropy_coefficient
@@ -40,6 +41,6 @@ def next_entropy_coefficient(coefficient: float, entropy: float, config: Algorit
 
 
 def _check(entropy: float) -> None:
-    """NaN compares false with everything, which would quietly lower the coefficient step by step."""
+    """Refuses NaN, which compares false with everything and would lower the coefficient step by step, unnoticed."""
     if not math.isfinite(entropy):
         raise ValueError(f"entropy must be finite, got {entropy}")

@@ -1,7 +1,8 @@
-"""A number for the content of a tensor, which stays the same however the tensor is cut, joined or padded with zeros.
+"""A fingerprint of a tensor's content that does not depend on how the tensor is split, joined or padded with zeros.
 
 Trainer and sampler hold the same weights in different pieces: query, key and value as one tensor or as three, whole or
-in tensor-parallel shards. With a fingerprint that adds up, each side can say what it holds without moving a tensor.
+in tensor-parallel shards. Because fingerprints of parts add up, each side can report what it holds without moving a
+tensor.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ import torch
 
 MODULUS = 2**64
 _CHUNK = 1 << 22
-"""Elements that are widened to 64 bits at one time: 32 MiB."""
+"""Elements that are converted to 64 bits at a time: 32 MiB."""
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def fingerprint(tensor: torch.Tensor) -> int:
-    """The sum of the bits of all elements, each read as a signed integer, modulo 2^64.
+    """Returns the sum of the bits of all elements, each read as a signed integer, modulo 2^64.
 
-    Exact: the order of summation, the device and the layout do not matter. A changed bit changes it, and so does any
-    change of several that does not cancel by chance. Blind to elements of one tensor that change places. Zeros add
-    nothing. Tensors of different precision are compared after a cast to the same one.
+    Exact: the order of summation, the device and the layout do not matter. A change of one bit changes it, and so does
+    any change of several that does not cancel by chance. It cannot see elements that change places within one tensor.
+    Zeros add nothing. Tensors of different precision are compared after a cast to the same one.
     """
     bits = tensor.detach().view(_INTEGERS[tensor.element_size()]).flatten()
     sums = [chunk.sum(dtype=torch.int64) for chunk in bits.split(_CHUNK)]
@@ -29,5 +30,5 @@ def fingerprint(tensor: torch.Tensor) -> int:
 
 
 def joined(fingerprints: Iterable[int]) -> int:
-    """The fingerprint of the tensor that consists of all these parts."""
+    """Returns the fingerprint of the tensor that consists of all these parts."""
     return sum(fingerprints) % MODULUS

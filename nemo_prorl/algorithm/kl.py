@@ -11,14 +11,14 @@ from nemo_prorl.config import AlgorithmConfig, KlEstimator
 def kl_estimate(
     current_logprobs: torch.Tensor, reference_logprobs: torch.Tensor, estimator: KlEstimator
 ) -> torch.Tensor:
-    """KL(current || reference) from single tokens drawn from current; http://joschu.net/blog/kl-approx.html.
+    """Estimates KL(current || reference) from single tokens drawn from current; http://joschu.net/blog/kl-approx.html.
 
     With d = log(reference / current): k1 = -d, unbiased, of either sign; k2 = d^2 / 2, biased, small variance;
     k3 = exp(d) - d - 1 (ProRL eq. 5), unbiased, never negative.
 
-    As a term of the loss each is differentiated as it stands: 1, -d and 1 - exp(d). In expectation over tokens drawn
-    from current those are 0 (k1 does not pull towards the reference at all), the gradient of the KL itself (k2), and
-    that of the reverse KL(reference || current) (k3).
+    In the loss each is differentiated directly, with slopes 1, -d and 1 - exp(d). In expectation over tokens drawn from
+    current these are 0 (k1 does not pull towards the reference at all), the gradient of the KL itself (k2), and that of
+    the reverse KL(reference || current) (k3).
     """
     return _from_log_ratio(reference_logprobs - current_logprobs, estimator)
 
@@ -26,11 +26,12 @@ def kl_estimate(
 def kl_penalty(
     current_logprobs: torch.Tensor, reference_logprobs: torch.Tensor, config: AlgorithmConfig
 ) -> torch.Tensor:
-    """`kl_estimate` with the configured estimator and clamps, in nats, elementwise.
+    """Returns `kl_estimate` with the configured estimator and clamps, in nats, elementwise.
 
-    d is clamped to +-kl_clamp_log_ratio first, then the value to +-kl_clamp_value; 0 turns a clamp off. Where a clamp
-    acts (`kl_is_clamped`), the KL of a token counts in the value of the loss and its gradient is exactly 0. Clamps of
-    verl (20 and 10, for k3), NeMo RL's `calculate_kl` (20 and 10) and OpenRLHF's `compute_approx_kl` (value 10).
+    First d is clamped to +-kl_clamp_log_ratio, then the value to +-kl_clamp_value; 0 turns a clamp off. Where a clamp
+    is active (`kl_is_clamped`), a token's KL counts in the value of the loss and its gradient is exactly 0. verl (20
+    and 10, for k3), NeMo RL's `calculate_kl` (20 and 10) and OpenRLHF's `compute_approx_kl` (value 10) clamp in the
+    same way.
     """
     log_ratio = _clamped(reference_logprobs - current_logprobs, config.kl_clamp_log_ratio)
     return _clamped(_from_log_ratio(log_ratio, config.kl_estimator), config.kl_clamp_value)
@@ -39,7 +40,7 @@ def kl_penalty(
 def kl_is_clamped(
     current_logprobs: torch.Tensor, reference_logprobs: torch.Tensor, config: AlgorithmConfig
 ) -> torch.Tensor:
-    """Boolean, elementwise: where a clamp of `kl_penalty` acts."""
+    """Returns a boolean tensor, elementwise: where a clamp of `kl_penalty` is active."""
     log_ratio = reference_logprobs - current_logprobs
     value = _from_log_ratio(_clamped(log_ratio, config.kl_clamp_log_ratio), config.kl_estimator)
     return _is_beyond(log_ratio, config.kl_clamp_log_ratio) | _is_beyond(value, config.kl_clamp_value)

@@ -1,9 +1,9 @@
-"""What the papers plot beside the loss, as statistics that every replica computes alone and rank 0 merges.
+"""The statistics that the papers plot beside the loss. Every replica computes its own, and rank 0 merges them.
 
-Means are over response tokens unless a name says otherwise, so a replica counts by its tokens. Means, standard
-deviations and extrema of merged parts are those of all tokens at once. So are quantiles while no part has more than
-2048 tokens; beyond that their rank is off by at most 1 / 4096 of the tokens. Parts may be of several replicas,
-several updates, or both.
+Means are over response tokens unless a name says otherwise, so a replica counts in proportion to its tokens. Means,
+standard deviations and extrema of merged parts equal those of all tokens together. So do quantiles as long as no part
+has more than 2048 tokens; beyond that their rank is off by at most 1 / 4096 of the tokens. Parts may come from several
+replicas, several updates, or both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nemo_prorl.config import AlgorithmConfig, KlEstimator
 from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
 
 MAX_QUANTILE_SAMPLE = 2048
-"""Values that a part keeps of a distribution: 16 KiB to send, whatever the batch."""
+"""Values that a part keeps of a distribution: 16 KiB to send, whatever the batch size."""
 
 _Values = NDArray[np.float64]
 _T = TypeVar("_T")
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Count, mean and sum of squared deviations: merges without the cancellation of E[x^2] - E[x]^2."""
+    """Count, mean and sum of squared deviations; merges without the cancellation of E[x^2] - E[x]^2."""
 
     count: int
     mean: float
@@ -46,18 +46,18 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class QuantileSample:
-    """Evenly spaced order statistics of a distribution: all of them where there are few."""
+    """Evenly spaced order statistics of a distribution; all of its values if they are few."""
 
     values: _Values
-    """At most MAX_QUANTILE_SAMPLE, ascending."""
+    """At most MAX_QUANTILE_SAMPLE values, ascending."""
     weight: float
-    """How many values each of them stands for."""
+    """How many values each of them represents."""
     percentiles: tuple[int, ...]
-    """Which ones to report, 1 to 99."""
+    """The percentiles to report, 1 to 99."""
 
     @staticmethod
     def of(values: _Values, percentiles: tuple[int, ...]) -> QuantileSample:
-        # The middle of each stride of the sorted values: deterministic, and no value is more than half a stride off.
+        # The middle of each stride of the sorted values: deterministic, and at most half a stride off.
         stride = -(-len(values) // MAX_QUANTILE_SAMPLE)
         picked = np.sort(values)[(stride - 1) // 2 :: stride]
         return QuantileSample(picked, len(values) / len(picked), percentiles)
@@ -65,13 +65,13 @@ class QuantileSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateStatistics:
-    """One part of the statistics: of one replica and one update. Small and picklable; empty without tokens.
+    """One part of the statistics, from one replica and one update. Small and picklable; empty without tokens.
 
     Keys are metric names; `deviations` get the suffix _std, `samples` the suffixes _p01, _p99.
     """
 
     means: Mapping[str, tuple[float, int]] = field(default_factory=dict)
-    """(sum, how many were summed)."""
+    """(sum, number of summed values)."""
     minima: Mapping[str, float] = field(default_factory=dict)
     maxima: Mapping[str, float] = field(default_factory=dict)
     deviations: Mapping[str, Moments] = field(default_factory=dict)
@@ -81,27 +81,27 @@ class UpdateStatistics:
 def update_statistics(
     report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig, *, is_first: bool = False
 ) -> UpdateStatistics:
-    """Statistics of one update over this replica's rows, under the weights before the update.
+    """Returns statistics of one update over this replica's rows, under the weights before the update.
 
-    Before the first update of a step (`is_first`) these are the weights of old_logprobs. Its KL is that of
-    old_logprobs: another pass, with other rows in its micro-batches, differs in the last bits, and hides that a reset
-    makes it exactly 0.
+    Before a step's first update (`is_first`) these are the weights of old_logprobs. The KL is then computed from
+    old_logprobs, because another pass, with other rows in its micro-batches, differs in the last bits and would hide
+    that a reset makes it exactly 0.
 
-    Names (means over response tokens unless said otherwise, log-probabilities in nats):
+    Names (means over response tokens unless stated otherwise, log-probabilities in nats):
     objective/kl_to_reference(_max): `kl_penalty` with the configured estimator and clamps.
-    objective/kl_clamped_fraction: share of tokens on which one of its clamps acts; absent with kl_beta=0, where no KL
-    is charged for.
+    objective/kl_clamped_fraction: share of tokens on which a clamp is active; absent with kl_beta=0, where no KL is
+    penalised.
     objective/entropy: of the next-token distribution.
     objective/ratio_mean, _min, _max, _p01, _p99: current / old probability, at the configured ratio_level.
     objective/clip_low_fraction, clip_high_fraction, dual_clip_fraction: share of tokens in `clip_bindings`: without
-    gradient because of the clip, or with a clipped weight in the case of cispo.
+    gradient because of the clip, or, with cispo, with a clipped weight.
     objective/approx_kl_to_old: KL(old || current) by k3; tokens were drawn from (nearly) old.
     objective/importance_weight_mean: after truncating, masking or dropping.
     objective/importance_limited_fraction: share of tokens that were truncated, masked or dropped.
     objective/importance_limited_rollout_fraction: share of rollouts with at least one such token.
     objective/advantage_std, _min, _max: over rollouts, each counted once.
 
-    Raises ValueError on a report whose arrays have another shape than the batch.
+    Raises ValueError on a report whose arrays differ in shape from the batch.
     """
     mask = batch.tokens.response_mask_BT
     if report.current_logprobs_BT.shape != mask.shape or report.entropy_BT.shape != mask.shape:
@@ -122,7 +122,7 @@ def update_statistics(
         )
     )
     advantages = torch.from_numpy(batch.advantages_B.astype(np.float64)).unsqueeze(1)
-    # The functions of the loss itself, so that a metric cannot drift from what is optimised.
+    # The loss's own functions, so that a metric cannot drift from what is optimised.
     mask_BT = torch.from_numpy(mask)
     ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
     bindings = clip_bindings(ratio, advantages, config)
@@ -163,10 +163,10 @@ def update_statistics(
 def sampler_agreement(
     sampler_logprobs: FloatArray | Sequence[FloatArray], old_logprobs: FloatArray | Sequence[FloatArray]
 ) -> UpdateStatistics:
-    """How far the sampler's log-probabilities are from the trainer's of the same tokens and weights, in nats.
+    """Returns how far the sampler's log-probabilities are from the trainer's for the same tokens and weights, in nats.
 
-    sampler_logprobs, old_logprobs: of response tokens only; one array, or one [R] array a rollout. Gives
-    sampler/logprob_abs_diff_mean, _p99 and _max. Raises ValueError where they are not of the same tokens.
+    sampler_logprobs, old_logprobs: of response tokens only; one array, or one [R] array per rollout. Metrics:
+    sampler/logprob_abs_diff_mean, _p99 and _max. Raises ValueError if they are not of the same tokens.
     """
     sampler, old = _flat(sampler_logprobs), _flat(old_logprobs)
     if sampler.shape != old.shape:
@@ -185,10 +185,10 @@ def sampler_agreement(
 def kl_at_sampling(
     old_logprobs: Sequence[FloatArray], reference_logprobs: Sequence[FloatArray], config: AlgorithmConfig
 ) -> UpdateStatistics:
-    """KL of the policy that sampled a step's rollouts to the reference, before any of its updates: `kl_penalty` with
-    the configured estimator and clamps, mean over response tokens. Gives objective/kl_at_sampling.
+    """Returns the KL to the reference of the policy that sampled a step's rollouts, before any of its updates:
+    `kl_penalty` with the configured estimator and clamps, mean over response tokens. Metric: objective/kl_at_sampling.
 
-    old_logprobs, reference_logprobs: one [R] array a rollout.
+    old_logprobs, reference_logprobs: one [R] array per rollout.
     """
     old, reference = _flat(old_logprobs), _flat(reference_logprobs)
     if old.size == 0:
@@ -198,11 +198,11 @@ def kl_at_sampling(
 
 
 def merge_statistics(parts: Sequence[UpdateStatistics]) -> dict[str, float]:
-    """Statistics of all parts together; a name that no part has is absent."""
+    """Returns the statistics of all parts together; a name that no part has is absent."""
     merged: dict[str, float] = {}
     for name, sums in _by_name(part.means for part in parts).items():
         merged[name] = sum(total for total, _ in sums) / sum(count for _, count in sums)
-    # NumPy's extrema pass a NaN on; Python's depend on where it stands.
+    # NumPy's extrema propagate a NaN; Python's depend on its position.
     for name, values in _by_name(part.minima for part in parts).items():
         merged[name] = float(np.min(values))
     for name, values in _by_name(part.maxima for part in parts).items():
@@ -230,7 +230,8 @@ def _sum(values: _Values) -> tuple[float, int]:
 
 
 def _standard_deviation(parts: Sequence[Moments]) -> float:
-    """Of the population: sqrt((M2 of the parts + what their means differ by) / count)."""
+    """Returns the population's standard deviation: sqrt((M2 of the parts + squared differences of their means) /
+    count)."""
     count = sum(part.count for part in parts)
     mean = sum(part.count * part.mean for part in parts) / count
     squared = sum(part.squared_deviations + part.count * (part.mean - mean) ** 2 for part in parts)
@@ -238,7 +239,7 @@ def _standard_deviation(parts: Sequence[Moments]) -> float:
 
 
 def _percentile(parts: Sequence[QuantileSample], percentile: int) -> float:
-    """A value that occurred: the smallest with at least this percentage of all values at or below it."""
+    """Returns an observed value: the smallest with at least this percentage of all values at or below it."""
     values = np.concatenate([part.values for part in parts])
     weights = np.concatenate([np.full(len(part.values), part.weight) for part in parts])
     return float(np.quantile(values, percentile / 100, weights=weights, method="inverted_cdf"))

@@ -1,9 +1,9 @@
-"""Importance weights that make up for sampling with another engine, or with older weights.
+"""Importance weights that correct for sampling with another engine, or with older weights.
 
-The policy that samples and the one that trains have the same weights and other kernels, so their probabilities differ
-(Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"); with `sampler.ahead` the
-sampler's weights are a step old as well. docs/algorithm.md says which option of which peer each combination of level
-and mode is.
+The policies that sample and train have the same weights but different kernels, so their probabilities differ (Yao et
+al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"); with `sampler.ahead` the sampler's
+weights are also one step old. docs/algorithm.md lists the equivalents in other trainers of each combination of level
+and mode.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class ImportanceWeights:
 def importance_ratio(
     log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor, level: CorrectionLevel
 ) -> torch.Tensor:
-    """[B, T] old / sampler probability, unbounded, from `log_ratio_BT` = old - sampler log-probability, which must be 0
-    outside the response.
+    """Returns the [B, T] ratio of old to sampler probability, unbounded, from `log_ratio_BT` = old - sampler
+    log-probability, which must be 0 outside the response.
 
     token: of each token. sequence: the product over the response, on each of its tokens. geometric: the geometric mean
     over the response, on each of its tokens. off: 1.
@@ -50,14 +50,14 @@ def importance_ratio(
 def importance_weights(
     log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor, config: AlgorithmConfig
 ) -> ImportanceWeights:
-    """Weights from `importance_ratio` and what `correction_mode` does outside [correction_low, correction_high].
+    """Returns weights from `importance_ratio`; `correction_mode` decides outside [correction_low, correction_high].
 
-    truncate: the ratio is clamped to the bounds (IMPALA, arXiv 1802.01561 eq. 1, has the upper one).
+    truncate: the ratio is clamped to the bounds (IMPALA, arXiv 1802.01561 eq. 1, has only the upper one).
     mask: where the ratio is outside the bounds, the weight is 0.
     drop: a rollout with a ratio outside the bounds gets the weight 0 on all of its tokens; the tokens of every other
     rollout keep their own ratio, whatever the level.
 
-    Arguments as of `importance_ratio`. With level `off` every weight is 1, whatever the bounds.
+    Arguments as for `importance_ratio`. With level `off` every weight is 1, whatever the bounds.
     """
     ratio_BT = importance_ratio(log_ratio_BT, mask_BT, config.correction_level)
     if config.correction_level is CorrectionLevel.off:

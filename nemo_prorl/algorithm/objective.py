@@ -1,7 +1,7 @@
-"""The loss of an update, put together from ratio.py (the objective), mismatch.py (importance weights) and kl.py.
+"""The loss of an update, composed of ratio.py (the objective), mismatch.py (importance weights) and kl.py.
 
-Pure functions of tensors. B rollouts, T tokens of prompt and response; a value at position t belongs to the token at
-t. Log-probabilities are in nats, at the training temperature. docs/algorithm.md has every formula beside its function.
+Pure functions of tensors. B rollouts, T tokens of prompt and response; a value at position t belongs to the token at t.
+Log-probabilities are in nats, at the training temperature. docs/algorithm.md lists every formula with its function.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ def policy_loss(
     config: AlgorithmConfig,
     entropy_coefficient: float,
 ) -> torch.Tensor:
-    """ProRL eq. 4, negated: -(w L - beta * KL(current || reference)) - entropy_coefficient * entropy.
+    """Returns ProRL eq. 4, negated: -(w L - beta * KL(current || reference)) - entropy_coefficient * entropy.
 
     L is `ratio.surrogate` (ProRL eq. 1 with the clip of eq. 3 by default), w `mismatch.importance_weights`. With
-    kl_in=reward the advantages hold the KL, and the loss has none. The result is a scalar, in the precision of
-    current_logprobs_BT but at least float32. It is this micro-batch's share of the loss of the whole update: shares
-    add up over micro-batches and ranks, however the update was split, because each is divided by `totals`. With its
-    keywords bound it is a LossFunction.
+    kl_in=reward the advantages contain the KL, and the loss has none. The result is a scalar, in the precision of
+    current_logprobs_BT but at least float32. It is this micro-batch's share of the loss of the whole update: because
+    each share is divided by `totals`, shares add up over micro-batches and ranks, however the update was split. With
+    its keywords bound it is a LossFunction.
 
     Gradients flow into current_logprobs_BT and, if the bonus is on, entropy_BT. Positions outside the response
-    contribute exactly 0 to value and gradient, whatever they hold. The importance weight applies to L alone, and a
-    token whose weight is 0 still counts in `totals`.
-    Raises ValueError on tensors of another shape than the batch, and on empty totals.
+    contribute exactly 0 to value and gradient, whatever they contain. The importance weight applies to L alone, and a
+    token whose weight is 0 still counts in `totals`. Raises ValueError on tensors that differ in shape from the batch,
+    and on empty totals.
     """
     _check_shapes(current_logprobs_BT, entropy_BT, batch)
     data = _masked_tensors(current_logprobs_BT, batch)
@@ -46,7 +46,7 @@ def policy_loss(
     surrogate_BT = surrogate(ratio_BT, data.current_BT, data.advantages_B1, config)
     importance = importance_weights(data.old_BT - data.sampler_BT, data.mask_BT, config)
     loss_BT = -importance.weight_BT * surrogate_BT
-    # A term that is off is left out instead of multiplied by 0: its inputs may be absent, and 0 * infinity is NaN.
+    # A term that is off is left out, not multiplied by 0: its inputs may be absent, and 0 * infinity is NaN.
     if config.kl_beta > 0 and config.kl_in is KlIn.loss:
         loss_BT = loss_BT + config.kl_beta * kl_penalty(data.current_BT, data.reference_BT, config)
     if entropy_coefficient != 0:
@@ -59,9 +59,9 @@ def policy_loss(
 def supervised_loss(
     current_logprobs_BT: torch.Tensor, entropy_BT: torch.Tensor, batch: TrainBatch, totals: Totals
 ) -> torch.Tensor:
-    """Mean negative log-likelihood of the response tokens of an update, in nats a token. A LossFunction.
+    """Returns the mean negative log-likelihood of an update's response tokens, in nats a token. A LossFunction.
 
-    This micro-batch's share, as with `policy_loss`; entropy and the batch's log-probabilities are not used.
+    The result is this micro-batch's share, as in `policy_loss`; entropy and the batch's log-probabilities are not used.
     Raises ValueError as `policy_loss` does.
     """
     _check_shapes(current_logprobs_BT, entropy_BT, batch)
@@ -73,12 +73,12 @@ def supervised_loss(
 def token_shares(
     mask_BT: torch.Tensor, totals: Totals, aggregation: Aggregation, *, constant: float = 1.0
 ) -> torch.Tensor:
-    """[B, T] float64 weight of each token's loss in the loss of the update; 0 outside the response.
+    """Returns the [B, T] float64 weight of each token's loss in the loss of the update; 0 outside the response.
 
     token_mean: 1 / tokens of the update (DAPO eq. 8). sequence_mean_token_mean: 1 / (rollouts * tokens of this
     rollout) (GRPO, arXiv 2402.03300 eq. 3). sequence_mean_token_sum: 1 / (rollouts * constant) (Dr. GRPO, arXiv
-    2503.20783, whose constant is the largest number of response tokens). `totals` counts the update on all ranks, so
-    no share depends on the split. Raises ValueError where the total that it divides by is not positive.
+    2503.20783, whose constant is the largest number of response tokens). `totals` counts the update on all ranks, so no
+    share depends on the split. Raises ValueError if the total in the denominator is not positive.
     """
     total = totals.num_tokens if aggregation is Aggregation.token_mean else totals.num_rollouts
     if total <= 0:
@@ -94,7 +94,8 @@ def token_shares(
 
 @dataclass(frozen=True, slots=True)
 class _MaskedTensors:
-    """A micro-batch beside the current log-probabilities: same device and precision, 0 outside the response."""
+    """A micro-batch's tensors, on the device and in the precision of the current log-probabilities; 0 outside the
+    response."""
 
     mask_BT: torch.Tensor
     current_BT: torch.Tensor
@@ -109,7 +110,7 @@ def _masked_tensors(current_logprobs_BT: torch.Tensor, batch: TrainBatch) -> _Ma
     mask_BT = torch.tensor(batch.tokens.response_mask_BT, device=current_BT.device)
 
     def masked(values_BT: torch.Tensor) -> torch.Tensor:
-        # `where` before any arithmetic: multiplying by the mask afterwards leaves NaN * 0 = NaN in value and gradient.
+        # `where` before any arithmetic: multiplying by the mask afterwards would leave NaN * 0 = NaN.
         return torch.where(mask_BT, values_BT, 0.0)
 
     def tensor(array: FloatArray) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""pass@k: the chance that at least one of k rollouts of a prompt is right."""
+"""pass@k: the probability that at least one of k rollouts of a prompt is right."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
-    """Chen et al., arXiv 2107.03374 eq. 1: 1 - C(n - c, k) / C(n, k), unbiased for k <= n.
+    """Returns 1 - C(n - c, k) / C(n, k), unbiased for k <= n (Chen et al., arXiv 2107.03374 eq. 1).
 
     Computed in integers and divided once, so it is correctly rounded for any n; the usual product of floats loses
-    digits when few of many samples are right.
+    digits if few of many samples are right.
 
-    num_samples: n. num_correct: c. Raises ValueError unless 1 <= k <= n and 0 <= c <= n: with k > n nothing unbiased
-    can be said.
+    num_samples: n. num_correct: c. Raises ValueError unless 1 <= k <= n and 0 <= c <= n: there is no unbiased estimate
+    for k > n.
     """
     if not 1 <= k <= num_samples:
         raise ValueError(
@@ -28,17 +28,17 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 
 
 def boundary_k(num_samples: int) -> int:
-    """The k at which a reasoning boundary is judged: half of the samples, as ProRL judges by pass@128 of 256 samples.
+    """Returns the k for the reasoning boundary: half of the samples, as ProRL uses pass@128 of 256 samples.
 
-    At k = n the estimate for a prompt is 1 if any sample was right, else 0. That is as unbiased as at n / 2, with the
-    largest variance of all k, and one sample that is missing for one prompt makes it impossible.
+    At k = n the estimate for a prompt is 1 if any sample was right, else 0. That is as unbiased as at n / 2, but has
+    the largest variance of all k, and a single missing sample of one prompt makes it impossible.
     """
     return max(1, num_samples // 2)
 
 
 def measured_ks(num_samples: int, least_samples: int) -> list[int]:
-    """The ks of a pass@k curve: powers of two, `boundary_k(num_samples)` and num_samples itself, as far as every prompt
-    has so many samples.
+    """Returns the ks of a pass@k curve: powers of two, `boundary_k(num_samples)` and num_samples itself, limited to
+    those for which every prompt has enough samples.
 
     num_samples: the most that a prompt has. least_samples: the fewest, at least boundary_k(num_samples).
     """
@@ -47,7 +47,7 @@ def measured_ks(num_samples: int, least_samples: int) -> list[int]:
 
 
 def mean_pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float:
-    """Mean of `pass_at_k` over prompts; prompts count equally, however often each was sampled.
+    """Returns the mean of `pass_at_k` over prompts; prompts count equally, however often each was sampled.
 
     counts: (num_samples, num_correct) of each prompt. Raises ValueError without prompts, or as `pass_at_k` does.
     """
@@ -58,14 +58,14 @@ def mean_pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float:
 
 
 def pass_at_k_bound(counts: Sequence[tuple[int, int]], k: int) -> float:
-    """ProRL (arXiv 2505.24864) eq. 5, from Dang et al. 2025: with rho the pass@1 of a prompt,
+    """Returns the bound of ProRL (arXiv 2505.24864) eq. 5, from Dang et al. 2025: with rho the pass@1 of a prompt,
 
         E[pass@k] <= 1 - ((1 - E[rho])^2 + Var(rho))^(k / 2).
 
-    The bracket is E[(1 - rho)^2], the chance that two samples are both wrong, which is 1 - pass@2. So the bound is
-    computed as 1 - (1 - pass@2)^(k / 2), from the unbiased pass@2: the variance of rates that were measured with few
-    samples is too large, and would put the bound too low. Jensen's inequality gives it for k >= 2 (with equality at 2)
-    and turns around below.
+    The bracket is E[(1 - rho)^2], the probability that two samples are both wrong, which is 1 - pass@2. So the bound is
+    computed as 1 - (1 - pass@2)^(k / 2), from the unbiased pass@2: the variance of rates measured with few samples is
+    too large, and would make the bound too low. By Jensen's inequality it holds for k >= 2 (with equality at 2) and is
+    reversed below.
 
     counts: (num_samples, num_correct) of each prompt. Raises ValueError for k < 2, or as `mean_pass_at_k` does.
     """
@@ -77,10 +77,10 @@ def pass_at_k_bound(counts: Sequence[tuple[int, int]], k: int) -> float:
 def bootstrap_interval(
     values: Sequence[float], *, num_resamples: int, seed: int, level: float = 0.95
 ) -> tuple[float, float]:
-    """Percentile interval (Efron 1979) of the mean of `values`, one a prompt: prompts are drawn again with replacement.
+    """Returns the percentile interval (Efron 1979) of the mean of `values`, one per prompt; prompts are resampled.
 
-    It says how far another draw of prompts could move the mean; with samples of many prompts that holds the chance of
-    sampling, too. Raises ValueError without values.
+    It says how far another set of prompts could move the mean; with samples of many prompts this includes the
+    randomness of sampling. Raises ValueError without values.
     """
     if not values:
         raise ValueError("an interval needs at least one prompt")

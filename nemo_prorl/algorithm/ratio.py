@@ -1,4 +1,4 @@
-"""How far the policy may move away from the one that sampled: ratios, and the two objectives that clip them.
+"""Ratios of the current to the old policy, and the two objectives that clip them.
 
 Functions of tensors that are 0 outside the response. B rollouts, T tokens of prompt and response.
 """
@@ -19,15 +19,15 @@ def probability_ratio(
     mask_BT: torch.Tensor,
     level: RatioLevel,
 ) -> torch.Tensor:
-    """[B, T] ratio of current to old probability; exactly 1 where the policies agree.
+    """Returns the [B, T] ratio of current to old probability; exactly 1 where the policies agree.
 
     token: r_t = exp(current_t - old_t) (ProRL eq. 1). sequence: s = exp(mean of current_t - old_t over the response),
     the same value on every token of a rollout (GSPO, arXiv 2507.18071 eq. 7).
 
-    The gradient of s flows into every token of the response, as in GSPO's eq. 5. The paper's GSPO-token variant lets
-    each token's term pull on its own log-probability alone; since all tokens of a rollout share one advantage, and
-    every aggregation gives them the same weight, the sum over the rollout has the same value and the same gradient.
-    (Importance weights that differ between the tokens of a rollout make the two differ.)
+    The gradient of s flows into every token of the response, as in GSPO's eq. 5. In the paper's GSPO-token variant each
+    token's term acts on its own log-probability alone. Since all tokens of a rollout share one advantage, and every
+    aggregation gives them the same weight, the sum over the rollout has the same value and the same gradient. (The two
+    differ if importance weights differ between the tokens of a rollout.)
     """
     log_ratio_BT = current_logprobs_BT - old_logprobs_BT
     match level:
@@ -40,7 +40,7 @@ def probability_ratio(
 def surrogate(
     ratio: torch.Tensor, current_logprobs: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig
 ) -> torch.Tensor:
-    """What is maximised for each token, by `algorithm.objective`."""
+    """Returns the term to be maximised for each token, by `algorithm.objective`."""
     match config.objective:
         case Objective.clip:
             return clipped_surrogate(ratio, advantages, config)
@@ -49,10 +49,10 @@ def surrogate(
 
 
 def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig) -> torch.Tensor:
-    """ProRL eq. 1 with eq. 3, to be maximised: min(r A, clip(r, 1 - clip_low, 1 + clip_high) A).
+    """Returns min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), to be maximised (ProRL eq. 1 with eq. 3).
 
-    With dual_clip = c: max(that, c A) where A < 0 (dual-clip PPO, arXiv 1912.09729), which bounds what one token
-    that became far more likely can cost. The gradient is exactly 0 where `clip_bindings` says that a bound binds.
+    With dual_clip = c: max(that, c A) where A < 0 (dual-clip PPO, arXiv 1912.09729), which bounds the cost of a token
+    that became far more likely. The gradient is exactly 0 where `clip_bindings` says that a bound is active.
     """
     clipped = ratio.clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
     objective = torch.minimum(ratio * advantages, clipped * advantages)
@@ -64,12 +64,12 @@ def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, config: Alg
 def cispo_surrogate(
     ratio: torch.Tensor, current_logprobs: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig
 ) -> torch.Tensor:
-    """CISPO (MiniMax-M1, arXiv 2506.13585 eq. 4 and 5), to be maximised: sg(clip(r, 1 - clip_low, 1 + clip_high)) A
-    log pi, where sg stops the gradient.
+    """Returns sg(clip(r, 1 - clip_low, 1 + clip_high)) A log pi, to be maximised; sg stops the gradient (CISPO,
+    MiniMax-M1, arXiv 2506.13585 eq. 4 and 5).
 
-    It is REINFORCE with a bounded weight: unlike with `clipped_surrogate`, a token whose ratio is clipped keeps its
-    gradient. The paper sets no lower bound in its experiments, which is clip_low=1 here. NeMo RL, verl and slime
-    clip on both sides as this does; TRL and Molt clip only above, and at the bound itself instead of 1 + it.
+    This is REINFORCE with a bounded weight: unlike in `clipped_surrogate`, a token whose ratio is clipped keeps its
+    gradient. The paper sets no lower bound in its experiments, which is clip_low=1 here. NeMo RL, verl and slime clip
+    on both sides, as here; TRL and Molt clip only above, and at the bound itself instead of 1 + it.
     """
     weight = ratio.detach().clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
     return weight * advantages * current_logprobs
@@ -77,7 +77,7 @@ def cispo_surrogate(
 
 @dataclass(frozen=True, slots=True)
 class ClipBindings:
-    """Which tokens the clip acts on, by the bound that does.
+    """The tokens on which the clip is active, by bound.
 
     With the objective `clip` those tokens have no gradient; with `cispo` their weight is the bound instead of the
     ratio, whatever the sign of the advantage.
@@ -92,8 +92,8 @@ class ClipBindings:
 
 
 def clip_bindings(ratio: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig) -> ClipBindings:
-    """Boolean tensors of the shape of ratio and advantages broadcast together. A token whose advantage is 0 has no
-    gradient to bound, and never counts. ProRL eq. 3, arXiv 1912.09729, arXiv 2506.13585 eq. 5."""
+    """Returns boolean tensors with the shape of ratio and advantages broadcast together. A token whose advantage is 0
+    has no gradient to bound, and never counts. ProRL eq. 3, arXiv 1912.09729, arXiv 2506.13585 eq. 5."""
     below, above = ratio < 1.0 - config.clip_low, ratio > 1.0 + config.clip_high
     dual = (advantages < 0) & (ratio > config.dual_clip)
     is_cispo = config.objective is Objective.cispo

@@ -1,4 +1,4 @@
-"""Dynamic sampling (DAPO eq. 11, ProRL section 3.3): which groups teach something."""
+"""Dynamic sampling (DAPO eq. 11, ProRL section 3.3): which groups carry a training signal."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from nemo_prorl.types import RolloutGroup
 
 
 class Informativeness(StrEnum):
-    """Why a group is kept or dropped; only `informative` ones are kept."""
+    """Why a group is kept or dropped; only `informative` groups are kept."""
 
     informative = "informative"
     all_right = "all_right"
     all_wrong = "all_wrong"
     all_equal = "all_equal"
-    """There is nothing to compare, and the scores are neither all 1 nor all 0: such as three rollouts that each pass
-    half of the tests, or a right and a wrong one to which shaping has given the same reward."""
+    """All scores, or all shaped rewards, are equal, and the scores are neither all 1 nor all 0: such as three rollouts
+    that each pass half of the tests, or a right and a wrong one to which shaping has given the same reward."""
     all_filtered = "all_filtered"
     """Overlong filtering keeps every rollout of the group out of the loss."""
     service_failure = "service_failure"
-    """Fewer than two rollouts were graded: nothing to compare, and not the policy's doing."""
+    """Fewer than two rollouts were graded: there is nothing to compare, through no fault of the policy."""
 
 
 class Kept(NamedTuple):
-    """What dynamic sampling takes of a round of groups."""
+    """The groups that dynamic sampling keeps from one round."""
 
     indices: tuple[int, ...]
-    """Of the groups to train on, in prompt order."""
+    """Indices of the groups to train on, in prompt order."""
     num_surplus: int
-    """Informative groups beyond those: sampled and graded in vain."""
+    """Informative groups beyond those; their sampling and grading is wasted."""
 
 
 def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
-    """DAPO eq. 11 keeps a prompt if some of its rollouts are right and some are wrong. With scores between 0 and 1, it
-    is kept if the scores differ.
+    """Returns why a group is kept or dropped. DAPO eq. 11 keeps a prompt if some of its rollouts are right and some are
+    wrong; with scores between 0 and 1, it is kept if the scores differ.
 
     by: `score` judges by the task's score, as DAPO, ProRL (section 3.3) and NeMo RL do ("unshaped_total_reward" in its
-    algorithms/reward_functions.py): a group that is all right stays uninformative when shaping lowers the reward of a
-    member that ran out of tokens. `reward` judges by the shaped reward alone. Either way the rewards must differ as
+    algorithms/reward_functions.py): a group that is all right stays uninformative even if shaping lowers the reward of
+    a member that ran out of tokens. `reward` judges by the shaped reward alone. Either way the rewards must differ as
     well, since equal rewards give advantages of 0.
 
     Equality means max == min, never a floating-point standard deviation, which is not 0 for many groups of equal
@@ -62,11 +62,11 @@ def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
 
 
 def keep_first(kinds_in_prompt_order: Sequence[Informativeness], needed: int) -> Kept:
-    """The first `needed` informative groups in the order in which their prompts were drawn.
+    """Returns the first `needed` informative groups in the order in which their prompts were drawn.
 
-    Prompt order is fixed before sampling, so which group finished first cannot matter: taking the first to finish
-    would favour prompts with short answers. Fewer than `needed` are returned where there are no more. Raises
-    ValueError if `needed` is negative.
+    Prompt order is fixed before sampling, so it does not matter which group finished first: taking the first to finish
+    would favour prompts with short answers. Returns fewer than `needed` if there are no more. Raises ValueError if
+    `needed` is negative.
     """
     if needed < 0:
         raise ValueError(f"needed must not be negative, got {needed}")

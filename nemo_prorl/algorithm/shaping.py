@@ -1,4 +1,4 @@
-"""What training makes of a verdict's score. Every rule is off by default; docs/algorithm.md has the formulas."""
+"""Turns a task's score into the training reward. Every rule is off by default; docs/algorithm.md has the formulas."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ SHAPINGS = (
     "length_penalty",
     "overlong_filtering",
 )
-"""The rules by the names of their options, as metrics count them."""
+"""The rules, named after their options, as metrics count them."""
 
 _THOUGHT_TAG = re.compile(f"{THINK_START}|{THINK_END}")
 
 
 class Shaped(NamedTuple):
-    """What the rules make of one rollout."""
+    """The result of the rules for one rollout."""
 
     reward: float
     in_loss: bool = True
-    """False: it counts in its group's statistics, and the loss leaves it out."""
+    """False: the rollout counts in its group's statistics but not in the loss."""
     shaped_by: tuple[str, ...] = ()
     """The rules of SHAPINGS that applied to it, in that order."""
 
 
 def unshaped(rollout: Rollout, score: float) -> Shaped:
-    """The score itself: what validation and evaluation report."""
+    """Returns the score itself: what validation and evaluation report."""
     return Shaped(score)
 
 
 def shape_reward(
     rollout: Rollout, score: float, *, max_response_tokens: int, num_updates: int, config: ShapingConfig
 ) -> Shaped:
-    """The reward of a rollout, whether it enters the loss, and which rules applied.
+    """Returns the reward of a rollout, whether it enters the loss, and which rules applied.
 
     reward = score * (termination_factor if it ran out of tokens, else 1)
                    * (malformed_thought_factor if its thought is malformed, else 1)
@@ -48,15 +48,15 @@ def shape_reward(
              + length_penalty.weight * `cosine_length_reward`, in updates in which the penalty is on
 
     ProRL (section 4.2, runs 4 and 5) penalises responses that do not terminate and does not say how; a factor, as in
-    NeMo RL (stop_properly_penalty_coef), keeps a rollout that never earned anything at 0. The additive terms are DAPO's
-    and ProRL v2's. Overlong filtering leaves the reward as it is.
+    NeMo RL (stop_properly_penalty_coef), keeps a rollout that earned nothing at 0. The additive terms are DAPO's and
+    ProRL v2's. Overlong filtering leaves the reward unchanged.
 
-    A reward function may give scores below 0 (docs/custom_rewards.md). A factor does not touch those: it would make an
-    unfinished response better.
+    A reward function may return scores below 0 (docs/custom_rewards.md). Factors are not applied to those, because that
+    would reward an unfinished response.
 
-    score: the verdict's. max_response_tokens: tokens that a response may have, end-of-sequence included.
-    num_updates: optimizer updates of the run before this step. Raises ValueError on a score that is infinite or NaN: a
-    missing score is no score, so drop the rollout instead.
+    score: the task's score. max_response_tokens: tokens that a response may have, end-of-sequence included.
+    num_updates: optimizer updates of the run before this step. Raises ValueError on a score that is infinite or NaN:
+    for a missing score, drop the rollout instead.
     """
     if not math.isfinite(score):
         raise ValueError(f"a score must be a finite number, got {score}")
@@ -86,10 +86,10 @@ def shape_reward(
 
 
 def overlong_ramp(num_tokens: int, max_response_tokens: int, buffer_share: float) -> float:
-    """DAPO eq. 13, R_length: 0 up to the buffer, then down linearly to -1 at the limit, and -1 beyond it.
+    """Returns R_length of DAPO eq. 13: 0 up to the buffer, then linearly down to -1 at the limit, and -1 beyond it.
 
-    buffer_share: L_cache / L_max of the paper, the last part of the tokens that a response may have, in which it is
-    punished; 0 punishes nothing.
+    buffer_share: the paper's L_cache / L_max, the last part of the allowed tokens, in which length is penalised; 0
+    penalises nothing.
     """
     if buffer_share == 0:
         return 0.0
@@ -99,37 +99,38 @@ def overlong_ramp(num_tokens: int, max_response_tokens: int, buffer_share: float
 
 
 def cosine_length_reward(num_tokens: int, max_response_tokens: int, config: LengthPenaltyConfig) -> float:
-    """eta_min + (eta_max - eta_min) / 2 * (1 + cos(pi t / T)), with t the tokens of the response and T its limit.
+    """Returns eta_min + (eta_max - eta_min) / 2 * (1 + cos(pi t / T)) for a response of t tokens with limit T.
 
     ProRL v2 ("ProRL V2: Prolonged Training Validates RL Scaling Laws", 2025-08-11, section 3), after the cosine reward
-    of arXiv 2502.03373. With eta_max = `shortest` and eta_min = `longest` it falls from the one at t = 0 to the other
-    at T: slowly at both ends, fastest half-way. ProRL v2 calls T the "context token limit"; we take the limit of the
-    response, so that a response that uses all it may gets `longest` whatever its prompt's length.
+    of arXiv 2502.03373. It falls from eta_max = `shortest` at t = 0 to eta_min = `longest` at T: slowly at both ends,
+    fastest half-way. ProRL v2 calls T the "context token limit"; we use the limit of the response, so that a response
+    that reaches it gets `longest` whatever its prompt's length.
     """
     progress = min(num_tokens / max_response_tokens, 1.0)
     return config.longest + 0.5 * (config.shortest - config.longest) * (1.0 + math.cos(math.pi * progress))
 
 
 def length_penalty_is_on(num_updates: int, config: LengthPenaltyConfig) -> bool:
-    """ProRL v2 lets the penalty "cycle on and off at regular intervals (e.g., 100 updates on, 500 off)".
+    """Whether the penalty is on: ProRL v2 lets it "cycle on and off at regular intervals (e.g., 100 updates on, 500
+    off)".
 
     num_updates: optimizer updates of the run before this step, over all stages; the first cycle begins at 0 with the
     penalty on (our choice). It is part of every checkpoint, so a resumed run is at the same point of the cycle. A step
-    keeps one setting for all of its updates: rewards are made once a step.
+    has one setting for all of its updates, because rewards are computed once per step.
     """
     return config.weight > 0 and num_updates % (config.on_updates + config.off_updates) < config.on_updates
 
 
 def is_malformed_thought(response: str, *, in_thought: bool) -> bool:
-    """Whether the reasoning in a response is anything else than no thought at all or one thought that is closed.
+    """Whether a response contains reasoning tags in any form other than none at all or one closed thought.
 
-    in_thought: the prompt ends inside <think>, so the response begins inside a thought. It must then close it once
-    and open none. Otherwise it may have no tag, or begin with <think> and close it once. A thought that never ends, a
+    in_thought: the prompt ends inside <think>, so the response begins inside a thought; it must then close it once and
+    open none. Otherwise it may have no tag, or begin with <think> and close it once. A thought that never ends, a
     second one, a nested one and a </think> without a beginning are malformed.
 
     NeMo RL (`penalize_malformed_think_tag`, experience/rollouts.py) counts tags: no <think> in any response, and one
-    </think> exactly if the prompt opened a thought. We also accept the whole thought of a model that opens it itself,
-    as Qwen3 does.
+    </think> exactly if the prompt opened a thought. We also accept the complete thought of a model that opens it
+    itself, as Qwen3 does.
     """
     tags = list(_THOUGHT_TAG.finditer(response))
     if not tags:
