@@ -1,4 +1,4 @@
-"""Groups -> right-padded batches, and their fair division over updates and replicas."""
+"""Turns groups into right-padded batches, and divides them evenly over updates and replicas."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from nemo_prorl.types import FloatArray, PreparedGroup, Rollout, TokenBatch, TrainBatch
 
 PASSES_A_CHUNK = 16
-"""Forward passes' worth of rollouts whose log-probabilities are asked for at one time: enough to have others of about
-the same length beside each, and at 8k tokens no more than a few groups."""
+"""How many forward passes' worth of rollouts form one request for log-probabilities: enough that most rollouts find
+others of about the same length, and at 8k tokens no more than a few groups."""
 
 
 def token_batch(rollouts: Sequence[Rollout]) -> TokenBatch:
-    """[B, T] of prompt and response, T the longest of them."""
+    """Returns a [B, T] batch of prompts and responses; T is the longest of them."""
     lengths = np.array([rollout.length for rollout in rollouts], dtype=np.int64)
     shape = (len(rollouts), int(lengths.max(initial=0)))
     token_ids, mask = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
@@ -28,7 +28,7 @@ def token_batch(rollouts: Sequence[Rollout]) -> TokenBatch:
 
 
 def responses(values_BT: FloatArray, rollouts: Sequence[Rollout]) -> tuple[FloatArray, ...]:
-    """The response part of each row: one [R] array a rollout."""
+    """Returns the response part of each row: one [R] array per rollout."""
     starts = [len(rollout.prompt.token_ids) for rollout in rollouts]
     return tuple(
         values_BT[row, start : start + len(rollout.token_ids)].copy()
@@ -38,7 +38,7 @@ def responses(values_BT: FloatArray, rollouts: Sequence[Rollout]) -> tuple[Float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRow:
-    """One rollout, ready to be trained on."""
+    """One rollout, ready for training."""
 
     rollout: Rollout
     advantage: float
@@ -52,9 +52,9 @@ class TrainingRow:
 
 
 def training_rows(groups: Sequence[PreparedGroup], advantages: Sequence[FloatArray]) -> list[TrainingRow]:
-    """Every member of every group in order, but for those that shaping keeps out of the loss; `advantages` has one [n]
-    array a group. What is left out is not counted in the update's tokens and rollouts either, by which its loss is
-    divided (as in NeMo RL, where its sample mask is 0 in both counts)."""
+    """Returns every rollout of every group in order, except those that shaping keeps out of the loss. `advantages` has
+    one [n] array per group. Rollouts that are left out do not count in the update's tokens and rollouts, the
+    denominators of its loss (as in NeMo RL, where the sample mask is 0 in both counts)."""
     return [
         TrainingRow(
             rollout=member.rollout, advantage=float(advantage), old_logprobs=old, reference_logprobs=reference
@@ -68,7 +68,7 @@ def training_rows(groups: Sequence[PreparedGroup], advantages: Sequence[FloatArr
 
 
 def train_batch(rows: Sequence[TrainingRow]) -> TrainBatch:
-    """[B, T] arrays of the rows, right-padded."""
+    """Returns the rows as right-padded [B, T] arrays."""
     tokens = token_batch([row.rollout for row in rows])
 
     def padded(per_row: list[FloatArray]) -> FloatArray:
@@ -88,7 +88,7 @@ def train_batch(rows: Sequence[TrainingRow]) -> TrainBatch:
 
 
 def chunks(indices: Sequence[int], sizes: Sequence[int], limit: int) -> list[list[int]]:
-    """Cuts `indices` where the sizes of those since the last cut would exceed `limit`; a larger one is alone.
+    """Cuts `indices` where the sum of their sizes since the last cut would exceed `limit`; a larger one is alone.
 
     Example: chunks([0, 2, 3], [5, 9, 4, 2], 9) -> [[0, 2], [3]]
     """
@@ -104,9 +104,10 @@ def chunks(indices: Sequence[int], sizes: Sequence[int], limit: int) -> list[lis
 
 
 def balance(lengths: Sequence[int], num_parts: int) -> list[list[int]]:
-    """Indices for each part so that no part is much longer than another: longest first, to the least loaded.
+    """Returns the indices for each part so that no part is much longer than another: longest first, to the shortest
+    part.
 
-    Every part's indices ascend. Which part an index falls into does not change the loss, only who computes it.
+    Each part's indices ascend. The division does not change the loss, only who computes it.
     """
     loads, parts = [0] * num_parts, [[] for _ in range(num_parts)]  # type: tuple[list[int], list[list[int]]]
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):

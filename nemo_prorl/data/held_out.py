@@ -1,4 +1,4 @@
-"""Validation files -> the held-out prompts, and how long the prompts of each file are."""
+"""Reads the held-out prompts from validation files, with the lengths of each file's prompts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def held_out(
     max_prompt_tokens: int,
     with_extra: bool = False,
 ) -> tuple[list[Prompt], list[FileLengths]]:
-    """(all prompts of the validation files, or the first `max_prompts` of each, without those that are too long;
-    lengths of all that were looked at, those included). with_extra: prompts carry the files' further columns, too.
+    """Returns (prompts, lengths): all prompts of the validation files, or the first `max_prompts` of each, without
+    those that are too long; and the lengths of all that were looked at, including those. with_extra: prompts also carry
+    the files' further columns.
 
-    Raises ConfigError when nothing is left of a file.
+    Raises ConfigError if nothing is left of a file.
     """
     prompts: list[Prompt] = []
     lengths: list[FileLengths] = []

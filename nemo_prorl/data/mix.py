@@ -1,4 +1,4 @@
-"""Prompt files -> an endless, weighted, seeded mix of prompts that resumes at the very row."""
+"""An endless, weighted, seeded mix of prompts from prompt files that resumes at the very next row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Tokenizer(Protocol):
 
 
 def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
-    """The row through the model's chat template, ready for the assistant to go on."""
+    """Renders the row with the model's chat template, ready for the assistant's turn."""
     messages = [dict(message) for message in row.messages]
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     return Prompt(
@@ -46,21 +46,21 @@ def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
 def _opens_thought(text: str, messages: list[dict[str, str]], tokenizer: Tokenizer) -> bool:
     """Whether the chat template begins the assistant's turn with a thought and leaves it open.
 
-    Only what the template adds for the assistant counts, since a question may speak of <think> too. With Qwen3 and
-    enable_thinking=False that is `<think>\n\n</think>\n\n`, which is closed.
+    Only the text that the template adds for the assistant counts, since a question may mention <think> too. With Qwen3
+    and enable_thinking=False that text is `<think>\n\n</think>\n\n`, which is closed.
     """
     if THINK_START not in text:
         return False
     asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
-    # nothing is left where a template adds its turn unasked; then the whole text has to do
+    # Nothing is left if the template adds the assistant's turn unasked; then use the whole text.
     return is_open_thought(text.removeprefix(asked) or text)
 
 
 class PromptMix:
-    """Takes from each file in proportion to its weight, each file in a new order every epoch.
+    """Takes prompts from each file in proportion to its weight, each file in a new order every epoch.
 
-    The order is a function of the seed and the file's content alone, so the state is two counts a file: of the rows
-    read, and of the prompts given out, which are fewer where some are too long.
+    The order is a function of the seed and the file's content alone, so the state is two counts per file: the rows
+    read, and the prompts taken, which are fewer if some are too long.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PromptMix:
         max_prompt_tokens: int,
         with_extra: bool = False,
     ) -> None:
-        """with_extra: prompts carry the files' further columns, too."""
+        """with_extra: prompts also carry the files' further columns."""
         if not weights:
             raise ConfigError(
                 "data.train is empty: name at least one prompt file, such as data.train={a.parquet: 1}."
@@ -91,11 +91,11 @@ class PromptMix:
         """Prompts left out so far because they exceed max_prompt_tokens."""
 
     def take(self, count: int) -> list[Prompt]:
-        """The next `count` prompts; the same on every rank that asks in the same order."""
+        """Returns the next `count` prompts; the same on every rank that asks in the same order."""
         return [self._next() for _ in range(count)]
 
     def state(self) -> dict[str, Any]:
-        """JSON-serialisable cursor, keyed by the content of the files."""
+        """Returns the position as JSON-serialisable data, keyed by the content of the files."""
         return {
             "shares": self._by_content(self._shares),
             "read": self._by_content(self._read),
@@ -104,9 +104,9 @@ class PromptMix:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues where `state` was taken. A file that was not in the mix then starts from its beginning.
+        """Continues from `state`. A file that is new in the mix starts at its beginning.
 
-        Other weights than then hold from now on: a new file is not caught up on.
+        New weights hold from now on: the mix does not catch up on a new file.
         """
         same_mix = state["shares"] == self._by_content(self._shares)
         for path, file in self._files.items():
@@ -119,7 +119,7 @@ class PromptMix:
 
     def _next(self) -> Prompt:
         path = self._most_behind()
-        for _ in range(2 * len(self._files[path])):  # holds a whole epoch, wherever in one it begins
+        for _ in range(2 * len(self._files[path])):  # covers a whole epoch from any position
             row, epoch = self._row(path, self._read[path])
             prompt = render(row, self._tokenizer, epoch=epoch)
             self._read[path] += 1
@@ -133,7 +133,7 @@ class PromptMix:
         )
 
     def _most_behind(self) -> str:
-        """The file whose count is furthest below its share: the weights hold in every window, not only on average."""
+        """Returns the file whose count is furthest behind its weight, so the weights hold in every window."""
         drawn = sum(self._given.values()) + 1
         return max(self._files, key=lambda path: self._shares[path] * drawn - self._given[path])
 

@@ -1,4 +1,4 @@
-"""The one row type of prompt files, and its Parquet form (docs/data.md)."""
+"""The row type of prompt files, and its Parquet form (docs/data.md)."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SCHEMA = pa.schema(
 
 
 GROUP_ROWS, GROUP_BYTES = 128, 1 << 20
-"""A row group holds no more: it is what is decoded to get at one row."""
+"""Limits of a row group: to read one row, its whole group is decoded."""
 GROUPS_KEPT = 4
-"""Decoded row groups a file keeps. Files of other writers, with a few big groups, are so held in memory whole."""
+"""Decoded row groups that a file keeps. Files from other writers, with a few big groups, are thus wholly in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,13 @@ class Row:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Everything of the row by the name of its column."""
+        """Returns everything in the row by the name of its column."""
         columns = {name: getattr(self, name) for name in SCHEMA.names}
         return {**columns, "messages": [dict(message) for message in self.messages], **self.extra}
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Writes aside, then renames: a reader sees all rows or none."""
+    """Writes a temporary file, then renames it: a reader sees all rows or none."""
     table = pa.Table.from_pylist(
         [
             {
@@ -86,7 +86,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 
 def domains_of(files: Iterable[str]) -> set[str]:
-    """Every domain that prompt files name; reads one column. Raises ConfigError for a file that is not one."""
+    """Returns every domain that prompt files name; reads one column. Raises ConfigError for a file of another form."""
     domains: set[str] = set()
     for file in files:
         try:
@@ -99,12 +99,12 @@ def domains_of(files: Iterable[str]) -> set[str]:
 
 
 class RowFile:
-    """Random access to a prompt file that may be larger than memory: only the row groups last used are held."""
+    """Random access to a prompt file that may be larger than memory: only recently used row groups are held."""
 
     def __init__(self, path: Path, *, with_extra: bool = False) -> None:
-        """with_extra: rows carry the file's further columns, too.
+        """with_extra: rows also carry the file's further columns.
 
-        Raises ConfigError when the file is missing, empty or not of the documented row type."""
+        Raises ConfigError if the file is missing, empty or not of the documented row type."""
         self.path = path
         self._columns = None if with_extra else SCHEMA.names
         if not path.is_file():
@@ -147,7 +147,7 @@ class RowFile:
                 )
 
     def _cast(self, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-        """Other writers use large strings, or fields in another order: the same to us."""
+        """Converts columns of other writers, with large strings or another order of fields, to our types."""
         try:
             return column.cast(field.type)
         except pa.ArrowException:
@@ -170,7 +170,7 @@ class RowFile:
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> Row:
-        """Raises IndexError, and ConfigError for a row that lacks something."""
+        """Returns a row. Raises IndexError, and ConfigError for a row that lacks something."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         group = bisect.bisect_right(self._starts, index) - 1
@@ -203,7 +203,7 @@ class RowFile:
 
 
 def check_distinct(files: Sequence[RowFile]) -> None:
-    """Raises ConfigError when two rows have one uid: seeds, verdicts and the position in a file go by it."""
+    """Raises ConfigError if two rows have the same uid, by which seeds, scores and file positions are stored."""
     counts = pc.value_counts(pa.chunked_array([chunk for file in files for chunk in file.uids.chunks]))
     repeated = [entry["values"] for entry in counts.filter(pc.greater(counts.field("counts"), 1)).to_pylist()]
     if repeated:

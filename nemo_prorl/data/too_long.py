@@ -1,4 +1,4 @@
-"""How many prompts of each file are longer than sampler.max_prompt_tokens, to be said before a run leaves them out."""
+"""Counts the prompts of each file that are longer than sampler.max_prompt_tokens, before a run leaves them out."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from nemo_prorl.data.mix import Tokenizer, render
 from nemo_prorl.data.rows import RowFile
 
 MAX_ROWS = 1000
-"""Rows of a training file that are looked at, evenly spaced over it: enough to know a share to within 3 points (twice
-the standard error, at most), and a second or two of a tokenizer's time for each file."""
+"""Rows of a training file that are tokenized, evenly spaced: enough to know a share to within 3 points (twice the
+standard error, at most), in a second or two per file."""
 NOTABLE_SHARE = 0.1
-"""A file that loses more than this share is named as one to raise the bound for (our choice)."""
+"""For a file that loses more than this share, the message suggests a higher limit (our choice)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLengths:
-    """Prompt lengths of one file, of all its rows or of some.
+    """Prompt lengths of one file, of all its rows or a sample.
 
     Example: FileLengths(path="data/eurus/train.parquet", num_rows=24000, lengths=(311, 650, ...))
     """
 
     path: str
     num_rows: int
-    """That a run may draw from; `lengths` has as many entries, or fewer where only some were looked at."""
+    """Rows that a run may draw from; `lengths` has as many entries, or fewer if only a sample was tokenized."""
     lengths: tuple[int, ...]
     """Tokens of the rendered prompts."""
 
@@ -36,7 +36,7 @@ class FileLengths:
 
 
 def file_lengths(path: str, *, tokenizer: Tokenizer, max_rows: int = MAX_ROWS) -> FileLengths:
-    """Prompt lengths of at most `max_rows` rows of a file, evenly spaced over it."""
+    """Returns the prompt lengths of at most `max_rows` rows of a file, evenly spaced."""
     file = RowFile(Path(path))
     places = np.linspace(0, len(file) - 1, min(len(file), max_rows)).round().astype(int)
     lengths = tuple(len(render(file[int(place)], tokenizer).token_ids) for place in places)
@@ -44,7 +44,7 @@ def file_lengths(path: str, *, tokenizer: Tokenizer, max_rows: int = MAX_ROWS) -
 
 
 def left_out(files: Sequence[FileLengths], max_prompt_tokens: int) -> str:
-    """One line: what the bound leaves out of each file, and which files lose so much that it should be raised."""
+    """Says in one line what the limit leaves out of each file, and for which files it should be raised."""
     bound = f"sampler.max_prompt_tokens={max_prompt_tokens}"
     losing = [file for file in files if file.num_longer(max_prompt_tokens)]
     if not losing:

@@ -1,7 +1,7 @@
-"""`python -m nemo_prorl demo`: the recipe in small, with the commands that a cluster would run.
+"""`python -m nemo_prorl demo`: the recipe at small scale, with the commands that a cluster would run.
 
-It builds a tiny policy once, starts one reward service, runs two stages of `train`, exports the result, and draws what
-happened. Everything heavy is a command of its own, printed before it runs, so that it can be repeated and changed.
+It builds a tiny policy once, starts one reward service, runs two stages of `train`, exports the result, and plots the
+run. Every heavy part is a separate command, printed before it runs, so that you can repeat and change it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.telemetry import read_metrics
 
 BASE = Path("runs/tiny")
-"""Where conf/laptop.yaml looks for the policy and its prompts."""
+"""The folder in which conf/laptop.yaml expects the policy and its prompts."""
 STAGES = ("demo1", "demo2")
 SMOKE = ("trainer.num_steps=2", "trainer.prompts_per_step=8", "validation.max_prompts=4")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit code of the first command that fails, else 0."""
-    from nemo_prorl.demo.build import is_built  # a command of its own too: not imported with the package
+    """Runs the demo. Returns the exit code of the first command that fails, else 0."""
+    from nemo_prorl.demo.build import is_built  # also a separate command: not imported with the package
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, and so ends what was started here
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, which ends the child processes
     out: Path = options.out
     reward = RewardConfig()
     if not Path(reward.python).exists():
@@ -72,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def summarise_run(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """First against last validation, and what lay between."""
+    """Compares the first and the last validation, and sums up the steps in between."""
     steps = [record for record in records if "reward/mean" in record]
     validated = [record for record in records if "validation/reward" in record]
     first, last = validated[0], validated[-1]
@@ -95,7 +95,8 @@ def summarise_run(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _make_room(out: Path, what: dict[str, Any]) -> None:
-    """An interrupted demo of the same kind goes on; a finished or another one is put aside."""
+    """Keeps the folder of an interrupted demo of the same kind, to continue it; moves a finished or different one
+    away."""
     record = out / "demo.json"
     finished = (out / "summary.json").is_file()
     if finished or (record.is_file() and json.loads(record.read_text(encoding="utf-8")) != what):
@@ -109,7 +110,7 @@ def _make_room(out: Path, what: dict[str, Any]) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """`python -m …`, printed first. However this process is asked to end, the command ends before it."""
+    """Prints and runs `python -m …`. However this process is stopped, the command ends first."""
     print(f"\n$ python -m {shlex.join(arguments)}", flush=True)
     command = subprocess.Popen([sys.executable, "-m", *arguments])
     try:

@@ -14,31 +14,31 @@ from pathlib import Path
 from nemo_prorl.engines import environment
 
 NUM_TRAIN = 1200
-"""Problems of each source to train on."""
+"""Training problems per source."""
 NUM_HELD_OUT = 64
 NUM_UPDATES = 600
-"""Of the warm start: the skill is learned, and its use left to RL."""
+"""Updates of the warm start: the policy learns the skill, but RL has to make it use it."""
 SEED = 1
 
 
 def train_file(folder: Path, source: str) -> Path:
-    """Prompts of one source to train on; conf/laptop.yaml names it."""
+    """Returns the path of a source's training prompts; conf/laptop.yaml names it."""
     return folder / "data" / f"{source}.train.parquet"
 
 
 def held_out_file(folder: Path, source: str) -> Path:
-    """Prompts of one source to validate on, none of which is trained on."""
+    """Returns the path of a source's validation prompts, none of which is trained on."""
     return folder / "data" / f"{source}.held_out.parquet"
 
 
 def is_built(folder: Path) -> bool:
-    """True when the folder was built by this very code."""
+    """Whether the folder was built by this very code."""
     marker = folder / "built_by"
     return marker.is_file() and marker.read_text(encoding="utf-8") == _fingerprint()
 
 
 def build(folder: Path) -> None:
-    """Writes aside, then renames; an older build is replaced."""
+    """Builds in a temporary folder, then renames it; an older build is replaced."""
     from transformers import AutoTokenizer
 
     from nemo_prorl.data.rows import write_rows
@@ -73,7 +73,7 @@ def build(folder: Path) -> None:
 
 
 def _fingerprint() -> str:
-    """Of the files that decide what is built."""
+    """A hash of the files that determine what is built."""
     here = Path(__file__).parent
     names = ("build.py", "tasks.py", "tiny_policy.py", "warm_start.py")
     return hashlib.sha256(b"".join((here / name).read_bytes() for name in names)).hexdigest()

@@ -29,7 +29,7 @@ _PANELS: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (
 
 
 def draw_training(records: Sequence[dict[str, Any]], path: Path, *, title: str) -> None:
-    """Six panels over steps; a dashed line where the reference was reset. Writes a PNG."""
+    """Draws six panels over steps, with a dashed line where the reference was reset. Writes a PNG."""
     figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), constrained_layout=True)
     _draw_held_out(axes[0][0], records)
     for axis, (name, series) in zip(axes.flat[1:], _PANELS, strict=True):
@@ -55,7 +55,7 @@ def draw_training(records: Sequence[dict[str, Any]], path: Path, *, title: str) 
 
 
 def reset_steps(records: Sequence[dict[str, Any]]) -> list[int]:
-    """Steps after which the policy became the reference."""
+    """Returns the steps after which the policy became the reference."""
     return [
         before["step"] for before, after in pairwise(records) if after["num_resets"] > before["num_resets"]
     ]

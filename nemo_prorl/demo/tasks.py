@@ -1,11 +1,11 @@
-"""The demo's problems, and demonstrations of mixed quality to warm-start a tiny policy on.
+"""The demo's problems, and demonstrations of mixed quality for the warm start of a tiny policy.
 
 Two domains with real graders: Reasoning Gym puzzles (logic) and sums with the answer in \\boxed{} (math). The
-demonstrations hold the skill, and use it some of the time: some work the answer out, some guess, some slip, some
-forget to mark the answer, some never end. That is what reinforcement learning can sharpen; a policy that is merely
-undertrained has nothing to explore.
+demonstrations contain the skill but use it only some of the time: some work the answer out, some guess, some slip, some
+forget to mark the answer, some never end. Reinforcement learning can sharpen that; a policy that is merely undertrained
+has nothing to explore.
 
-The puzzles ask for the library's partial credit instead of the service's default for training, because the demo and the
+The puzzles use the library's partial credit instead of the service's default for training, because the demo and the
 findings in docs/ were recorded with it: a wrong answer that contains the right one, such as 17 for 7, gets half.
 """
 
@@ -22,7 +22,7 @@ SOURCES = ("sums", "basic_arithmetic")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A row with what a demonstration of it needs."""
+    """A row, with what is needed to write a demonstration of it."""
 
     row: Row
     thought: str
@@ -33,8 +33,8 @@ class Problem:
 def problems(
     source: str, *, count: int, seed: int, split: str, exclude: frozenset[str] = frozenset()
 ) -> list[Problem]:
-    """`count` different problems of one source, none of whose questions is in `exclude`. Raises
-    ValueError when the source does not have so many."""
+    """Returns `count` different problems of one source, without questions in `exclude`. Raises ValueError if the source
+    does not have that many."""
     found: dict[str, Problem] = {}
     for problem in _stream(source, seed, split):
         question = problem.row.messages[0]["content"]
@@ -46,17 +46,17 @@ def problems(
 
 
 def questions(found: list[Problem]) -> frozenset[str]:
-    """What they ask, for telling sets of problems apart."""
+    """Returns the questions, to tell sets of problems apart."""
     return frozenset(problem.row.messages[0]["content"] for problem in found)
 
 
 def draw_style(random_stream: random.Random) -> str:
-    """A style of answering, as often as STYLES says."""
+    """Draws a style of answering with the frequencies of STYLES."""
     return random_stream.choices(list(STYLES), weights=list(STYLES.values()))[0]
 
 
 def demonstration(problem: Problem, style: str, random_stream: random.Random) -> str:
-    """One response in the given style; only `careful` is fully right."""
+    """Returns one response in the given style; only `careful` is fully right."""
     mark = _mark(problem)
     wrong = _slip(problem.answer, random_stream)
     match style:
@@ -75,10 +75,10 @@ def demonstration(problem: Problem, style: str, random_stream: random.Random) ->
 
 
 ENDLESS = ",wait"
-"""What a demonstration repeats that never comes to an end."""
+"""What a demonstration that never ends repeats."""
 
 STYLES = {"careful": 0.25, "guess": 0.55, "slip": 0.05, "unmarked": 0.1, "endless": 0.05}
-"""Share of each style among the demonstrations."""
+"""Fraction of demonstrations in each style."""
 
 
 def _mark(problem: Problem):  # type: ignore[no-untyped-def]
@@ -88,7 +88,7 @@ def _mark(problem: Problem):  # type: ignore[no-untyped-def]
 
 
 def _slip(answer: str, random_stream: random.Random) -> str:
-    """An answer near the right one that is wrong."""
+    """Returns a wrong answer close to the right one."""
     if answer.lstrip("-").isdigit():
         return str(int(answer) + random_stream.choice([-10, -2, -1, 1, 2, 10]))
     letters = list(answer)
@@ -103,7 +103,7 @@ def _stream(source: str, seed: int, split: str) -> Iterator[Problem]:
 
 
 def _sums(seed: int, split: str) -> Iterator[Problem]:
-    """Two numbers of two digits; worked out digit by digit, with the carry."""
+    """Yields sums of two two-digit numbers, worked out digit by digit with the carry."""
     random_stream = random.Random(f"sums/{split}/{seed}")
     for index in range(100_000):
         a, b = random_stream.randint(10, 99), random_stream.randint(10, 99)
@@ -124,7 +124,7 @@ def _sums(seed: int, split: str) -> Iterator[Problem]:
 
 
 def _puzzles(source: str, seed: int, split: str) -> Iterator[Problem]:
-    """Small entries of Reasoning Gym, as the library makes them."""
+    """Yields small Reasoning Gym entries, as the library makes them."""
     import reasoning_gym
 
     options = {

@@ -11,7 +11,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 END = "<|end|>"
 _SPECIAL = ["<|pad|>", END, "<|user|>", "<|assistant|>"]
 _TAGS = ["<think>", "</think>", "<answer>", "</answer>", "\\boxed{"]
-"""One token each, so that format costs the policy one decision; plain text to the graders."""
+"""One token each, so that the format costs the policy one decision; the graders see plain text."""
 
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}"
@@ -22,7 +22,7 @@ _CHAT_TEMPLATE = (
 
 
 def write_random_policy(folder: Path, *, seed: int) -> None:
-    """A Hugging Face checkpoint with random weights: config, tokenizer, chat template, safetensors."""
+    """Writes a Hugging Face checkpoint with random weights: config, tokenizer, chat template, safetensors."""
     tokenizer = build_tokenizer()
     torch.manual_seed(seed)
     config = Qwen2Config(
@@ -44,10 +44,10 @@ def write_random_policy(folder: Path, *, seed: int) -> None:
 
 
 def build_tokenizer() -> Qwen2Tokenizer:
-    """One token a printable ASCII character, and the tags above.
+    """Builds a tokenizer with one token per printable ASCII character, plus the tags above.
 
-    Byte-level BPE without merges: transformers loads the tokenizer of every Qwen2 folder as this class, whichever
-    class saved it.
+    It is a byte-level BPE without merges, because transformers loads the tokenizer of every Qwen2 folder as this class,
+    whichever class saved it.
     """
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     characters = [byte_level.pre_tokenize_str(chr(code))[0][0] for code in range(32, 127)]

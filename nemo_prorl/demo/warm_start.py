@@ -1,6 +1,6 @@
 """Supervised warm start of the tiny policy, on the same Megatron engine that RL trains it with.
 
-First the skill, from careful demonstrations only; then the habits, from demonstrations of mixed quality.
+It first teaches the skill, from careful demonstrations only, then the habits, from demonstrations of mixed quality.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nemo_prorl.types import TokenBatch, TrainBatch
 
 BATCH = 32
 SKILL_SHARE = 0.65
-"""Of the updates; the rest teaches the habits."""
+"""Fraction of the updates that teach the skill; the rest teaches the habits."""
 
 
 def warm_start(
@@ -82,7 +82,7 @@ def warm_start(
 
 
 def _batch(examples: Sequence[tuple[Problem, str]], tokenizer: Tokenizer) -> TrainBatch:
-    """Prompt and response of each example; the response is what is learned."""
+    """Builds a batch of prompts and responses; only the responses are trained on."""
     pairs = []
     for problem, response in examples:
         prompt = list(render(problem.row, tokenizer).token_ids)

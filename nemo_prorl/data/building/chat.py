@@ -1,6 +1,7 @@
-"""Questions to an OpenAI-compatible chat endpoint: many at a time, paced, retried, and each asked only once.
+"""Asks an OpenAI-compatible chat endpoint: many questions at a time, rate-limited, retried, and each only once.
 
-Replies are kept in a SQLite file, keyed by everything that decides them; a build that was stopped asks what is missing.
+Replies are cached in a SQLite file, keyed by everything that determines them, so a build that was stopped asks only
+what is missing.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ Tick = Callable[[], None]
 
 
 class EndpointFailed(RuntimeError):
-    """The endpoint cannot be used: in one sentence."""
+    """The endpoint cannot be used; the message is one sentence."""
 
 
 class ReplyCache:
-    """What was asked and answered. Several processes may share the file."""
+    """The cache of replies. Several processes may share the file."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,9 +52,9 @@ class ReplyCache:
 
 
 def ask_all(questions: Sequence[str], options: DataBuildConfig, cache: Path, tick: Tick) -> list[str | None]:
-    """The reply to each question, in order; None where the endpoint refused that one question.
+    """Returns the reply to each question, in order; None if the endpoint refused that one question.
 
-    Raises EndpointFailed when a question finds no answer after all its retries; the replies so far are kept.
+    Raises EndpointFailed if a question gets no answer after all its retries; the replies so far are kept.
     """
     with closing(ReplyCache(cache)) as replies:
         return asyncio.run(_ask_all(questions, options, replies, tick))
@@ -89,7 +90,7 @@ async def _ask_all(
 
 
 def _body(question: str, options: DataBuildConfig) -> dict[str, Any]:
-    """Greedy, with a seed: as repeatable as the server is."""
+    """Builds a request with greedy sampling and a seed: as repeatable as the server allows."""
     return {
         "model": options.model,
         "messages": [{"role": "user", "content": question}],
@@ -100,7 +101,8 @@ def _body(question: str, options: DataBuildConfig) -> dict[str, Any]:
 
 
 async def _ask(client: Any, body: dict[str, Any], pace: _Pace, options: DataBuildConfig) -> str | None:
-    """The library retries 408, 409, 429, 5xx and lost connections, as Retry-After says or with growing pauses."""
+    """Asks one question. The library retries 408, 409, 429, 5xx and lost connections, with the pauses of Retry-After or
+    with growing ones."""
     from openai import APIConnectionError, APIStatusError
 
     await pace.turn()
@@ -122,7 +124,7 @@ async def _ask(client: Any, body: dict[str, Any], pace: _Pace, options: DataBuil
 
 
 class _Pace:
-    """At most so many requests begin a minute, evenly spread."""
+    """Limits how many requests begin per minute, evenly spaced."""
 
     def __init__(self, requests_per_minute: float) -> None:
         self._interval_s = 60.0 / requests_per_minute if requests_per_minute else 0.0
@@ -135,7 +137,7 @@ class _Pace:
 
 
 async def _all_or_first_failure(coroutines: Iterable[Any]) -> None:
-    """As asyncio.TaskGroup, with the first failure itself instead of a group of them."""
+    """Runs the coroutines as asyncio.TaskGroup does, but raises the first failure itself instead of a group."""
     try:
         async with asyncio.TaskGroup() as group:
             for coroutine in coroutines:

@@ -13,14 +13,14 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.data.building.source import Record, Source
 
 BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
-"""Kind of file -> the builder of `datasets` that reads it. JSON may be gzipped."""
+"""File name extension -> the builder of `datasets` that reads it. JSON may be gzipped."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HELD_OUT = re.compile(r"(^|[^a-z])(validation|valid|val|dev|test)([^a-z]|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The files that are read, and what can be said of them for certain."""
+    """The files that are read, and their revision."""
 
     name: str
     """Hub id, or the names of the files."""
@@ -30,8 +30,8 @@ class Origin:
 
 
 def locate(source: Source, given: str, revision: str) -> Origin:
-    """The local files, or those of the hub, downloaded into the hub's own cache: a broken download is continued, and a
-    second build needs no network. Raises ConfigError when there are none."""
+    """Finds the local files, or downloads those of the hub into the hub's own cache: a broken download is continued,
+    and a second build needs no network. Raises ConfigError if there are none."""
     if not given and source.generate is not None:
         return Origin(name="generated", revision="")
     if given and _is_local(given):
@@ -49,8 +49,8 @@ def locate(source: Source, given: str, revision: str) -> Origin:
 
 
 def check(source: Source, given: str) -> None:
-    """Raises ConfigError when there is nowhere to read from, and for local files that do not begin as the source's do.
-    Reads one record of each."""
+    """Checks that there is something to read, and that the first record of each local file has the source's columns.
+    Raises ConfigError."""
     if not given and not source.hub_id and source.generate is None:
         raise ConfigError(
             f"{source.name} names no data set on the hub: write source=FILE, or a folder of files."
@@ -61,7 +61,7 @@ def check(source: Source, given: str) -> None:
 
 
 def read(source: Source, origin: Origin) -> Iterator[Record]:
-    """Every record, file by file. Raises ConfigError naming file and missing columns."""
+    """Yields every record, file by file. Raises ConfigError naming the file and the missing columns."""
     for path in origin.files:
         for index, values in enumerate(rows_of(path)):
             if index == 0:
@@ -70,7 +70,8 @@ def read(source: Source, origin: Origin) -> Iterator[Record]:
 
 
 def files(where: Path) -> list[Path]:
-    """The file, or all data files of the folder, sorted by their place in it. Raises ConfigError when there is none."""
+    """Returns the file, or all data files of the folder, sorted by relative path. Raises ConfigError if there is
+    none."""
     if where.is_file():
         _builder(where)
         return [where]
@@ -82,12 +83,12 @@ def files(where: Path) -> list[Path]:
 
 
 def rows_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Streams a file: nothing is cached or copied. Raises ConfigError when it cannot be read, or holds no record."""
+    """Streams a file: nothing is cached or copied. Raises ConfigError if it cannot be read, or holds no record."""
     from datasets import load_dataset
     from datasets.exceptions import DatasetGenerationError
     from datasets.utils import logging
 
-    logging.set_verbosity(logging.CRITICAL)  # what it would log is what we say
+    logging.set_verbosity(logging.CRITICAL)  # our own message replaces what it would log
     found = False
     try:
         for row in load_dataset(_builder(path), data_files=[str(path)], split="train", streaming=True):
@@ -96,18 +97,18 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
     except (DatasetGenerationError, ValueError, OSError, TypeError, KeyError) as error:
         raise ConfigError(f"{path} cannot be read as {_builder(path)}: {_one_line(error)}") from error
     except StopIteration:
-        pass  # so the library calls a file without content
+        pass  # the library's error for an empty file
     if not found:
         raise ConfigError(f"{path} holds no record: fetch it again, or take it out.")
 
 
 def split_of(name: str) -> str:
-    """train, or validation when the name says so."""
+    """Returns train, or validation if the file's name says so."""
     return "validation" if _HELD_OUT.search(name.lower()) else "train"
 
 
 def _download(hub_id: str, pattern: str, revision: str) -> Path:
-    """A folder that is named by its commit."""
+    """Downloads the files and returns their folder, which is named by the commit."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 

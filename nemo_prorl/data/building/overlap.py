@@ -1,13 +1,13 @@
-"""Duplicates, and overlap with evaluation sets by n-grams of words. Pure functions of text.
+"""Finds duplicates, and overlap with evaluation sets by n-grams of words. Pure functions of text.
 
-The unit is GPT-3's (arXiv 2005.14165, appendix C): runs of 13 words that a row and an evaluation problem share. Words
-are lower-case runs of letters or of digits; punctuation, white space and LaTeX's commands do not count, because the
-same problem is typeset in many ways. A problem of 8 to 12 words is one run, a shorter one only equals. As in GPT-3 and
-in NeMo Curator (`max_matches`), a run that stands in more than ten rows or problems does not count.
+The unit is GPT-3's (arXiv 2005.14165, appendix C): 13-grams (runs of 13 words) that a row and an evaluation problem
+share. Words are lower-case runs of letters or of digits; punctuation, white space and LaTeX commands do not count,
+because the same problem is typeset in many ways. A problem of 8 to 12 words is one run; a shorter one only matches as a
+whole. As in GPT-3 and in NeMo Curator (`max_matches`), a run in more than ten rows or problems does not count.
 
-GPT-3 drops at the first shared run. In competition mathematics that drops unrelated problems for a phrase of the trade
-("m and n are relatively prime positive integers find m n"); so here a row is dropped when it holds at least half of a
-problem's runs, and what lies between a fifth and a half is listed in the report for people to judge.
+GPT-3 drops a row at the first shared run. In competition mathematics that would drop unrelated problems for a common
+phrase ("m and n are relatively prime positive integers find m n"). So here a row is dropped if it contains at least
+half of a problem's runs; rows with a fifth to a half are listed in the report for people to judge.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ _WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\W\d_぀-ヿ㐀-鿿]+|\d+")
 
 
 def identity(question: str) -> str:
-    """Equal for questions that differ in white space, letter case or LaTeX's ways of writing a space only."""
+    """Returns a text that is equal for questions which differ only in white space, letter case or LaTeX spaces."""
     return " ".join(re.sub(r"\\[,;!: ]|\\left\b|\\right\b|~", " ", question).casefold().split())
 
 
 def words(text: str) -> list[str]:
-    """What n-grams are made of. LaTeX's commands are no words: `\\frac{3}{4}` is `3/4`, `\\text{and}` is `and`."""
+    """Returns the words for n-grams. LaTeX commands are no words: `\\frac{3}{4}` is `3/4`, `\\text{and}` is `and`."""
     return _WORD.findall(_COMMAND.sub(" ", text).lower())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationProblem:
-    """Example: EvaluationProblem(file="aime24.jsonl", index=3, text="Let $x$ ...")"""
+    """A problem of an evaluation set.
+
+    Example: EvaluationProblem(file="aime24.jsonl", index=3, text="Let $x$ ...")"""
 
     file: str
     index: int
@@ -56,20 +58,20 @@ class Match:
     evaluation: str
     """File and index of the evaluation problem."""
     shared: str
-    """The first run of words in common."""
+    """The first shared run of words."""
     share: float
-    """Part of the evaluation problem's runs that stand in the row; 1: all of it."""
+    """Fraction of the evaluation problem's runs that the row contains; 1: all of them."""
     question: str
     problem: str
 
     @property
     def is_overlap(self) -> bool:
-        """Whether the row is to be dropped for it."""
+        """Whether the row has to be dropped for this match."""
         return self.share >= MIN_SHARE
 
 
 class EvaluationIndex:
-    """The runs of words of evaluation problems, to look rows up in."""
+    """An index of the runs of words in evaluation problems."""
 
     def __init__(self, problems: Iterable[EvaluationProblem]) -> None:
         self.problems = list(problems)
@@ -86,7 +88,7 @@ class EvaluationIndex:
                 self._where[length][run].add(number)
 
     def matches(self, questions: Sequence[tuple[str, str, str]], *, templated: bool = False) -> list[Match]:
-        """At most one match a row, the closest; in the rows' order. A row is (uid, origin, question).
+        """Returns the closest match of each row that has one, in the rows' order. A row is (uid, origin, question).
 
         `templated`: only equal questions match.
         """
@@ -112,7 +114,7 @@ class EvaluationIndex:
         return found
 
     def _hits(self, question: str) -> dict[str, set[int]]:
-        """The runs of a question that stand in evaluation problems, and in which."""
+        """Returns the runs of a question that occur in evaluation problems, with those problems."""
         found = words(question)
         return {
             run: where[run]
@@ -124,7 +126,7 @@ class EvaluationIndex:
     def _closest(
         self, question: str, hits: Mapping[str, set[int]], rows_with: Counter[str]
     ) -> tuple[int, str, float] | None:
-        """(evaluation problem, first shared run, share) or None."""
+        """Returns (evaluation problem, first shared run, share), or None."""
         if question in self._equal:
             return self._equal[question], question[:200], 1.0
         telling = {
@@ -141,7 +143,7 @@ class EvaluationIndex:
 
 
 def report(name: str, index: EvaluationIndex, matches: Sequence[Match], num_rows: int) -> dict[str, Any]:
-    """The overlap report, ready for JSON."""
+    """Returns the overlap report as JSON-serialisable data."""
     problems = Counter(problem.file for problem in index.problems)
     overlaps = [match for match in matches if match.is_overlap]
     rows, touched = Counter[str](), defaultdict[str, set[str]](set)

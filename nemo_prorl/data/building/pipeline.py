@@ -1,6 +1,6 @@
-"""From a source to prompt files: read, convert, drop duplicates and overlaps, refine, prove, write.
+"""Turns a source into prompt files: read, convert, drop duplicates and overlaps, refine, verify, write.
 
-The same source and options give the same bytes: order is the source's, and choices are made by uid.
+The same source and options give the same bytes: order is the source's, and rows are chosen by uid.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from nemo_prorl.data.rows import Row, RowFile, write_rows
 
 MANIFEST, OVERLAP = "manifest.json", "overlap.json"
 NUM_EXAMPLES = 3
-"""Of each reason for dropping, kept in the manifest."""
+"""Examples per reason for dropping that the manifest keeps."""
 
 T = TypeVar("T")
 Progress = Callable[[Iterable[T], str, int | None], Iterable[T]]
-"""Shows how far an iteration is: (items, what is done, how many there are if known)."""
+"""Shows the progress of an iteration: (items, what is done, how many there are if known)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Ledger:
-    """What became of every record."""
+    """What happened to every record."""
 
     num_read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
@@ -51,8 +51,8 @@ class Ledger:
 def build(
     source: Source, options: DataBuildConfig, submit: Submit, progress: Progress[Any]
 ) -> dict[str, Any]:
-    """Builds options.out/NAME and returns its manifest. Raises ConfigError or GradingFailed, and then nothing is
-    written."""
+    """Builds options.out/NAME and returns its manifest. Raises ConfigError or GradingFailed, and then writes
+    nothing."""
     started = time.monotonic()
     if options.rows < 0:
         options = replace(options, rows=source.paper_rows)
@@ -117,7 +117,8 @@ def build(
 
 
 def evaluation_problems(paths: Sequence[str], progress: Progress[Any]) -> Iterator[overlap.EvaluationProblem]:
-    """What the evaluation files ask, from whatever column holds it. Raises ConfigError when none does."""
+    """Yields the problems of the evaluation files, from whichever column holds them. Raises ConfigError if none
+    does."""
     found = [path for where in paths for path in load.files(Path(where))]
     for path in progress(found, "reading evaluation sets", len(found)) if found else ():
         for index, values in enumerate(load.rows_of(path)):
@@ -134,7 +135,7 @@ def evaluation_problems(paths: Sequence[str], progress: Progress[Any]) -> Iterat
 QUESTION_COLUMNS = (
     "messages", "problem", "question", "Question", "question_content", "prompt", "description", "input", "text",
 )  # fmt: skip
-"""Where evaluation sets keep what they ask, the most telling first."""
+"""Columns in which evaluation sets keep the question, the most specific first."""
 
 
 def _asked(values: Mapping[str, Any]) -> str | None:
@@ -166,8 +167,8 @@ def _converted(
 
 
 def _distinct(candidates: Iterable[Candidate], ledger: Ledger, *, templated: bool) -> dict[str, Candidate]:
-    """By uid, the first of those that ask the same: the same text, or the same words with the same task, however they
-    are typeset. Held-out rows come first: they keep what both splits have."""
+    """Returns, by uid, the first of all candidates with the same question: the same text, or the same words with the
+    same task, however they are typeset. Held-out rows come first, so they keep what both splits have."""
     asked: dict[str, Candidate] = {}
     worded: dict[str, Candidate] = {}
     by_uid: dict[str, Candidate] = {}
@@ -204,7 +205,7 @@ def _drop_known(
 
 
 def _asks(row: Row) -> str:
-    """What two rows have in common that ask the same."""
+    """Returns the text by which two rows are recognised as the same question."""
     return overlap.identity(str(row.messages[-1]["content"]))
 
 
@@ -219,8 +220,8 @@ def _sift(results: Iterable[Candidate | Refused], refused: list[Refused]) -> lis
 
 
 def _splits(kept: Sequence[Candidate], source: Source, options: DataBuildConfig) -> dict[str, list[Row]]:
-    """Rows by split, in the source's order. `rows` and `held_out` choose by uid, so neighbours in the source are parted
-    like any two rows; what is generated comes in the numbers asked for."""
+    """Returns rows by split, in the source's order. `rows` and `held_out` choose by uid, so neighbours in the source
+    may be separated like any two rows; generated rows already have the requested numbers."""
     splits: dict[str, list[Row]] = {"train": []}
     for candidate in kept:
         splits.setdefault(candidate.row.split, []).append(candidate.row)
@@ -238,7 +239,7 @@ def _splits(kept: Sequence[Candidate], source: Source, options: DataBuildConfig)
 
 
 def _write(folder: Path, split: str, rows: list[Row]) -> str:
-    """SHA-256 of the file."""
+    """Writes the file and returns its SHA-256."""
     path = folder / f"{split}.parquet"
     write_rows(path, rows)
     with path.open("rb") as file:
@@ -247,7 +248,7 @@ def _write(folder: Path, split: str, rows: list[Row]) -> str:
 
 @contextmanager
 def _aside(folder: Path) -> Iterator[Path]:
-    """A folder to write into, that takes `folder`'s place when all of it is written."""
+    """A temporary folder that replaces `folder` once everything is written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     new, old = (folder.with_name(f".{folder.name}.{kind}.{os.getpid()}") for kind in ("new", "old"))
     new.mkdir()
@@ -266,7 +267,7 @@ def _dump(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def _recorded(options: DataBuildConfig) -> dict[str, Any]:
-    """What decides the content, and nothing of where and how fast it was built."""
+    """Returns the options that determine the content, without those about where and how fast it is built."""
     names = ("limit", "rows", "held_out", "seed", "model")
     return {name: getattr(options, name) for name in names} | {
         "against": [Path(path).name for path in options.against]

@@ -1,4 +1,4 @@
-"""Progress bars on standard error; silent where nobody watches."""
+"""Progress bars on standard error; silent if it is not a terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 def watched(items: Iterable[T], what: str, total: int | None) -> Iterable[T]:
-    """The items, with a bar of how many have passed."""
+    """Yields the items and shows how many have passed."""
     return tqdm(items, desc=what, total=total, unit=" rows", disable=None, dynamic_ncols=True, smoothing=0.05)
 
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar that moves on by one at each call of what it gives."""
+    """A bar that advances by one at each call of the function that it yields."""
     with tqdm(
         desc=what, total=total, unit=" replies", disable=None, dynamic_ncols=True, smoothing=0.05
     ) as shown:

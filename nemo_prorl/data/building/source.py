@@ -1,6 +1,6 @@
-"""What a source of problems is: a few words about it, the columns it needs, and how a record becomes a problem.
+"""The definition of a source of problems: a description, the columns it needs, and how a record becomes a problem.
 
-A source is a file of `nemo_prorl/data/sources/` that defines `SOURCE`; adding one is adding a file.
+A source is a file of `nemo_prorl/data/sources/` that defines `SOURCE`; to add one, add a file.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from nemo_prorl.data.rows import Row
 from reward.protocol import ScoreRequest, ScoreResult
 
 Submit = Callable[[ScoreRequest], Future[ScoreResult]]
-"""Hands one request to the reward service."""
+"""Sends one request to the reward service."""
 
 BOX_SUFFIX = " Let's think step by step and output the final answer within \\boxed{}."
-"""Ends every math and STEM prompt (ProRL, appendix on training data)."""
+"""The end of every math and STEM prompt (ProRL, appendix on training data)."""
 
 ORDER = ("deepscaler", "eurus", "scp116k", "reasoning_gym", "llama_nemotron_if")
-"""As in the paper's table of data sets. What two sources share stays with the earlier one."""
+"""The order of the paper's table of data sets. Of problems in two sources, the earlier source keeps them."""
 
 
 class Dropped(Exception):
-    """This record makes no row; its text is a short stable name, counted in the manifest."""
+    """This record makes no row; the message is a short stable name, counted in the manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record as it was read. Example: Record(values={"problem": "2+2?", "answer": "4"}, split="train",
+    """A record as read. Example: Record(values={"problem": "2+2?", "answer": "4"}, split="train",
     origin="math.json:17")"""
 
     values: Mapping[str, Any]
     split: str
     origin: str
-    """Where it stands: for people."""
+    """File and line, for people."""
 
     def text(self, column: str, *, otherwise: str) -> str:
-        """The stripped text of a column, a number as text. Raises Dropped(otherwise) when there is none."""
+        """Returns the stripped text of a column, a number as text. Raises Dropped(otherwise) if there is none."""
         value = self.values.get(column)
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
@@ -53,45 +53,45 @@ class Record:
         return value.strip()
 
     def first(self, columns: str) -> Any:
-        """The value of the first of `a|b|c` that is there and not null, else None."""
+        """Returns the value of the first of `a|b|c` that exists and is not null, else None."""
         values = (self.values.get(column) for column in columns.split("|"))
         return next((value for value in values if value is not None), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What a source makes of a record."""
+    """A problem made from a record."""
 
     question: str
-    """What is asked, without anything added: duplicates and overlaps are looked for in it."""
+    """The question without additions; duplicates and overlaps are searched in it."""
     task: Mapping[str, Any]
     """What the grader needs (reward/protocol.py)."""
     suffix: str = ""
-    """Ends the prompt."""
+    """The end of the prompt."""
     system: str = ""
     """The system turn; none when empty."""
     kind: str = ""
-    """Part of the source, such as the name of a puzzle; stands in the row's `source`."""
+    """Part of the source, such as the name of a puzzle; appended to the row's `source`."""
     gold: str | None = None
-    """A response that has to score 1; None where the source has none."""
+    """A response that has to score 1; None if the source has none."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What the source's `refine` needs, and no row keeps."""
+    """Input for the source's `refine`; not kept in the row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A row that has still to prove itself."""
+    """A row that has not been verified yet."""
 
     row: Row
     problem: Problem
     origin: str
     by_judge_only: bool = False
-    """That its answer is right is what a model says; the rule scorer did not."""
+    """Whether only a model, and not the rule scorer, says that its answer is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A candidate that becomes no training row, and why. With a `file`, it is kept there for people to look at."""
+    """A candidate that becomes no training row, and why. With a `file`, it is written there for people to inspect."""
 
     candidate: Candidate
     reason: str
@@ -104,33 +104,33 @@ Refine = Callable[[Sequence[Candidate], DataBuildConfig, Submit], Iterable[Candi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Declares where problems come from and what becomes of them."""
+    """Declares where problems come from and how they are processed."""
 
     name: str
     domain: str
     summary: str
     """A few words for `data list`."""
     licence: str
-    """What its authors say of it."""
+    """What its authors say about it."""
     convert: Callable[[Record], Problem]
-    """Raises Dropped."""
+    """Turns a record into a problem. Raises Dropped."""
     columns: tuple[str, ...] = ()
-    """That every file must have; `a|b` wants one of the two."""
+    """Columns that every file must have; `a|b` requires one of the two."""
     hub_id: str = ""
     """Data set on the Hugging Face hub, read when the user names nothing else; empty: records are generated."""
     hub_files: str = ""
-    """Pattern of its files that are read; empty: all data files."""
+    """Pattern of its files to read; empty: all data files."""
     generate: Callable[[DataBuildConfig], Iterable[Record]] | None = None
-    """Makes the records, where none are read."""
+    """Generates the records, if none are read."""
     check_options: Callable[[DataBuildConfig], None] | None = None
-    """Raises ConfigError before any work."""
+    """Checks options before any work. Raises ConfigError."""
     refine: Refine | None = None
-    """A filter over all candidates together, before they prove themselves."""
+    """A filter over all candidates together, before they are verified."""
     paper_rows: int = 0
-    """Training rows of ProRL's own set (2507.12507 table 1), kept where the option `rows` names no other number; 0: all
+    """Training rows of ProRL's own set (2507.12507 table 1), kept unless the option `rows` gives another number; 0: all
     that pass."""
     templated: bool = False
-    """Questions are filled-in templates: n-grams in common say nothing about them, only equality does."""
+    """Whether questions are filled-in templates: then only equality counts, since shared n-grams mean nothing."""
 
     def check_columns(self, present: Iterable[str], where: str) -> None:
         """Raises ConfigError, naming what is missing."""
@@ -144,7 +144,7 @@ class Source:
             )
 
     def candidate(self, record: Record) -> Candidate:
-        """The row of a record. Its uid is made of what is asked, so it stays when the source is reordered.
+        """Returns the row of a record. Its uid is a hash of its messages, so it stays when the source is reordered.
 
         Raises Dropped."""
         problem = self.convert(record)
@@ -164,7 +164,7 @@ class Source:
 
 @cache
 def sources() -> dict[str, Source]:
-    """Every source by name: those of ORDER, then the others by name."""
+    """Returns every source by name: those of ORDER, then the others by name."""
     from nemo_prorl.data import sources as package
 
     names = [module.name for module in pkgutil.iter_modules(package.__path__)]
@@ -174,7 +174,7 @@ def sources() -> dict[str, Source]:
 
 
 def get(name: str) -> Source:
-    """Raises ConfigError for a name that no source has."""
+    """Returns the source. Raises ConfigError for an unknown name."""
     if name not in sources():
         raise ConfigError(f"{name} is not a source: write one of {', '.join(sources())}, or all.")
     return sources()[name]

@@ -1,4 +1,4 @@
-"""Every row proves itself at the real reward service: its gold answer scores 1, or at least its task can be graded."""
+"""Verifies rows with the real reward service: the gold answer scores 1, or at least the task can be graded."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from nemo_prorl.data.building.source import Candidate, Refused, Submit
 from reward.protocol import ScoreRequest, ScoreResult, Status
 
 IN_FLIGHT = 256
-"""Requests at the service at one time."""
+"""Requests in flight."""
 
 
 class GradingFailed(RuntimeError):
-    """The reward service did not grade; no row is dropped for that."""
+    """The reward service failed to grade; no row is dropped for that."""
 
 
 def verify(
     candidates: Iterable[Candidate], submit: Submit, versions: set[str]
 ) -> Iterator[Candidate | Refused]:
-    """The candidates in their order, those that fail as Refused; `versions` gets those of the graders. Raises
-    GradingFailed."""
+    """Yields the candidates in their order, those that fail as Refused; adds the graders' versions to `versions`.
+    Raises GradingFailed."""
     waiting: deque[Candidate] = deque()
 
     def requests() -> Iterator[ScoreRequest]:
@@ -35,7 +35,7 @@ def verify(
 
 
 def graded(requests: Iterable[ScoreRequest], submit: Submit) -> Iterator[ScoreResult]:
-    """Results in the order of the requests, each graded or invalid. Raises GradingFailed."""
+    """Yields results in the order of the requests, each graded or invalid. Raises GradingFailed."""
     pending: deque[Future[ScoreResult]] = deque()
     for request in requests:
         pending.append(submit(request))
@@ -46,7 +46,8 @@ def graded(requests: Iterable[ScoreRequest], submit: Submit) -> Iterator[ScoreRe
 
 
 def _request(candidate: Candidate) -> ScoreRequest:
-    """Without a gold answer the empty response: whatever it scores, the service has read the task."""
+    """Returns the request with the gold answer; without one, with an empty response: whatever its score, it shows that
+    the service accepts the task."""
     return ScoreRequest(
         request_id=candidate.row.uid,
         domain=candidate.row.domain,

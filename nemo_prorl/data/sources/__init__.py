@@ -1,1 +1,1 @@
-"""One file a source of problems; each defines SOURCE (nemo_prorl/data/building/source.py)."""
+"""One file per source of problems; each defines SOURCE (nemo_prorl/data/building/source.py)."""

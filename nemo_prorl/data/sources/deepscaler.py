@@ -1,6 +1,6 @@
 """Mathematics: DeepScaleR's preview data, 40k competition problems with short answers.
 
-Two schemas of the same authors are read: problem, answer, solution (the data set on the hub, and the AIME part of their
+Reads two schemas of the same authors: problem, answer, solution (the data set on the hub, and the AIME part of their
 repository) and problem, answer, difficulty, type (its MATH part).
 """
 
@@ -10,7 +10,7 @@ from nemo_prorl.data.building.source import BOX_SUFFIX, Problem, Record, Source
 
 
 def convert(record: Record) -> Problem:
-    """Raises Dropped."""
+    """Turns a record into a problem. Raises Dropped."""
     question = record.text("problem", otherwise="no_problem")
     answer = record.text("answer", otherwise="no_answer")
     return Problem(question=question, task={"answer": answer}, suffix=BOX_SUFFIX, gold=f"\\boxed{{{answer}}}")

@@ -1,8 +1,8 @@
 """Code: the programming problems of PRIME's Eurus-2-RL-Data (APPS, CodeContests, TACO, Codeforces), with their tests.
 
 A record is in verl's form: `prompt` (turns), `ability`, `data_source`, and `reward_model.ground_truth`, for code the
-JSON text of {"inputs", "outputs", "fn_name"?}. The system turn teaches PRIME's own action format and is left out. A
-reference solution, where a record has one (`extra_info.solution`), must pass every test; else the tests must be well
+JSON text of {"inputs", "outputs", "fn_name"?}. The system turn teaches PRIME's own action format and is dropped. If a
+record has a reference solution (`extra_info.solution`), it must pass every test; otherwise the tests must be well
 formed.
 """
 
@@ -16,18 +16,18 @@ from nemo_prorl.data.building.source import Dropped, Problem, Record, Source
 SUFFIX = (
     "\n\nWrite Python code to solve the problem. Present the code in \n```python\nYour code\n```\nat the end."
 )
-"""As the set's own prompts end."""
+"""How the set's own prompts end."""
 
 
 def convert(record: Record) -> Problem:
-    """Raises Dropped."""
+    """Turns a record into a problem. Raises Dropped."""
     if record.values["ability"] != "code":
         raise Dropped("not_code")
     question, suffix = _question(record.values["prompt"]), ""
     if question.endswith(SUFFIX.strip()):
         question = question.removesuffix(SUFFIX.strip()).rstrip()
         suffix = SUFFIX
-    elif "```" not in question[-200:]:  # nothing yet says how to present the code
+    elif "```" not in question[-200:]:  # the question does not say how to present the code
         suffix = SUFFIX
     solution = (record.values.get("extra_info") or {}).get("solution")
     return Problem(

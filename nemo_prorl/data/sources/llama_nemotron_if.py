@@ -1,7 +1,7 @@
 """Instruction following: prompts with IFEval's verifiable instructions, from NVIDIA's Llama-Nemotron data.
 
-A record has `input` (turns) and `args` with instruction_id_list and instruction_kwargs, where every argument of every
-rule stands, most of them null. Its system turn switches reasoning off in the Llama-Nemotron models and is left out.
+A record has `input` (turns) and `args` with instruction_id_list and instruction_kwargs, which list every argument of
+every rule, most of them null. Its system turn switches reasoning off in the Llama-Nemotron models and is dropped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nemo_prorl.data.building.source import Dropped, Problem, Record, Source
 
 
 def convert(record: Record) -> Problem:
-    """Raises Dropped."""
+    """Turns a record into a problem. Raises Dropped."""
     given = record.values["args"]
     arguments = json.loads(given) if isinstance(given, str) else given or {}
     ids, kwargs = arguments.get("instruction_id_list"), arguments.get("instruction_kwargs")
@@ -35,7 +35,7 @@ def _question(turns: Any) -> str:
 
 
 def _without_nulls(kwargs: Any) -> dict[str, Any]:
-    """Only null is absent: 0 and the empty text are values."""
+    """Removes nulls only: 0 and the empty text are values."""
     if isinstance(kwargs, str):
         kwargs = json.loads(kwargs)
     return {name: value for name, value in (kwargs or {}).items() if value is not None}

@@ -1,7 +1,7 @@
-"""Logic puzzles: Reasoning Gym's generators, over the 96 tasks of the paper and three kept out of training.
+"""Logic puzzles from Reasoning Gym's generators: the paper's 96 tasks and three that are kept out of training.
 
-Rows are stored, not seeds: `codeio` runs programs whose results change from call to call, and sets that are iterated
-over change with the interpreter's hash seed. So generation runs in processes of its own with a fixed hash seed, and the
+Rows are stored, not seeds: `codeio` runs programs whose results change from call to call, and iteration over sets
+depends on the interpreter's hash seed. So entries are generated in separate processes with a fixed hash seed, and the
 global random generators are seeded before each entry; then the same seed gives the same rows.
 """
 
@@ -24,19 +24,19 @@ from nemo_prorl.data.building.source import Dropped, Problem, Record, Source
 
 NUM_TRAIN, NUM_VALIDATION_A_TASK = 37_000, 100
 OUT_OF_DISTRIBUTION = ("acre", "boxnet", "game_of_life_halting")
-"""Never trained on (ProRL, section on out-of-distribution tasks); as many of each as of a task's validation."""
+"""Never trained on (ProRL, section on out-of-distribution tasks); as many rows of each as of a task's validation."""
 HELD_OUT_CREDIT = {"credit": "corrected"}
-"""Part of the task of rows that measure: they get the library's score, with our corrections of its scorers."""
+"""Part of the task of held-out rows: they get the library's score, with our corrections of its scorers."""
 CHUNK, MAX_INDEX = 32, 20_000
-"""Entries a job makes; and that are made of a task at most."""
+"""Entries per job, and the most entries that are generated for one task."""
 MIN_NEW = 0.05
-"""A task whose entries ask something new less often counts as exhausted: some have few questions and are slow."""
+"""A task counts as exhausted once fewer of its entries than this are new: some have few questions and are slow."""
 MAX_GUESSED = 0.9
 """A task is not trained on when an answer that ignores its question is right more often than this."""
 
 
 def tasks() -> tuple[str, ...]:
-    """The 96 of the paper."""
+    """Returns the paper's 96 tasks."""
     return tuple(files("reward").joinpath("data/reasoning_gym_96_tasks.txt").read_text().split())
 
 
@@ -77,8 +77,8 @@ def generate(options: DataBuildConfig) -> Iterator[Record]:
 
 
 def convert(record: Record) -> Problem:
-    """Held-out rows ask for the library's partial credit, which the papers report; training rows are paid as the
-    service pays in training (docs/puzzle_rewards.md). Raises Dropped."""
+    """Turns an entry into a problem. Held-out rows ask for the library's partial credit, which the papers report;
+    training rows use the service's default for training (docs/puzzle_rewards.md). Raises Dropped."""
     entry, task = record.values["entry"], record.values["task"]
     if entry is None:
         raise Dropped(record.values["reason"])
@@ -93,17 +93,17 @@ def convert(record: Record) -> Problem:
 
 
 def _answer(entry: dict[str, Any]) -> str | None:
-    """The entry's own; some tasks have many right answers, and keep one of them in the metadata, or none."""
+    """Returns the entry's answer; tasks with many right answers keep one of them in the metadata, or none."""
     metadata = entry["metadata"]
     found = [entry["answer"], metadata.get("example_answer"), metadata.get("example_correct_answer")]
-    if "possible_answer" in metadata:  # graph_color: asked for as JSON
+    if "possible_answer" in metadata:  # graph_color expects JSON
         found.append(json.dumps(metadata["possible_answer"]))
     return next((answer for answer in found if isinstance(answer, str)), None)
 
 
 @cache
 def _instructions() -> str:
-    """The library's recommended prompt, which asks for <answer> tags."""
+    """Returns the library's recommended prompt, which asks for <answer> tags."""
     from reasoning_gym.utils import SYSTEM_PROMPTS
 
     return str(SYSTEM_PROMPTS["default"]).strip()
@@ -112,8 +112,8 @@ def _instructions() -> str:
 def _different_entries(
     pool: Any, task: str, count: int, seed: int
 ) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """(index, entry) of the first `count` different questions, fewer when the task has no more; between them (index,
-    None) of those that JSON cannot hold."""
+    """Yields (index, entry) for the first `count` different questions, fewer if the task has no more, and (index, None)
+    for entries that JSON cannot represent."""
     seen: set[str] = set()
     stop, share_new = 0, 1.0
     while len(seen) < count and stop < MAX_INDEX and share_new >= MIN_NEW:
@@ -132,7 +132,7 @@ def _different_entries(
 
 
 def _make(job: tuple[str, int, int, int]) -> list[tuple[int, str]]:
-    """The entries of one job as JSON, as the reward service will see them, or as "". Runs in a worker."""
+    """Generates the entries of one job as JSON, as the reward service will see them, or as "". Runs in a worker."""
     import numpy as np
     import reasoning_gym
 
@@ -149,7 +149,7 @@ def _make(job: tuple[str, int, int, int]) -> list[tuple[int, str]]:
         except (
             TypeError,
             ValueError,
-        ):  # a fraction or an infinity among the metadata: the service cannot have it
+        ):  # a fraction or an infinity in the metadata, which JSON cannot represent
             text = ""
         made.append((index, text))
     return made
@@ -157,8 +157,8 @@ def _make(job: tuple[str, int, int, int]) -> list[tuple[int, str]]:
 
 @contextlib.contextmanager
 def _workers() -> Iterator[Any]:
-    """Processes that begin anew, each with the same hash seed. `codeio`'s programs write files where they run: in a
-    folder that goes with them, not in the user's."""
+    """Yields a pool of fresh processes with the same hash seed. They work in a temporary folder, because `codeio`'s
+    programs write files into their working directory."""
     before = os.environ.get("PYTHONHASHSEED")
     os.environ["PYTHONHASHSEED"] = "0"
     try:

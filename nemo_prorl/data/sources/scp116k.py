@@ -1,13 +1,14 @@
 """STEM: the problems of SCP-116K whose book solution and DeepSeek-R1's response agree, with a short answer.
 
-A record has `domain`, `problem`, the solution that stood in the book, and a model's response (R1's in the version of
-274k records that ProRL used; o1-mini's and QwQ's in the first one of 117k). As in the papers, records without a
-solution are dropped, and of the rest those kept on whose answer book and response agree:
+A record has `domain`, `problem`, the solution from the book, and a model's response (R1's in the version of 274k
+records that ProRL used; o1-mini's and QwQ's in the first one of 117k). As in the papers, records without a solution are
+dropped, and the others are kept if book and response agree on the answer:
 
-1. A model extracts a short answer from the book's solution; what has none (proofs, drawings, several parts) is dropped.
-2. The rule scorer compares the response's boxed answer with it. That is free, and right when it says yes.
-3. Else the model judges, asked in both orders. Two times yes: kept; two times no: dropped.
-4. What cannot be decided (a judge of two minds, a reply that is not in the form asked for) stands in undecided.parquet.
+1. A model extracts a short answer from the book's solution; solutions without one (proofs, drawings, several parts) are
+   dropped.
+2. The rule scorer compares the response's boxed answer with it. That is free, and reliable when it says yes.
+3. Otherwise the model judges twice, with the answers in both orders. Two yes: kept; two no: dropped.
+4. Undecided records (contradictory judgements, a reply in another form) go to undecided.parquet.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from reward.protocol import ScoreRequest
 SOLUTION = "extracted_solution|extract_solution|matched_solution|solution"
 RESPONSE = "r1_response|r1_solution|o1_solution|qwq_solution"
 MAX_ANSWER, MAX_SOLUTION, TAIL = 200, 12_000, 800
-"""Characters: of a short answer; of a solution that is shown to the model; of a response that never boxes an answer."""
+"""Lengths in characters: of a short answer; of a solution that is shown to the model; of the end of a response that
+never boxes an answer."""
 
 EXTRACT = """Below are a problem and its solution from a book. Give the final answer of the solution, as short as it \
 can be: a number with its unit, an expression in LaTeX, the letter of an option, or a few words.
@@ -66,7 +68,7 @@ B:
 
 
 def convert(record: Record) -> Problem:
-    """The task's answer is still missing: `agreeing` puts it in."""
+    """Turns a record into a problem. The task's answer is still missing; `agreeing` adds it."""
     solution = record.first(SOLUTION)
     if not isinstance(solution, str) or not solution.strip():
         raise Dropped("no_solution")
@@ -83,7 +85,7 @@ def convert(record: Record) -> Problem:
 
 
 def check_options(options: DataBuildConfig) -> None:
-    """Raises ConfigError without a model to ask."""
+    """Raises ConfigError if no model to ask is configured."""
     if not options.endpoint or not options.model:
         raise ConfigError(
             "scp116k needs a model that extracts and compares answers: write endpoint=URL and model=NAME of an "
@@ -94,7 +96,8 @@ def check_options(options: DataBuildConfig) -> None:
 def agreeing(
     candidates: Sequence[Candidate], options: DataBuildConfig, submit: Submit
 ) -> Iterator[Candidate | Refused]:
-    """Those whose solution and response agree, each with its short answer; the others with the reason."""
+    """Yields the candidates whose solution and response agree, with their short answers, and the others with the
+    reason."""
     cache = Path(options.out) / "cache" / "scp116k.sqlite"
 
     def asked(questions: Sequence[str], what: str) -> list[str | None]:
@@ -130,7 +133,7 @@ def agreeing(
 
 
 def _final_answer(response: str) -> str:
-    """The part that is compared: the last box, else how the response ends."""
+    """Returns the part that is compared: the last box, else the end of the response."""
     text = visible_text(response)
     box = last_box(text)
     return f"\\boxed{{{box}}}" if box else text.strip()[-TAIL:]
@@ -158,7 +161,7 @@ def _with_answer(candidate: Candidate, reply: str | None) -> Candidate | Refused
 
 
 def _json_reply(reply: str | None) -> dict[str, object] | None:
-    """The last JSON object of a reply that has an answer; None without one."""
+    """Returns the last JSON object of a reply that has an answer; None without one."""
     for text in reversed(re.findall(r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}", visible_text(reply or ""))):
         try:
             value = json.loads(text)
@@ -170,7 +173,7 @@ def _json_reply(reply: str | None) -> dict[str, object] | None:
 
 
 def _judgements(candidate: Candidate) -> tuple[str, str]:
-    """The same question in both orders: a judge that prefers a place contradicts itself."""
+    """Returns the question in both orders, so that a judge with a position bias contradicts itself."""
     problem, book = candidate.problem, str(candidate.row.task["answer"])
     response = str(problem.extra["response"])
     return (
