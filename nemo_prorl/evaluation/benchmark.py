@@ -1,4 +1,4 @@
-"""What a benchmark is: where its problems come from, how they are asked, what counts, and what the paper reports."""
+"""The definition of a benchmark: source of its problems, prompt format, metric, and the paper's numbers."""
 
 from __future__ import annotations
 
@@ -38,70 +38,71 @@ class DateWindow:
 
     @staticmethod
     def parse(text: str) -> DateWindow | None:
-        """Of the option's form FIRST..LAST, which config.py checks; None of the empty text, for no limit."""
+        """Parses the option's form FIRST..LAST, which config.py has checked; None for empty text, which sets no
+        limit."""
         first, _, last = text.partition("..")
         return DateWindow(first=first, last=last) if text else None
 
     def holds(self, day: date) -> bool:
-        """Whether the day lies in it."""
+        """Whether the window includes the day."""
         return date.fromisoformat(self.first) <= day <= date.fromisoformat(self.last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problems:
-    """What the records of a benchmark came to."""
+    """The problems that the records of a benchmark give."""
 
     rows: tuple[Row, ...]
     num_duplicates: int
-    """Records that ask what an earlier one asked."""
+    """Records with the same question as an earlier one."""
     dropped: Mapping[str, int]
-    """Reason -> number of records that made no problem."""
+    """Reason -> number of records that gave no problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """An entry of the catalogue. Adding a benchmark is adding one."""
+    """An entry of the catalogue."""
 
     name: str
     title: str
     """Head of its column in the paper's tables."""
     domain: str
-    """Which grader judges (reward/protocol.py)."""
+    """Which grader scores it (reward/protocol.py)."""
     metric: Metric
     where: str
-    """Where the file is to be had: for people."""
+    """Where to get the file; for people."""
     licence: str
-    """What its authors say of it."""
+    """What its authors say about it."""
     convert: Callable[[Record], Problem]
-    """One schema, or several of a family. Raises Dropped."""
+    """Reads one schema, or several of a family. Raises Dropped."""
     files: tuple[str, ...] = ()
-    """Patterns of file names under evaluation.data_dir. All that match the first pattern with a match are read."""
+    """File name patterns under evaluation.data_dir. All files that match the first pattern with a match are read."""
     generate: Callable[[], Iterable[Record]] | None = None
-    """Makes the records, where no file is needed."""
+    """Generates the records, if no file is needed."""
     suffix: str = ""
-    """Ends each prompt, unless the problem has an ending of its own."""
+    """The end of each prompt, unless the problem has an ending of its own."""
     task: Mapping[str, Any] = field(default_factory=dict)
-    """What the grader is told with every problem, such as its publisher's time limit (docs/rewards.md)."""
+    """Task fields added to every problem, such as its publisher's time limit (docs/rewards.md)."""
     num_problems: int = 0
-    """How many problems it has, where that is known for sure; 0: not known. Results on another number are marked."""
+    """How many problems it has, if known for certain; 0: not known. Results on another number are marked."""
     num_may_differ: int = 0
-    """Files with so many problems more or fewer than num_problems are not marked."""
+    """Files that differ from num_problems by at most this many are not marked."""
     counted_by: str = ""
-    """Whose count num_problems is."""
+    """The source of num_problems."""
     date_column: str = ""
-    """Column with the date of a problem, where a window of dates may be asked for."""
+    """Column with a problem's date, if evaluation can be limited to a window of dates."""
     has_puzzles: bool = False
-    """Whether evaluation.puzzles may limit it to some of its tasks."""
+    """Whether evaluation.puzzles can limit it to some of its tasks."""
     remark: str = ""
-    """What a reader of its numbers has to know: shown by --list and below the tables."""
+    """A caveat for readers of its numbers, shown by --list and below the tables."""
     published: Mapping[str, float] = field(default_factory=dict)
-    """Model -> what the paper reports, in percent."""
+    """Model -> the paper's number, in percent."""
 
     def problems(self, records: Iterable[Record], window: DateWindow | None = None) -> Problems:
-        """The different problems of the records, in their order; of records that ask the same, the first one.
+        """Returns the different problems of the records, in order; of records with the same question, the first.
 
-        window: dates that date_column must lie in; None: any. Raises ConfigError when no problem is left, or when a
-        window is given and a record has no date that can be read.
+        window: dates that date_column must lie in; None: any. Raises ConfigError if no problem is left, or if a window
+        is given and a record has no readable date.
         """
         rows: dict[str, Row] = {}
         num_duplicates, dropped = 0, Counter[str]()
@@ -123,9 +124,9 @@ class Benchmark:
         return Problems(rows=tuple(rows.values()), num_duplicates=num_duplicates, dropped=dict(dropped))
 
     def _date(self, record: Record) -> date:
-        """The day of a problem: text that begins with YYYY-MM-DD, or a date or datetime, as Parquet has them."""
+        """Returns the day of a problem, from text that begins with YYYY-MM-DD, or a date or datetime as in Parquet."""
         value = record.values.get(self.date_column)
-        if isinstance(value, date):  # a datetime is one, too
+        if isinstance(value, date):  # includes datetime
             return date(value.year, value.month, value.day)
         try:
             if not isinstance(value, str):
@@ -144,7 +145,8 @@ class Benchmark:
             ) from None
 
     def _row(self, problem: Problem) -> Row:
-        """Its uid is made of what is asked, so that a sample stays valid when the file is reordered."""
+        """Returns a problem as a row. Its uid is a hash of the question, so samples stay valid if the file is
+        reordered."""
         question = problem.question + (problem.suffix or self.suffix)
         text = json.dumps([question, problem.kind])
         return Row(
@@ -158,7 +160,7 @@ class Benchmark:
 
 
 def missing_column(record: Record, wanted: str) -> ConfigError:
-    """For a file that is of none of the known schemas."""
+    """Returns the error for a file that has none of the known schemas."""
     return ConfigError(
         f"{record.origin} has no {wanted}: it has {', '.join(map(str, record.values))}. Give the file as its "
         "publisher ships it (docs/evaluation.md)."

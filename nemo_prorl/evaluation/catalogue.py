@@ -1,7 +1,7 @@
 """Every benchmark of the papers, with the numbers that ProRL (arXiv 2505.24864, tables 1 to 3 and 5) reports for it.
 
-The paper's own names, files and sizes are kept where it states them. `python -m nemo_prorl evaluate --list` prints this
-file; docs/evaluation.md says how to add to it.
+The paper's own names, files and sizes are used where it states them. `python -m nemo_prorl evaluate --list` prints this
+catalogue; docs/evaluation.md says how to add to it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ DEEPCODER = "DeepCoder-1.5B"
 LARGER = "DeepSeek-R1-Distill-Qwen-7B"
 PRORL = "Nemotron-Research-Reasoning-Qwen-1.5B"
 MODELS = (BASE, DEEPSCALER, DEEPCODER, LARGER, PRORL)
-"""Rows of the paper's tables, in its order."""
+"""Rows of the paper's tables, in their order."""
 
 QWEN = "https://github.com/QwenLM/Qwen2.5-Math/tree/main/evaluation/data"
 PRIME = "PRIME-RL/Eurus-2-RL-Data on the hub, validation.parquet (MIT; all four sets in one file)"
 EXAMS = "two exams of 15"
 LIVECODEBENCH_LIMITS = {"cpu_s": MAX_CPU_S, "test_cpu_s": 6.0}
-"""LiveCodeBench's runner gives each test 6 s of wall time (lcb_runner, `--timeout`). All together get what the server
-gives at most."""
+"""LiveCodeBench's runner gives each test 6 s of wall time (lcb_runner, `--timeout`). All tests together get the
+server's maximum."""
 EVALPLUS_LIMITS = {"cpu_s": MAX_CPU_S}
 """EvalPlus gives each input 1 s (4 s in newer versions) or four times the reference's time: all together more than the
-server gives at most."""
+server's maximum."""
 HUMANEVAL_LIMITS = {"cpu_s": 3.0}
 """OpenAI's evaluate_functional_correctness gives a whole program 3 s."""
 PUZZLES_REMARK = (
@@ -39,9 +39,9 @@ PUZZLES_REMARK = (
     "results.json names, and generators and scorers have changed in between"
 )
 MAX_MISSING_PUZZLES = 48
-"""Our choice: half a percent of 9,600, less than the 100 of one task. `data build reasoning_gym` makes a few fewer than
-9,600, because it drops puzzles whose answer does not pass their own scorer and some tasks run out of different
-questions: 9,590 in the build that docs/data.md records."""
+"""Our choice: half a percent of 9,600, less than the 100 of one task. `data build reasoning_gym` makes slightly fewer
+than 9,600, because it drops puzzles whose answer fails their own scorer and some tasks run out of different questions:
+9,590 in the build that docs/data.md describes."""
 BUILD_PUZZLES = "python -m nemo_prorl data build reasoning_gym (writes data/reasoning_gym)"
 
 
@@ -54,8 +54,8 @@ def _math(
     count: tuple[int, str],
     *numbers: float,
 ) -> Benchmark:
-    """`count`: num_problems and counted_by. `numbers`: of the base model, DeepScaleR, the 7B model and ProRL's (table
-    1)."""
+    """A math benchmark. `count`: num_problems and counted_by. `numbers`: the paper's (table 1), for the base model,
+    DeepScaleR, the 7B model and ProRL's."""
     return Benchmark(
         name=name,
         title=title,
@@ -73,8 +73,8 @@ def _math(
 
 
 def _code(name: str, title: str, kinds: tuple[str, ...], *numbers: float) -> Benchmark:
-    """A part of PRIME's validation set, or of DeepCoder's files. `numbers`: of the base model, DeepCoder, the 7B model
-    and ProRL's (table 2)."""
+    """A part of PRIME's validation set, or of DeepCoder's files. `numbers`: the paper's (table 2), for the base model,
+    DeepCoder, the 7B model and ProRL's."""
     return Benchmark(
         name=name,
         title=title,
@@ -96,7 +96,7 @@ def _puzzles(
     *numbers: float,
     num_problems: int = 100,
 ) -> Benchmark:
-    """`numbers`: of the base model, the 7B model and ProRL's (table 3)."""
+    """A puzzle benchmark. `numbers`: the paper's (table 3), for the base model, the 7B model and ProRL's."""
     return Benchmark(
         name=name,
         title=title,
@@ -258,7 +258,7 @@ ALIASES = {"aime24": "aime2024", "aime25": "aime2025"}
 """Shorter names, for the command line."""
 
 TABLES = (("Math", MATH), ("Code", CODE), ("STEM, instruction following, logic puzzles", OTHER))
-"""Title, and the benchmarks whose columns stand in it: the paper's tables 1, 2 and 3."""
+"""Title, and the benchmarks whose columns the table has: the paper's tables 1, 2 and 3."""
 WITH_AVERAGE = {"Math", "Code"}
 
 CATEGORIES: dict[str, tuple[float, float, float]] = {
@@ -278,7 +278,7 @@ CATEGORIES: dict[str, tuple[float, float, float]] = {
 
 
 def get(name: str) -> Benchmark:
-    """Raises ConfigError for a name that the catalogue lacks."""
+    """Returns the benchmark. Raises ConfigError for an unknown name."""
     name = ALIASES.get(name, name)
     if name not in BENCHMARKS:
         close = difflib.get_close_matches(name, BENCHMARKS, n=1, cutoff=0.5)

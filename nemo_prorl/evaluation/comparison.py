@@ -1,18 +1,19 @@
-"""What prolonged training did to a model, from the results of several checkpoints (ProRL, arXiv 2505.24864, section 4).
+"""Shows how prolonged training changed a model, from results of several checkpoints (ProRL, arXiv 2505.24864, section
+4).
 
-Pure functions of results. Checkpoints come in the order of training; the first is the start. What is compared is a
-benchmark, or one part of it, such as a puzzle. Only prompts that all checkpoints have are compared.
+Pure functions of results. Checkpoints come in the order of training; the first is the start. A comparison covers a
+benchmark, or one part of it, such as a puzzle, and only prompts that all checkpoints have.
 
-Each is sorted by its pass@k at half of the samples (`boundary_k`: pass@128 of 256, as in the paper), with `MARGIN` in
-between as noise:
+Each is classified by its pass@k at half of the samples (`boundary_k`: pass@128 of 256, as in the paper). Differences up
+to `MARGIN` count as noise:
 
     diminish   the last checkpoint is not above the start by more than the margin
-    sustained  it is, and it is above every checkpoint between by more than the margin
-    plateau    it is above the start, and not above what came between: the gain was made early
+    sustained  it is, and it is above every checkpoint in between by more than the margin
+    plateau    it is above the start, but not above a checkpoint in between: the gain was made early
 
-With two checkpoints nothing lies between, and a gain is called `gain`. The names are the paper's (section 4.2), which
-sorts by eye; the rule is ours. `certain` says whether the paired bootstrap's 95 % intervals, too, lie on that side of
-the margin.
+With two checkpoints there is nothing in between, and a gain is called `gain`. The names are the paper's (section 4.2),
+which classifies by eye; the rule is ours. `certain` says whether the paired bootstrap's 95 % intervals lie on the same
+side of the margin too.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ MARGIN = 0.01
 _SIZE = re.compile(r"(?P<series>.+)/(?P<size>\d+)_(?P<unit>[a-z]+)")
 
 Prompts = Mapping[str, PromptResult]
-"""By uid."""
+"""Results keyed by the prompt's uid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Of the last checkpoint to another, over the same prompts."""
+    """The difference of the last checkpoint to another, over the same prompts."""
 
     value: float
     low: float
@@ -53,34 +54,34 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One benchmark, or one part of it; lists run over the checkpoints."""
+    """One benchmark, or one part of it; lists have one entry per checkpoint."""
 
     name: str
-    """Of the benchmark, with the part behind a slash: reasoning_gym/logic/zebra_puzzles."""
+    """The benchmark's name, with the part behind a slash: reasoning_gym/logic/zebra_puzzles."""
     num_prompts: int
     shortfall: str
-    """What has to be said when these are not all problems of the benchmark as published; else empty."""
+    """A note if these are not all problems of the benchmark as published; else empty."""
     num_short: int
-    """Prompts of all checkpoints that are left out because one of them has fewer than k samples with a verdict."""
+    """Prompts of all checkpoints that are left out because a checkpoint has fewer than k graded samples of them."""
     num_samples: int
-    """n: the most that a prompt has, at the checkpoint where that is least."""
+    """n: the most samples that a prompt has, at the checkpoint where this is lowest."""
     k: int
-    """Of the verdict and the gain: half of n."""
+    """The k of the class and the gain: half of n."""
     pass_at_k: dict[int, list[float]]
     bound: dict[int, list[float]]
-    """ProRL eq. 5, for k of at least 2."""
+    """The bound of ProRL eq. 5, for k of at least 2."""
     verdict: str
     certain: bool
     gain: Difference
-    """Of pass@k, from the start to the last checkpoint."""
+    """The gain in pass@k from the start to the last checkpoint."""
     gain_at_1: Difference
     histogram: list[list[int]]
-    """Prompts by their pass@1, results.NUM_BINS bins from 0 to 1."""
+    """Number of prompts by pass@1, in results.NUM_BINS bins from 0 to 1."""
     mean: list[float]
     variance: list[float]
-    """Of pass@1 over prompts, as measured."""
+    """Variance of pass@1 over prompts, as measured."""
     newly_solved: int
-    """Prompts that no sample of the start solves, and half of the last checkpoint's or more."""
+    """Prompts that no sample of the start solves, but at least half of the last checkpoint's samples."""
 
 
 def compare(
@@ -90,8 +91,9 @@ def compare(
     num_resamples: int = 1000,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Comparison]:
-    """One for each benchmark that all have; by_source: one for each part of it, where it has parts. `say` is told what
-    is left out, and why. Raises ConfigError when nothing can be compared, or for fewer than two checkpoints."""
+    """Returns a comparison for each benchmark that all checkpoints have; by_source: one for each part of it, if it has
+    parts. `say` gets a message for what is left out, and why. Raises ConfigError if nothing can be compared, or for
+    fewer than two checkpoints."""
     if len(checkpoints) < 2:
         raise ConfigError("compare wants at least two evaluations: write compare START ... LAST.")
     names = [name for name in checkpoints[0] if all(name in results for results in checkpoints)]
@@ -102,7 +104,7 @@ def compare(
         results = [checkpoint[name] for checkpoint in checkpoints]
         parts = parts_of(results) if by_source else {}
         expected, dates = 0, ""
-        if not parts:  # how many problems a part has is not known
+        if not parts:  # the number of problems of a part is not known
             expected = max(result.num_expected for result in results)
             dates = next((result.other_dates for result in results if result.other_dates), "")
         for one, prompts in (parts or {name: [result.prompts for result in results]}).items():
@@ -118,12 +120,12 @@ def compare(
 
 
 class _NotComparable(Exception):
-    """What is compared has too little in common; the text says why."""
+    """The results have too little in common; the message says why."""
 
 
 def parts_of(results: Sequence[BenchmarkResult]) -> dict[str, list[Prompts]]:
-    """BENCHMARK/PART -> its prompts at each checkpoint, none where it lacks the part; empty unless every checkpoint has
-    several parts."""
+    """Returns BENCHMARK/PART -> its prompts at each checkpoint, none if a checkpoint lacks the part; empty unless every
+    checkpoint has several parts."""
     name, parts = results[0].name, [result.prompts_by_part() for result in results]
     if not all(parts):
         return {}
@@ -136,8 +138,8 @@ def parts_of(results: Sequence[BenchmarkResult]) -> dict[str, list[Prompts]]:
 def compare_sizes(
     checkpoints: Sequence[Mapping[str, BenchmarkResult]], *, say: Callable[[str], None] = lambda text: None
 ) -> list[Comparison]:
-    """One for each part of the benchmarks whose parts are sizes; none where there is no such benchmark. They are made
-    for their pass@k: only one bootstrap sample is drawn, so their intervals and verdicts say nothing."""
+    """Returns a comparison for each part of the benchmarks whose parts are sizes; empty without such benchmarks. They
+    are only for pass@k: with a single bootstrap sample, their intervals and classes are meaningless."""
     names = [
         name
         for name, result in checkpoints[0].items()
@@ -151,8 +153,8 @@ def compare_sizes(
 
 
 def by_size(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[tuple[int, Comparison]]]:
-    """(series, unit) -> [(size, comparison)] in the order of sizes, of parts such as graph_color_sizes/12_vertices;
-    series of one size are left out."""
+    """Groups parts such as graph_color_sizes/12_vertices as (series, unit) -> [(size, comparison)], ordered by size;
+    leaves out series of one size."""
     found: dict[tuple[str, str], list[tuple[int, Comparison]]] = {}
     for one in comparisons:
         if match := _SIZE.fullmatch(one.name):
@@ -163,7 +165,7 @@ def by_size(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[tup
 
 
 def common_k(comparisons: Sequence[Comparison]) -> int:
-    """The largest k that every one of them has a pass@k for, up to half of the samples of the one with fewest."""
+    """Returns the largest k for which all have a pass@k, up to half of the smallest number of samples."""
     most = min(one.k for one in comparisons)
     return max(
         k for k in comparisons[0].pass_at_k if k <= most and all(k in one.pass_at_k for one in comparisons)
@@ -171,29 +173,29 @@ def common_k(comparisons: Sequence[Comparison]) -> int:
 
 
 def samples_each(comparisons: Sequence[Comparison]) -> str:
-    """Example: `16 samples`, or `12 to 16 samples` where they differ."""
+    """Says how many samples there are: `16 samples`, or `12 to 16 samples` if they differ."""
     least, most = (of(one.num_samples for one in comparisons) for of in (min, max))
     return f"{most} samples" if least == most else f"{least} to {most} samples"
 
 
 def start_against_gain(comparisons: Sequence[Comparison]) -> float | None:
     """Pearson's correlation of the start's pass@k with the gain (ProRL, figure 3: negative); None for fewer than three,
-    or without any spread."""
+    or without any variance."""
     return correlation(
         [one.pass_at_k[one.k][0] for one in comparisons], [one.gain.value for one in comparisons]
     )
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Pearson's; None for fewer than three points, or where one of the two has no spread."""
+    """Pearson's correlation; None for fewer than three points, or if one of the two has no variance."""
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
     return float(np.corrcoef(first, second)[0, 1])
 
 
 def sort(from_start: Difference, between: Sequence[Difference]) -> tuple[str, bool]:
-    """(diminish, plateau, sustained or gain; certain), by the rule above. `between`: of the last checkpoint to each one
-    between it and the start."""
+    """Returns (diminish, plateau, sustained or gain; certain), by the rule above. `between`: the differences of the
+    last checkpoint to each one between it and the start."""
     if from_start.value <= MARGIN:
         return "diminish", from_start.high <= MARGIN
     if not between:
@@ -207,7 +209,7 @@ def sort(from_start: Difference, between: Sequence[Difference]) -> tuple[str, bo
 def _compared(
     name: str, results: Sequence[Prompts], num_resamples: int, num_expected: int, other_dates: str
 ) -> Comparison:
-    """num_expected and other_dates as in BenchmarkResult. Raises _NotComparable."""
+    """Compares one benchmark or part; num_expected and other_dates as in BenchmarkResult. Raises _NotComparable."""
     shared = [uid for uid in results[0] if all(uid in prompts for prompts in results)]
     if not shared:
         raise _NotComparable("the evaluations have no prompt of it in common")

@@ -12,7 +12,7 @@ KINDS = ("diminish", "plateau", "sustained", "gain")
 
 
 def comparison_lines(comparisons: Sequence[Comparison], names: Sequence[str]) -> Iterator[str]:
-    """A block for each comparison, then which are of which kind."""
+    """Yields a block of lines for each comparison, then a list of names by class."""
     width = max(map(len, names))
     for one in comparisons:
         sure = "" if one.certain else ", not certain"
@@ -40,7 +40,7 @@ def comparison_lines(comparisons: Sequence[Comparison], names: Sequence[str]) ->
 def size_lines(
     series: str, unit: str, sizes: Sequence[tuple[int, Comparison]], names: Sequence[str]
 ) -> Iterator[str]:
-    """pass@1 and pass@k by the size of the problem, two rows a checkpoint; the k is one that all sizes have."""
+    """Yields pass@1 and pass@k by problem size, two rows per checkpoint, for a k that all sizes have."""
     of_sizes = [one for _, one in sizes]
     width, k = max(map(len, names)), common_k(of_sizes)
     yield ""
@@ -53,7 +53,7 @@ def size_lines(
 
 
 def creativity_lines(creativity: Creativity) -> Iterator[str]:
-    """One line for each of what was compared."""
+    """Yields one line for each benchmark or part."""
     for name, indices in creativity.items():
         told = ", ".join(f"{of} {ABSENT if i is None else f'{i:.3f}'}" for of, i in indices.items())
         yield f"creativity index of {name} (0 to 8): {told}"

@@ -1,4 +1,4 @@
-"""The creativity index of evaluations' responses against a corpus that the user names."""
+"""The creativity index of evaluations' responses against a corpus chosen by the user."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nemo_prorl.evaluation.creativity import LENGTHS, creativity_indices, mean_i
 TEXT_KINDS = (".txt", ".md")
 COLUMNS = ("text", "content", "problem", "question", "solution")
 PIECE_CHARACTERS = 1 << 23
-"""A text file is read in pieces of so many characters."""
+"""Characters per piece in which a text file is read."""
 
 Creativity = dict[str, dict[str, float | None]]
-"""Name of what is compared -> name of the evaluation -> mean index of its responses; None where all are too short."""
+"""Name of the benchmark or part -> name of the evaluation -> mean index of its responses; None if all are too short."""
 
 
 def creativity_of(
@@ -28,10 +28,10 @@ def creativity_of(
     corpus: Path,
     num_samples: int,
 ) -> Creativity:
-    """The mean index of each group's responses at each evaluation; the corpus is read once.
+    """Returns the mean index of each group's responses at each evaluation; the corpus is read once.
 
-    folders, keys, names: one an evaluation; `key` is that of its results.json. groups: benchmark -> uid of a prompt ->
-    the group that it belongs to. num_samples: how many responses of each prompt are looked at, the first ones.
+    folders, keys, names: one entry per evaluation; `key` is the one in its results.json. groups: benchmark -> uid of a
+    prompt -> the group that it belongs to. num_samples: how many responses of each prompt are used, the first ones.
     """
     where: list[tuple[str, str]] = []
 
@@ -56,8 +56,8 @@ def creativity_of(
 
 
 def documents(corpus: Path) -> Iterator[str]:
-    """Text files in pieces, each of which begins with the last words of the one before; of records every column of
-    COLUMNS that is text. Raises ConfigError when there is none."""
+    """Yields text files in pieces, each beginning with the last words of the one before, and from records every text
+    column in COLUMNS. Raises ConfigError if there is nothing to read."""
     paths = [corpus] if corpus.is_file() else sorted(path for path in corpus.rglob("*") if path.is_file())
     known = [path for path in paths if path.name.endswith((*records.KINDS, *TEXT_KINDS))]
     if not known:
@@ -71,7 +71,7 @@ def documents(corpus: Path) -> Iterator[str]:
 
 
 def _pieces(path: Path) -> Iterator[str]:
-    """Cut at white space; a run of words across a cut stands in the second piece."""
+    """Yields a file in pieces cut at white space; a run of words across a cut is in the second piece."""
     tail = ""
     with path.open(encoding="utf-8", errors="replace") as file:
         while piece := file.read(PIECE_CHARACTERS):

@@ -1,16 +1,17 @@
-"""Creativity index: how little of a text stands word for word in a corpus (Lu et al. 2024, arXiv 2410.04265).
+"""Creativity index: how little of a text occurs verbatim in a corpus (Lu et al. 2024, arXiv 2410.04265).
 
-The L-uniqueness of a text is the share of its words that lie in no run of L or more words of the corpus. The index is
-the sum of the L-uniqueness for L from 5 to 12: 8 when nothing of 5 words or more is to be found, 0 when all of it is.
-A word lies in a run of L or more exactly if it lies in one of L, so runs of each length L are looked up.
+The L-uniqueness of a text is the share of its words that are in no run of L or more words of the corpus. The index is
+the sum of the L-uniqueness for L from 5 to 12: 8 if no run of 5 words or more is found, 0 if all words are covered. A
+word is in a run of L or more exactly if it is in one of L, so runs of each length L are looked up.
 
-The paper's DJ Search also counts runs that are nearly the same by their embeddings. That is out of scope here: only
-verbatim runs count, so the index is an upper bound of the paper's. ProRL takes DOLMA as the corpus; a smaller one finds
-less, so only numbers of one corpus compare. Words are those of the decontamination (data/building/overlap.py).
+The paper's DJ Search also counts runs that are nearly the same by their embeddings. That is not implemented: only
+verbatim runs count, so the index is an upper bound of the paper's. ProRL uses DOLMA as the corpus; a smaller one finds
+less, so only numbers from the same corpus are comparable. Words are those of the decontamination
+(data/building/overlap.py).
 
-The corpus is read once and never kept. What is kept are the runs of the texts, as sorted 64-bit hashes, with a filter
-of one bit a slot in front of them. Nearly every run of the corpus ends at the filter, and a run of L + 1 words is
-looked up only where its first L words were found.
+The corpus is read once and never kept. Memory holds only the runs of the texts, as sorted 64-bit hashes behind a bit
+filter. Nearly every run of the corpus is rejected by the filter, and a run of L + 1 words is looked up only if its
+first L words were found.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ BATCH_WORDS = 1 << 20
 _FACTOR = np.uint64(0x9E3779B97F4A7C17)
 _BETWEEN_TEXTS = np.array([0x243F6A8885A308D3], dtype=np.uint64)
 _BETWEEN_DOCUMENTS = np.array([0x13198A2E03707345], dtype=np.uint64)
-"""Words that nobody writes: a run across a boundary holds one, so it is found nowhere."""
+"""The hash of a word that does not occur in text: a run across a boundary contains it, so it is never found."""
 _SLOTS_A_RUN = 16
 
 
 def creativity_indices(texts: Iterable[str], corpus: Iterable[str]) -> list[float | None]:
-    """One index a text, None for one of fewer than 12 words. Both are read once, one after the other."""
+    """Returns one index per text, None for a text of fewer than 12 words. Reads both iterables once, texts first."""
     hashed = [_word_hashes(text) for text in texts]
     lengths = [len(one) for one in hashed]
     if not hashed:
@@ -61,16 +62,16 @@ def creativity_indices(texts: Iterable[str], corpus: Iterable[str]) -> list[floa
 
 
 def mean_index(indices: Sequence[float | None]) -> float | None:
-    """Over the texts that are long enough; None without one."""
+    """Mean over the texts that are long enough; None without any."""
     known = [index for index in indices if index is not None]
     return fmean(known) if known else None
 
 
 class Runs:
-    """All runs of 5 to 12 words of some texts, and which of them a corpus holds.
+    """All runs of 5 to 12 words of some texts, and which of them a corpus contains.
 
-    Two different runs have one 64-bit hash about once in 10^19 pairs. By count, memory is about 85 bytes for each
-    word of the texts (eight sorted hashes, eight flags, the word's own hash, the filter), beside what sorting needs.
+    Two different runs share a 64-bit hash about once in 10^19 pairs. By calculation, memory is about 85 bytes per word
+    of the texts (eight sorted hashes, eight flags, the word's own hash, the filter), plus what sorting needs.
     """
 
     def __init__(self, text_words: Hashes) -> None:
@@ -85,7 +86,7 @@ class Runs:
         np.bitwise_or.at(self._filter, slots >> np.uint64(3), _bit(slots))
 
     def look_up(self, corpus_words: Hashes) -> None:
-        """Notes which runs stand in these words of the corpus, shape (words,)."""
+        """Marks the runs that occur in these words of the corpus, shape (words,)."""
         runs = _run_hashes(corpus_words, LENGTHS[0])
         slots = runs >> self._shift
         at = np.flatnonzero(self._filter[slots >> np.uint64(3)] & _bit(slots))
@@ -104,7 +105,7 @@ class Runs:
             at, runs = at[hit], runs[hit]
 
     def covered(self, text_words: Hashes, length: int) -> NDArray[np.bool_]:
-        """Whether each word lies in a run of `length` words that the corpus holds. Shape (words,)."""
+        """Whether each word is in a run of `length` words that the corpus contains. Shape (words,)."""
         runs = _run_hashes(text_words, length)
         hit = self._found[length][np.searchsorted(self._known[length], runs)]
         steps = np.zeros(len(text_words) + 1, dtype=np.int32)
@@ -116,13 +117,13 @@ class Runs:
 
 
 def _word_hashes(text: str) -> Hashes:
-    """64 bits a word, of this process only."""
+    """Returns a 64-bit hash per word, valid in this process only."""
     found = words(text)
     return np.fromiter(map(hash, found), dtype=np.int64, count=len(found)).view(np.uint64)
 
 
 def _run_hashes(hashes: Hashes, length: int) -> Hashes:
-    """Of every run of `length` words: a polynomial in _FACTOR modulo 2^64. Shape (words - length + 1,), or (0,)."""
+    """Hashes every run of `length` words: a polynomial in _FACTOR modulo 2^64. Shape (words - length + 1,), or (0,)."""
     count = max(0, len(hashes) - length + 1)
     total = np.zeros(count, dtype=np.uint64)
     for offset in range(length if count else 0):
@@ -137,12 +138,12 @@ def _bit(slots: Hashes) -> NDArray[np.uint8]:
 
 
 def _joined(parts: Sequence[Hashes], between: Hashes) -> Hashes:
-    """The parts, each with `between` behind it."""
+    """Concatenates the parts, each followed by `between`."""
     return np.concatenate(list(chain.from_iterable((part, between) for part in parts)))
 
 
 def _batches(corpus: Iterable[str]) -> Iterator[Hashes]:
-    """The documents' words, many short documents at a time, so that numpy has enough to do."""
+    """Yields the documents' words, many short documents at a time, for efficient numpy operations."""
     waiting: list[Hashes] = []
     num_words = 0
     for document in corpus:

@@ -21,16 +21,16 @@ mpl.use("Agg")
 
 COLUMNS, MANY_COLUMNS = 3, 6
 FEW = 12
-"""More panels than this stand in MANY_COLUMNS."""
+"""With more panels than this, the figure has MANY_COLUMNS columns."""
 MAX_LABELS = 25
-"""Of more points than this only the outermost are labelled."""
+"""With more points than this, only the outermost are labelled."""
 NUM_OUTERMOST = 3
 COLOURS = ("#7a7a7a", "#e0a030", "#3a7ca5", "#b0413e", "#5b8c5a", "#6c4f9c")
 VERDICT_COLOURS = {"diminish": "#b0413e", "plateau": "#e0a030", "sustained": "#5b8c5a", "gain": "#3a7ca5"}
 
 
 def draw(comparisons: Sequence[Comparison], names: Sequence[str], folder: Path) -> list[Path]:
-    """Writes pass_at_k.png, pass_at_1_shift.png and gain.png; the folder must exist."""
+    """Writes pass_at_k.png, pass_at_1_shift.png and gain.png into the folder, which must exist."""
     curves, shift, gain = (folder / f"{name}.png" for name in ("pass_at_k", "pass_at_1_shift", "gain"))
     _grid(comparisons, curves, "pass@k; dotted: the bound of ProRL eq. 5", lambda a, c: _curves(a, c, names))
     _grid(comparisons, shift, "prompts by their pass@1", lambda a, c: _histogram(a, c, names))
@@ -45,7 +45,7 @@ def draw(comparisons: Sequence[Comparison], names: Sequence[str], folder: Path) 
 def draw_sizes(
     series: str, unit: str, sizes: Sequence[tuple[int, Comparison]], names: Sequence[str], path: Path
 ) -> None:
-    """pass@1 (solid) and pass@k (dashed) by the size of the problem, a colour a checkpoint; the k is one that all sizes
+    """Draws pass@1 (solid) and pass@k (dashed) by problem size, one colour per checkpoint, for a k that all sizes
     have."""
     k = common_k([one for _, one in sizes])
     with _chart(path, f"{series}: pass@1 and pass@{k} by size", []) as (axis,):
@@ -67,7 +67,7 @@ def draw_sizes(
 def draw_creativity(
     comparisons: Sequence[Comparison], names: Sequence[str], creativity: Creativity, path: Path
 ) -> None:
-    """The start's creativity index against the gain, and the index over the checkpoints."""
+    """Draws the start's creativity index against the gain, and the index over the checkpoints."""
     starts = {name: of[names[0]] for name, of in creativity.items()}
     known = {name: index for name, index in starts.items() if index is not None}
     indexed = [one for one in comparisons if one.name in known]
@@ -89,7 +89,7 @@ def draw_creativity(
 def _chart(
     path: Path, title: str, comparisons: Sequence[Comparison], num_axes: int = 1
 ) -> Iterator[tuple[Any, ...]]:
-    """Axes beside each other to draw on; tidied and written at the end, with the notes of what is drawn."""
+    """Yields axes side by side to draw on; afterwards adds the notes and writes the file."""
     size = (7 if num_axes == 1 else 6 * num_axes, 4.6 + 0.2 * sum(bool(one.shortfall) for one in comparisons))
     figure, axes = plt.subplots(1, num_axes, figsize=size, constrained_layout=True, squeeze=False)
     figure.suptitle(title, fontsize=11)
@@ -161,7 +161,7 @@ def _histogram(axis: Any, comparison: Comparison, names: Sequence[str]) -> None:
 
 
 def _against_gain(axis: Any, comparisons: Sequence[Comparison], xs: Mapping[str, float]) -> None:
-    """Gains with their intervals over xs, coloured by verdict."""
+    """Draws gains with their intervals over xs, coloured by class."""
     ordered = sorted(comparisons, key=lambda one: one.gain.value)
     is_crowded = len(ordered) > MAX_LABELS
     labelled = {one.name for one in (*ordered[:NUM_OUTERMOST], *ordered[-NUM_OUTERMOST:])}
@@ -181,7 +181,7 @@ def _against_gain(axis: Any, comparisons: Sequence[Comparison], xs: Mapping[str,
 
 
 def _add_notes(figure: Any, comparisons: Sequence[Comparison]) -> None:
-    """Below the figure: what is not of all problems of its benchmark."""
+    """Adds notes below the figure about comparisons that do not cover all problems of their benchmark."""
     if notes := [f"{MARK} {one.name}: {one.shortfall}" for one in comparisons if one.shortfall]:
         figure.supxlabel("\n".join(notes), fontsize=8, ha="left", x=0.01)
 
@@ -194,13 +194,13 @@ def _ks(comparisons: Sequence[Comparison]) -> str:
 
 
 def _label(one: Comparison) -> str:
-    """Of a puzzle its own name, without benchmark and category."""
+    """Returns a puzzle's own name, without benchmark and category."""
     name = one.name.rpartition("/")[2] if one.name.count("/") > 1 else one.name
     return name + (MARK if one.shortfall else "")
 
 
 def _complete(of: Mapping[str, float | None], names: Sequence[str]) -> list[float]:
-    """The indices of all checkpoints in order, or none."""
+    """Returns the indices of all checkpoints in order; empty if one is missing."""
     values = [of[name] for name in names]
     known = [value for value in values if value is not None]
     return known if len(known) == len(values) else []

@@ -1,14 +1,14 @@
-"""Every sample and every verdict on disk the moment it is there, so that nothing is done twice after a kill.
+"""Writes every sample and every score to disk at once, so that nothing has to be repeated after a kill.
 
 OUT/samples/BENCHMARK.rankN.jsonl has two kinds of lines:
 
     {"sample": 3, "uid": ..., "key": ..., "response": ..., "num_tokens": 812, "finish": "stop"}
     {"sample": 3, "uid": ..., "key": ..., "score": 1.0, "verdict": "correct", "version": ..., "grading": ...}
 
-`key` stands for the model's files and the sampling settings: lines of another key are of another evaluation, and are
-left alone. `grading` stands for all that decides a verdict beside the response (`grading_of`): a verdict of another
-grading does not count, and its response is graded anew. A rank appends to its own file and reads everybody's, so the
-number of ranks may change between two runs.
+`key` identifies the model's files and the sampling settings; lines with another key belong to another evaluation and
+are ignored. `grading` identifies everything that determines a score beside the response (`grading_of`); if it differs,
+the score does not count, and the response is graded again. A rank appends to its own file and reads the files of all
+ranks, so the number of ranks may change between two runs.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One answer, without its text."""
+    """One sample, without its text."""
 
     num_tokens: int
     finish: str
     score: float | None
-    """None: not graded yet."""
+    """None if it is not graded yet."""
     verdict: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class Known:
-    """What the journal holds of one benchmark."""
+    """The journal's content for one benchmark."""
 
     samples: dict[SampleId, Sample] = field(default_factory=dict)
     ungraded: dict[SampleId, str] = field(default_factory=dict)
-    """Responses that still want a verdict."""
+    """Responses that still have to be graded."""
     num_outdated: int = 0
-    """How many of the ungraded have a verdict of another grading."""
+    """How many of the ungraded have a score from another grading."""
 
 
 def key_of(model: Path, settings: Mapping[str, Any]) -> str:
-    """Stands for the content of the model's folder, tokenizer and template included, and for how it is sampled. Reads
-    every file, at about a gigabyte a second."""
+    """Returns a hash of the model folder's content, including tokenizer and template, and of the sampling settings.
+    Reads every file, at about a gigabyte per second."""
     files = sorted({path for pattern in MODEL_FILES for path in model.glob(pattern) if path.is_file()})
     told = {path.name: fingerprint(path).digest for path in files}
     text = json.dumps({"model": told, "settings": dict(settings)}, sort_keys=True)
@@ -61,15 +61,16 @@ def key_of(model: Path, settings: Mapping[str, Any]) -> str:
 
 
 def grading_of(prompt: Prompt, grader_version: str) -> str:
-    """Stands for the version of the graders, and for what they are told of this prompt: domain, task (right answer,
-    tests, time limits), and whether a response begins inside a thought."""
+    """Returns a hash of the graders' version and of their input for this prompt: domain, task (right answer, tests,
+    time limits), and whether a response begins inside a thought."""
     told = [grader_version, prompt.domain, prompt.opens_thought, dict(prompt.task)]
     return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def read(folder: Path, benchmark: str, key: str, gradings: Mapping[str, str]) -> Known:
-    """All whole lines of this key, of all ranks, without verdicts of other gradings than `gradings` has by uid. A
-    verdict may stand in an earlier file than its sample: other ranks than those that sampled grade what a kill left."""
+    """Returns the content of all complete lines with this key, from all ranks, without scores from other gradings than
+    `gradings` has by uid. A score may be in an earlier file than its sample, because other ranks than those that
+    sampled grade what a kill left."""
     known, verdicts, outdated = Known(), dict[SampleId, tuple[float, str]](), set[SampleId]()
     for line in _lines(folder, benchmark):
         if line.get("key") != key:
@@ -91,7 +92,7 @@ def read(folder: Path, benchmark: str, key: str, gradings: Mapping[str, str]) ->
 
 
 def responses(folder: Path, benchmark: str, key: str) -> Iterator[tuple[SampleId, str]]:
-    """Every response of this key, once."""
+    """Yields every response with this key, once."""
     seen = set()
     for line in _lines(folder, benchmark):
         where = (line.get("uid"), line.get("sample"))
@@ -101,7 +102,7 @@ def responses(folder: Path, benchmark: str, key: str) -> Iterator[tuple[SampleId
 
 
 class Writer:
-    """This rank's file of one benchmark."""
+    """This rank's file for one benchmark."""
 
     def __init__(self, folder: Path, benchmark: str, key: str, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,12 +134,12 @@ def _lines(folder: Path, benchmark: str) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.glob(f"{benchmark}.rank*.jsonl")):
         with path.open(encoding="utf-8", newline="\n") as file:
             for line in file:
-                if line.endswith("\n"):  # else a kill tore it: whatever it was is done again
+                if line.endswith("\n"):  # otherwise a kill truncated it, and its sample or score is repeated
                     yield json.loads(line)
 
 
 def _drop_torn_line(path: Path) -> None:
-    """What follows the last line break, if anything, was being written when the process was killed."""
+    """Removes the text after the last line break, which was being written when the process was killed."""
     if not path.is_file():
         return
     with path.open("rb+") as file:

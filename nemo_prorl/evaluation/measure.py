@@ -1,8 +1,8 @@
-"""Samples and grades what the journal still lacks of a benchmark, on all ranks, by the path of validation.
+"""Samples and grades what the journal still lacks of a benchmark, on all ranks, with validation's code.
 
-Each sample is a prompt of its own here, named `uid@number`: its random stream is a function of that name and the seed,
-so it is the same whatever else is sampled with it, on however many ranks, before or after a kill, and 256 samples begin
-with the 16 that were there.
+Here each sample is a prompt of its own, named `uid@number`. Its random stream is a function of that name and the seed,
+so it is the same whatever else is sampled with it, on any number of ranks, before or after a kill, and 256 samples
+begin with the 16 that existed before.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from reward.protocol import ScoreResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machinery:
-    """What samples and grades, the same for every benchmark."""
+    """The objects that sample and grade, shared by all benchmarks."""
 
     fleet: SamplerFleet
     grader: Grader
     grader_version: str
-    """The same on all ranks: equal versions give equal verdicts."""
+    """The same on all ranks: equal versions give equal scores."""
     ranks: Ranks
     max_failed_share: float
     chunk_samples: int
-    """Samples an engine is given at a time."""
+    """Samples that an engine gets at a time."""
     say: Callable[[str], None] = lambda text: None
 
 
@@ -50,11 +50,11 @@ def measure(
     machinery: Machinery,
     tick: Callable[[], None] = lambda: None,
 ) -> Known:
-    """All `num_samples` samples of every prompt, with their verdicts, as the journal has them at the end. Stored
-    responses whose verdicts are of other graders, or of another task, are graded again.
+    """Returns all `num_samples` samples of every prompt with their scores, from the journal after it is complete.
+    Stored responses that were graded by other graders, or with another task, are graded again.
 
-    `tick` is called on this rank for each verdict. Raises RewardServiceFailing when the service failed on more than
-    machinery.max_failed_share of what was graded now; everything else is kept, and the next call goes on from there.
+    `tick` is called on this rank for each score. Raises RewardServiceFailing if the service failed on more than
+    machinery.max_failed_share of what was graded now; everything else is kept, and the next call continues from there.
     """
     ranks, settings = machinery.ranks, replace(settings, num_rollouts=1)
     gradings = {prompt.uid: journal.grading_of(prompt, machinery.grader_version) for prompt in prompts}
@@ -73,7 +73,7 @@ def measure(
     def grade_into(where_of: Callable[[int], SampleId]) -> Callable[[tuple[int, int], ScoreResult], None]:
         def keep(place: tuple[int, int], verdict: ScoreResult) -> None:
             verdicts.append(verdict)
-            if was_graded(verdict):  # a failure of the service is asked again next time
+            if was_graded(verdict):  # otherwise the service failed, and the next call tries again
                 where = where_of(place[0])
                 writer.verdict(where, verdict, gradings[where[0]])
             tick()
@@ -112,7 +112,7 @@ def measure(
 
 
 def _remembered(prompt: Prompt, where: SampleId, known: Known) -> Rollout:
-    """A sample from the journal, as far as a grader looks at it."""
+    """Rebuilds a rollout from the journal, with the fields that a grader uses."""
     return Rollout(
         prompt=prompt,
         sibling=where[1],

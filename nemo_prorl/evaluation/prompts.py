@@ -1,4 +1,4 @@
-"""From the benchmarks' files to rows and prompts."""
+"""Turns the benchmarks' files into rows and prompts."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from nemo_prorl.evaluation.benchmark import OUTSIDE_WINDOW, Benchmark, DateWindo
 from nemo_prorl.types import Prompt
 
 DATES = EvaluationConfig().livecodebench_dates
-"""The window that num_problems of LiveCodeBench is counted for."""
+"""The window of dates for which num_problems of LiveCodeBench is counted."""
 ANY_DATE = "any date"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A benchmark, its problems, and what was read to get them."""
+    """A benchmark, its problems, and where they were read from."""
 
     benchmark: Benchmark
     rows: tuple[Row, ...]
-    """The problems to be asked."""
+    """The problems to ask."""
     num_found: int
     """Different problems in the files, before validation.max_prompts and evaluation.puzzles."""
     files: tuple[str, ...] = ()
-    """Relative to evaluation.data_dir; none where the problems are made here."""
+    """Relative to evaluation.data_dir; empty if the problems are generated here."""
     num_duplicates: int = 0
     num_expected: int = 0
-    """How many problems the benchmark has (Benchmark.num_problems, or num_found where it is close enough); 0: not
+    """How many problems the benchmark has (Benchmark.num_problems, or num_found if that is close enough); 0: not
     known."""
     num_outside_window: int = 0
     other_dates: str = ""
@@ -48,10 +48,10 @@ def load(
     dates: str = DATES,
     puzzles: Sequence[str] = (),
 ) -> tuple[list[Loaded], list[Benchmark]]:
-    """(those whose files are there, those whose files are missing), each in the given order.
+    """Returns (the loaded benchmarks, those whose files are missing), each in the given order.
 
-    max_prompts: problems of each, from its beginning; 0: all. dates and puzzles: as in EvaluationConfig. Raises
-    ConfigError for a file that is there and is not what it should be.
+    max_prompts: problems of each benchmark, from its beginning; 0: all. dates and puzzles: as in EvaluationConfig.
+    Raises ConfigError for a malformed file.
     """
     loaded, missing = [], []
     for benchmark in benchmarks:
@@ -64,8 +64,8 @@ def load(
 
 
 def find(benchmark: Benchmark, data_dir: Path) -> list[Path]:
-    """All files that match the first pattern with a match, by name. Files with `train` in their name are left out where
-    there are others."""
+    """Returns all files that match the first pattern with a match, by name. Leaves out files with `train` in their name
+    if there are others."""
     for pattern in benchmark.files:
         folder = data_dir.parent if pattern.startswith("../") else data_dir
         matches = folder.glob(pattern.removeprefix("../"))
@@ -76,7 +76,8 @@ def find(benchmark: Benchmark, data_dir: Path) -> list[Path]:
 
 
 def accounts(loaded: Sequence[Loaded]) -> Iterator[str]:
-    """A line for each benchmark: how many problems, of which files, and what is not as its publisher has it."""
+    """Yields a line for each benchmark: how many problems, from which files, and deviations from the published
+    benchmark."""
     for one in loaded:
         line = f"{one.benchmark.name}: {one.num_found:,} problems of {', '.join(one.files) or 'our making'}"
         if one.num_duplicates:
@@ -99,14 +100,14 @@ def accounts(loaded: Sequence[Loaded]) -> Iterator[str]:
 
 
 def rendered(loaded: Loaded, tokenizer: Tokenizer, max_prompt_tokens: int) -> tuple[list[Prompt], int]:
-    """The prompts that fit, and how many do not."""
+    """Returns the prompts that fit, and how many do not."""
     prompts = [render(row, tokenizer) for row in loaded.rows]
     fitting = [prompt for prompt in prompts if len(prompt.token_ids) <= max_prompt_tokens]
     return fitting, len(prompts) - len(fitting)
 
 
 def write_prompts(loaded: Sequence[Loaded], folder: Path) -> list[Path]:
-    """One prompt file a benchmark, FOLDER/NAME.parquet: what data.validation of a training run takes."""
+    """Writes one prompt file per benchmark, FOLDER/NAME.parquet, for data.validation of a training run."""
     written = []
     for one in loaded:
         path = folder / f"{one.benchmark.name}.parquet"
@@ -148,7 +149,7 @@ def _loaded(
 
 
 def _of_tasks(rows: Sequence[Row], tasks: Sequence[str], benchmark: Benchmark) -> tuple[Row, ...]:
-    """The rows of these puzzles. Raises ConfigError for a puzzle without a row."""
+    """Returns the rows of these puzzles. Raises ConfigError for a puzzle without a row."""
     there = {row.task["task"] for row in rows}
     if absent := [task for task in tasks if task not in there]:
         raise ConfigError(

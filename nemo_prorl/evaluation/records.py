@@ -1,6 +1,6 @@
-"""Reads benchmark files as their publishers ship them: JSON, JSON Lines, CSV, each perhaps gzipped, and Parquet.
+"""Reads benchmark files in their publishers' formats: JSON, JSON Lines, CSV, each possibly gzipped, and Parquet.
 
-Plain readers, not `datasets`: Arrow has one type a column, and the tests of programs have not.
+It does not use `datasets`, because Arrow has one type per column, and the tests of programs do not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = (".json", ".jsonl", ".csv", ".parquet", ".json.gz", ".jsonl.gz", ".csv.g
 
 
 def read(path: Path) -> Iterator[Record]:
-    """Raises ConfigError for a file that cannot be read, or is of no known kind."""
+    """Yields the records. Raises ConfigError for a file that cannot be read, or is of no known kind."""
     kind = _kind(path)
     readers = {".json": _json, ".jsonl": _json_lines, ".csv": _csv, ".parquet": _parquet}
     if kind not in readers:
@@ -56,8 +56,8 @@ def _json_lines(path: Path) -> Iterator[Any]:
 
 
 def _json(path: Path) -> Iterator[Any]:
-    """A list of objects, or objects by name; or JSON Lines under the wrong name, which is common (DOLMA's shards, which
-    do not fit into memory)."""
+    """Yields the objects of a list, or of the only list in an object, or of JSON Lines with the extension .json, which
+    is common (DOLMA's shards, which do not fit into memory)."""
     with _open(path) as file:
         first, more = file.readline(), file.readline().strip()
     if more and _is_object(first):

@@ -1,4 +1,4 @@
-"""From samples to numbers: what results.json holds, and `compare` reads."""
+"""Computes results from samples: the content of results.json, which `compare` reads."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from nemo_prorl.types import Finish
 
 RESULTS = "results.json"
 NUM_BINS = 10
-"""Of the distributions of pass@1."""
+"""Bins of the distributions of pass@1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A mean over prompts, and the 95 % interval of the bootstrap over prompts."""
+    """A mean over prompts, with the 95 % interval of the bootstrap over prompts."""
 
     value: float
     low: float
@@ -41,7 +41,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptResult:
-    """Example: PromptResult(source="reasoning_gym/logic/zebra_puzzles", num_samples=16, num_correct=3, reward=0.25)"""
+    """The samples of one prompt, counted.
+
+    Example: PromptResult(source="reasoning_gym/logic/zebra_puzzles", num_samples=16, num_correct=3, reward=0.25)"""
 
     source: str
     num_samples: int
@@ -49,7 +51,7 @@ class PromptResult:
     reward: float
 
     def score(self, metric: Metric) -> float:
-        """What counts in the score of its benchmark."""
+        """Returns the prompt's contribution to the benchmark's score."""
         return self.reward if metric is Metric.reward else self.num_correct / self.num_samples
 
     @property
@@ -66,38 +68,38 @@ class PartResult:
     pass_at_k: dict[int, float]
     num_short: int
     histogram: list[int]
-    """Prompts by their pass@1, NUM_BINS bins of equal width from 0 to 1."""
+    """Number of prompts by pass@1, in NUM_BINS bins of equal width from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkResult:
-    """All that is said of one benchmark. Shares and scores are from 0 to 1."""
+    """All results of one benchmark. Shares and scores are from 0 to 1."""
 
     name: str
     metric: Metric
     score: Estimate
-    """What the paper reports: pass@1 or the mean reward."""
+    """The paper's metric: pass@1 or the mean reward."""
     pass_at_k: dict[int, Estimate]
-    """Over the prompts with at least half as many samples as the prompt that has most."""
+    """Over the prompts with at least half as many samples as the prompt that has the most."""
     num_short: int = 0
-    """Prompts with fewer, whose missing samples the service failed to grade; they count in the score."""
+    """Prompts with fewer samples, because the service failed to grade some; they count in the score."""
     reward: float
     num_prompts: int
-    """Problems that the numbers are of."""
+    """Problems in the results."""
     num_expected: int = 0
-    """Problems that the benchmark has (Benchmark.num_problems); 0: not known. Another number is marked in tables."""
+    """Problems that the benchmark has (Benchmark.num_problems); 0: not known. Tables mark another number."""
     files: list[str] = field(default_factory=list)
-    """What the problems were read from, relative to evaluation.data_dir."""
+    """The files that the problems were read from, relative to evaluation.data_dir."""
     other_dates: str = ""
-    """Where evaluation.livecodebench_dates is not the default window, for which num_problems is counted and which the
-    published numbers are probably of: what was asked for instead. Marked in tables."""
+    """The window that was asked for, if evaluation.livecodebench_dates is not the default, for which num_problems is
+    counted and the published numbers probably hold. Marked in tables."""
     num_duplicates: int = 0
-    """Records of these files that ask what an earlier one asks."""
+    """Records of these files with the same question as an earlier one."""
     num_too_long: int
     """Prompts left out because they exceed sampler.max_prompt_tokens; they count nowhere."""
     num_samples: int
     num_missing: int
-    """Samples without a verdict."""
+    """Samples that were not graded."""
     response_tokens: dict[str, float]
     """mean, p50, p99"""
     no_eos_share: float
@@ -105,31 +107,31 @@ class BenchmarkResult:
 
     @property
     def shortfall(self) -> str:
-        """What has to be said beside its numbers when they are not of the benchmark as published; else empty."""
+        """Returns a note on how the results deviate from the published benchmark; empty if they do not."""
         said = shortfall(self.num_prompts, self.num_expected, self.other_dates)
         return f"{self.name}: {said}" if said else ""
 
     @property
     def boundary_k(self) -> int:
-        """The k at which its reasoning boundary is judged."""
+        """The k of its reasoning boundary."""
         return boundary_k(max(prompt.num_samples for prompt in self.prompts.values()))
 
     def prompts_by_part(self) -> dict[str, dict[str, PromptResult]]:
-        """Name of each part, such as `logic/zebra_puzzles` -> its prompts by uid; empty where it has no parts."""
+        """Returns part, such as `logic/zebra_puzzles` -> its prompts by uid; empty if the benchmark has no parts."""
         found: dict[str, dict[str, PromptResult]] = defaultdict(dict)
         for uid, prompt in self.prompts.items():
             found[prompt.source.partition("/")[2]][uid] = prompt
         return dict(sorted(found.items())) if len(found) > 1 else {}
 
     def parts(self, num_resamples: int = 1000) -> dict[str, PartResult]:
-        """What is said of each part, by its name."""
+        """Returns the results of each part, by name."""
         return {
             name: _part(list(prompts.values()), self.metric, num_resamples)
             for name, prompts in self.prompts_by_part().items()
         }
 
     def to_json(self) -> dict[str, Any]:
-        """With the parts, which are for readers of the file: from_json makes them anew from the prompts."""
+        """Includes the parts for readers of the file; from_json computes them again from the prompts."""
         data = asdict(self)
         prompts = data.pop("prompts")
         return {
@@ -140,7 +142,7 @@ class BenchmarkResult:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> BenchmarkResult:
-        """Raises KeyError, TypeError or ValueError if it is not one."""
+        """Parses a result. Raises KeyError, TypeError or ValueError if it is not one."""
         stored = {name: value for name, value in data.items() if name != "by_source"}
         return BenchmarkResult(
             **{
@@ -154,8 +156,8 @@ class BenchmarkResult:
 
 
 def shortfall(num_prompts: int, num_expected: int, other_dates: str) -> str:
-    """Why numbers of `num_prompts` problems are not of the benchmark as published, or nothing; num_expected and
-    other_dates as in BenchmarkResult."""
+    """Says how results of `num_prompts` problems deviate from the published benchmark; empty if they do not.
+    num_expected and other_dates as in BenchmarkResult."""
     if other_dates:
         return f"{num_prompts:,} problems of {other_dates}, another window of dates than the default"
     if num_expected in (0, num_prompts):
@@ -176,13 +178,13 @@ def summarise(
     files: Sequence[str] = (),
     num_duplicates: int = 0,
 ) -> BenchmarkResult:
-    """The numbers of one benchmark from its samples.
+    """Computes the results of one benchmark from its samples.
 
-    sources: of every prompt, by uid. num_samples: asked for of each prompt. num_expected, other_dates, files,
-    num_duplicates: see BenchmarkResult. Raises ConfigError when nothing was graded.
+    sources: of every prompt, by uid. num_samples: the number requested for each prompt. num_expected, other_dates,
+    files, num_duplicates: see BenchmarkResult. Raises ConfigError if nothing was graded.
     """
     by_prompt: dict[str, list[Sample]] = defaultdict(list)
-    for (uid, _), sample in sorted(known.samples.items()):  # one order, whichever rank wrote what
+    for (uid, _), sample in sorted(known.samples.items()):  # an order that does not depend on the ranks
         by_prompt[uid].append(sample)
     prompts = {
         uid: _prompt_result(sources[uid], graded)
@@ -221,27 +223,27 @@ def summarise(
 
 
 def comparable(prompts: Sequence[PromptResult]) -> tuple[list[PromptResult], list[int]]:
-    """(the prompts that a pass@k curve is of, its ks): those with at least half as many samples as the prompt that
-    has most, so that one missing sample does not lower k for all."""
+    """Returns (the prompts of a pass@k curve, its ks): those with at least half as many samples as the prompt that has
+    the most, so that one missing sample does not lower k for all."""
     num_samples = max(result.num_samples for result in prompts)
     enough = [result for result in prompts if result.num_samples >= boundary_k(num_samples)]
     return enough, measured_ks(num_samples, min(result.num_samples for result in enough))
 
 
 def histogram_of(prompts: Sequence[PromptResult]) -> list[int]:
-    """How many prompts have which pass@1, as measured: NUM_BINS bins of equal width from 0 to 1."""
+    """Counts prompts by measured pass@1, in NUM_BINS bins of equal width from 0 to 1."""
     rates = [result.num_correct / result.num_samples for result in prompts]
     return [int(count) for count in np.histogram(rates, bins=NUM_BINS, range=(0, 1))[0]]
 
 
 def write(path: Path, header: Mapping[str, Any], results: Sequence[BenchmarkResult]) -> None:
-    """Whole or not at all. `header` is what stands before the benchmarks."""
+    """Writes the results atomically. `header` comes before the benchmarks."""
     content = {**header, "benchmarks": {result.name: result.to_json() for result in results}}
     replace_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, BenchmarkResult]]:
-    """(header, results by benchmark) of an evaluation's folder. Raises ConfigError when it is none."""
+    """Returns (header, results by benchmark) of an evaluation's folder. Raises ConfigError if it is not one."""
     path = folder / RESULTS
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""`evaluate`: real engines around `measure`, benchmark by benchmark, and the results on disk after each."""
+"""`evaluate`: runs `measure` with real engines, benchmark by benchmark, and writes the results after each."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from nemo_prorl.types import RolloutGroup
 
 
 def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequence[Benchmark]) -> list[str]:
-    """Measures what the journal in the output folder still lacks, and writes results.json and results.md there; the
-    tables as lines. Every rank of the job calls it."""
+    """Measures what the journal in the output folder still lacks, and writes results.json and results.md there. Returns
+    the tables as lines. Must be called on every rank."""
     out, model = output_folder(config), Path(config.model.path)
     settings = validation_settings(config)
     domains = {row.domain for one in loaded for row in one.rows}
@@ -93,7 +93,7 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
 
 
 def graded_by(reward: RewardConfig) -> str:
-    """A sentence for those who read the results, when not the reward service alone has graded; else empty."""
+    """Returns a note for readers of the results, if not only the reward service has graded; else empty."""
     if not reward.function:
         return ""
     service = (
@@ -109,8 +109,8 @@ def graded_by(reward: RewardConfig) -> str:
 
 
 def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = None) -> dict[str, float]:
-    """Samples and grades data.validation with the model in model.path, as a validation of training does; the summary,
-    and the samples as JSONL."""
+    """Samples and grades data.validation with the model in model.path, as a validation of training does. Returns the
+    summary; writes the samples as JSONL."""
     log_dir, domains = Path(config.exp_manager.explicit_log_dir), domains_of(config.data.validation)
     with _machinery(config, log_dir, domains) as (machinery, tokenizer):
         prompts, lengths = held_out_prompts(config, tokenizer)
@@ -132,7 +132,7 @@ def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = 
 
 
 def output_folder(config: RunConfig) -> Path:
-    """evaluation.out, or the model's own name under evaluations/."""
+    """Returns evaluation.out, or a folder named after the model under evaluations/."""
     return Path(config.evaluation.out or Path("evaluations") / Path(config.model.path).resolve().name)
 
 
@@ -140,7 +140,7 @@ def output_folder(config: RunConfig) -> Path:
 def _machinery(
     config: RunConfig, log_dir: Path, domains: Collection[str]
 ) -> Iterator[tuple[Machinery, Tokenizer]]:
-    """Sampler, graders of `domains`, and ranks; cheap mistakes come first."""
+    """Yields sampler, graders of `domains`, and ranks; checks for cheap mistakes first."""
     trainer = config.trainer
     ranks = initialise(
         trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
@@ -168,14 +168,14 @@ def _say(text: str) -> None:
 
 
 def _key_settings(config: RunConfig) -> dict[str, Any]:
-    """What decides a sample beside the model and its prompt: not how many there are."""
+    """Returns the settings that determine a sample, besides the model and its prompt; not the number of samples."""
     settings = asdict(validation_settings(config))
     settings.pop("num_rollouts")
     return {**settings, "precision": config.model.precision.value}
 
 
 def _write(out: Path, header: Mapping[str, Any], done: Mapping[str, BenchmarkResult], model: str) -> None:
-    """results.json, whose summary the report of a run shows, and results.md."""
+    """Writes results.json, whose summary a run's report shows, and results.md."""
     summary = details(done)
     shown = {
         "title": f"Evaluation of {model}",
@@ -190,7 +190,7 @@ def _write(out: Path, header: Mapping[str, Any], done: Mapping[str, BenchmarkRes
 
 
 def write_samples(path: Path, groups: list[RolloutGroup]) -> None:
-    """One line a rollout: prompt, response, score, verdict."""
+    """Writes one line per rollout: prompt, response, score, verdict."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         for group in groups:

@@ -1,5 +1,5 @@
-"""Results in the layout of the paper's tables, its numbers beside ours: on the terminal, as Markdown, and for the
-report of a run (title, columns, rows)."""
+"""Results in the layout of the paper's tables, with its numbers beside ours: for the terminal, as Markdown, and for a
+run's report (title, columns, rows)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from nemo_prorl.evaluation.results import BenchmarkResult
 
 ABSENT = "–"
 MARK = "†"
-"""Behind a number that is not of all problems of its benchmark; a note of the table says of how many."""
+"""Follows a number that does not cover all problems of its benchmark; a note below the table gives their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Cells are text already."""
+    """A table; cells are text."""
 
     title: str
     columns: tuple[str, ...]
@@ -38,7 +38,7 @@ class Table:
 
 
 def tables(results: Mapping[str, BenchmarkResult], model: str) -> list[Table]:
-    """Those of the paper's tables that we have a number for, then what was measured in detail."""
+    """Returns the paper's tables for which we have a number, then a table with details."""
     made = [
         _paper_table(title, benchmarks, results, model)
         for title, benchmarks in TABLES
@@ -51,7 +51,7 @@ def tables(results: Mapping[str, BenchmarkResult], model: str) -> list[Table]:
 
 
 def details(results: Mapping[str, BenchmarkResult]) -> Table:
-    """One row a benchmark."""
+    """Returns a table with one row per benchmark."""
     rows = []
     for result in results.values():
         k = result.boundary_k
@@ -90,7 +90,7 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
 
 
 def as_text(table: Table) -> Iterator[str]:
-    """Lines for a terminal: the first column to the left, numbers to the right."""
+    """Yields lines for a terminal: the first column left-aligned, numbers right-aligned."""
     widths = [max(len(cell) for cell in column) for column in zip(table.columns, *table.rows, strict=True)]
     yield table.title
     for row in (table.columns, *table.rows):
@@ -103,7 +103,7 @@ def as_text(table: Table) -> Iterator[str]:
 
 
 def as_markdown(table: Table) -> Iterator[str]:
-    """A section with a table."""
+    """Yields a Markdown section with the table."""
     yield f"## {table.title}"
     yield ""
     yield f"| {' | '.join(table.columns)} |"
@@ -145,8 +145,8 @@ def _paper_table(
 
 
 def _categories(result: BenchmarkResult, model: str) -> Table:
-    """The mean over a category's tasks. Where puzzles are missing every category is marked, because the result does not
-    say which of them lack some."""
+    """Returns the mean over each category's tasks. If puzzles are missing every category is marked, because the result
+    does not say which of them lack some."""
     by_task = defaultdict[str, list[float]](list)
     for prompt in result.prompts.values():
         by_task[prompt.source].append(prompt.score(result.metric))
@@ -179,7 +179,7 @@ def _categories(result: BenchmarkResult, model: str) -> Table:
 
 
 def _parts(result: BenchmarkResult) -> Table:
-    """Score and pass@k of each part, such as a puzzle."""
+    """Returns score and pass@k of each part, such as a puzzle."""
     k, rows = result.boundary_k, []
     for name, part in result.parts().items():
         rows.append(
@@ -208,7 +208,7 @@ def _shortfalls(results: Iterable[BenchmarkResult]) -> list[str]:
 
 
 def _row(name: str, numbers: Sequence[float | None], with_average: bool) -> tuple[str, ...]:
-    """The average only of what is complete: else it would compare different things."""
+    """Formats a row. It averages only a complete row: otherwise averages over different sets would be compared."""
     known = [number for number in numbers if number is not None]
     average = fmean(known) if len(known) == len(numbers) else None
     return (name, *map(_number, [*numbers, average] if with_average else numbers))

@@ -1,6 +1,6 @@
-"""What the reset controller would have decided on a recorded run. Open loop: the run went on as it did.
+"""Shows what the reset controller would have decided on a recorded run. Open loop: the recorded run does not change.
 
-Pure functions of the records of metrics.jsonl, and the text of `python -m nemo_prorl replay`.
+Pure functions of the records in metrics.jsonl, and the text of `python -m nemo_prorl replay`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ OPEN_LOOP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What really happened, at the end of `step`."""
+    """What really happened at the end of `step`."""
 
     step: int
     text: str
     is_stage: bool
-    """Else a reset, or another decision of the controller that was at work."""
+    """Whether a stage began; otherwise the event is a reset, or another decision of the run's own controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A recorded run beside the controller's view of it."""
+    """A recorded run with the controller's decisions on it."""
 
     records: Sequence[Mapping[str, Any]]
     events: list[Event]
@@ -40,9 +40,9 @@ class Replay:
 
 
 def replay(records: Sequence[Mapping[str, Any]], config: ControllerConfig) -> Replay:
-    """Shows the records to a controller one by one, and tells it of the resets that the run really made.
+    """Passes the records to a controller one by one, including the resets that the run really made.
 
-    The mean over domains of a run that did not record it is computed from the rewards of its domains.
+    If a run did not record the mean over domains, it is computed from the rewards of its domains.
     """
     controller, decisions, num_resets = ResetController(config), [], 0
     records = [with_domain_mean(record) for record in records]
@@ -53,7 +53,7 @@ def replay(records: Sequence[Mapping[str, Any]], config: ControllerConfig) -> Re
         if int(record.get("num_resets", 0)) > num_resets:
             num_resets = int(record["num_resets"])
             controller.note_reset(int(record["step"]))
-            # Without a decision a stage begins, with a validation of its own.
+            # Without a decision this is a stage's start, with a validation of its own.
             if WENT_BACK in record and "controller" in record:
                 measured = validations.get((record["stage"], record[WENT_BACK]), {})
                 validations[record["stage"], record["step"]] = (
@@ -64,7 +64,7 @@ def replay(records: Sequence[Mapping[str, Any]], config: ControllerConfig) -> Re
 
 
 def describe(result: Replay, config: ControllerConfig) -> str:
-    """For the terminal: what happened, what the controller would have done, and what it could not judge."""
+    """Describes for the terminal what happened, what the controller would have done, and what it could not judge."""
     first, last = result.records[0]["step"], result.records[-1]["step"]
     lines = [f"{len(result.records)} records, steps {first} to {last}", "", "What happened:"]
     lines += [f"  step {event.step:>5}  {event.text}" for event in result.events] or ["  no reset, one stage"]
@@ -87,7 +87,7 @@ def describe(result: Replay, config: ControllerConfig) -> str:
 
 
 def judged_metrics(config: ControllerConfig) -> dict[str, str]:
-    """What each signal looks at; a metric, or the beginning of its name."""
+    """Returns the metric that each signal uses, or the beginning of its name."""
     held_out = HELD_OUT[config.validation_mean]
     return {
         "sampler_mismatch": ROLLOUTS,

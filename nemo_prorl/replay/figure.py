@@ -25,7 +25,7 @@ _HAPPENED = "#555555"
 
 
 def draw_replay(result: Replay, path: Path, *, title: str) -> None:
-    """Five panels above one another. Writes a PNG."""
+    """Draws five panels below one another. Writes a PNG."""
     figure, axes = plt.subplots(5, 1, figsize=(11, 12), sharex=True, constrained_layout=True)
     panels = (
         ("KL to the reference\n(nats a token)", {KL: ""}),
@@ -74,7 +74,7 @@ def _draw_series(axis: Any, records: Sequence[Mapping[str, Any]], series: Mappin
 
 
 def _draw_marks(axis: Any, result: Replay) -> None:
-    """What happened lies broad and grey under what would have been decided, so that both show at one step."""
+    """Draws real events as broad grey lines below the would-be decisions, so that both show at one step."""
     for event in result.events:
         style = "-" if event.is_stage else (0, (2, 2))
         axis.axvline(event.step, color=_HAPPENED, linestyle=style, linewidth=4, alpha=0.4, zorder=1)
@@ -83,7 +83,7 @@ def _draw_marks(axis: Any, result: Replay) -> None:
 
 
 def _name_marks(axis: Any, result: Replay) -> None:
-    """Above the first panel, upright so that neighbours do not cover each other; one text a step."""
+    """Writes labels above the first panel, upright so that neighbours do not overlap; one text per step."""
     names: dict[int, list[str]] = {}
     colours: dict[int, str] = {}
     for event in result.events:
@@ -110,7 +110,7 @@ def _write(axis: Any, step: int, text: str, colour: str) -> None:
 
 
 def _draw_legend(figure: Any, result: Replay) -> None:
-    """Only of what is there."""
+    """Draws a legend of the marks that occur."""
     happened = {"color": _HAPPENED, "linewidth": 4, "alpha": 0.4}
     entries: list[dict[str, Any]] = []
     if any(event.is_stage for event in result.events):

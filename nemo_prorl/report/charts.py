@@ -1,4 +1,4 @@
-"""A drawing as a Plotly figure. Colours are numbers here; page/page.js puts in those of the reader's light or dark."""
+"""A drawing as a Plotly figure. Colours are numbers, which page/page.js replaces for light or dark mode."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nemo_prorl.report.panels import Kind
 
 PLOT_PX = 240
 PLOT_WIDTH_PX, LETTER_PX = 300, 7
-"""What a stage's name needs, and what there is on the narrowest page."""
+"""Width of the plot on the narrowest page, and of a letter in a stage's name."""
 
 
 def plotly_figure(drawing: Drawing) -> dict[str, Any]:
-    """data and layout as Plotly.newPlot takes them, and as plotly.graph_objects.Figure does."""
+    """Returns data and layout, as Plotly.newPlot and plotly.graph_objects.Figure take them."""
     traces: list[dict[str, Any]] = []
     for number, line in enumerate(drawing.lines):
         traces += _traces(drawing, line, number)
@@ -117,7 +117,7 @@ def _shapes(drawing: Drawing) -> list[dict[str, Any]]:
 
 
 def _stage_names(drawing: Drawing) -> list[dict[str, Any]]:
-    """Above the plot, where there is room for them on a phone."""
+    """Writes the stages' names above the plot, if there is room for them on a phone."""
     if len(drawing.stages) < 2:
         return []
     whole = drawing.stages[-1][1] - drawing.stages[0][0]

@@ -1,4 +1,4 @@
-"""A metric over the steps of a run, made small enough to draw and quiet enough to read. Pure functions."""
+"""A metric over the steps of a run, thinned for drawing and smoothed for reading. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 MAX_POINTS = 800
-"""Of one drawn line: two a screen pixel of a chart's width."""
+"""Most points of a drawn line: two per screen pixel of a chart's width."""
 NUM_WINDOWS = 50
-"""A trend averages over a window of so many-th part of the run."""
+"""A trend's window is the run's length divided by this."""
 MIN_POINTS_FOR_TREND = 150
 """Shorter curves are drawn as they are."""
 
@@ -26,7 +26,7 @@ class Curve(NamedTuple):
 
 
 def curve_of(records: Sequence[Mapping[str, Any]], key: str) -> Curve:
-    """All finite values that the metric has."""
+    """Returns all finite values of the metric."""
     points = [(record["step"], record[key]) for record in records if isinstance(record.get(key), int | float)]
     array = np.asarray(points, dtype=np.float64).reshape(-1, 2)
     array = array[np.isfinite(array[:, 1])]
@@ -34,7 +34,8 @@ def curve_of(records: Sequence[Mapping[str, Any]], key: str) -> Curve:
 
 
 def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """At most `max_points` of the curve's own points: first, last, and the extremes of equal stretches between.
+    """Returns at most `max_points` of the curve's own points: first, last, and the extremes of equal stretches in
+    between.
 
     No spike is lost, which averaging or taking every k-th point would do.
     """
@@ -53,11 +54,11 @@ def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
 
 
 def trend(curve: Curve, breaks: Sequence[float] = ()) -> Curve:
-    """Local straight lines (least squares) over a moving window, never across a break.
+    """Fits local straight lines (least squares) in a moving window, never across a break.
 
-    In the middle of a stretch this is the moving average; at its ends, where the window has one side only, it follows
-    the slope instead of flattening it. breaks: steps after which the curve begins anew (a reset, a new stage), so
-    that its jump stays a jump.
+    In the middle of a stretch this is the moving average; at its ends, where the window has only one side, it follows
+    the slope instead of flattening it. breaks: steps after which the curve begins anew (a reset, a new stage), so that
+    its jump stays a jump.
     """
     half = max(1, len(curve.steps) // (2 * NUM_WINDOWS))
     fitted = np.empty_like(curve.values)
@@ -69,7 +70,8 @@ def trend(curve: Curve, breaks: Sequence[float] = ()) -> Curve:
 
 
 def averaged(curve: Curve, max_points: int = MAX_POINTS // 4) -> Curve:
-    """Means over at most `max_points` equal stretches, each at its last step: for areas, which hold totals."""
+    """Returns means over at most `max_points` equal stretches, each at its last step, for area charts, which show
+    totals."""
     if len(curve.steps) <= max_points:
         return curve
     stretches = np.array_split(np.arange(len(curve.steps)), max_points)
@@ -80,7 +82,7 @@ def averaged(curve: Curve, max_points: int = MAX_POINTS // 4) -> Curve:
 
 
 def _local_lines(values: FloatArray, half: int) -> FloatArray:
-    """[N] -> [N]: at each position the value of the line fitted to the positions at most `half` away."""
+    """Returns, shape [N], at each position the value of the line fitted to the positions at most `half` away."""
     position = np.arange(len(values), dtype=np.float64)
     low = np.maximum(0, np.arange(len(values)) - half)
     high = np.minimum(len(values), np.arange(len(values)) + half + 1)

@@ -1,5 +1,5 @@
-"""What a run's difficulty files say, as metrics of each step: how many of its prompts were solved how often, and how
-those that had been sampled before did then."""
+"""Turns a run's difficulty files into metrics per step: how many of its prompts were solved how often, and how those
+that had been sampled before did then."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BANDS = {
     "difficulty/num_mostly": "over 3/4",
     "difficulty/num_always": "every rollout",
 }
-"""Metric -> how much of a prompt's rollouts passed."""
+"""Metric -> the range of pass rates that it counts."""
 NOW, BEFORE = "difficulty/revisited_pass_rate", "difficulty/previous_pass_rate"
-"""Mean over the prompts of a step that were sampled before: at this visit, and at the one before it."""
+"""Mean over a step's prompts that were sampled before: at this visit, and at the previous one."""
 
 
 def difficulty_metrics(run_dir: Path) -> dict[int, dict[str, float]]:
-    """By step; empty for a run without difficulty files."""
+    """Returns the metrics by step; empty for a run without difficulty files."""
     if not difficulty_files(run_dir).all():
         return {}
     table = read_difficulty(run_dir)
@@ -36,7 +36,7 @@ def difficulty_metrics(run_dir: Path) -> dict[int, dict[str, float]]:
         int(step): dict(zip(BANDS, map(float, row), strict=True))
         for step, row in zip(numbers, counts, strict=True)
     }
-    order = np.argsort(prompts, kind="stable")  # the table is in the order of the steps
+    order = np.argsort(prompts, kind="stable")  # the table is ordered by step
     again = np.flatnonzero(prompts[order][1:] == prompts[order][:-1]) + 1
     now, before = order[again], order[again - 1]
     num_again = np.bincount(position[now], minlength=len(numbers))

@@ -1,4 +1,4 @@
-"""Panels and runs become drawings: lines with their points and colours, and marks, for page and pictures alike."""
+"""Builds drawings from panels and runs: lines with points and colours, and marks, for the page and the pictures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from nemo_prorl.report.panels import Kind, Panel, expand, names_in
 from nemo_prorl.report.runs import Run
 
 INK = 0
-"""The colour of text, for what sums up the other lines. Others count from 1, in the palettes of page and pictures."""
+"""The text colour, for lines that summarise others. Other colours count from 1 in the palettes of page and pictures."""
 MAX_MARKERS = 60
-"""Points of a line that get a dot each."""
+"""Lines with at most this many points get a dot at each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +29,12 @@ class Line:
     points: Curve
     """Recorded values, thinned."""
     trend: Curve | None
-    """Drawn over them where they are many."""
+    """Drawn over the points if there are many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A vertical line behind `step`."""
+    """A vertical line after `step`."""
 
     step: int
     label: str
@@ -44,7 +44,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Of the vertical axis. None: as the points ask for."""
+    """The vertical axis's scale. None: as the points require."""
 
     low: float | None = None
     high: float | None = None
@@ -63,16 +63,16 @@ class Drawing:
     """(step before its first, last step, name); empty when runs are compared."""
     scale: Scale
     description: str
-    """Says in words what the picture shows."""
+    """Describes the picture in words."""
 
     @property
     def highest(self) -> float:
-        """Of all values."""
+        """The highest of all values."""
         return max(float(line.points.values.max()) for line in self.lines)
 
 
 def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
-    """One drawing of a single run, one for each series when several runs are compared; none without numbers."""
+    """Returns one drawing for a single run, one per series for several runs; none without numbers."""
     metrics = frozenset().union(*(run.metrics for run in runs))
     series = expand(panel, metrics)
     if len(runs) == 1:
@@ -82,7 +82,7 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
             if (line := _line(runs[0], metric, label, _colour(metric, label, position, metrics), panel))
         ]
         if not any(line.points.values.any() for line in lines):
-            lines = lines[:1]  # nothing but zeros: one line says it
+            lines = lines[:1]  # if all are zero, one line is enough
         return [_drawing(panel, lines, runs)] if lines else []
     drawings: list[Drawing] = []
     for metric, label in series:
@@ -98,7 +98,7 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
 
 
 def stage_spans(run: Run) -> list[tuple[int, int, str]]:
-    """(step before its first, last step, name) of each stage that has come to a step."""
+    """Returns (step before its first, last step, name) of each stage that has completed a step."""
     starts = stage_starts(run)
     ends = [step for step, _ in starts[1:]] + [int(run.last["step"])]
     return [(start, end, name) for (start, name), end in zip(starts, ends, strict=True) if end > start]
@@ -118,7 +118,7 @@ def _line(run: Run, metric: str, label: str, colour: int, panel: Panel) -> Line 
 
 
 def _colour(metric: str, label: str, position: int, metrics: Iterable[str]) -> int:
-    """A domain has one colour in all charts."""
+    """Returns a line's colour; a domain has the same colour in all charts."""
     domains = sorted({*names_in("reward/{}/mean", metrics), *names_in("validation/{}/reward", metrics)})
     if label == "all":
         return INK
@@ -149,7 +149,7 @@ def _drawing(panel: Panel, lines: list[Line], runs: Sequence[Run]) -> Drawing:
 
 
 def _scale(panel: Panel, lines: Sequence[Line]) -> Scale:
-    """From 0 where that does not flatten what there is to see, as it would a ratio around 1."""
+    """Returns a scale from 0, unless that would flatten the curves, as with a ratio around 1."""
     if panel.kind is Kind.shares:
         return Scale(low=0, high=1)
     low = min(float(line.points.values.min()) for line in lines)
@@ -162,14 +162,15 @@ def _scale(panel: Panel, lines: Sequence[Line]) -> Scale:
 
 
 def _stackable(lines: list[Line], *, as_shares: bool) -> list[Line]:
-    """All over the same steps, 0 where one has no value; then averaged, and divided by the sum where shares are shown.
+    """Puts all lines on the same steps, with 0 where one has no value; averages them, and divides by the sum if shares
+    are shown.
 
-    Lines that are 0 everywhere are left out.
+    Leaves out lines that are 0 everywhere.
     """
     steps = np.unique(np.concatenate([line.points.steps for line in lines]))
     table = np.zeros((len(lines), len(steps)))
     for row, line in zip(table, lines, strict=True):
-        # Two records may be of one step: the validation before a stage's first, and the step before it.
+        # Two records may have the same step: the validation before a stage's first step, and the step before it.
         np.add.at(row, np.searchsorted(steps, line.points.steps), line.points.values)
     averages = [curves.averaged(Curve(steps, row)) for row in table]
     total = np.sum([average.values for average in averages], axis=0)

@@ -1,4 +1,4 @@
-"""What happened to a run besides steps: stages, resets, decisions of the controller, resumes, ends."""
+"""Events of a run besides steps: stages, resets, decisions of the controller, resumes, ends."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nemo_prorl.report.runs import Run
 from nemo_prorl.training.held_out import WENT_BACK
 
 NOT_COMPARED = ("stage.name", "stage.parent")
-"""Options that differ between stages by their nature."""
+"""Options that always differ between stages."""
 
 
 class Kind(StrEnum):
-    """What an event is."""
+    """The kind of an event."""
 
     stage = "stage"
     reset = "reset"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Happened at the end of `step`."""
+    """An event at the end of `step`."""
 
     step: int
     stage: str
@@ -40,7 +40,7 @@ class Event:
 
 @lru_cache
 def events_of(run: Run) -> tuple[Event, ...]:
-    """In the order in which they happened."""
+    """Returns the events in the order in which they happened."""
     events = []
     first = run.records[0]
     events.append(
@@ -62,17 +62,17 @@ def events_of(run: Run) -> tuple[Event, ...]:
 
 
 def reset_steps(run: Run) -> list[int]:
-    """Steps after which the policy became the reference."""
+    """Returns the steps after which the policy became the reference."""
     return [event.step for event in events_of(run) if event.kind is Kind.reset]
 
 
 def stage_starts(run: Run) -> list[tuple[int, str]]:
-    """(step after which it began, name) of each stage."""
+    """Returns (step after which it began, name) of each stage."""
     return [(event.step, event.stage) for event in events_of(run) if event.kind is Kind.stage]
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Option -> (value before, value after), where they differ."""
+    """Returns option -> (value before, value after) for the options that differ."""
     names = [*before, *(name for name in after if name not in before)]
     return {
         name: (before.get(name), after.get(name))
@@ -103,7 +103,7 @@ def _between(run: Run, before: Mapping[str, Any], after: Mapping[str, Any]) -> I
         if isinstance(decision, Mapping) and decision.get("action") == "reset":
             cause = "by the controller"
         went_back = f"goes back to step {after[WENT_BACK]} and " if WENT_BACK in after else ""
-        # A stage's reset is done before its first step, a controller's at the end of the step that it is recorded with.
+        # A stage's reset happens before its first step, a controller's at the end of the step that records it.
         yield Event(
             step=int(before["step"]) if is_new_stage else step,
             stage=stage,

@@ -1,7 +1,7 @@
-"""Is the run healthy? Checks of what it has recorded, each a sentence with its numbers. Thresholds are our choice.
+"""Checks whether a run is healthy, from its records; each gives a sentence with numbers. Thresholds are our choice.
 
-What a hard reset would answer (stalled validation, KL, entropy, length) is judged by the reset controller itself, with
-the run's own thresholds, so that report and controller never disagree.
+The reset controller itself judges what a hard reset could cure (stalled validation, KL, entropy, length), with the
+run's own thresholds, so that report and controller never disagree.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from nemo_prorl.training.held_out import DOMAIN_MEAN, PROMPT_MEAN
 from nemo_prorl.training.signals import FAULTS, WRONG_TENSORS
 
 RECENT = 20
-"""Steps whose mean says how things are now."""
+"""Steps that the means of recent values cover."""
 LOW_YIELD = 0.25
-"""A step then samples four times what it trains on."""
+"""At this yield a step samples four times what it trains on."""
 FAILED_SHARE = 0.001
-"""Of the recent rollouts without a verdict; a healthy service has none."""
+"""Share of recent rollouts that were not graded; a healthy service has none."""
 CLIPPED_SHARE = 0.1
-"""Of the recent tokens, on which the clip acts."""
+"""Share of recent tokens on which the clip is active."""
 EXPOSED_SHARE = 0.2
-"""Of step time spent in waiting for verdicts."""
+"""Share of step time spent waiting for grading."""
 OVERDUE = 2.0
-"""Validations that may be missing before it is said."""
+"""How many validation intervals may pass without a validation before the check warns."""
 GRAD_SPIKE = 10.0
-"""Times the run's median."""
+"""Times the run's median gradient norm."""
 
 _Config = TypeVar("_Config", bound=Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a check saw. `is_fine` false is a warning."""
+    """The result of a check. `is_fine` false is a warning."""
 
     title: str
     is_fine: bool
@@ -61,13 +61,14 @@ class Best:
 
 
 def findings_of(run: Run) -> list[Finding]:
-    """Of all checks that have something to look at, warnings first."""
+    """Returns the findings of all checks that apply, warnings first."""
     findings = [finding for check in CHECKS if (finding := check(run)) is not None]
     return sorted(findings, key=lambda finding: finding.is_fine)
 
 
 def bests_of(run: Run) -> list[Best]:
-    """Of the mean over domains, of the mean over prompts, and of the domains by name; empty without validation."""
+    """Returns the values for the mean over domains, the mean over prompts, and the domains by name; empty without
+    validation."""
     domains = names_in("validation/{}/reward", run.metrics)
     keys = {"mean over domains": DOMAIN_MEAN, "mean over prompts": PROMPT_MEAN} | {
         domain: f"validation/{domain}/reward" for domain in domains
@@ -84,19 +85,19 @@ def bests_of(run: Run) -> list[Best]:
 
 
 def wall_s(run: Run) -> float:
-    """Seconds that the recorded steps, validations and saves took; without starts and repeated steps."""
+    """Seconds of the recorded steps, validations and saves; without startup and repeated steps."""
     return sum(
         float(record.get(key, 0.0)) for record in run.records for key in ("time/step_s", *OUTSIDE_STEP)
     )
 
 
 def num_tokens(run: Run) -> float:
-    """Sampled in training."""
+    """Tokens sampled in training."""
     return sum(float(record.get("throughput/num_tokens", 0.0)) for record in run.records)
 
 
 def last_decision(run: Run) -> tuple[int, Mapping[str, Any]] | None:
-    """(step, decision) of the reset controller, as the run recorded it."""
+    """Returns (step, decision) of the run's own reset controller."""
     for record in reversed(run.records):
         if isinstance(record.get("controller"), Mapping):
             return int(record["step"]), record["controller"]
@@ -119,7 +120,7 @@ def _is_alive(run: Run) -> Finding | None:
 
 
 def _is_whole(run: Run) -> Finding | None:
-    if run.num_unread_lines <= 1:  # the line that is being written
+    if run.num_unread_lines <= 1:  # a line that is still being written
         return None
     return Finding(
         title="Metrics file",
@@ -164,8 +165,8 @@ def _controller_is_content(run: Run) -> Finding | None:
 
 
 def _standing_decision(run: Run) -> Decision | None:
-    """What the controller in mode automatic says of the last stage since its last reset; None: nothing. Its signals of
-    faults have a check of their own."""
+    """Returns what the controller in mode automatic decides on the last stage since its last reset; None for nothing.
+    Its fault signals have a check of their own."""
     decisions = [decision for decision in _decisions(run) if decision.signal not in FAULTS]
     resets = [event.step for event in events_of(run) if event.kind is Kind.reset]
     is_standing = bool(decisions) and (not resets or decisions[-1].step > resets[-1])
@@ -173,7 +174,7 @@ def _standing_decision(run: Run) -> Decision | None:
 
 
 def _decisions(run: Run) -> list[Decision]:
-    """Of the controller in mode automatic, with the options of the last stage, on its records."""
+    """Returns the decisions of a controller in mode automatic, with the last stage's options, on its records."""
     stage = str(run.last["stage"])
     config = _with_options(ControllerConfig(), run.configs.get(stage, {}), "controller")
     return replay(
@@ -183,7 +184,7 @@ def _decisions(run: Run) -> list[Decision]:
 
 
 def _with_options(config: _Config, options: Mapping[str, Any], prefix: str) -> _Config:
-    """`config` with the values that the run recorded. Options of another version of the trainer are passed over."""
+    """Returns `config` with the values that the run recorded. Ignores options of another version of the trainer."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         default, name = getattr(config, field.name), f"{prefix}.{field.name}"
@@ -227,7 +228,7 @@ def _grades_everything(run: Run) -> Finding | None:
 
 
 def _engines_agree(run: Run) -> Finding | None:
-    """Judged by the controller's signal; of the recent steps."""
+    """Applies the controller's signal to the recent steps."""
     values = _recent(run, "sampler/logprob_abs_diff_mean")
     if not values:
         return None
@@ -247,8 +248,8 @@ def _engines_agree(run: Run) -> Finding | None:
 
 
 def _clips_seldom(run: Run) -> Finding | None:
-    """Not of ratios of whole responses: GSPO (arXiv 2507.18071, section 5.2) clips a hundred times as many tokens as
-    GRPO, and is meant to."""
+    """Skips runs with ratios of whole responses: GSPO (arXiv 2507.18071, section 5.2) clips a hundred times as many
+    tokens as GRPO by design."""
     options = run.configs.get(str(run.last["stage"]), {})
     if options.get("algorithm.ratio_level") == RatioLevel.sequence.name:
         return None
@@ -302,11 +303,11 @@ CHECKS: tuple[Callable[[Run], Finding | None], ...] = (
     _gradients_are_steady,
     _grading_is_hidden,
 )
-"""To add one, write a function of a Run that gives a Finding, or None when there is nothing to look at."""
+"""To add a check, write a function of a Run that returns a Finding, or None if it does not apply."""
 
 
 def duration(seconds: float) -> str:
-    """As people say it: "40 s", "12 min", "3.5 h", "19.7 days"."""
+    """Formats seconds for people: "40 s", "12 min", "3.5 h", "19.7 days"."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:

@@ -1,4 +1,4 @@
-"""The page: what its template is filled with, and how it is written."""
+"""Fills the page's template and writes it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from nemo_prorl.report.runs import Run, flatten
 
 PAGE = Path(__file__).parent / "page"
 NUM_COLOURS = 10
-"""Of lines in page/page.css; page/page.js counts the same."""
+"""Line colours in page/page.css; page/page.js has the same number."""
 
 
 def section_drawings(runs: Sequence[Run]) -> list[tuple[Section, list[Drawing]]]:
-    """Every section that the runs have numbers for."""
+    """Returns every section for which the runs have numbers."""
     drawn = [
         (section, [drawing for panel in section.panels for drawing in draw(panel, runs)])
         for section in SECTIONS
@@ -33,7 +33,7 @@ def section_drawings(runs: Sequence[Run]) -> list[tuple[Section, list[Drawing]]]
 
 
 def page_html(runs: Sequence[Run], drawn: Sequence[tuple[Section, Sequence[Drawing]]]) -> str:
-    """The whole page, with styles, charts and the code that draws them inside."""
+    """Returns the whole page, including styles, charts and the code that draws them."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
@@ -65,7 +65,7 @@ def page_html(runs: Sequence[Run], drawn: Sequence[tuple[Section, Sequence[Drawi
         css=Markup((PAGE / "page.css").read_text(encoding="utf-8")),
         js=Markup((PAGE / "page.js").read_text(encoding="utf-8")),
         plotly_js=Markup(get_plotlyjs()),
-        # "<" would let a metric's name close the script element that holds it.
+        # "<" in a metric's name would close the script element that contains it.
         charts_json=Markup(
             json.dumps(figures, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
         ),
@@ -73,7 +73,7 @@ def page_html(runs: Sequence[Run], drawn: Sequence[tuple[Section, Sequence[Drawi
 
 
 def shown(value: Any) -> str:
-    """A number or option as people read it."""
+    """Formats a number or option for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e7):
@@ -236,7 +236,7 @@ def _comparison(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _held_out(runs: Sequence[Run]) -> dict[str, Any]:
-    """Of one run with its best, of several beside each other."""
+    """Returns the held-out rewards: of one run with its best, of several side by side."""
     if len(runs) == 1:
         rows = [
             (best.domain, *(shown(value) for value in (best.first, best.last, best.best, best.best_step)))
@@ -250,7 +250,7 @@ def _held_out(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _differences(runs: Sequence[Run]) -> dict[str, Any]:
-    """Options that differ between the stages of one run, or between the last stages of several."""
+    """Returns the options that differ between the stages of one run, or between the last stages of several."""
     if len(runs) == 1:
         columns = dict(runs[0].configs)
     else:
@@ -262,7 +262,7 @@ def _differences(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _unusual(options: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(option, value, default) where the run wants another value than nemo_prorl/config.py."""
+    """Returns (option, value, default) where the run differs from nemo_prorl/config.py."""
     if not options:
         return []
     defaults = dict(flatten(to_dict(RunConfig())))

@@ -1,7 +1,7 @@
-"""Every chart of the report, as data: what it shows, in which unit, and how to read it.
+"""Every chart of the report, as data: its metrics, its unit, and how to read it.
 
-To add a chart, add a Panel to a section; the page, the pictures, comparisons and alternative texts follow. A panel of
-which a run has no numbers is left out.
+To add a chart, add a Panel to a section; the page, the pictures, comparisons and alternative texts follow. A panel is
+left out if a run has no numbers for it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Kind(StrEnum):
 
     lines = "lines"
     areas = "areas"
-    """On top of each other, in their unit."""
+    """Stacked, in their unit."""
     shares = "shares"
-    """On top of each other, as shares of their sum."""
+    """Stacked, as shares of their sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +34,10 @@ class Panel:
     title: str
     unit: str
     series: tuple[tuple[str, str], ...]
-    """(metric, label), the most telling first. {} in a metric stands for every name found there, {} in the label for
-    that name: ("reward/{}/mean", "{}") is one line a domain."""
+    """(metric, label), the most important first. {} in a metric stands for every name found there, {} in the label for
+    that name: ("reward/{}/mean", "{}") is one line per domain."""
     reading: str
-    """What it means, what is good and what is bad: a sentence or two."""
+    """What the chart shows, what is good and what is bad: a sentence or two."""
     kind: Kind = Kind.lines
     log: bool = False
 
@@ -414,7 +414,7 @@ SECTIONS = (DYNAMICS, REWARD, SAMPLING, DIFFICULTY, OPTIMISATION, MISMATCH, TIME
 
 
 def expand(panel: Panel, metrics: Iterable[str]) -> list[tuple[str, str]]:
-    """(metric, label) of every series of the panel that these metrics hold."""
+    """Returns (metric, label) for every series of the panel among these metrics."""
     known = set(metrics)
     found = []
     for pattern, label in panel.series:
@@ -427,7 +427,7 @@ def expand(panel: Panel, metrics: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def names_in(pattern: str, metrics: Iterable[str]) -> list[str]:
-    """What {} stands for in the metrics that fit the pattern; numbers in their order, names in theirs."""
+    """Returns what {} stands for in the metrics that fit the pattern, numerically or alphabetically sorted."""
     regex = re.compile(re.escape(pattern).replace(r"\{\}", "([^/]+)"))
     names = {match.group(1) for metric in metrics if (match := regex.fullmatch(metric))}
     return sorted(names, key=lambda name: (int(name), "") if name.isdigit() else (0, name))

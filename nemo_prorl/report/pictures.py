@@ -1,4 +1,4 @@
-"""Drawings as PNG, by matplotlib: for papers, slides and places without a browser."""
+"""Drawings as PNG, with matplotlib: for papers, slides and places without a browser."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ PALETTE = (
     "#1f2937", "#1d6fd1", "#d1570f", "#0f8a5f", "#8b46d6", "#c22f6a", "#94700a", "#0e7f93", "#6b7280", "#7a4a2b",
     "#4d7c0f",
 )  # fmt: skip
-"""Ink, then the lines, on white; page/page.css has the same for light and others for dark."""
+"""Text colour, then line colours, on white; page/page.css has the same for light mode and others for dark."""
 RESET, STAGE = "#b4232f", "#9aa3af"
 COLUMNS, CHART_INCHES, TITLE_INCHES = 3, (4.4, 3.0), 0.3
 
 
 def picture(drawings: Sequence[Drawing], path: Path, *, title: str) -> None:
-    """All drawings in one PNG. Readers never see half a file."""
+    """Draws all drawings into one PNG, written atomically."""
     columns = 2 if len(drawings) == 4 else min(COLUMNS, len(drawings))
     rows = -(-len(drawings) // columns)
     width, height = CHART_INCHES[0] * columns, CHART_INCHES[1] * rows + TITLE_INCHES
-    # Fixed margins: matplotlib's layout engines draw everything twice to find out.
+    # Fixed margins: matplotlib's layout engines would draw everything twice.
     margins = {"left": 0.7 / width, "right": 1 - 0.15 / width, "bottom": 0.55 / height}
     margins |= {"top": 1 - (TITLE_INCHES + 0.35) / height, "wspace": 0.22, "hspace": 0.4}
     figure, axes = plt.subplots(rows, columns, figsize=(width, height), squeeze=False, gridspec_kw=margins)
@@ -48,7 +48,7 @@ def picture(drawings: Sequence[Drawing], path: Path, *, title: str) -> None:
 
 
 def colour(number: int) -> str:
-    """Of a line; 0 is ink."""
+    """Returns a line's colour; 0 is the text colour."""
     return next(islice(cycle(PALETTE[1:]), number - 1, None)) if number else PALETTE[0]
 
 

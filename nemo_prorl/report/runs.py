@@ -1,4 +1,4 @@
-"""What a run has left in its folder, read without disturbing it. A live run is read like a finished one."""
+"""Reads a run's folder without disturbing the run. A live run is read like a finished one."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ PHASES = {
     "time/updates_s": "updates",
     "time/refit_s": "weights to the sampler",
 }
-"""Phases inside time/step_s; they do not overlap."""
+"""Phases within time/step_s; they do not overlap."""
 OUTSIDE_STEP = {"time/validation_s": "validation", "time/save_s": "checkpoint"}
-"""What the loop spends between steps."""
+"""Time that the loop spends between steps."""
 OTHER = "time/other_s"
 """The rest of time/step_s; computed here."""
 
 RESUME = re.compile(r"(\S+Z) stage (\S+) goes on after step (\d+)$")
-"""What a run notes in run.log when it is resumed."""
+"""The line that a run writes to run.log when it is resumed."""
 RUNNING_S = 900.0
-"""A sign of life younger than this means that the run is going on; a long step has several."""
+"""A run is alive if its newest sign of life is younger than this; a long step gives several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """An evaluation: RUN/evaluation/NAME.json with title, columns, rows and perhaps a note."""
+    """An evaluation: RUN/evaluation/NAME.json with title, columns, rows and optionally a note."""
 
     title: str
     columns: tuple[str, ...]
@@ -54,7 +54,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """A stage went on from its checkpoint of `step`, in another process."""
+    """A stage was continued from its checkpoint of `step`, in another process."""
 
     time: str
     """UTC, as in 2026-01-31T12:00:00Z."""
@@ -64,14 +64,14 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """One folder. Equal to itself only, so that what is derived from its many records can be cached."""
+    """One folder. It equals only itself, so that what is computed from its many records can be cached."""
 
     name: str
     folder: Path
     records: tuple[Record, ...]
-    """Lines of metrics.jsonl in order, with time/other_s and what the difficulty files say added."""
+    """Lines of metrics.jsonl in order, extended by time/other_s and the difficulty metrics."""
     num_unread_lines: int
-    """Behind a line that is not whole. The last line of a live run may be one of them."""
+    """Lines after the first incomplete one. The last line of a live run may be incomplete."""
     configs: Mapping[str, Mapping[str, Any]]
     """Stage -> every option by its full name, in the order of the stages."""
     outcomes: Mapping[str, str]
@@ -79,20 +79,20 @@ class Run:
     failures: Mapping[str, str]
     """Failed stage -> reason."""
     resumes: tuple[Resume, ...]
-    """As run.log tells of them, oldest first."""
+    """From run.log, oldest first."""
     sign_of_life_s: float
     """Age of the newest heartbeat or metrics line, in seconds."""
     provenance: Mapping[str, Any]
-    """Of the newest checkpoint."""
+    """Of the newest checkpoint: the versions that wrote it."""
     tables: tuple[Table, ...]
     unread_tables: tuple[str, ...]
-    """Files of the evaluation folder that hold no table."""
+    """Files in the evaluation folder that are not tables."""
     conversations: tuple[Conversation, ...]
-    """Some of what the policy wrote at its validations."""
+    """A sample of what the policy wrote at its validations."""
 
     @property
     def steps(self) -> list[Record]:
-        """Records of training steps: without the validation before the first."""
+        """Returns the records of training steps, without the validation before the first."""
         return [record for record in self.records if "reward/mean" in record]
 
     @property
@@ -105,17 +105,17 @@ class Run:
 
     @property
     def stages(self) -> list[str]:
-        """In the order in which they were begun."""
+        """Returns the stages in the order in which they began."""
         return list(dict.fromkeys(record["stage"] for record in self.records))
 
     @property
     def metrics(self) -> frozenset[str]:
-        """Names of everything that was ever recorded."""
+        """Returns the names of all recorded metrics."""
         return _metrics_of(self)
 
     @property
     def status(self) -> str:
-        """failed, finished, running or stopped. Finished: the last stage that was begun is done."""
+        """failed, finished, running or stopped. Finished: the stage that began last is done."""
         stage = self.last["stage"]
         if stage in self.failures:
             return "failed"
@@ -125,7 +125,7 @@ class Run:
 
 
 def read_run(folder: Path, name: str = "") -> Run:
-    """Raises ConfigError when the folder is not that of a run, or the run has not got to its first line."""
+    """Reads a run. Raises ConfigError if the folder is not a run's, or the run has not written its first line yet."""
     metrics = folder / "metrics.jsonl"
     if not metrics.is_file():
         raise ConfigError(
@@ -157,7 +157,7 @@ def read_run(folder: Path, name: str = "") -> Run:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Options by their full name, as they are written on the command line."""
+    """Yields options by their full name, as on the command line."""
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from flatten(value, f"{prefix}{key}.")
@@ -171,8 +171,8 @@ def _metrics_of(run: Run) -> frozenset[str]:
 
 
 def _completed(record: Record, difficulty: Mapping[int, Mapping[str, float]]) -> Record:
-    """With what is computed here: of a step what the difficulty files say and the time that no phase explains, of a
-    validation of an older version the mean over domains."""
+    """Adds computed metrics: to a step its difficulty metrics and the time that no phase explains, to a validation of
+    an older version the mean over domains."""
     completed = with_domain_mean(record)
     if "reward/mean" not in record:
         return completed
@@ -184,7 +184,8 @@ def _completed(record: Record, difficulty: Mapping[int, Mapping[str, float]]) ->
 
 
 def _read_configs(folder: Path, stages: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """stages/NAME.yaml, for a run of one stage also resolved.yaml. What is no YAML is passed over."""
+    """Yields the options from stages/NAME.yaml, and for a run of one stage from resolved.yaml. Skips files that are not
+    YAML."""
     for stage in stages:
         candidates = [folder / "stages" / f"{stage}.yaml"]
         candidates += [folder / "resolved.yaml"] if len(stages) == 1 else []
@@ -199,7 +200,8 @@ def _read_configs(folder: Path, stages: list[str]) -> Iterator[tuple[str, dict[s
 
 
 def _read_provenance(folder: Path) -> dict[str, Any]:
-    """What wrote the newest checkpoint. Its state is another's business, and may be of another version."""
+    """Returns the versions that wrote the newest checkpoint. Does not read its state, which may be from another
+    version."""
     states = sorted(folder.glob("checkpoints/step-*/state.json"))
     provenance = _read_json(states[-1]).get("provenance") if states else None
     return provenance if isinstance(provenance, dict) else {}
@@ -238,7 +240,7 @@ def _read_tables(folder: Path) -> tuple[tuple[Table, ...], tuple[str, ...]]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Empty for a file that is being replaced at this moment, or is something else."""
+    """Reads JSON; empty if the file is being replaced at this moment, or is something else."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

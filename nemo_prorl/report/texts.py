@@ -1,4 +1,4 @@
-"""What a policy wrote at the first, the middle and the last validation, for readers of the page."""
+"""The policy's texts at the first, the middle and the last validation, for readers of the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nemo_prorl.training.samples import read_samples, sample_files
 
 PROMPTS_PER_DOMAIN = 3
 HEAD, TAIL = 2500, 1500
-"""Characters of a long response that are shown: it begins with an idea, and ends with the answer."""
+"""Characters of a long response that are shown: its beginning has the idea, its end the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A held-out prompt and what became of its response."""
+    """A held-out prompt and its responses over the validations."""
 
     domain: str
     source: str
@@ -36,7 +36,7 @@ class Conversation:
 
 
 def read_conversations(run_dir: Path) -> tuple[Conversation, ...]:
-    """The first prompts of each domain that all of the chosen validations have; empty for a run without samples."""
+    """Returns the first prompts of each domain that all chosen validations have; empty for a run without samples."""
     files = sample_files(run_dir).all()
     chosen = sorted({0, len(files) // 2, len(files) - 1}) if files else []
     by_step = [_first_of_each_prompt(files[index][1]) for index in chosen]

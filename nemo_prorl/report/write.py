@@ -1,4 +1,4 @@
-"""Folders in, one page and its pictures out."""
+"""Reads run folders, and writes one page and its pictures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nemo_prorl.storage import replace_text
 def write_report(folders: Sequence[Path], out: Path, *, with_pictures: bool = True) -> list[Path]:
     """Writes `out` (HTML), and a picture of each section into the folder of the same name. Returns what was written.
 
-    Raises ConfigError for a folder that is not that of a run.
+    Raises ConfigError if a folder is not a run's.
     """
     runs = [read_run(folder, name) for folder, name in zip(folders, _names(folders), strict=True)]
     drawn = section_drawings(runs)
@@ -27,7 +27,7 @@ def write_report(folders: Sequence[Path], out: Path, *, with_pictures: bool = Tr
 def _write_pictures(
     runs: Sequence[Run], drawn: Sequence[tuple[Section, Sequence[Drawing]]], folder: Path
 ) -> list[Path]:
-    from nemo_prorl.report.pictures import picture  # matplotlib takes longer than the rest of the report
+    from nemo_prorl.report.pictures import picture  # matplotlib loads slower than the rest of the report
 
     folder.mkdir(exist_ok=True)
     names = ", ".join(run.name for run in runs)
@@ -39,7 +39,7 @@ def _write_pictures(
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """The folders' own names; with their parents' where two are called the same."""
+    """Returns the folders' names, with their parents' if two have the same name."""
     names = [folder.resolve().name for folder in folders]
     times = Counter(names)
     return [

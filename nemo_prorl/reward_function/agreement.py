@@ -1,4 +1,4 @@
-"""One run, one reward: every rank has the same functions, and whoever resumes a stage with others is told so."""
+"""Checks that every rank of a run has the same reward functions, and reports a change when a stage is resumed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nemo_prorl.distributed import Ranks
 
 
 def agreed_digests(config: RewardConfig, ranks: Ranks) -> dict[str, str]:
-    """Collective: SHA-256 of the file of each function, by its FILE.py:NAME. Raises ConfigError on every rank when a
+    """Returns the SHA-256 of each function's file, by FILE.py:NAME. Collective. Raises ConfigError on every rank if a
     machine lacks a file, or has another one."""
     host, mine, error = platform.node(), dict[str, str](), ""
     try:
@@ -35,7 +35,7 @@ def agreed_digests(config: RewardConfig, ranks: Ranks) -> dict[str, str]:
 
 
 def digest(text: str) -> str:
-    """SHA-256 of the file of FILE.py:NAME. Raises ConfigError on a machine that does not have it."""
+    """Returns the SHA-256 of the file of FILE.py:NAME. Raises ConfigError on a machine that does not have it."""
     try:
         return hashlib.sha256(Path(text.rpartition(":")[0]).read_bytes()).hexdigest()
     except OSError as error:
@@ -46,8 +46,8 @@ def digest(text: str) -> str:
 
 
 def what_changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """One sentence on how two rewards differ, each given as the words of its parts by name (`MixedGrader.parts`); empty
-    where they are the same, or where nothing is known of the earlier one."""
+    """Says in one sentence how two rewards differ, each given as descriptions of its parts by name
+    (`MixedGrader.parts`); empty if they are the same, or if the earlier one is unknown."""
     if not before or before == now:
         return ""
     return f"the reward has changed since the last checkpoint: it was {_listed(before)}, and is now {_listed(now)}"

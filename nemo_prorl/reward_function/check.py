@@ -1,4 +1,4 @@
-"""What can be wrong with reward functions, said in one sentence before any long work."""
+"""Reports mistakes in reward functions in one sentence, before any long work."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nemo_prorl.reward_function.process import Description, FunctionProcess, Fun
 
 
 def check_functions(reward: RewardConfig, columns: Mapping[str, set[str]]) -> None:
-    """Imports each function in a process like that of the run, and compares its parameters with the columns of what it
-    is to grade. Raises ConfigError; a traceback of the user's file is on standard error then.
+    """Imports each function in a process like the run's, and compares its parameters with the columns of the rows to be
+    graded. Raises ConfigError; standard error then has the traceback of the user's file.
 
-    columns: of each file (`columns_of`), or of whatever else the rows come from, by a name for a sentence."""
+    columns: of each file (`columns_of`), or of another source of rows, by a name for the message."""
     if not reward.function:
         return
     if reward.function_python and shutil.which(reward.function_python) is None:
@@ -48,13 +48,13 @@ def _check_parameters(text: str, function: Description, columns: Mapping[str, se
 
 
 def _common(columns: Iterable[set[str]]) -> list[str]:
-    """Columns that every file has."""
+    """Returns the columns that every file has."""
     return sorted(set.intersection(*columns)) if columns else []
 
 
 def columns_of(files: Iterable[str]) -> dict[str, set[str]]:
-    """Names of the columns of each prompt file. A file that cannot be read is left out: what is wrong with it is said
-    where it is read."""
+    """Returns the column names of each prompt file. Leaves out a file that cannot be read; that mistake is reported
+    where the file is read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

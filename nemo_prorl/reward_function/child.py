@@ -1,19 +1,19 @@
-"""Runs one reward function for the trainer, in a process of its own. Standard library only, and no import of ours: the
-interpreter may be another one (reward.function_python).
+"""Runs one reward function for the trainer, in a process of its own. It uses the standard library only and imports
+nothing of ours, because the interpreter may be another one (reward.function_python).
 
     python child.py DESCRIPTOR FILE NAME START_LIMIT_S [DIGEST]
 
-The descriptor is a socket. DIGEST is the SHA-256 that the file must have. Messages have eight bytes of length in
-front. Those that come in are pickled, because a row's columns may hold dates and bytes; those that go out are JSON,
-because the trainer must not unpickle what a function made.
+The descriptor is a socket. DIGEST is the SHA-256 that the file must have. Each message begins with its length in eight
+bytes. Incoming messages are pickled, because a row's columns may hold dates and bytes; outgoing ones are JSON, because
+the trainer must not unpickle what a function made.
 
     out, first   {"names", "required", "takes_any"}, see `describe`; or {"error": sentence}, and it ends
     in           {"arguments": {name: list}, "count": responses, "limit_s": seconds}
-    out          {"values": [...]}, for each response a number, or a text that says why it has none;
+    out          {"values": [...]}, for each response a number, or a text that says why there is none;
                  or {"raised": what the function raised, and where}; or {"broken": what is wrong with its result}
 
-What the function prints, and the traceback of what it raises, go to standard output and standard error. A call that
-takes too long ends the process, with the stack of every thread on standard error.
+The function's output, and the traceback of what it raises, go to standard output and standard error. A call that takes
+too long ends the process, with the stack of every thread on standard error.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ LENGTH = struct.Struct("!Q")
 
 
 class Unusable(Exception):
-    """The function cannot be called at all, in one sentence."""
+    """The function cannot be called at all; the message is one sentence."""
 
 
 class Unreadable(Exception):
-    """The arguments of a call cannot be unpickled here, in the end of a sentence that begins with the function."""
+    """A call's arguments cannot be unpickled here; the message ends a sentence that begins with the function's name."""
 
 
 def main(fd: str, file: str, name: str, start_limit_s: str, digest: str = "") -> None:
-    """Imports the function, says so, and answers calls until the socket closes."""
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm's notice to a job that its time is nearly over
+    """Imports the function, reports it, and answers calls until the socket closes."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm's warning that a job's time is nearly over
     _be_the_first_to_go()
     channel, path = socket.socket(fileno=int(fd)), Path(file).absolute()
     faulthandler.dump_traceback_later(float(start_limit_s), exit=True, file=2)
@@ -77,10 +77,10 @@ def main(fd: str, file: str, name: str, start_limit_s: str, digest: str = "") ->
 
 
 def load(path: Path, name: str, digest: str = "") -> Callable[..., Any]:
-    """The function `name` of a file, whose folder comes first on sys.path, as if Python ran it.
+    """Loads the function `name` from a file, with the file's folder first on sys.path, as if Python ran it.
 
-    Raises Unusable, also when the file's SHA-256 is not `digest`. What was hashed is what is run: no compiled copy of
-    the file is looked for, because it may be of an earlier version."""
+    Raises Unusable, also if the file's SHA-256 is not `digest`. It runs exactly what was hashed, and ignores a compiled
+    copy of the file, which may be of an earlier version."""
     try:
         source = path.read_bytes()
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def load(path: Path, name: str, digest: str = "") -> Callable[..., Any]:
     sys.path[0] = str(path.parent)
     try:
         spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None  # as for every name that ends in .py
+        assert spec is not None  # holds for every name that ends in .py
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
         exec(compile(source, path, "exec"), vars(module))
@@ -117,7 +117,8 @@ def load(path: Path, name: str, digest: str = "") -> Callable[..., Any]:
 
 
 def describe(function: Callable[..., Any]) -> dict[str, Any]:
-    """names: all parameters. required: those without a default. takes_any: whether it has **kwargs. Raises Unusable."""
+    """Describes the parameters. names: all of them. required: those without a default. takes_any: whether it has
+    **kwargs. Raises Unusable."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -141,12 +142,12 @@ def call(
     loop: asyncio.AbstractEventLoop,
     file: Path,
 ) -> dict[str, Any]:
-    """One call, and its answer."""
+    """Calls the function once and returns the answer for the trainer."""
     try:
         results = function(**arguments)
         if inspect.isawaitable(results):
             results = loop.run_until_complete(_awaited(results))
-        if hasattr(results, "tolist"):  # an array of NumPy, a tensor of torch
+        if hasattr(results, "tolist"):  # a NumPy array or a torch tensor
             results = results.tolist()
     except BaseException as error:
         _print_traceback(error, f"a call with {count} response(s) failed")
@@ -163,8 +164,8 @@ async def _awaited(results: Any) -> Any:
 
 
 def _value(result: Any) -> float | str:
-    """A finite number, or why it is none."""
-    if hasattr(result, "item") and callable(result.item):  # a scalar of NumPy or torch
+    """Returns a finite number, or why the result is none."""
+    if hasattr(result, "item") and callable(result.item):  # a NumPy or torch scalar
         result = result.item()
     if result is None:
         return "returned None for a response"
@@ -182,7 +183,7 @@ def _with_article(value: Any) -> str:
 
 
 def _in_words(error: BaseException, file: Path) -> str:
-    """The exception, and the last line of the user's file that it went through."""
+    """Describes the exception, with the last line of the user's file in its traceback."""
     text = " ".join(str(error).split())[:300]
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
@@ -192,7 +193,7 @@ def _in_words(error: BaseException, file: Path) -> str:
 
 
 def _print_traceback(error: BaseException, title: str = "") -> None:
-    """From the user's code on, if it came so far: our own frames and the importer's say nothing."""
+    """Prints the traceback from the user's code on, if it got that far, without our own frames and the importer's."""
     if title:
         print(f"--- {title}:", file=sys.stderr)
     frames = error.__traceback__
@@ -203,7 +204,7 @@ def _print_traceback(error: BaseException, title: str = "") -> None:
 
 
 def _be_the_first_to_go() -> None:
-    """When memory runs out, the kernel is to end this process and not the trainer."""
+    """Makes the kernel kill this process, not the trainer, when memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -214,13 +215,14 @@ def _send(channel: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _receive(channel: socket.socket) -> bytes | None:
-    """The next message; None when the trainer has closed the socket, or is gone."""
+    """Returns the next message; None if the trainer has closed the socket, or is gone."""
     head = _exactly(channel, LENGTH.size)
     return (head and _exactly(channel, LENGTH.unpack(head)[0])) or None
 
 
 def _unpickled(body: bytes) -> Any:
-    """Raises Unreadable where a column has values of a class that this interpreter lacks, such as pandas.Timestamp."""
+    """Unpickles a message. Raises Unreadable if a column has values of a class that this interpreter lacks, such as
+    pandas.Timestamp."""
     try:
         return pickle.loads(body)
     except ModuleNotFoundError as error:
@@ -245,4 +247,4 @@ def _exactly(channel: socket.socket, size: int) -> bytes | None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    os._exit(0)  # threads that the function has started do not keep the process
+    os._exit(0)  # threads that the function has started must not keep the process alive

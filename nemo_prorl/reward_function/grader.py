@@ -1,4 +1,4 @@
-"""The graders of engines/interface.py on reward functions: one function, and several mixed with the reward service."""
+"""Graders (see engines/interface.py) from reward functions: one function, or several mixed with the reward service."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from reward.extract import is_open_thought, visible_text
 from reward.protocol import ScoreRequest, ScoreResult, Status
 
 ATTEMPTS = 4
-"""Calls of a function that may fail one after the other before what waits for it is given up."""
+"""Calls of a function that may fail in a row before it gives up on the waiting responses."""
 
 
 _RUN_HAS_ENDED = "was not asked: the run has ended"
 
 
 class RewardFunctionFailing(RuntimeError):
-    """A reward function can grade nothing, and trying again would not change that; a whole sentence."""
+    """A reward function can grade nothing, and trying again would not help; the message is a whole sentence."""
 
 
 class ServiceGrader(Protocol):
-    """The reward service: a grader of engines/interface.py, and two things more."""
+    """The reward service: a grader of engines/interface.py with two more methods."""
 
     version: str
 
@@ -58,10 +58,10 @@ class _Item:
 
 
 class FunctionGrader:
-    """Grades by one function. What is submitted while a call is under way makes up the next one."""
+    """Grades with one function. Responses submitted during a call form the next one."""
 
     def __init__(self, text: str, config: RewardConfig, log: Path, digest: str) -> None:
-        """text: FILE.py:NAME. log: where the function's prints and tracebacks go. digest: the SHA-256 that its file
+        """text: FILE.py:NAME. log: the file for the function's output and tracebacks. digest: the SHA-256 that its file
         must have."""
         self._process = FunctionProcess(text, config, log, digest)
         self.name, self.text, self.digest = self._process.name, text, digest
@@ -75,13 +75,13 @@ class FunctionGrader:
         self._failed_for_good = ""
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
-        """The result has the function's value as its score, or no score where the function gave none."""
+        """Returns a future with the function's value as the score, or without a score if the function gave none."""
         item = _Item(request, prompt)
         with self._changed:
             if self._closed:
                 self._resolve(item, _RUN_HAS_ENDED)
                 return item.future
-            if self._thread is None:  # a rank that submits nothing needs no process
+            if self._thread is None:  # started here, because a rank that submits nothing needs no process
                 self._thread = threading.Thread(target=self._run, name=f"reward-{self.name}", daemon=True)
                 self._thread.start()
             self._waiting.append(item)
@@ -89,15 +89,15 @@ class FunctionGrader:
         return item.future
 
     def check(self) -> None:
-        """Raises RewardFunctionFailing when the function cannot be called, when its result has another form than a list
-        with a number for each response, or when it has graded nothing before it was given up."""
+        """Raises RewardFunctionFailing if the function cannot be called, if its result is not a list with one number
+        per response, or if it failed ATTEMPTS times in a row without grading anything."""
         if self._failed_for_good:
             raise RewardFunctionFailing(
                 f"the reward function {self.name} {self._failed_for_good} (see {self._log}): mend it, and start again."
             )
 
     def close(self) -> None:
-        """Ends the process; what still waits has no score."""
+        """Ends the process; responses that still wait get no score."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -108,17 +108,17 @@ class FunctionGrader:
         self._give_up_waiting(_RUN_HAS_ENDED)
 
     def _run(self) -> None:
-        """In a thread of its own, until `close`."""
+        """Grades batches in a thread of its own, until `close`."""
         while batch := self._next_batch():
             why = _RUN_HAS_ENDED
             try:
                 self._grade(batch)
-            except Exception as error:  # a mistake of ours, which is no reason that somebody waits for ever
+            except Exception as error:  # our own defect, which must not leave anybody waiting forever
                 why = f"was not asked: {type(error).__name__}: {error}"
             self._resolve_all([item for item in batch if not item.future.done()], why)
 
     def _next_batch(self) -> list[_Item]:
-        """Waiting items whose rows have the same columns, in order; nothing once the grader is closed."""
+        """Returns waiting items whose rows have the same columns, in order; empty once the grader is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             batch: list[_Item] = []
@@ -134,9 +134,9 @@ class FunctionGrader:
     def _grade(self, batch: Sequence[_Item]) -> None:
         """Resolves each item as soon as its value, or why it has none, is known.
 
-        One response can make a call fail that has many: they are then tried one by one, until ATTEMPTS calls have
-        failed one after the other. If none has succeeded by then, what waits behind them is given up as well, so that a
-        function which hangs on everything stops the run soon.
+        One response can make a call with many fail. They are then tried one by one, until ATTEMPTS calls have failed in
+        a row. If none has succeeded by then, the waiting responses are not tried either, so that a function which hangs
+        on everything stops the run soon.
         """
         if self._failed_for_good:
             self._resolve_all(batch, self._failed_for_good)
@@ -160,7 +160,7 @@ class FunctionGrader:
                 self._failed_for_good = failure or ""
 
     def _try(self, batch: Sequence[_Item]) -> str | None:
-        """One call. Resolves the items unless it is worth trying them one by one; returns why the call failed."""
+        """Makes one call. Resolves the items unless it is worth trying them one by one; returns why the call failed."""
         try:
             values = self._call(batch)
         except FunctionUnusable as error:
@@ -183,7 +183,7 @@ class FunctionGrader:
         return failure
 
     def _call(self, batch: Sequence[_Item]) -> list[float | str]:
-        """Raises CallFailed or FunctionUnusable."""
+        """Calls the function in its process. Raises CallFailed or FunctionUnusable."""
         if self._closed:
             raise CallFailed(_RUN_HAS_ENDED, again=False)
         values = self._process.call(arguments(self._process.start(), batch), len(batch))
@@ -200,7 +200,8 @@ class FunctionGrader:
             self._resolve(item, why)
 
     def _resolve(self, item: _Item, value: float | str) -> None:
-        """`value`: a number, or why there is none, as the end of a sentence that begins with the function."""
+        """`value`: a number, or why there is none, worded as the end of a sentence that begins with the function's
+        name."""
         if isinstance(value, str):
             reason = f"the reward function {self.name} {value} (see {self._log})"
             item.future.set_result(ungraded(item.request.request_id, reason))
@@ -213,7 +214,7 @@ class FunctionGrader:
 
 
 def arguments(function: Description, batch: Sequence[_Item]) -> dict[str, list[Any]]:
-    """What the function is called with: of all that can be had, what it has parameters for."""
+    """Returns the arguments for a call: of all that are available, those that the function has parameters for."""
     given = {name: [make(item) for item in batch] for name, make in _MADE.items() if function.wants(name)}
     if function.takes_any and "completions" not in function.names:
         del given["completions"]  # the same as the responses
@@ -235,12 +236,12 @@ _MADE: Mapping[str, Callable[[_Item], Any]] = {
     "answers": _answer,
 }
 OFFERED = tuple(_MADE)
-"""Arguments that every function can have, beside the columns of the row."""
+"""Arguments that are available besides the row's columns."""
 
 
 class MixedGrader:
-    """The weighted sum of functions, and of the reward service where it has a weight and knows the row's domain. What
-    one of them does not grade is not graded, unless its weight is 0."""
+    """The weighted sum of functions, and of the reward service if it has a weight and knows the row's domain. If one of
+    them cannot grade a response, the response is not graded, unless that one's weight is 0."""
 
     def __init__(
         self,
@@ -249,8 +250,8 @@ class MixedGrader:
         config: RewardConfig,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`say` is told once of each domain that the service does not know, and of each function with weight 0 that
-        fails for good."""
+        """`say` gets one message for each domain that the service does not know, and for each function with weight 0
+        that fails for good."""
         self._functions, self._service, self._say = functions, service, say
         self._weights = {name: config.weight(name) for name in [*(f.name for f in functions), SERVICE]}
         self._functions_count = any(self._weights[function.name] for function in functions)
@@ -260,21 +261,21 @@ class MixedGrader:
         for function in functions:
             digest.update(f"{function.text} {function.digest}".encode())
         self.version = f"{service.version if service else 'functions'}+{digest.hexdigest()[:12]}"
-        """Equal versions give equal verdicts, if the functions depend on nothing but their files."""
+        """Equal versions give equal scores, if the functions depend on nothing but their files."""
         self.parts = {f.text: f"weight {self._weights[f.name]:g}, file {f.digest[:12]}" for f in functions}
-        """What the reward consists of, in words."""
+        """Describes the parts of the reward, by name."""
         if service is not None:
             self.parts[SERVICE] = f"weight {self._weights[SERVICE]:g}"
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
-        """The details of the result have its parts by name."""
+        """Returns a future; the result's details have the parts by name."""
         parts = {function.name: function.submit(request, prompt) for function in self._functions}
         if self._service is not None and self._is_for_service(self._service, request):
             parts[SERVICE] = self._service.submit(request, prompt)
         return _when_all_are_there(parts, lambda results: self._mixed(request, results))
 
     def check(self) -> None:
-        """Raises when the service, or a function whose value counts, is known to be gone for good."""
+        """Raises if the service, or a function with a weight other than 0, has failed for good."""
         if self._service is not None:
             self._service.check()
         for function in self._functions:
@@ -288,7 +289,7 @@ class MixedGrader:
                     self._say(f"{error} It has weight 0, so the run goes on without its values.")
 
     def _is_for_service(self, service: ServiceGrader, request: ScoreRequest) -> bool:
-        """Without a function that counts there is nothing else to grade the row, whatever its domain."""
+        """Whether the service grades this row. Without a function that counts it must, whatever the domain."""
         if not self._functions_count:
             return True
         if not request.task:
@@ -323,7 +324,7 @@ class MixedGrader:
 
 
 def ungraded(request_id: str, reason: str) -> ScoreResult:
-    """A result without a score: nobody's reward of 0."""
+    """Returns a result without a score, which is not a reward of 0."""
     return ScoreResult(
         request_id=request_id,
         status=Status.infra_error,
@@ -336,7 +337,7 @@ def ungraded(request_id: str, reason: str) -> ScoreResult:
 def _when_all_are_there(
     parts: Mapping[str, Future[ScoreResult]], mix: Callable[[dict[str, ScoreResult]], ScoreResult]
 ) -> Future[ScoreResult]:
-    """The mixed result as soon as the last part is there."""
+    """Returns a future of the mixed result, which resolves with the last part."""
     mixed: Future[ScoreResult] = Future()
     lock, missing = threading.Lock(), set(parts)
 
@@ -347,7 +348,7 @@ def _when_all_are_there(
         if is_last:
             try:
                 mixed.set_result(mix({name: future.result() for name, future in parts.items()}))
-            except Exception as error:  # for whoever waits for the result
+            except Exception as error:  # passed on to the future's owner
                 mixed.set_exception(error)
 
     for name, future in parts.items():

@@ -1,4 +1,5 @@
-"""The process of one reward function, seen from the trainer: started, called, and ended when a call takes too long."""
+"""The process of one reward function, seen from the trainer: starts it, calls it, ends it when a call takes too
+long."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from nemo_prorl.engines import environment
 
 LENGTH = struct.Struct("!Q")
 _GRACE_S = FUNCTION_END_S / 2
-"""The process ends itself at its time limit. One that does not is waited for twice as long as this, and killed."""
+"""The process ends itself at its time limit. If it does not, it is killed after twice this time."""
 _MAX_LOG_BYTES = 64 << 20
 
 
@@ -31,17 +32,17 @@ _OF_THE_JOB = (
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "LD_PRELOAD", "LD_LIBRARY_PATH"),
 )
 _OF_THE_JOB_PREFIXES = ("GROUP_RANK", "GROUP_WORLD", "ROLE_", "TORCHELASTIC_", "PMI_", "PMIX_", "OMPI_")
-"""Variables by which torchrun, Slurm and MPI tell a process which rank of the job it is, and libraries that they and
-vLLM preload."""
+"""Prefixes of the variables by which torchrun, Slurm and MPI tell a process its rank in the job, and of libraries that
+they and vLLM preload."""
 
 
 class FunctionUnusable(RuntimeError):
-    """The function cannot be called at all: the end of a sentence such as "FUNCTION cannot be used: …"."""
+    """The function cannot be called at all; the message ends a sentence such as "FUNCTION cannot be used: …"."""
 
 
 class CallFailed(RuntimeError):
-    """A call has no result: the end of a sentence that begins with the function's name. `again`: fewer responses might
-    fare better."""
+    """A call has no result; the message ends a sentence that begins with the function's name. `again`: a call with
+    fewer responses might succeed."""
 
     def __init__(self, sentence: str, *, again: bool) -> None:
         super().__init__(sentence)
@@ -50,22 +51,22 @@ class CallFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What the function's process says of it; see `child.describe`."""
+    """The function's parameters, as reported by its process; see `child.describe`."""
 
     names: tuple[str, ...]
     required: tuple[str, ...]
     takes_any: bool
 
     def wants(self, name: str) -> bool:
-        """Whether an argument of this name can be given to it."""
+        """Whether the function accepts an argument of this name."""
         return self.takes_any or name in self.names
 
 
 class FunctionProcess:
-    """At most one process at a time: started by `start`, or by the first call after one has ended."""
+    """At most one process at a time, started by `start`, or by the first call after one has ended."""
 
     def __init__(self, text: str, config: RewardConfig, log: Path | None, digest: str = "") -> None:
-        """text: FILE.py:NAME. log: where the function's prints and tracebacks go; None: to standard error. digest: the
+        """text: FILE.py:NAME. log: the file for the function's output and tracebacks; None: standard error. digest: the
         SHA-256 that the file must have whenever a process is started; empty: any."""
         self.name = config.function_name(text)
         self.file = Path(text.removesuffix(f":{self.name}"))
@@ -76,10 +77,10 @@ class FunctionProcess:
         self._channel: socket.socket | None = None
         self._description: Description | None = None
         self._asked = self._deadline = 0.0
-        """time.monotonic when the process was last given something to do, and when it must have answered."""
+        """time.monotonic when the process last got something to do, and when it must have answered."""
 
     def start(self) -> Description:
-        """Returns when the function is imported. Raises FunctionUnusable."""
+        """Starts the process and returns when the function is imported. Raises FunctionUnusable."""
         if self._process is not None and self._description is not None:
             return self._description
         ours, theirs = socket.socketpair()
@@ -111,15 +112,15 @@ class FunctionProcess:
         return description
 
     def call(self, arguments: Mapping[str, Sequence[Any]], count: int) -> list[float | str]:
-        """For each of `count` responses its value, or a text that says why it has none. Raises CallFailed, and
-        FunctionUnusable when the process has ended and cannot be started again."""
+        """Returns for each of `count` responses its value, or a text that says why it has none. Raises CallFailed, and
+        FunctionUnusable if the process has ended and cannot be started again."""
         self.start()
         assert self._channel is not None
         self._bound_log()
         request = {"arguments": dict(arguments), "count": count, "limit_s": self._call_limit_s}
         try:
             body = pickle.dumps(request, protocol=4)
-        except Exception as error:  # whatever the values of a column raise, or no memory for them
+        except Exception as error:  # pickling a column's values can raise anything, or run out of memory
             sentence = f"cannot be given the columns of its rows: {type(error).__name__}: {error}"
             raise CallFailed(" ".join(sentence.split()), again=True) from None
         self._set_deadline(self._call_limit_s)
@@ -136,14 +137,14 @@ class FunctionProcess:
         raise CallFailed(str(answer["broken"]), again=False)
 
     def interrupt(self) -> None:
-        """From another thread: the call that is under way fails now."""
+        """Makes the call in progress fail now; called from another thread."""
         process = self._process
         if process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
     def end(self) -> int:
-        """Kills the process and all that it has started; its exit code, negative for a signal."""
+        """Kills the process and all that it has started. Returns its exit code, negative for a signal."""
         code = 0
         if self._channel is not None:
             self._channel.close()
@@ -155,7 +156,8 @@ class FunctionProcess:
         return code
 
     def _launch(self, command: list[str], fd: int) -> subprocess.Popen[bytes]:
-        """In a session of its own: a signal to the trainer's group is not for it. Raises FunctionUnusable."""
+        """Starts the process in a session of its own, so that signals to the trainer's group do not reach it. Raises
+        FunctionUnusable."""
         output: Any = sys.stderr
         if self._log is not None:
             try:
@@ -182,7 +184,7 @@ class FunctionProcess:
                 output.close()
 
     def _bound_log(self) -> None:
-        """A function that prints at every call must not fill the disk: its log begins anew when it has grown long."""
+        """Truncates a log that has grown long: a function that prints at every call must not fill the disk."""
         with suppress(OSError):  # somebody may have removed it
             if self._log is not None and self._log.stat().st_size > _MAX_LOG_BYTES:
                 os.truncate(self._log, 0)
@@ -192,11 +194,11 @@ class FunctionProcess:
         self._deadline = self._asked + limit_s + _GRACE_S
 
     def _remaining_s(self) -> float:
-        """Until the deadline; never 0, which would mean not to wait at all."""
+        """Seconds until the deadline; never 0, which would mean not to wait at all."""
         return max(0.001, self._deadline - time.monotonic())
 
     def _receive(self) -> dict[str, Any]:
-        """Raises OSError, EOFError, or ValueError on what is no message."""
+        """Reads a message. Raises OSError, EOFError, or ValueError for a malformed message."""
         size = LENGTH.unpack(self._exactly(LENGTH.size))[0]
         message = json.loads(self._exactly(size))
         if not isinstance(message, dict):
@@ -215,7 +217,7 @@ class FunctionProcess:
         return bytes(data)
 
     def _ended(self, limit_s: float) -> str:
-        """Ends the process after a call without an answer; how that came, as the end of a sentence."""
+        """Ends the process after a call without an answer. Returns the cause, worded as the end of a sentence."""
         assert self._process is not None
         try:
             self._process.wait(timeout=_GRACE_S)
@@ -232,8 +234,8 @@ class FunctionProcess:
 
 
 def environment_of_functions(ours: Mapping[str, str]) -> dict[str, str]:
-    """The trainer's environment variables without those that make a process a rank of the job, and without the settings
-    that our own engines need of torch and vLLM: a function that loads accelerate or vLLM must not join the job."""
+    """Returns the trainer's environment variables without those that make a process a rank of the job, and without our
+    own settings for torch and vLLM: a function that loads accelerate or vLLM must not join the job."""
     engines = {
         name: value
         for name, value in {**environment.ALWAYS, **environment.CPU_ONLY}.items()

@@ -1,1 +1,1 @@
-"""One file a family of schemas: how a publisher's record becomes a problem."""
+"""Schemas, one file per family: how a publisher's record becomes a problem."""

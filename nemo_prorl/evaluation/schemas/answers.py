@@ -15,9 +15,9 @@ LETTERS = "ABCDEFGH"
 
 
 def convert(record: Record) -> Problem:
-    """The question stands in `problem` or `question`; the answer in `answer`, in OlympiadBench's list `final_answer`,
-    or, in Minerva and the original MATH, in the box that ends `solution`. Raises Dropped, and ConfigError for a file of
-    another schema."""
+    """Reads the question from `problem` or `question`, and the answer from `answer`, from OlympiadBench's list
+    `final_answer`, or, for Minerva and the original MATH, from the box that ends `solution`. Raises Dropped, and
+    ConfigError for a file of another schema."""
     question = record.first(QUESTION)
     if not isinstance(question, str):
         raise missing_column(record, f"question ({QUESTION.replace('|', ', ')})")
@@ -37,7 +37,7 @@ def convert(record: Record) -> Problem:
 
 
 def choices(record: Record) -> Problem:
-    """GPQA's own schema, with the options in an order that depends on the question alone; else as `convert`."""
+    """Reads GPQA's own schema, with the options in an order that depends on the question alone; others as `convert`."""
     values = record.values
     right = values.get("Correct Answer")
     if right is None:
@@ -58,7 +58,8 @@ def choices(record: Record) -> Problem:
 
 
 def as_text(answer: Any) -> str:
-    """27.0 is 27; a list is its members, as OlympiadBench writes several answers; "" for none."""
+    """Returns an answer as text: 27.0 is 27; a list, OlympiadBench's form of several answers, is its members; "" for
+    none."""
     if isinstance(answer, list):
         return ", ".join(filter(None, map(as_text, answer)))
     if isinstance(answer, float) and answer.is_integer():

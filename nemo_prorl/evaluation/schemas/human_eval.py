@@ -20,12 +20,13 @@ class np:
             return len(out) == len(exp) and all(np.allclose(o, e, rtol, atol) for o, e in zip(out, exp))
         return abs(out - exp) <= atol + rtol * abs(exp)
 '''
-"""The sandbox has no numpy."""
+"""Replaces numpy, which the sandbox does not have."""
 _IMPORT = re.compile(r"^import numpy as np[ \t]*$", re.MULTILINE)
 
 
 def convert(record: Record) -> Problem:
-    """The tests run in a process that the submission never sees (reward/graders/test_program.py). Raises Dropped."""
+    """Turns a record into a problem. The tests run apart from the submission (reward/graders/test_program.py). Raises
+    Dropped."""
     for column in ("prompt", "entry_point", "test"):
         if column not in record.values:
             raise missing_column(record, f"column {column}")

@@ -10,8 +10,9 @@ from nemo_prorl.evaluation.benchmark import missing_column
 
 
 def convert(record: Record) -> Problem:
-    """google-research's input_data.jsonl, and the hub's copies of it, where every argument of every rule stands and
-    most are null. Graded strictly, after </think>; no format is asked for (ProRL, appendix D.5). Raises Dropped."""
+    """Reads google-research's input_data.jsonl, and the hub's copies of it, which list every argument of every rule,
+    mostly as null. Graded strictly, after </think>; the prompt asks for no format (ProRL, appendix D.5). Raises
+    Dropped."""
     prompt, ids = record.values.get("prompt"), record.values.get("instruction_id_list")
     if not isinstance(prompt, str) or not isinstance(ids, list):
         raise missing_column(record, "prompt and instruction_id_list")
@@ -25,6 +26,6 @@ def convert(record: Record) -> Problem:
 
 
 def _without_nulls(arguments: Any) -> dict[str, Any]:
-    """Only null is absent: 0 and the empty text are values."""
+    """Removes nulls only: 0 and the empty text are values."""
     given = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
     return {name: value for name, value in given.items() if value is not None}

@@ -1,7 +1,7 @@
 """Programming problems with tests: inputs and outputs, as text for programs or as arguments for functions.
 
-Read are PRIME's own form (Eurus-2-RL-Data, all four of the paper's sets in one file), the form of DeepCoder's
-repository, APPS's and TACO's `input_output`, the Codeforces submissions of the hub, and LiveCodeBench.
+Reads PRIME's own form (Eurus-2-RL-Data, all four of the paper's sets in one file), the form of DeepCoder's repository,
+APPS's and TACO's `input_output`, the hub's Codeforces submissions, and LiveCodeBench.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TESTS = ("tests", "input_output", "test_cases", "public_test_cases")
 
 
 def of(*kinds: str) -> Callable[[Record], Problem]:
-    """The conversion that keeps, of a file that says where each problem comes from, those of these origins."""
+    """Returns a conversion that, in a file with the origin of each problem, keeps those of these origins."""
 
     def convert_those(record: Record) -> Problem:
         origin = record.values.get("data_source")
@@ -36,7 +36,7 @@ def of(*kinds: str) -> Callable[[Record], Problem]:
 
 
 def convert(record: Record) -> Problem:
-    """Raises Dropped, and ConfigError for a file of another schema."""
+    """Turns a record into a problem. Raises Dropped, and ConfigError for a file of another schema."""
     if "reward_model" in record.values:
         return eurus.convert(record)
     question = record.first(QUESTION)
@@ -54,7 +54,8 @@ def convert(record: Record) -> Problem:
 
 
 def tests(given: Any) -> dict[str, Any]:
-    """{"inputs", "outputs", "fn_name"?} of JSON text or data, in columns or as a list of pairs. Raises Dropped."""
+    """Returns {"inputs", "outputs", "fn_name"?} from JSON text or data, in columns or as a list of pairs. Raises
+    Dropped."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
@@ -70,7 +71,7 @@ def tests(given: Any) -> dict[str, Any]:
 
 
 def livecodebench_tests(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The public tests and the private ones, which are compressed where they are long. Raises Dropped."""
+    """Returns the public and the private tests; long private ones are compressed. Raises Dropped."""
     pairs = json.loads(values["public_test_cases"]) + _private_tests(values.get("private_test_cases") or "[]")
     task = tests(pairs)
     if any(pair.get("testtype") == "functional" for pair in pairs):
@@ -79,7 +80,7 @@ def livecodebench_tests(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _private_tests(text: str) -> list[Any]:
-    """JSON, or JSON pickled as text, zipped and in base 64: LiveCodeBench ships both."""
+    """Decodes JSON, or JSON pickled as text, zipped and in base 64; LiveCodeBench ships both."""
     try:
         return list(json.loads(text))
     except ValueError:
@@ -92,14 +93,14 @@ def _private_tests(text: str) -> list[Any]:
 
 
 class _TextUnpickler(pickle.Unpickler):
-    """Text needs no class: whatever else a pickle names is not run."""
+    """Unpickles text only, which needs no class: anything else in a pickle is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} is not text")
 
 
 def _asked(values: Mapping[str, Any], question: str) -> str:
-    """The statement with what stands in columns of its own: formats, examples, the code to begin with."""
+    """Returns the statement with the content of further columns: formats, examples, starter code."""
     parts = [question.strip()]
     for column, head in (
         ("input-specification", "Input"),
@@ -119,5 +120,5 @@ def _asked(values: Mapping[str, Any], question: str) -> str:
 
 
 def _ending(question: str) -> str:
-    """How to present the code, unless the question says it already."""
+    """Returns instructions on how to present the code, unless the question has them."""
     return "" if "```" in question[-200:] else eurus.SUFFIX

@@ -14,13 +14,14 @@ from nemo_prorl.evaluation.benchmark import missing_column
 GRAPH_SIZES = (10, 12, 14, 16, 18, 20)
 """Vertices; training has 10 (ProRL, figure 6: "more than 10"; the sizes are our choice)."""
 NUM_GRAPHS = 100
-"""Of each size (ProRL: 100 a task)."""
+"""Graphs per size (ProRL: 100 per task)."""
 GRAPH_SEED = 20_250_530
-"""Another than training's, so that the graphs are others."""
+"""Differs from training's seed, so that the graphs differ."""
 
 
 def row(record: Record) -> Problem:
-    """A row of docs/data.md; its prompt is complete, and it is scored as the papers score it. Raises Dropped."""
+    """Reads a row of a prompt file (docs/data.md); its prompt is complete, and it is scored as in the papers. Raises
+    Dropped."""
     messages, task = record.values.get("messages"), record.values.get("task")
     if not isinstance(messages, list) or not isinstance(task, str):
         raise missing_column(record, "messages and task (docs/data.md)")
@@ -31,7 +32,8 @@ def row(record: Record) -> Problem:
 
 
 def by_category(record: Record) -> Problem:
-    """As `row`, of the kind `category/task`, so that results come apart. Raises Dropped."""
+    """Reads a row as `row` does, with the kind `category/task`, so that results are reported by task. Raises
+    Dropped."""
     problem = row(record)
     task = str(problem.task.get("task", ""))
     if task in reasoning_gym.OUT_OF_DISTRIBUTION:
@@ -40,7 +42,7 @@ def by_category(record: Record) -> Problem:
 
 
 def only(task: str) -> Callable[[Record], Problem]:
-    """The conversion that keeps the puzzles of one task."""
+    """Returns a conversion that keeps the puzzles of one task."""
 
     def convert(record: Record) -> Problem:
         problem = row(record)
@@ -52,7 +54,7 @@ def only(task: str) -> Callable[[Record], Problem]:
 
 
 def sized(record: Record) -> Problem:
-    """A generated graph, of the kind `N_vertices`."""
+    """Turns a generated graph into a problem of the kind `N_vertices`."""
     problem = reasoning_gym.convert(record)
     return Problem(
         question=problem.question,
@@ -64,11 +66,11 @@ def sized(record: Record) -> Problem:
 
 
 def graphs() -> Iterator[Record]:
-    """graph_color with as many vertices as GRAPH_SIZES says; the same ones every time."""
+    """Yields graph_color entries with the numbers of vertices in GRAPH_SIZES; the same ones every time."""
     import reasoning_gym as library
 
     for size in GRAPH_SIZES:
-        random.seed(f"graph_color/{size}")  # what the library draws from, beside its own seed
+        random.seed(f"graph_color/{size}")  # the library draws from this too, besides its own seed
         made = library.create_dataset(
             "graph_color",
             seed=GRAPH_SEED + size,
@@ -93,5 +95,5 @@ def _categories() -> dict[str, str]:
 
 
 def category(task: str) -> str:
-    """Of the library's own division, as in the paper's table of categories; "" for a task that it lacks."""
+    """Returns a task's category in the library, as in the paper's table of categories; "" for unknown tasks."""
     return _categories().get(task, "")
