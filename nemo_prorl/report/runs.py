@@ -83,7 +83,7 @@ class Run:
     sign_of_life_s: float
     """Age of the newest heartbeat or metrics line, in seconds."""
     provenance: Mapping[str, Any]
-    """Of the newest checkpoint: the versions that wrote it."""
+    """The versions that wrote the newest checkpoint."""
     tables: tuple[Table, ...]
     unread_tables: tuple[str, ...]
     """Files in the evaluation folder that are not tables."""

@@ -1,4 +1,4 @@
-"""The forms of docs/code_forms.md: for each a response and a task. tests/reward/test_code_forms.py grades them."""
+"""A response and a task for each form in docs/code_forms.md. tests/reward/test_code_forms.py grades them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def _checked(source: str, checks: str, preamble: str = "", **more: Any) -> tuple[str, dict[str, Any]]:
-    """A submission and what `check(candidate)` does."""
+    """Returns a submission and a task whose test program runs `checks` in `check(candidate)`."""
     body = "".join(f"    {line}\n" for line in checks.splitlines())
     task = {
         "test_program": f"def check(candidate):\n{body}",

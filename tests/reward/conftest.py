@@ -1,4 +1,4 @@
-"""One service for all tests that only ask it questions; tests that hurt a service start their own."""
+"""One service for all tests that only send it requests; tests that damage a service start their own."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Sandbox]:
-    """In which programs run one after the other, without a service."""
+    """A sandbox that runs programs one after the other, without a service."""
     level = next((level for level in (Level.landlock, Level.namespaces) if not failure_of(level)), None)
     if level is None:
         pytest.skip("this machine has no sandbox")

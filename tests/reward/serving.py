@@ -91,8 +91,8 @@ class Server:
         return found
 
     def footprint(self) -> tuple[int, int, int]:
-        """(processes, descriptors of the front, KiB of all). Anonymous memory, in proportion: what files take in it
-        depends on who else on the machine has them open."""
+        """(processes, descriptors of the server, KiB of all processes). Counts anonymous memory, proportionally: memory
+        for files depends on who else on the machine has them open."""
         pids = [self.process.pid, *self.descendants()]
         kib = 0
         for pid in pids:
@@ -102,14 +102,14 @@ class Server:
         return len(pids), len(os.listdir(f"/proc/{self.process.pid}/fd")), kib
 
     def kill(self) -> None:
-        """As the kernel's out-of-memory killer would."""
+        """Kills the server as the kernel's out-of-memory killer would."""
         self.process.kill()
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Sends SIGTERM and returns the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(timeout=60)
@@ -128,7 +128,7 @@ def children(pid: int) -> list[int]:
 
 
 def alive(pids: list[int]) -> list[int]:
-    """Those of the processes that still run (zombies do not)."""
+    """Returns those of the processes that still run (zombies do not)."""
     running = []
     for pid in pids:
         try:

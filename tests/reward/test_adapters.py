@@ -1,4 +1,4 @@
-"""The adapters without the trainers that they are for (tests/clients has those): labels, responses, failures, forks."""
+"""The adapters without their trainers (tests/clients has those): labels, responses, failures, forks."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_forked_child_grades_with_a_client_of_its_own(server: Server) -> None:
 
 
 def test_time_alone_ends_the_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However quickly the service fails, and however often."""
+    """The time limit holds however quickly the service fails, and however often."""
     made: list[dict[str, Any]] = []
     submitted: list[ScoreRequest] = []
 

@@ -1,4 +1,4 @@
-"""Batches with poisoned items: an item that cannot be read costs its neighbours nothing."""
+"""Batches with malformed items: an item that cannot be decoded does not affect the others."""
 
 import json
 import random

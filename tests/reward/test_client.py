@@ -47,11 +47,11 @@ def graded(items: list[dict[str, Any]], version: str = "v1") -> list[dict[str, A
 
 
 class Fake:
-    """A server that answers as told, and counts."""
+    """A server that answers as scripted, and counts requests."""
 
     def __init__(self, answer: Answer, version: str = "v1", **report: Any) -> None:
         self.report: bytes | None = None
-        """What /readyz answers; None: that the server is ready."""
+        """The body of /readyz; None: a report that the server is ready."""
         self.batches: list[list[dict[str, Any]]] = []
         self.headers: list[str] = []
         fake = self
@@ -250,7 +250,7 @@ def test_a_deadline_is_respected_and_sent(fakes: Callable[..., Fake]) -> None:
 def test_a_server_of_another_protocol_is_refused(
     fakes: Callable[..., Fake], protocol: object, spoken: str
 ) -> None:
-    """Also one that gives no number: it would ignore fields of a task that change the verdict."""
+    """A server without a version number is refused too: it would ignore task fields that change the score."""
     fake = fakes(lambda items: (200, graded(items)), protocol=protocol)
     with (
         RewardClient(urls=[fake.url]) as client,
@@ -277,7 +277,7 @@ def test_a_server_of_another_protocol_is_refused(
     ],
 )
 def test_a_server_may_answer_nonsense_and_come_back(answer: bytes, fakes: Callable[..., Fake]) -> None:
-    """A gateway in front of a server that restarts answers for it."""
+    """A gateway answers in place of a server that restarts."""
     fake = fakes(lambda items: (200, graded(items)))
     fake.report = answer
     with RewardClient(urls=[fake.url]) as client:

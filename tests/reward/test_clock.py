@@ -56,7 +56,7 @@ def test_what_counts_as_sleep(child: str, parent: str, low: float, high: float) 
 def test_where_children_cannot_be_seen_nothing_looks_asleep(
     are_children_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A judge that waits for its program sleeps, and only the program shows that it does not stall."""
+    """A judge that waits for its program sleeps; only the program shows that it does not stall."""
 
     def open_on_another_kernel(path: str, *rest: Any) -> Any:
         if path.endswith("/children") and not are_children_known:

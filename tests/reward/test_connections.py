@@ -1,4 +1,4 @@
-"""Half-sent requests, endless ones, and too many connections, against a server with little patience."""
+"""Half-sent requests, endless ones, and too many connections, against a server with short time limits."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,8 @@ class Narrow(Connection):
 
 
 async def echo(scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Any) -> None:
-    """Answers with the body, after four times the server's patience if the path is /slow; 401 at once for /closed."""
+    """Answers with the body, after four times the server's time limit if the path is /slow; with 401 at once for
+    /closed."""
     body, more = b"", scope["path"] != "/closed"
     while more:
         message = await receive()
@@ -65,7 +66,7 @@ def check(protocol: type[Connection], use: Callable[[Connect], Awaitable[None]])
 
 
 async def answer(stream: Stream) -> bytes:
-    """The body of the next answer, whose headers give its length."""
+    """Returns the body of the next answer, whose headers give its length."""
     head = await stream[0].readuntil(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length: ")[2].split()[0])
     return await stream[0].readexactly(length)

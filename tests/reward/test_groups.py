@@ -23,13 +23,13 @@ Reply = Callable[[list[Any]], dict[str, Any]]
 
 
 class FakePool:
-    """Answers a message with itself. `replies`: to the groups that come, one after another; None is a full answer."""
+    """Answers a message with itself. `replies`: the answers to successive groups; None is a complete answer."""
 
     def __init__(self, *replies: Reply | None) -> None:
         self.replies = list(replies)
         self.groups: list[list[Any]] = []
         self.deadlines: list[float | None] = []
-        """Of the groups."""
+        """The deadlines of the groups, in order."""
         self.alone: list[Any] = []
 
     async def run(self, message: Any, deadline: float | None = None) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_a_group_waits_as_long_as_its_most_patient_member(
 
 
 def test_one_that_is_late_already_does_not_travel_and_costs_the_others_nothing() -> None:
-    """The pool, which gets it by itself, says that it is late, or grades it if a worker is idle."""
+    """The pool, which gets it separately, reports that it is late, or grades it if a worker is idle."""
     pool = FakePool()
     messages = [{"number": number} for number in range(4)]
     found = run_together(pool, messages, [None, time.monotonic(), time.monotonic() + 60, None])

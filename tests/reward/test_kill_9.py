@@ -1,6 +1,6 @@
-"""kill -9 of every kind of process in mid-load, through the client: nothing lost, nothing wrong.
+"""kill -9 of every kind of process under load, through the client: no request is lost, and no score is wrong.
 
-The server writes its ready file into the directory that the client reads, as on a cluster, and comes back on another
+The server writes its ready file into the directory that the client reads, as on a cluster, and restarts on another
 port.
 """
 
@@ -78,7 +78,7 @@ def runners(server: Server) -> list[int]:
 
 
 def submit(client: RewardClient, name: str, first: int = 0) -> list[tuple[Future[ScoreResult], float]]:
-    """Some of every domain, each with the score that it deserves."""
+    """Submits requests of every domain; returns each future with its expected score."""
     futures = []
     for number in range(first, first + NUM_REQUESTS):
         domain, response, task, score = WORK[number % len(WORK)]

@@ -1,4 +1,4 @@
-"""A box has one reading, whoever reads it: nothing in it is hidden, and no box is right for two different answers."""
+"""A box has one reading: nothing in it is hidden, and no box is right for two different answers."""
 
 import os
 import random
@@ -25,7 +25,7 @@ def score(gold: str, answer: str, domain: str = "math", **options: object) -> fl
 
 
 def right_for_both(form: str, pairs: tuple[tuple[str, str], ...], domain: str = "math") -> list[str]:
-    """The boxes of this form that are right for both values of a pair."""
+    """Returns the boxes of this form that are right for both values of a pair."""
     boxes = [(filled(form, *pair), pair) for pair in pairs]
     return [box for box, pair in boxes if all(score(gold, box, domain) == 1 for gold in pair)]
 

@@ -1,4 +1,4 @@
-"""Graders of other distributions: found, loaded, guarded, and served beside our own."""
+"""Graders from other distributions: found, loaded, guarded, and served beside the built-in ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def grade(text, task): return Grade(score=float(text == task["word"]), verdict="
 def install(
     folder: Path, name: str, source: str, entry_points: Mapping[str, str], release: str = "1.0"
 ) -> None:
-    """What pip leaves of a distribution with one module."""
+    """Writes what pip leaves of a distribution with one module."""
     information = folder / f"{name}-{release}.dist-info"
     information.mkdir(parents=True)
     (folder / f"{name}.py").write_text(source)

@@ -57,7 +57,7 @@ def test_what_reads_its_input(sandbox: Sandbox, text: str, reads: bool) -> None:
 
 
 def test_nothing_runs_before_the_choice(sandbox: Sandbox) -> None:
-    """A block that is not chosen has no effect: it can neither choose for the chooser nor leave a file."""
+    """A block that is not chosen has no effect: it cannot influence the chooser or leave a file."""
     takes_over = "import os\nos.write(3, b'1')\nos.write(1, b'1')\nos._exit(0)"
     assert chosen(sandbox, ["input()", takes_over], None) == 0
     writes = f"```python\n{takes_over}\nopen('f', 'w').write('1')\n```"

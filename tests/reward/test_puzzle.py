@@ -12,13 +12,13 @@ from reward.graders.grade import InvalidTask  # noqa: E402
 from reward.graders.puzzle import EXPRESSION_TASKS, LITERAL_TASKS, paper_tasks  # noqa: E402
 
 NO_ORACLE = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
-"""Their entries carry no answer to test with."""
+"""Tasks whose entries carry no answer to test with."""
 SLOW_TO_MAKE = {"knight_swap", "futoshiki", "puzzle24"}
 TASKS = sorted(set(DATASETS) - {"composite"})
 
 
 def entry_of(name: str, seed: int = 11) -> dict[str, object]:
-    """An entry as it arrives: through JSON."""
+    """Returns an entry as the service receives it: after JSON."""
     return json.loads(json.dumps(reasoning_gym.create_dataset(name, size=1, seed=seed)[0], default=str))
 
 

@@ -26,9 +26,9 @@ NAMED = {
     "game_of_life": 0.9, "knights_knaves": 0.5, "rectangle_count": 0.25, "time_intervals": 0.25,
     "mini_sudoku": 0.2, "sudoku": 0.12,
 }  # fmt: skip
-"""What the best constant or shaped answer earns at least by the library's score."""
+"""The least that the best constant or shaped answer earns under the library's score."""
 SLOW_TO_MAKE = {"knight_swap": 8, "futoshiki": 12, "zebra_puzzles": 25, "intermediate_integration": 25}
-"""Entries to make of them."""
+"""Number of entries to make for tasks that are slow to generate."""
 NOT_MEASURED: set[str] = {
     "codeio",
     "futoshiki",
@@ -41,7 +41,7 @@ NOT_MEASURED: set[str] = {
     "simple_integration",
     "sokoban",
 }
-"""Tasks of the paper that no search has measured yet; they pay for right answers only."""
+"""Tasks of the paper that have not been measured yet; only right answers earn a reward."""
 QUICK = sorted(
     {
         *NAMED,
@@ -54,7 +54,7 @@ QUICK = sorted(
     }
 )
 SEED = 90_210
-"""Of entries that no search has seen."""
+"""Seed of entries that the search for guesses has not seen."""
 
 
 def entries_of(task: str, count: int) -> list[dict]:
@@ -68,7 +68,7 @@ def score(task: str, entry: dict, answer: str, **options: object) -> float:
 
 
 def recorded(task: str) -> list[Guess]:
-    """The best answers that the searches found."""
+    """Returns the best guesses that the searches found."""
     found = DATA["tasks"][task]
     return [
         Guess(one["name"], one["answers"])

@@ -1,6 +1,6 @@
-"""Repetition loops of a policy: reading them costs time in proportion to their length, and they get their verdict.
+"""Repetition loops of a policy: reading them takes linear time, and they are graded.
 
-What ends without a verdict is left out of training, so a response that exhausts its grader would avoid a 0.
+Responses that are not graded are left out of training, so a response that exhausts its grader would avoid a 0.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ READERS: dict[str, Callable[[str], Any]] = {
 }
 SMALL, LARGE = 4_000, 32_000
 NOTHING_S = 0.008
-"""Whoever takes less for the small text is too quick to be compared."""
+"""A smaller time for the short text is too short to compare."""
 GROWTH = 24
-"""For eight times the text: proportional is 8, quadratic 64."""
+"""Limit for a text eight times as long: linear growth is 8, quadratic 64."""
 
 
 def test_every_rule_is_tried() -> None:
@@ -90,7 +90,7 @@ def test_every_rule_is_tried() -> None:
 
 
 def cpu_s(read: Callable[[str], Any], text: str) -> float:
-    """CPU time, which other work on the machine does not lengthen much."""
+    """CPU time, which other load on the machine hardly changes."""
     start = time.thread_time()
     read(text)
     return time.thread_time() - start
@@ -98,7 +98,7 @@ def cpu_s(read: Callable[[str], Any], text: str) -> float:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """Collections come when they like, and take longer the more there is."""
+    """Switches garbage collection off: it runs at any time, and takes longer the more objects there are."""
     gc.disable()
     yield
     gc.enable()
@@ -117,7 +117,7 @@ def test_the_work_grows_with_the_text_and_no_faster(name: str) -> None:
 
 
 def test_the_longest_response_of_repetitions_gets_its_verdict(server: Server) -> None:
-    """Within the 5 s of CPU time that a worker has for a response; a judge of code has no such limit at all."""
+    """A worker has 5 s of CPU time for a response; a judge of code has no such limit."""
     rules = {"instruction_id_list": list(RULES), "kwargs": list(RULES.values()), "aggregate": "all"}
     double = {"inputs": ["1\n"], "outputs": ["2\n"]}
     room = MAX_RESPONSE_BYTES - 100
@@ -141,7 +141,7 @@ PIECES = (
 
 
 def texts(count: int) -> list[str]:
-    """Short ones, half of them from a few pieces only."""
+    """Yields short texts, half of them made from a few pieces only."""
     draw = random.Random(0)
     found = []
     for number in range(count):

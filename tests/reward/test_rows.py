@@ -95,7 +95,7 @@ def test_json_as_deep_as_it_likes_is_no_crash() -> None:
 
 
 def test_numbers_and_arrays_of_numpy_become_pythons_own() -> None:
-    """Rows of parquet files hold them, and JSON cannot."""
+    """Parquet rows contain them, and JSON cannot represent them."""
     np = pytest.importorskip("numpy")
     for number in (np.int64(4), np.array(4)):
         assert domain_and_task(number) == ("math", {"answer": "4"})
@@ -146,5 +146,5 @@ def test_whether_a_prompt_opens_a_thought(prompt: Any, opens: bool) -> None:
 
 
 def test_the_module_needs_nothing_but_the_standard_library() -> None:
-    """-S: no packages at all."""
+    """-S: without any packages."""
     subprocess.run([sys.executable, "-S", "-c", "import reward.rows"], cwd=ROOT, check=True)

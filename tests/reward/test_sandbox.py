@@ -1,4 +1,4 @@
-"""The sandbox at each level that this machine has: nothing gets out, nothing stays, honest programs notice nothing."""
+"""The sandbox at each level of this machine: nothing gets out, nothing remains, honest programs are not affected."""
 
 import os
 import platform
@@ -29,7 +29,7 @@ SPENDS_ALL_ITS_TIME = {
     "40_deep_recursion", "49_inode_bomb", "54_hang_at_exit", "55_nondaemon_thread", "63_sigxcpu_handler",
     "12_memory_bomb",
 }  # fmt: skip
-"""Tested once, through HTTP; here only what ends quickly, at every level."""
+"""Tested once, through HTTP; here only those that end quickly, at every level."""
 LEAKS = (
     "CANARY-CONTENT",
     "EXPECTED-SECRET",
@@ -57,7 +57,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What attacks look for: a host file, a listener, an abstract socket, a secret in the environment."""
+    """The targets of attacks: a host file, a listener, an abstract socket, a secret in the environment."""
     folder = Path(f"/var/hostile_canary_{os.getpid()}")
     try:
         folder.mkdir(exist_ok=True)
@@ -75,7 +75,7 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Connections:
-    """Listeners of this process, so that two suites on one machine do not meet, and who has come to them."""
+    """Listeners of this process only, so that two test runs on one machine do not interfere, and their visitors."""
 
     port: int
     abstract: str
@@ -209,7 +209,7 @@ def test_a_program_has_a_directory_of_its_own_to_write_in() -> None:
 
 
 def test_sets_have_the_same_order_in_every_sandbox(sandbox: Sandbox) -> None:
-    """A program that walks through a set of strings must not be right on one server and wrong on another."""
+    """A program that iterates over a set of strings must not be right on one server and wrong on another."""
     source = "print(hash('a'), hash(b'b'))"
     seeded = {"PYTHONHASHSEED": "0"}
     expected = subprocess.run([sys.executable, "-c", source], capture_output=True, check=True, env=seeded)
@@ -240,7 +240,7 @@ BUSY = (
 
 
 def test_a_task_sets_its_own_time(sandbox: Sandbox) -> None:
-    """Of all tests together, and of each test: what takes 0.3 s a test passes or not by the task alone."""
+    """The task sets the CPU time of all tests and of each test; a test here takes 0.3 s."""
     task = {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "4\n"]}
     response = f"```python\n{BUSY.format(0.3)}\n```"
     assert grade(sandbox, response, task).verdict == "correct"
@@ -254,7 +254,7 @@ def test_a_task_sets_its_own_time(sandbox: Sandbox) -> None:
 
 
 def test_sleep_is_counted_over_all_tests(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test ends before the next sample of silence would be taken."""
+    """Each test ends before the next sample of sleep would be taken."""
     monkeypatch.setattr("reward.sandbox.judge.SLEEP_S", 0.5)
     tests = code_tests.Tests(inputs=("",) * 100, expected=("",) * 100, fn_name=None)
     execution = sandbox.run("import time; time.sleep(0.2)", tests)
@@ -265,7 +265,7 @@ def test_sleep_is_counted_over_all_tests(sandbox: Sandbox, monkeypatch: pytest.M
 
 
 def test_a_programs_clock_counts_what_it_computes_and_sleeps(sandbox: Sandbox) -> None:
-    """Not what it waits for, such as a processor (here: a lock): a search with a time limit is the same at any load."""
+    """Waiting, here for a lock, does not count, so a search with a time limit does the same at any load."""
     source = """
 import threading, time
 begun, n = time.time(), int(input())
@@ -284,7 +284,7 @@ print(2 * n)
 
 
 def test_what_solutions_of_the_data_lean_on_is_there(sandbox: Sandbox) -> None:
-    """Imports of the judges that the data was made for, and their depth of recursion."""
+    """The imports and the recursion limit of the judges that the data was made for."""
     source = """
 from typing import TypedDict
 class Solution:

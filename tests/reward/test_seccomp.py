@@ -12,8 +12,8 @@ ALLOW, KILL = 0x7FFF0000, 0x80000000
 def run_filter(
     kind: str, machine: str, number: int, arguments: tuple[int, ...] = (0, 0), arch: int | None = None
 ) -> int:
-    """An independent interpreter of the filters that a process of this kind has: what the kernel would return. It asks
-    all of them, and the strictest wins (seccomp(2): the lowest value, as a signed number)."""
+    """Interprets the filters that a process of this kind has, independently of the kernel, and returns what the kernel
+    would. It runs all of them, and the strictest wins (seccomp(2): the lowest value, as a signed number)."""
     kinds = ("runner",) if kind == "runner" else ("runner", "submission")
     return min((run_one(each, machine, number, arguments, arch) for each in kinds), key=signed)
 

@@ -1,4 +1,4 @@
-"""The service over HTTP: its protocol, its guards, and attacks mixed with honest work."""
+"""The service over HTTP: its protocol, its guards, and attacks mixed with honest requests."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_invalid_requests_get_a_sentence_and_no_score(
 def test_a_response_that_is_too_long_is_a_0_and_not_a_missing_verdict(
     response: str, domain: str, server: Server
 ) -> None:
-    """Its length is the policy's doing. A missing verdict would be one that the policy can bring about."""
+    """The policy is responsible for the length. If it were not graded, the policy could bring that about."""
     task = {"logic": LOGIC, "instruction": RULES}.get(domain, {"answer": "5"})
     results = server.batch([request(domain, response, task, "long"), request(domain, "", task, "short")])
     assert [(result["status"], result["score"]) for result in results] == [("graded", 0.0)] * 2

@@ -1,4 +1,4 @@
-"""Pools without HTTP: what happens when a worker cannot be had, hangs, dies or is flooded."""
+"""Pools without HTTP: what happens if a worker cannot be started, hangs, dies or is flooded."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Submissions against test programs: honest ones pass, and no verdict can be forged."""
+"""Submissions against test programs: honest ones pass, and no result can be forged."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ FORGED_REPLIES = {
 
 @pytest.mark.parametrize("reply", FORGED_REPLIES.values(), ids=FORGED_REPLIES)
 def test_no_reply_forges_a_verdict(sandbox: Sandbox, reply: dict[str, Any]) -> None:
-    """A submission shares its process with what writes its answers, and may write whatever it likes instead."""
+    """A submission shares its process with the code that writes its answers, and may write anything instead."""
     task = {
         "preamble": "def helper(x):\n    return 3, 2\n",
         "test_program": "def check(candidate):\n    a = [1, 2]\n    assert candidate(a) == (3, 2) and a == [1, 2]\n",
@@ -156,7 +156,7 @@ def test_no_reply_forges_a_verdict(sandbox: Sandbox, reply: dict[str, Any]) -> N
 
 
 def test_only_the_first_run_can_find_a_task_invalid(sandbox: Sandbox) -> None:
-    """Later runs depend on the submission's answers: whoever is wrong would choose to have no verdict."""
+    """Later runs depend on the submission's answers: a wrong submission could choose not to be graded."""
     program = "def check(candidate):\n    if candidate(1) != 2:\n        candidate(lambda: 0)\n    {}\n"
     task = {"test_program": program.format("pass"), "entry_point": "f"}
     right, wrong = "def f(n):\n    return 2", "def f(n):\n    return 3"
@@ -168,7 +168,7 @@ def test_only_the_first_run_can_find_a_task_invalid(sandbox: Sandbox) -> None:
 
 
 def test_operations_are_counted_over_all_rounds(sandbox: Sandbox) -> None:
-    """A function that returns functions would otherwise be asked ever longer sessions."""
+    """Otherwise a function that returns functions would be asked ever longer sessions."""
     checks = "    g = candidate()\n    for _ in range(3_000):\n        g = g()\n    assert g == 1\n"
     task = {"test_program": f"def check(candidate):\n{checks}", "entry_point": "f"}
     graded = grade(sandbox, "```python\ndef f():\n    return lambda: f()\n```", task)
@@ -261,7 +261,7 @@ COUNTDOWN = {
     "test_program": "def check(candidate):\n    x = 40\n    while x > 0:\n        x = candidate(x)\n",
     "entry_point": "step",
 }
-"""Every call depends on the answer before it, so that there are forty rounds."""
+"""Every call depends on the previous answer, so there are forty rounds."""
 WAITS_FOR_ANSWERS = {
     "test_program": "import time\n\ndef check(candidate):\n    x = 40\n    while x > 0:\n        x = candidate(x)\n"
     "        time.sleep(0.6 if x == int(x) else 0)\n",
@@ -280,8 +280,8 @@ SLEEPS = "import time\n\ndef step(x):\n    time.sleep(0.6)\n    return x - 1"
 def test_sleep_is_counted_over_all_rounds(
     source: str, task: dict[str, Any], verdict: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A little in each of forty rounds, less than one run may sleep, once outlasted the pool, which then gave no
-    verdict instead of 0."""
+    """A little sleep in each of forty rounds, less than one run may sleep, once outlasted the pool, which then did not
+    grade instead of giving 0."""
     monkeypatch.setattr(judge, "SLEEP_S", 1.5)
     monkeypatch.setattr(judge, "TEST_PROGRAM_SLEEP_S", 1.5)
     graded = grade(sandbox, f"```python\n{source}\n```", task)
@@ -295,7 +295,7 @@ def test_many_rounds_without_sleep_pass(sandbox: Sandbox) -> None:
 
 
 def test_an_allowance_is_for_all_runs_together() -> None:
-    """And a single run never gets more than the limits of one run."""
+    """A single run never gets more than the limits of one run."""
     given: list[tuple[float, float]] = []
 
     class Scripted:
@@ -323,7 +323,7 @@ UNFIT = {
 
 @pytest.mark.parametrize("change", UNFIT.values(), ids=UNFIT)
 def test_a_defect_of_the_task_is_never_the_submissions(change: dict[str, Any], sandbox: Sandbox) -> None:
-    """Each of these once raised something in the judge, or a syntax error in a submission that had none."""
+    """Each of these once raised an error in the judge, or a syntax error in a correct submission."""
     helper = "def helper():\n    return 1\n"
     task = {**TASK, "test_program": helper + CHECK, **change}
     with pytest.raises(InvalidTask):
@@ -333,8 +333,8 @@ def test_a_defect_of_the_task_is_never_the_submissions(change: dict[str, Any], s
 
 
 def test_an_answer_that_nests_deep_is_wrong_and_never_without_a_verdict(sandbox: Sandbox) -> None:
-    """What is sent on nests deeper than what came in: at a few depths around 980, an answer could be read and then not
-    be sent on."""
+    """The result nests deeper than the answer: at a few depths around 980, an answer could be read but not passed
+    on."""
     program = "def check(candidate):\n    assert candidate(candidate(1)) == 2\n"
     task = {"test_program": program, "entry_point": "f"}
     source = (
@@ -376,7 +376,7 @@ def test_data_too_deep_for_json_is_the_submissions_fault_only_after_it_has_answe
 
 
 def test_a_defect_of_the_judge_is_answered_and_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A judge that died of it would cost the response its score in a trial."""
+    """If the judge died of it, a trial would give the response a 0."""
 
     def fails(*_: Any) -> None:
         raise KeyError("a defect")

@@ -1,4 +1,4 @@
-"""What is thought and what is answer, in every domain, whether the response opens the thought or its prompt has."""
+"""What is thought and what is answer, in every domain, whether the response or its prompt opens the thought."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ANSWERS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
     ),
 }
-"""A right answer of each domain."""
+"""A right answer for each domain."""
 THOUGHTS = (
     "",
     "\n",
@@ -75,7 +75,7 @@ CORRECT = ("graded", 1.0, "correct")
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_thought_that_never_ends_is_no_answer(name: str, server: Server) -> None:
-    """The draft in it is right, which used to be paid where the prompt had opened the thought."""
+    """The draft in it is right; it was once rewarded if the prompt had opened the thought."""
     draft = ANSWERS[name][1]
     responses = [draft, f"Let me see.\n{draft}\nBut wait", f"<think>\n{draft}", f"{draft}</thin"]
     items = [
@@ -86,7 +86,7 @@ def test_a_thought_that_never_ends_is_no_answer(name: str, server: Server) -> No
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_complete_response_gets_what_it_gets_with_both_tags(name: str, server: Server) -> None:
-    """Whatever the thought holds."""
+    """This holds for any content of the thought."""
     answer = ANSWERS[name][1]
     for in_thought, start in ((True, ""), (True, "<think>"), (False, "<think>")):
         items = [
@@ -169,7 +169,7 @@ def test_the_client_sends_it(server: Server) -> None:
 
 
 def test_a_request_says_it_only_where_it_is_so() -> None:
-    """A service that does not know the field yet sees the requests that it knows."""
+    """A service that does not know the field yet then gets the requests that it knows."""
     fields: dict[str, Any] = {"request_id": "a", "domain": "math", "response": "r", "task": {"answer": "1"}}
     assert ScoreRequest(**fields).to_json() == fields
     assert ScoreRequest(**fields, in_thought=True).to_json() == {**fields, "in_thought": True}
@@ -183,7 +183,7 @@ TEXTS = ["".join(pieces) for length in range(6) for pieces in itertools.product(
 
 
 def by_walking(response: str, in_thought: bool) -> str | None:
-    """The rule as an automaton: the answer is what has been written since the last </think>; None in a thought."""
+    """The rule as an automaton: returns what has been written since the last </think>; None inside a thought."""
     thinking, answer = in_thought, ""
     for piece in re.split("(</?think>)", response):
         if piece == "<think>":

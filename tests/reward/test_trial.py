@@ -1,6 +1,6 @@
-"""Responses that no worker answers: 0 if it is their own doing, and never because something else went wrong.
+"""Responses that no worker answers: 0 if they are to blame, and never because something else went wrong.
 
-The workers are processes of a few lines that do what the response says, so that a test takes no longer than it must.
+The workers are processes of a few lines that do what the response says, so that tests are as short as possible.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ while (message := frames.read(fd)) is not None:
 
 
 class Stage:
-    """Starts workers and keeps their processes. `kinds`: of the workers started, by their number from 0."""
+    """Starts workers and records their processes. `kinds`: what each started worker does, by its number from 0."""
 
     def __init__(self, kinds: dict[int, str]) -> None:
         self.kinds = kinds
@@ -104,7 +104,7 @@ Use = Callable[[Service, Stage], Awaitable[None]]
 
 @pytest.fixture
 def act(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Has a coroutine use a service whose only pool has one such worker, and looks that no process is left."""
+    """Runs a coroutine with a service whose only pool has one such worker, and checks that no process remains."""
     monkeypatch.setattr(trial, "_STALL_S", 1.0)
     monkeypatch.setattr(trial, "_SAMPLE_S", 0.05)
     monkeypatch.setattr(trial, "_WALL_S", 2.0)

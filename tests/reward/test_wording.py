@@ -1,4 +1,4 @@
-"""Option letters, words and chemical formulas, as STEM answers have them."""
+"""Option letters, words and chemical formulas, as in STEM answers."""
 
 import itertools
 
@@ -98,7 +98,7 @@ def test_what_is_read() -> None:
 
 
 def layout(text: str, level: str = "") -> list[tuple[str, str]]:
-    """The characters that TeX sets, without spaces, each with the exponents and indices that it stands in."""
+    """Returns the characters that TeX sets, without spaces, each with its enclosing exponents and indices."""
     found, at = [], 0
     while at < len(text):
         sign = text[at]

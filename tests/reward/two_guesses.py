@@ -1,7 +1,7 @@
 """Boxes that show or hide two values. No such box may be right for both of them.
 
-`forms` is a grammar: a wrapper around the first value, a separator or a hiding place between the two, and a dress for
-the second. `PAIRS` are golds of every kind; the two of a pair are not equal.
+`forms` is a grammar: a wrapper around the first value, a separator or a hiding place between the two, and a form of the
+second. `PAIRS` are golds of every kind; the two of a pair are not equal.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ x<G=V | G=V<x<9 | G<x<V=G | \{x | G<x<V\} | G:V:1 | G=V:3:4 | {G \choose V} | \s
 \begin{cases}G & x>0\\V & x<0\end{cases} | a) G V | a) G b) V | 1) G 2) V | 1) G V | i) G ii) V | (a) G, (b) V
 G\text{厘米}V | G 厘米 V | G\text{或}V | G 元 V 元 | \text{G}{V} | x_{\text{G}} V | \text{G → V} | \ce{G -> V}
 """
-"""Notations that verifiers do not read alike, with room for a second value."""
+"""Notations that verifiers read differently, with room for a second value."""
 UNCERTAIN_PARTS = (
     (r"1/2\pi", r"\frac{\pi}{2}", r"\frac{1}{2\pi}"), ("1/2a", r"\frac{a}{2}", r"\frac{1}{2a}"),
     (r"50\%", "50", "0.5"), ("0.333333", r"\frac{1}{3}", "0.333333"), ("3.141593", r"\pi", "3.141593"),
@@ -97,7 +97,7 @@ UNCERTAIN_PARTS = (
     ("101_2", "101_3", "101_2"), ("9'", "9", "9'"), ("3=4", "3", "4"), (r"5\text{ m}", r"5\text{ m}", r"5\text{ cm}"),
     ("1, 234", "1234", "234"), (r"3 \text{ or } 4", "3", "4"),
 )  # fmt: skip
-"""What stands for a part of an answer, and two golds that one verifier or the other reads in it."""
+"""A part of an answer, and two golds that either verifier reads in it."""
 IN_PARTS = (
     ("x<P", r"(-\infty,P)"), (r"x \ge P", r"[P,\infty)"), ("P<x", r"(P,\infty)"), ("-1<x<P", "(-1,P)"),
     (r"P \le x<1000", "[P,1000)"), (r"\{x \mid x>P\}", r"(P,\infty)"), (r"x \in (-1,P)", "-1<x<P"),

@@ -1,4 +1,4 @@
-"""Nothing that is not graded becomes a reward: requests wait, come again, and get the result of their first try. And
+"""Nothing ungraded becomes a reward: requests wait, are sent again, and get the result of their first try. Also tests
 the token, in every form in which these clients can send it."""
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ RAN = ProgramRun(end="exit", return_code=0, stdout="1\n", stderr="", cpu_s=0.01)
 
 
 class Scripted:
-    """A service that answers with the given statuses in turn, and with the last one for ever. `seconds`: of each."""
+    """A service that answers with the given statuses in turn, then repeats the last. `seconds`: time per answer."""
 
     version = "test"
 
     def __init__(self, *statuses: Status, seconds: float = 0.0, verdict: str = "v") -> None:
         self.statuses, self.seconds, self.verdict, self.calls = list(statuses), seconds, verdict, 0
         self.gate: asyncio.Event | None = None
-        """What programs wait for before they end."""
+        """Programs wait for this event before they end."""
         self.deadlines_ms: list[int | None] = []
 
     async def score(self, request: ScoreRequest) -> ScoreResult:
@@ -70,7 +70,7 @@ class Scripted:
 
 
 def ask(service: Scripted, wait_s: float, tries: int = 1) -> list[list[float] | HTTPException]:
-    """What each of several tries of the same request gets, one after the other."""
+    """Sends the same request several times in succession and returns the outcome of each try."""
 
     async def main() -> list[Any]:
         front, answers = Front(service, None, None), []  # type: ignore[arg-type]
@@ -213,7 +213,7 @@ def test_a_client_cannot_ask_for_an_endless_wait() -> None:
 
 # ------------------------------------------------------------------------------------------------ equal requests
 def results_of(service: Scripted, *deadlines_ms: int | None) -> list[ScoreResult]:
-    """Of equal requests that differ in their deadlines and come at the same time."""
+    """Returns the results of equal requests that arrive together and differ in their deadlines."""
 
     async def main() -> list[ScoreResult]:
         front = Front(service, None, None)  # type: ignore[arg-type]

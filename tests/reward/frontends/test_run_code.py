@@ -1,4 +1,4 @@
-"""SandboxFusion's /run_code over HTTP: what each way of ending is called there."""
+"""SandboxFusion's /run_code over HTTP: the name of each way to end."""
 
 from __future__ import annotations
 
