@@ -1,6 +1,6 @@
 # `make help` lists what there is. Everything runs from the two environments that `make setup` makes.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nemo test-clients test-kernels check format bench bench-reward bench-clients real bench-controller findings stories recipes bench-micro profile gpu-check
+.PHONY: help setup demo test test-nemo test-clients test-kernels check format reference docs bench bench-reward bench-clients real bench-controller findings stories recipes bench-micro profile gpu-check
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,18 @@ check: setup  ## lint, format, types, layers, and the shell scripts
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
 	.venv/bin/shellcheck -x launchers/*.sh slurm/*.sh scripts/*.sh tests/slurm/*.sh .ci/run
+
+reference: setup  ## write docs/reference/ anew: commands, options and metrics, from the code
+	@.venv/bin/python -m scripts.reference
+
+docs: setup .venv-docs/bin/mkdocs  ## docs/ as HTML with a search box, in build/docs, by MkDocs in .venv-docs
+	@.venv-docs/bin/mkdocs build --quiet --strict
+	@echo "build/docs/index.html; with the search box: .venv-docs/bin/mkdocs serve"
+
+.venv-docs/bin/mkdocs: requirements/docs.txt
+	@.venv/bin/python -m venv --clear .venv-docs
+	@.venv-docs/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r requirements/docs.txt
+	@touch $@
 
 bench: setup  ## our trainer beside TRL's GRPOTrainer on the same work, in .venv-trl (BENCH_ARGS="--quick")
 	@scripts/setup.sh trl

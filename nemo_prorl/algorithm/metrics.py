@@ -87,19 +87,8 @@ def update_statistics(
     old_logprobs, because another pass, with other rows in its micro-batches, differs in the last bits and would hide
     that a reset makes it exactly 0.
 
-    Names (means over response tokens unless stated otherwise, log-probabilities in nats):
-    objective/kl_to_reference(_max): `kl_penalty` with the configured estimator and clamps.
-    objective/kl_clamped_fraction: share of tokens on which a clamp is active; absent with kl_beta=0, where no KL is
-    penalised.
-    objective/entropy: of the next-token distribution.
-    objective/ratio_mean, _min, _max, _p01, _p99: current / old probability, at the configured ratio_level.
-    objective/clip_low_fraction, clip_high_fraction, dual_clip_fraction: share of tokens in `clip_bindings`: without
-    gradient because of the clip, or, with cispo, with a clipped weight.
-    objective/approx_kl_to_old: KL(old || current) by k3; tokens were drawn from (nearly) old.
-    objective/importance_weight_mean: after truncating, masking or dropping.
-    objective/importance_limited_fraction: share of tokens that were truncated, masked or dropped.
-    objective/importance_limited_rollout_fraction: share of rollouts with at least one such token.
-    objective/advantage_std, _min, _max: over rollouts, each counted once.
+    METRICS in nemo_prorl/training/metric_docs.py says what each name means. KL and clip fractions are those of the loss
+    (`kl_penalty`, `clip_bindings`).
 
     Raises ValueError on a report whose arrays differ in shape from the batch.
     """

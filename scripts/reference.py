@@ -1,0 +1,114 @@
+"""Writes docs/reference/ from the code: the help of every command, every option of config.py, every metric of a run.
+
+`make reference` runs it. tests/docs/test_reference.py fails when a page is not what this would write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from nemo_prorl.commands import COMMANDS, load, summary
+from nemo_prorl.config import DataBuildConfig, RunConfig
+from nemo_prorl.help import Option, entries, type_name, value_text
+from nemo_prorl.training.metric_docs import METRICS
+from reward.__main__ import main as reward_main
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+OPTIONS_BEGIN = "Options, with type and default:"
+"""Where the help of a command lists options, which have a page of their own."""
+PARTS = {"data": ("list", "build", "show", "difficulty")}
+"""Commands that have commands."""
+REWARD_COMMANDS = ("serve", "score", "explain", "check")
+GENERATED = "Generated from the code by `make reference`: change it there."
+METRICS_INTRO = """One line of `RUN/metrics.jsonl` holds the metrics of one step; the loggers get the same names.
+`DOMAIN`, `FUNCTION` and `K` stand for any name or number. A mean over tokens counts every response token once.
+Log-probabilities, KL and entropy are in nats. [algorithm.md](../algorithm.md#metrics) says how several ranks
+and updates become one number."""
+
+
+def commands_page() -> str:
+    """The help of every command, as a terminal shows it."""
+    lines = [
+        "# Commands",
+        "",
+        f"{GENERATED} Options that are written `KEY=VALUE` are in [options.md](options.md).",
+    ]
+    for name in COMMANDS:
+        lines += ["", f"## {name}", "", summary(name)]
+        lines += _help(load(name).main, [])
+        for part in PARTS.get(name, ()):
+            lines += ["", f"### {name} {part}", *_help(load(name).main, [part])]
+    lines += [
+        "",
+        "## The reward service",
+        "",
+        "In the service's environment: `prorl-reward` where it is installed.",
+    ]
+    for name in REWARD_COMMANDS:
+        lines += ["", f"### reward {name}", *_help(reward_main, [name])]
+    return "\n".join(lines) + "\n"
+
+
+def options_page() -> str:
+    """A table for each section of options."""
+    lines = ["# Options", "", f"{GENERATED} They are declared in `nemo_prorl/config.py`."]
+    lines += ["", "## train, evaluate, plan and submit", *_tables(RunConfig)]
+    lines += ["", "## data build", *_tables(DataBuildConfig)]
+    return "\n".join(lines) + "\n"
+
+
+def metrics_page() -> str:
+    """A table for each first word of a metric's name."""
+    groups: dict[str, list[str]] = {}
+    for name in METRICS:
+        groups.setdefault(name.partition("/")[0] if "/" in name else "position in the run", []).append(name)
+    lines = ["# Metrics", "", GENERATED, METRICS_INTRO]
+    for group, names in groups.items():
+        lines += ["", f"## {group}", "", "| metric | meaning |", "|---|---|"]
+        lines += [f"| `{name}` | {_cell(METRICS[name])} |" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands_page,
+    "options.md": options_page,
+    "metrics.md": metrics_page,
+}
+
+
+def _help(command: Callable[[list[str]], int], words: list[str]) -> list[str]:
+    """What `--help` prints at 100 columns, without the options that have a page of their own; as a code block."""
+    os.environ["COLUMNS"] = "100"
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
+        command([*words, "--help"])
+    return ["", "```text", *printed.getvalue().partition(OPTIONS_BEGIN)[0].rstrip().splitlines(), "```"]
+
+
+def _tables(schema: type) -> Iterator[str]:
+    head = ["", "| option | type | default | meaning |", "|---|---|---|---|"]
+    yield from head
+    for entry in entries(schema):
+        if isinstance(entry, Option):
+            default = value_text(entry.default)
+            yield f"| `{entry.key}` | {type_name(entry.type)} | `{default}` | {_cell(entry.doc)} |"
+        else:
+            yield from ("", f"### {entry.key}", "", entry.doc, *head)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> None:
+    """Writes every page."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""docs/reference/ is what `make reference` would write now, and leaves nothing out."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import ModuleType
+
+import pytest
+
+from nemo_prorl.commands import COMMANDS
+from nemo_prorl.help import options
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "docs" / "reference"
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["commands.md", "options.md", "metrics.md"])
+def test_a_page_is_up_to_date(reference: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")  # the page does not depend on the terminal
+    assert (FOLDER / name).read_text() == reference.PAGES[name](), "run `make reference`"
+
+
+def test_there_are_no_other_pages(reference: ModuleType) -> None:
+    assert {page.name for page in FOLDER.iterdir()} == set(reference.PAGES)
+
+
+def test_every_command_and_option_is_there() -> None:
+    commands, listed = (FOLDER / "commands.md").read_text(), (FOLDER / "options.md").read_text()
+    assert [name for name in COMMANDS if f"usage: python -m nemo_prorl {name} " not in commands] == []
+    assert [key for key in options() if f"| `{key}` |" not in listed] == []

@@ -1,0 +1,43 @@
+"""What `make docs` changes in a page on its way to HTML."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def without_outside_links() -> Callable[[str, str], str]:
+    spec = importlib.util.spec_from_file_location("mkdocs_hooks", ROOT / "scripts" / "mkdocs_hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.without_outside_links  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("page", "markdown", "wanted"),
+    [
+        ("data.md", "see [the code](../nemo_prorl/config.py).", "see the code."),
+        ("data.md", "see [the words](../CONTRIBUTING.md#words).", "see the words."),
+        (
+            "tutorials/a.md",
+            "see [reports](../report.md#what-it-answers).",
+            "see [reports](../report.md#what-it-answers).",
+        ),
+        ("tutorials/a.md", "see [the README](../../README.md).", "see the README."),
+        ("data.md", "[one](../a.md) and [two](b.md)", "one and [two](b.md)"),
+        ("data.md", "![a picture](images/a.png)", "![a picture](images/a.png)"),
+        ("data.md", "[the web](https://example.org/../x)", "[the web](https://example.org/../x)"),
+        ("data.md", "[here](#below)", "[here](#below)"),
+    ],
+)
+def test_links_that_lead_out_of_the_folder_become_text(
+    without_outside_links: Callable[[str, str], str], page: str, markdown: str, wanted: str
+) -> None:
+    assert without_outside_links(markdown, page) == wanted
