@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
     score = commands.add_parser("score", help="grade a JSONL file of requests")
     score.add_argument(
-        "file", type=Path, help="one request a line: domain, response, task; request_id is optional"
+        "file", type=Path, help="one request per line: domain, response, task; request_id is optional"
     )
     score.add_argument("--output", type=Path, help="where the results go (default: standard output)")
     _common(score)
@@ -86,12 +86,12 @@ def _parser() -> argparse.ArgumentParser:
 def _port(text: str) -> int:
     port = int(text)
     if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{port} is no port: write a number from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{port} is not a port: write a number from 0 to 65535")
     return port
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workers", type=int, default=0, help="workers a pool (default: one a core)")
+    parser.add_argument("--workers", type=int, default=0, help="workers per pool (default: one per core)")
     parser.add_argument(
         "--unsafe-no-sandbox",
         action="store_true",
@@ -106,7 +106,7 @@ def _service(options: argparse.Namespace) -> Service:
     from reward.version import version
 
     if options.workers < 0:
-        raise UserError("--workers must be 1 or more, or 0 for one a core")
+        raise UserError("--workers must be 1 or more, or 0 for one per core")
     level, reasons = strongest(allow_none=options.unsafe_no_sandbox)
     for reason in reasons:
         print(f"reward: {reason}", file=sys.stderr)

@@ -176,7 +176,7 @@ async def _trial(pool: Pool, message: Mapping[str, Any]) -> dict[str, Any]:
             watching.cancel()
             await asyncio.wait([watching])
     except (ZygoteError, OSError) as error:
-        return {"failed": f"no fresh worker could be had: {error}"}
+        return {"failed": f"no fresh worker could be started: {error}"}
     finally:
         for link in links:
             await link.end()
@@ -201,7 +201,7 @@ async def _turn(pool: Pool, suspect: Link, data: bytes) -> dict[str, Any]:
             return {"timeout": True}
         return {"exhausts": f"its judge computed for {_JUDGE_CPU_S:g} s"}
     except ValueError as error:
-        return {"exhausts": f"its worker sent what is no answer: {error}"}
+        return {"exhausts": f"its worker sent a malformed answer: {error}"}
     except (OSError, EOFError):
         return {}
     finally:

@@ -217,7 +217,7 @@ def _compared(
     k = boundary_k(num_samples)
     kept = [uid for uid in shared if all(prompts[uid].num_samples >= k for prompts in results)]
     if not kept:
-        raise _NotComparable(f"no prompt of it has {k} samples with a verdict in every evaluation")
+        raise _NotComparable(f"no prompt of it has {k} graded samples in every evaluation")
     prompts = [[of[uid] for uid in kept] for of in results]
     counts = [[one.counts for one in listed] for listed in prompts]
     ks = measured_ks(num_samples, min(one.num_samples for listed in prompts for one in listed))

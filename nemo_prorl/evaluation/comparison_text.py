@@ -19,7 +19,7 @@ def comparison_lines(comparisons: Sequence[Comparison], names: Sequence[str]) ->
         mark = f" {MARK} {one.shortfall}" if one.shortfall else ""
         yield f"{one.name}: {one.verdict}{sure} ({one.num_prompts:,} prompts, {one.num_samples} samples each){mark}"
         if one.num_short:
-            yield f"  {one.num_short} prompts are left out: they have verdicts for fewer than {one.k} samples"
+            yield f"  {one.num_short} prompts are left out: they have fewer than {one.k} graded samples"
         yield (
             f"  pass@{one.k} {one.gain.value:+.4f} ({one.gain.low:+.4f} to {one.gain.high:+.4f}), "
             f"pass@1 {one.gain_at_1.value:+.4f} ({one.gain_at_1.low:+.4f} to {one.gain_at_1.high:+.4f}); "

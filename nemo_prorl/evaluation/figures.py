@@ -71,7 +71,7 @@ def draw_creativity(
     starts = {name: of[names[0]] for name, of in creativity.items()}
     known = {name: index for name, index in starts.items() if index is not None}
     indexed = [one for one in comparisons if one.name in known]
-    title = "creativity index (0: all of it stands in the corpus, 8: nothing)"
+    title = "creativity index (0: all of it is in the corpus, 8: nothing)"
     with _chart(path, title, indexed, 2) as (left, right):
         _against_gain(left, indexed, known)
         left.set_xlabel("creativity index of the start's responses", fontsize=9)

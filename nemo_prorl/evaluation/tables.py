@@ -71,7 +71,7 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
             )
         )
     left_out = [
-        f"{result.name}: {result.num_too_long} prompts are too long, {result.num_missing} samples have no verdict"
+        f"{result.name}: {result.num_too_long} prompts are too long, {result.num_missing} samples were not graded"
         for result in results.values()
         if result.num_too_long or result.num_missing
     ]

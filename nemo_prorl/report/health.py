@@ -135,7 +135,7 @@ def _validates(run: Run) -> Finding | None:
         return Finding(
             title="Validation",
             is_fine=False,
-            text="No held-out prompts were ever sampled: set data.validation, or nothing says whether it helps.",
+            text="No held-out prompts were ever sampled: set data.validation, or nothing shows whether training helps.",
         )
     since = int(run.last["step"]) - int(run.validations[-1]["step"])
     interval = run.configs.get(str(run.last["stage"]), {}).get("validation.interval", 0)
@@ -154,7 +154,7 @@ def _controller_is_content(run: Run) -> Finding | None:
         return Finding(
             title="Reset controller",
             is_fine=True,
-            text="No signal stands: validation, KL, entropy and length are within its thresholds.",
+            text="No signal fires: validation, KL, entropy and length are within its thresholds.",
         )
     return Finding(
         title="Reset controller",
@@ -207,7 +207,7 @@ def _samples_usefully(run: Run) -> Finding | None:
         + (
             "."
             if fmean(shares) >= LOW_YIELD
-            else ": most of the sampling is in vain. Change the mix of prompts."
+            else ": most of the sampling is wasted. Change the mix of prompts."
         ),
     )
 
@@ -222,7 +222,7 @@ def _grades_everything(run: Run) -> Finding | None:
     return Finding(
         title="Grading",
         is_fine=share <= FAILED_SHARE,
-        text=f"{share:.2%} of the recent rollouts came back without a verdict"
+        text=f"{share:.2%} of the recent rollouts were not graded"
         + ("." if share <= FAILED_SHARE else ": look at the reward service's log."),
     )
 
@@ -237,7 +237,7 @@ def _engines_agree(run: Run) -> Finding | None:
     mismatches = [one for one in _decisions(run) if one.signal in FAULTS and one.step > since]
     repeated = sum(value > 0 for value in _recent(run, WRONG_TENSORS))
     if mismatches:
-        text = f"At step {mismatches[-1].step:,}: {mismatches[-1].reason} The policy trains on another's rollouts."
+        text = f"At step {mismatches[-1].step:,}: {mismatches[-1].reason} The policy trains on another policy's rollouts."
     elif repeated:
         text = f"{difference}. {repeated} recent refits brought wrong tensors and were repeated: run.log names them."
     elif any(_recent(run, "sampler/updates_behind")):
@@ -286,7 +286,7 @@ def _grading_is_hidden(run: Run) -> Finding | None:
     return Finding(
         title="Grading time",
         is_fine=share <= EXPOSED_SHARE,
-        text=f"{share:.0%} of step time is spent in waiting for verdicts"
+        text=f"{share:.0%} of step time is spent waiting for grading"
         + ("." if share <= EXPOSED_SHARE else ": give the reward service more workers or nodes."),
     )
 

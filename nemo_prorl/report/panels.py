@@ -55,24 +55,25 @@ class Section:
 DYNAMICS = Section(
     name="dynamics",
     title="Training dynamics",
-    intro="The papers' figure 1: how far the policy has moved, how much it still explores, how long it thinks, and "
-    "what that is worth on held-out prompts.",
+    intro="The papers' figure 1: how far the policy has moved, how much it still explores, how long its "
+    "responses are, and what that gains on held-out prompts.",
     panels=(
         Panel(
             name="kl",
             title="KL to the reference",
             unit="nats a token",
             series=(("objective/kl_to_reference", "mean"),),
-            reading="Rises slowly and falls to 0 at a reset. A plateau together with flat validation means that the "
-            "reference holds the policy back: time for a reset. A sudden spike is instability.",
+            reading="Rises slowly and falls to 0 at a reset. A plateau together with flat validation "
+            "means that the reference holds the policy back: time for a reset. A sudden spike is a sign "
+            "of instability.",
         ),
         Panel(
             name="entropy",
             title="Entropy",
             unit="nats a token",
             series=(("objective/entropy", "mean"),),
-            reading="A slow decline is normal. Near 0 the policy no longer explores and learning ends; a steep rise "
-            "is a policy that falls apart.",
+            reading="A slow decline is normal. Near 0 the policy no longer explores and learning ends; a "
+            "steep rise means that the policy is breaking down.",
         ),
         Panel(
             name="length",
@@ -83,16 +84,17 @@ DYNAMICS = Section(
                 ("response/tokens_p50", "median"),
                 ("response/tokens_p99", "99th percentile"),
             ),
-            reading="Growth along with validation is longer reasoning. A jump without it is repetition: look at the "
-            "rollouts without an end.",
+            reading="Growth together with validation is longer reasoning. A jump without it is "
+            "repetition: look at the rollouts without an end.",
         ),
         Panel(
             name="validation",
             title="Held-out reward",
             unit="mean score",
             series=((DOMAIN_MEAN, "all"), ("validation/{}/reward", "{}")),
-            reading="The number that counts; 'all' is the mean over domains. Flat or falling over several "
-            "validations is what a hard reset is for; one domain that falls while others rise asks for another mix.",
+            reading="The main result; 'all' is the mean over domains. If it is flat or falling over "
+            "several validations, consider a hard reset; if one domain falls while others rise, change "
+            "the mix.",
         ),
     ),
 )
@@ -100,7 +102,7 @@ DYNAMICS = Section(
 REWARD = Section(
     name="reward",
     title="Reward",
-    intro="What the graders say of training rollouts (all that were sampled, at the training temperature) and of "
+    intro="Scores of training rollouts (all that were sampled, at the training temperature) and of "
     "held-out ones.",
     panels=(
         Panel(
@@ -108,62 +110,64 @@ REWARD = Section(
             title="Training reward",
             unit="mean reward",
             series=(("reward/mean", "all"), ("reward/{}/mean", "{}")),
-            reading="Rises while the policy learns. A domain stuck at 0 or at 1 teaches nothing; a jump to 1 calls for "
-            "a look at what is being rewarded.",
+            reading="Rises while the policy learns. A domain stuck at 0 or at 1 teaches nothing; after a "
+            "jump to 1, check what is being rewarded.",
         ),
         Panel(
             name="pass_rate",
             title="Pass rate in training",
             unit="share of rollouts solved",
             series=(("reward/pass_rate", "all"), ("reward/{}/pass_rate", "{}")),
-            reading="Full marks only. Where it lags behind the reward, the policy collects partial credit.",
+            reading="Counts full scores only. If it lags behind the reward, the policy collects partial "
+            "credit.",
         ),
         Panel(
             name="reward_parts",
             title="Parts of the reward",
             unit="mean value",
             series=(("reward/part_{}", "{}"), ("validation/part_{}", "{}, held out")),
-            reading="What each reward function gives, before weights. One that rises while another falls is being "
-            "bought with it.",
+            reading="Each reward function's value, before weights. If one rises while another falls, the "
+            "policy trades one for the other.",
         ),
         Panel(
             name="pass_at_k",
             title="Held-out pass@k",
             unit="share of prompts",
             series=(("validation/pass_at_{}", "pass@{}"),),
-            reading="pass@1 rising towards a flat pass@k is sharpening what was there; pass@k rising as well is a "
-            "wider reach, which is what prolonged training is for.",
+            reading="If pass@1 rises towards a flat pass@k, the policy gets more reliable at what it "
+            "could solve before; if pass@k rises too, it solves new problems, which is the goal of "
+            "prolonged training.",
         ),
         Panel(
             name="held_out_means",
             title="Held-out reward, two means",
             unit="mean score",
             series=((DOMAIN_MEAN, "mean over domains"), (PROMPT_MEAN, "mean over prompts")),
-            reading="Over domains each domain counts the same; over prompts the one with most prompts decides. Where "
-            "they part, that domain does better or worse than the others.",
+            reading="The mean over domains weighs each domain equally; in the mean over prompts the "
+            "largest domain dominates. If they diverge, that domain does better or worse than the others.",
         ),
         Panel(
             name="trained_reward",
             title="Reward of what was trained on",
             unit="mean reward",
             series=(("reward/trained_mean", "groups kept"), ("reward/mean", "all sampled")),
-            reading="Dynamic sampling keeps groups with both right and wrong answers, so the kept ones stay in the "
-            "middle while all of them rise.",
+            reading="Dynamic sampling keeps groups with both right and wrong answers, so the reward of "
+            "kept groups stays in the middle while that of all rises.",
         ),
         Panel(
             name="no_eos",
             title="Rollouts without an end",
             unit="share",
             series=(("response/no_eos_share", "training"), ("validation/no_eos_share", "held out")),
-            reading="Cut off at sampler.max_response_tokens. Should stay near 0; growth means repetition, which "
-            "shaping by termination, or a larger bound, is for.",
+            reading="Responses cut off at sampler.max_response_tokens. Should stay near 0; growth means "
+            "repetition: use termination shaping, or a larger limit.",
         ),
         Panel(
             name="validation_length",
             title="Held-out response length",
             unit="tokens",
             series=(("validation/response_tokens", "all"), ("validation/{}/response_tokens", "{}")),
-            reading="Beside the held-out reward: tokens that buy no reward are waste.",
+            reading="Compare with the held-out reward: tokens that gain no reward are wasted.",
         ),
     ),
 )
@@ -171,8 +175,8 @@ REWARD = Section(
 SAMPLING = Section(
     name="sampling",
     title="Dynamic sampling",
-    intro="Prompts whose rollouts all get the same reward teach nothing and are replaced. The yield says what a step "
-    "costs.",
+    intro="Prompts whose rollouts all get the same reward teach nothing and are replaced. The yield "
+    "determines the cost of a step.",
     panels=(
         Panel(
             name="yield",
@@ -197,8 +201,8 @@ SAMPLING = Section(
                 ("dynamic_sampling/num_all_filtered", "all filtered"),
                 ("dynamic_sampling/num_service_failure", "not graded"),
             ),
-            reading="Growing “all right” is success that asks for harder prompts; “all wrong” is data beyond the "
-            "policy; “not graded” should not exist.",
+            reading="If “all right” grows, the policy needs harder prompts; “all wrong” prompts are "
+            "beyond the policy; “not graded” should not occur.",
             kind=Kind.shares,
         ),
         Panel(
@@ -206,8 +210,8 @@ SAMPLING = Section(
             title="Rounds of sampling",
             unit="a step",
             series=(("dynamic_sampling/num_rounds", "rounds"),),
-            reading="1 or 2 is good. At dynamic_sampling.max_rounds a step goes on with fewer groups, or the stage "
-            "ends as saturated.",
+            reading="1 or 2 is good. At dynamic_sampling.max_rounds a step continues with fewer groups, "
+            "or the stage ends as saturated.",
         ),
         Panel(
             name="mix",
@@ -222,8 +226,8 @@ SAMPLING = Section(
             title="Rollouts that were not graded",
             unit="a step",
             series=(("dynamic_sampling/num_failed_rollouts", "failed"),),
-            reading="The reward service's failures; they are left out, never counted as wrong. 0 is good; a step above "
-            "reward.max_failed_share stops the run.",
+            reading="Failures of the reward service or of reward functions; these rollouts are left out, "
+            "never counted as wrong. 0 is good; a step above reward.max_failed_share stops the run.",
         ),
     ),
 )
@@ -231,15 +235,17 @@ SAMPLING = Section(
 DIFFICULTY = Section(
     name="difficulty",
     title="Difficulty",
-    intro="Pass rates prompt by prompt, over everything that was sampled (data difficulty sums them up by domain).",
+    intro="Pass rates of single prompts, over everything that was sampled (data difficulty summarises "
+    "them by domain).",
     panels=(
         Panel(
             name="pass_rate_bands",
             title="How often a prompt was solved",
             unit="share of sampled prompts",
             series=tuple(BANDS.items()),
-            reading="Learning moves prompts upwards through the bands. A band “no rollout” that stays as it is while "
-            "“every rollout” grows is data without a middle: the policy has learned what it can learn from it.",
+            reading="Learning moves prompts upwards through the bands. If “no rollout” stays constant "
+            "while “every rollout” grows, no prompts of medium difficulty are left: the policy has "
+            "learned what it can from the data.",
             kind=Kind.shares,
         ),
         Panel(
@@ -247,8 +253,8 @@ DIFFICULTY = Section(
             title="Prompts that came again",
             unit="mean pass rate",
             series=((NOW, "at this visit"), (BEFORE, "the same prompts, one visit before")),
-            reading="The same prompts on both lines, so that the mix cannot flatter. Above the older line: progress; "
-            "below it: something is being forgotten.",
+            reading="Both lines show the same prompts, so the mix cannot distort the comparison. Above "
+            "the older line is progress; below it, something is being forgotten.",
         ),
     ),
 )
@@ -256,7 +262,7 @@ DIFFICULTY = Section(
 OPTIMISATION = Section(
     name="optimisation",
     title="Optimisation",
-    intro="How far each update goes, and what limits it.",
+    intro="How far each update moves the policy, and what limits it.",
     panels=(
         Panel(
             name="clip",
@@ -267,9 +273,10 @@ OPTIMISATION = Section(
                 ("objective/clip_low_fraction", "below 1 − clip_low"),
                 ("objective/dual_clip_fraction", "dual clip"),
             ),
-            reading="Some per mille to a few per cent is usual. Exactly 0 means that updates are timid; more than "
-            "about 10 % means that most of an update's later half is thrown away. Ratios of whole responses (GSPO) "
-            "are clipped far more often, and with CISPO such a token keeps its gradient, with a bounded weight.",
+            reading="Up to a few per cent is usual. Exactly 0 means that updates are very small; more "
+            "than about 10 % means that much of each update is wasted. Ratios of whole responses (GSPO) "
+            "are clipped far more often, and with CISPO such a token keeps its gradient, with a bounded "
+            "weight.",
         ),
         Panel(
             name="ratio",
@@ -288,8 +295,8 @@ OPTIMISATION = Section(
             title="Gradient norm",
             unit="before clipping",
             series=(("optimizer/grad_norm", "mean of updates"),),
-            reading="Steady is good, and a spike that passes is harmless (trainer.clip_grad bounds it). Steady growth "
-            "announces instability.",
+            reading="Steady is good, and a brief spike is harmless (trainer.clip_grad bounds it). Steady "
+            "growth precedes instability.",
             log=True,
         ),
         Panel(
@@ -297,15 +304,15 @@ OPTIMISATION = Section(
             title="KL of a step",
             unit="nats a token",
             series=(("objective/approx_kl_to_old", "old to current"),),
-            reading="How far the policy moves in one step. Should be small and steady; growth comes before most "
-            "collapses.",
+            reading="How far the policy moves in one step. Should be small and steady; growth precedes "
+            "most collapses.",
         ),
         Panel(
             name="loss",
             title="Loss",
             unit="",
             series=(("objective/loss", "mean of updates"),),
-            reading="Near 0 by construction, as advantages have mean 0: it says little. Watch it for jumps only.",
+            reading="Near 0 by construction, because advantages have mean 0, so only jumps are informative.",
         ),
         Panel(
             name="advantage",
@@ -324,14 +331,15 @@ OPTIMISATION = Section(
             title="Learning rate",
             unit="",
             series=(("optimizer/learning_rate", "last update"),),
-            reading="Should be what the configuration says, also behind a reset.",
+            reading="Should follow the configuration, also after a reset.",
         ),
         Panel(
             name="entropy_coefficient",
             title="Entropy bonus",
             unit="coefficient",
             series=(("objective/entropy_coefficient", "coefficient"),),
-            reading="Moves only with algorithm.entropy_bonus=adaptive: it grows while entropy is below its target.",
+            reading="Changes only with algorithm.entropy_bonus=adaptive: it grows while entropy is below "
+            "its target.",
         ),
     ),
 )
@@ -339,8 +347,8 @@ OPTIMISATION = Section(
 MISMATCH = Section(
     name="mismatch",
     title="Sampler and trainer",
-    intro="Both compute the log-probability of the same tokens under the same weights. What differs is error that the "
-    "loss cannot see.",
+    intro="Both compute the log-probability of the same tokens under the same weights. Differences are "
+    "errors that the loss cannot see.",
     panels=(
         Panel(
             name="logprob_difference",
@@ -352,9 +360,9 @@ MISMATCH = Section(
                 ("sampler/logprob_abs_diff_max", "largest"),
                 ("sampler/canary_abs_diff_mean", "canary"),
             ),
-            reading="In fp32 on CPU the largest stays below 1e-4; bf16 costs much more. The canary is drawn after each "
-            "refit, always from the same prompt. Growth over the run is drift: check temperature, precision and "
-            "the refit before anything else.",
+            reading="In fp32 on CPU the largest stays below 1e-4; in bf16 it is much larger. The canary "
+            "is a fixed prompt, sampled after each refit. Growth over the run is drift: check "
+            "temperature, precision and the refit first.",
             log=True,
         ),
         Panel(
@@ -362,8 +370,9 @@ MISMATCH = Section(
             title="Importance weight",
             unit="old / sampler, as bounded",
             series=(("objective/importance_weight_mean", "mean"),),
-            reading="1 where sampler and trainer agree, or with algorithm.correction_level=off. A mean that is "
-            "off 1 by more than a few per cent says that the policy trains on another's rollouts.",
+            reading="1 if sampler and trainer agree, or with algorithm.correction_level=off. If the mean "
+            "differs from 1 by more than a few per cent, the policy trains on rollouts of a different "
+            "policy.",
         ),
         Panel(
             name="importance_limited",
@@ -373,7 +382,7 @@ MISMATCH = Section(
                 ("objective/importance_limited_fraction", "of tokens"),
                 ("objective/importance_limited_rollout_fraction", "of rollouts"),
             ),
-            reading="Near 0 is good; more means that the correction itself is biased.",
+            reading="Near 0 is good; a larger share means that the correction itself is biased.",
         ),
     ),
 )
@@ -381,15 +390,15 @@ MISMATCH = Section(
 TIME = Section(
     name="time",
     title="Time",
-    intro="Where the seconds go, and what they yield.",
+    intro="Where the time goes, and what it yields.",
     panels=(
         Panel(
             name="phases",
             title="Time of a step",
             unit="seconds",
             series=(*PHASES.items(), (OTHER, "other"), *OUTSIDE_STEP.items()),
-            reading="Sampling dominates long responses. “Waiting for grading” is what does not hide behind other work: "
-            "give the reward service more workers.",
+            reading="Sampling dominates for long responses. “Waiting for grading” is grading that does "
+            "not overlap with other work: give the reward service more workers.",
             kind=Kind.areas,
         ),
         Panel(
@@ -397,15 +406,15 @@ TIME = Section(
             title="Throughput",
             unit="sampled tokens a second",
             series=(("throughput/tokens_per_s", "tokens a second"),),
-            reading="Falls when responses grow uneven (stragglers) and when grading or validation gets in the way. A "
-            "sudden step downwards is a machine, not the policy.",
+            reading="Falls when response lengths spread (stragglers) and when grading or validation "
+            "interferes. A sudden drop points to a machine, not the policy.",
         ),
         Panel(
             name="grading",
             title="Hidden grading",
             unit="share behind other work",
             series=(("grading/overlap_share", "hidden"),),
-            reading="1 is ideal: grading costs no time.",
+            reading="1 is ideal: grading adds no time.",
         ),
     ),
 )

@@ -93,7 +93,7 @@ class FunctionGrader:
         per response, or if it failed ATTEMPTS times in a row without grading anything."""
         if self._failed_for_good:
             raise RewardFunctionFailing(
-                f"the reward function {self.name} {self._failed_for_good} (see {self._log}): mend it, and start again."
+                f"the reward function {self.name} {self._failed_for_good} (see {self._log}): fix it, and start again."
             )
 
     def close(self) -> None:

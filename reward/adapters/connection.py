@@ -112,7 +112,7 @@ def sentence(result: ScoreResult) -> str:
     """Says in one sentence why a response has no score."""
     reason = result.details.get("reason", result.verdict)
     return (
-        f"the reward service has no verdict on a response ({result.status.value}: {reason}), and a reward of 0 would"
+        f"the reward service did not grade a response ({result.status.value}: {reason}), and a reward of 0 would"
         " teach the policy that its answer is wrong"
     )
 

@@ -53,7 +53,7 @@ async def compute_score(
         result = await _connection(_names(servers), token_file, patience_s).grade_one(request)
     except asyncio.CancelledError as error:
         raise StopTraining(
-            "the call was cancelled before the reward service had a verdict on a response, as the rate-limited manager"
+            "the call was cancelled before the reward service had graded a response, as the rate-limited manager"
             " does after reward.timeout seconds; make that longer than reward_kwargs.patience_s"
         ) from error
     return score_or_raise(result, StopTraining)

@@ -58,6 +58,6 @@ def response_in(query: Any, prompt: Any) -> str:
             return query[len(prompt) - start :]
         start = prompt.find(query[:_LEAST_OVERLAP], start + 1)
     raise bad_request(
-        f"a query does not begin with its prompt or with the end of it, {prompt[-60:]!r}: its response cannot be told "
-        "apart"
+        f"a query does not begin with its prompt or with the end of it, {prompt[-60:]!r}: where its response begins "
+        "is unknown"
     )

@@ -113,7 +113,7 @@ def plugins() -> dict[str, Plugin]:
         distribution = f"{entry.dist.name}=={entry.dist.version}" if entry.dist else "of no distribution"
         plugin = Plugin(domain=entry.name, value=entry.value, distribution=distribution)
         if re.fullmatch(r"[a-z][a-z0-9_]*", entry.name) is None:
-            raise PluginError(f"{plugin} must have a name of small letters, digits and underscores")
+            raise PluginError(f"{plugin} must have a name of lower-case letters, digits and underscores")
         if entry.name in DOMAINS:
             raise PluginError(
                 f"{plugin} has the name of a domain that the service grades itself: give it another one"

@@ -145,7 +145,7 @@ def check(task: Mapping[str, Any]) -> None:
     assert isinstance(name, str)
     changes = task.get("changes_arguments", False)
     require(isinstance(changes, bool), '"changes_arguments" must be true or false')
-    require("test_cpu_s" not in task, '"test_cpu_s" is of tasks with inputs and outputs: write "cpu_s"')
+    require("test_cpu_s" not in task, '"test_cpu_s" is for tasks with inputs and outputs: write "cpu_s"')
     require(
         len(program) + len(preamble) <= _MAX_BYTES, f"the test program is longer than {_MAX_BYTES} characters"
     )

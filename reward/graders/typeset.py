@@ -50,7 +50,7 @@ def attach(found: list[Piece], mark: str) -> None:
         found.pop()
     base = found.pop() if found else Piece("sign", "")
     if mark[0] in "^_" and re.search(rf"\{mark[0]}(?:\{{[^{{}}]*\}}|\\circ)$", base.text):
-        raise Unreadable("two exponents or two indices stand behind one another")
+        raise Unreadable("two exponents or two indices follow one another")
     kind = base.kind if base.kind in ("function", "text", "relation", "letter", "close") else "value"
     kind = "value" if kind == "letter" and mark[0] in "^_" else kind
     found.append(Piece(kind, base.text + mark))

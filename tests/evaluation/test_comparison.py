@@ -138,7 +138,7 @@ def test_prompts_with_too_few_samples_are_left_out_and_said() -> None:
     assert (one.num_samples, one.k, one.num_prompts, one.num_short) == (8, 4, 2, 1)
     assert list(one.pass_at_k) == [1, 2, 4, 8]
     said = "\n".join(comparison_lines([one], ["start", "last"]))
-    assert "1 prompts are left out: they have verdicts for fewer than 4 samples" in said
+    assert "1 prompts are left out: they have fewer than 4 graded samples" in said
 
 
 def test_half_of_the_samples_varies_less_than_all_of_them() -> None:

@@ -40,7 +40,7 @@ def test_a_healthy_run_has_no_warning(make_run: Callable[..., Run], long_run: Ru
             "3 tensors of the sampler are not",
         ),
         ("Yield of dynamic sampling", late(**{"dynamic_sampling/informative_share": 0.1}), "10%"),
-        ("Grading", late(**{"dynamic_sampling/num_failed_rollouts": 400.0}), "without a verdict"),
+        ("Grading", late(**{"dynamic_sampling/num_failed_rollouts": 400.0}), "were not graded"),
         ("Clipping", late(**{"objective/clip_high_fraction": 0.3}), "30."),
         ("Grading time", late(**{"grading/exposed_s": 300.0}), "more workers"),
         ("Validation", lambda r: {k: v for k, v in r.items() if "validation" not in k}, "data.validation"),

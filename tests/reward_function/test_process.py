@@ -114,7 +114,7 @@ def test_a_function_that_grades_nothing_is_known_before_a_validation_ends(
     assert all(said in reason(future.result(WAIT_S)) for future in futures)
     grader.close()  # waits for its thread
     with pytest.raises(
-        RewardFunctionFailing, match=r"^the reward function score .*: mend it, and start again\.$"
+        RewardFunctionFailing, match=r"^the reward function score .*: fix it, and start again\.$"
     ):
         grader.check()
 

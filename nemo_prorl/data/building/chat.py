@@ -113,12 +113,12 @@ async def _ask(client: Any, body: dict[str, Any], pace: _Pace, options: DataBuil
             return None
         raise EndpointFailed(
             f"endpoint={options.endpoint} answered {error.status_code} ({' '.join(str(error.message).split())[:200]}); "
-            "the replies so far are kept: start again when it is mended."
+            "the replies so far are kept: start again when it works."
         ) from error
     except APIConnectionError as error:
         raise EndpointFailed(
             f"endpoint={options.endpoint} cannot be reached ({error}); the replies so far are kept: start again "
-            "when it is there."
+            "when it is up."
         ) from error
     return str(completion.choices[0].message.content or "")
 

@@ -77,7 +77,9 @@ def files(where: Path) -> list[Path]:
         return [where]
     found = sorted(path for path in where.rglob("*") if path.is_file() and _suffix(path) in BUILDERS)
     if not found:
-        what = "holds no .json, .jsonl, .parquet or .gz of them" if where.is_dir() else "does not exist"
+        what = (
+            "holds no .json, .jsonl, .json.gz, .jsonl.gz or .parquet" if where.is_dir() else "does not exist"
+        )
         raise ConfigError(f"{where} {what}: write a data file, or a folder of such files.")
     return found
 
@@ -119,7 +121,7 @@ def _download(hub_id: str, pattern: str, revision: str) -> Path:
         )
     except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
-            f"{hub_id} is neither a local path nor could it be had from the Hugging Face hub ({_one_line(error)}): "
+            f"{hub_id} is not a local path and could not be read from the Hugging Face hub ({_one_line(error)}): "
             "without a network, download it elsewhere and write source=FOLDER."
         ) from error
 
@@ -130,7 +132,7 @@ def _is_local(given: str) -> bool:
 
 def _builder(path: Path) -> str:
     if _suffix(path) not in BUILDERS:
-        raise ConfigError(f"{path} is not .json, .jsonl, .parquet or .gz of them: write such a file.")
+        raise ConfigError(f"{path} is not .json, .jsonl, .json.gz, .jsonl.gz or .parquet: write such a file.")
     return BUILDERS[_suffix(path)]
 
 

@@ -73,5 +73,5 @@ def _settled(future: Future[ScoreResult]) -> ScoreResult:
         return result
     raise GradingFailed(
         f"the reward service did not grade {result.request_id} ({result.status.value}: "
-        f"{result.details.get('reason', result.verdict)}); nothing was written. Mend it and start again."
+        f"{result.details.get('reason', result.verdict)}); nothing was written. Fix the service and start again."
     )
