@@ -237,7 +237,8 @@ def _engines_agree(run: Run) -> Finding | None:
     mismatches = [one for one in _decisions(run) if one.signal in FAULTS and one.step > since]
     repeated = sum(value > 0 for value in _recent(run, WRONG_TENSORS))
     if mismatches:
-        text = f"At step {mismatches[-1].step:,}: {mismatches[-1].reason} The policy trains on another policy's rollouts."
+        last = mismatches[-1]
+        text = f"At step {last.step:,}: {last.reason} The policy trains on another policy's rollouts."
     elif repeated:
         text = f"{difference}. {repeated} recent refits brought wrong tensors and were repeated: run.log names them."
     elif any(_recent(run, "sampler/updates_behind")):
