@@ -18,7 +18,7 @@ from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode
 
 @dataclass(frozen=True, slots=True)
 class ImportanceWeights:
-    """What the policy-gradient term of each token is multiplied by. No gradient flows through it."""
+    """The factors of each token's policy-gradient term. No gradient flows through them."""
 
     weight_BT: torch.Tensor
     """[B, T]; exactly 1 where the correction is off."""

@@ -75,7 +75,7 @@ def demonstration(problem: Problem, style: str, random_stream: random.Random) ->
 
 
 ENDLESS = ",wait"
-"""What a demonstration that never ends repeats."""
+"""The text that a demonstration repeats if it never ends."""
 
 STYLES = {"careful": 0.25, "guess": 0.55, "slip": 0.05, "unmarked": 0.1, "endless": 0.05}
 """Fraction of demonstrations in each style."""

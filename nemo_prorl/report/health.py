@@ -25,7 +25,7 @@ from nemo_prorl.training.signals import FAULTS, WRONG_TENSORS
 RECENT = 20
 """Steps that the means of recent values cover."""
 LOW_YIELD = 0.25
-"""At this yield a step samples four times what it trains on."""
+"""A yield at which a step samples four times what it trains on."""
 FAILED_SHARE = 0.001
 """Share of recent rollouts that were not graded; a healthy service has none."""
 CLIPPED_SHARE = 0.1

@@ -25,13 +25,13 @@ from typing import Any
 from reward.graders.grade import require
 
 CPU_S = 5.0
-"""For all tests of a submission together, as in the papers' training (ProRL, appendix D)."""
+"""CPU seconds for all tests of a submission together, as in the papers' training (ProRL, appendix D)."""
 MAX_CPU_S = 30.0
 """The most that a task may ask for: it keeps a worker busy and the caller waiting."""
 _MAX_TESTS = 1_000
 _MAX_DATA_BYTES = 32 << 20
 _SPARE_BYTES, _SPARE_BYTES_IN_ALL = 1 << 20, 64 << 20
-"""What a program may write beyond twice the expected output, in one test and in all tests together."""
+"""Bytes that a program may write beyond twice the expected output, in one test and in all tests together."""
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
 
 
@@ -72,9 +72,9 @@ class Limits:
     """CPU seconds that a submission may take. Example: Limits(cpu_s=30.0, test_cpu_s=6.0)"""
 
     cpu_s: float = CPU_S
-    """For all tests together."""
+    """CPU seconds for all tests together."""
     test_cpu_s: float = MAX_CPU_S
-    """For each test."""
+    """CPU seconds for each test."""
 
 
 def check(task: Mapping[str, Any]) -> None:

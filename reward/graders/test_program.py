@@ -47,7 +47,7 @@ _ROOM = 400_000
 _ANSWER_BYTES = 8 << 20
 """Bytes that a process may send in answer to its calls."""
 _PARSER_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What `ast.parse` and `ast.unparse` raise for source that is wrong, nests too deep, or cannot be unparsed."""
+"""The errors of `ast.parse` and `ast.unparse` for source that is wrong, nests too deep, or cannot be unparsed."""
 _FUTURE = re.compile(r"^from __future__ import [^\n]*", re.MULTILINE)
 
 
@@ -197,8 +197,8 @@ def sessions_as_tests(sessions: Sequence[Any]) -> Answers:
 
 
 def replies_of(output: bytes, num_operations: Sequence[int]) -> list[list[dict[str, Any]]] | None:
-    """For each session a reply to each of its operations; None if the output, which the submission controls, has any
-    other form. Whether a reply makes sense is decided where the test program runs."""
+    """Returns for each session a reply to each of its operations; None if the output, which the submission controls,
+    has any other form. Whether a reply makes sense is decided where the test program runs."""
     try:
         said = json.loads(output)
     except (ValueError, RecursionError):

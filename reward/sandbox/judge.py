@@ -40,8 +40,9 @@ DEFAULT_LIMITS = Limits()
 MAX_WALL_S = WALL_S + 2 * (MAX_CPU_S - CPU_S)
 """Both backstops grow by two seconds for each second of CPU time above CPU_S that a task asks for."""
 TEST_PROGRAM_CPU_S = 30.0
-"""For a test program, over all its rounds; each round is limited to CPU_S. Our choice: together with the submission's
-limit it stays below the time after which the pool kills a judge (service.py), so that a result is reached."""
+"""CPU seconds of a test program over all its rounds; each round is limited to CPU_S. Our choice: together with the
+submission's limit it stays below the time after which the pool kills a judge (service.py), so that a result is
+reached."""
 TEST_PROGRAM_SLEEP_S = 10.0
 """Seconds that a test program may sleep, over all its rounds."""
 MEMORY = 512 << 20

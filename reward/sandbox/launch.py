@@ -93,7 +93,8 @@ class Zygote:
 
 
 def read_paths(role: str) -> tuple[str, ...]:
-    """What can be read inside, besides the system's libraries: the interpreter; for graders also their packages."""
+    """The paths that can be read inside, besides the system's libraries: the interpreter; for graders also their
+    packages."""
     paths = [os.path.realpath(sys.base_prefix)]
     if role == "graders":
         paths += [os.path.realpath(sys.prefix), os.path.join(_PROJECT, "reward")]
