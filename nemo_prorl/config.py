@@ -1004,8 +1004,12 @@ class CheckpointCallbackParams:
     """Field names of NeMo's exp_manager."""
 
     every_n_train_steps: int = 20
-    """Steps between checkpoints; 0: only at the end of a stage (our choice: validation.interval, so that every
+    """Steps between checkpoints; 0: none by the number of steps (our choice: validation.interval, so that every
     validation is of a checkpoint and the best of them is on disk)."""
+    every_minutes: float = 15.0
+    """A step that ends so many minutes after the last checkpoint, or more, is followed by one as well (NeMo's
+    train_time_interval), so that a crash costs no more than these and a step; 0: none by the clock (our choice: the
+    loop waits less than a second for a save). The end of a stage is saved in any case."""
     save_last_k: int = 2
     """Newest checkpoints of the stage that are kept; older ones go after a newer one is whole. The last of every other
     stage stays, too."""
@@ -1020,7 +1024,12 @@ class CheckpointCallbackParams:
     """Files are written in the background while training goes on, from a copy in host memory."""
 
     def __post_init__(self) -> None:
-        _at_least("exp_manager.checkpoint_callback_params", self, 0, ["every_n_train_steps", "save_top_k"])
+        _at_least(
+            "exp_manager.checkpoint_callback_params",
+            self,
+            0,
+            ["every_n_train_steps", "every_minutes", "save_top_k"],
+        )
         _at_least("exp_manager.checkpoint_callback_params", self, 1, ["save_last_k"])
         _require(
             bool(self.monitor),

@@ -72,7 +72,12 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
         command += ["--exit-with-parent", str(os.getpid())]
         with _blocked_in_children(signal.SIGUSR1):  # Slurm sends it to every process of a job
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment()
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=_environment(),
+                process_group=0,  # a Ctrl-C is for the run alone, which still has a step to finish
             )
         try:
             url = _wait_for_url(process, ready, log, config.ready_timeout_s)

@@ -36,7 +36,7 @@ from nemo_prorl.reward_service import (
 from nemo_prorl.storage import LOCK_FILE, sole_user
 from nemo_prorl.training.canary import canary_prompt
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
-from nemo_prorl.training.deadline import Deadline, find_ends
+from nemo_prorl.training.deadline import Deadline, find_ends, pausing_on_interrupt
 from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.training.markers import (
     done_marker,
@@ -200,9 +200,10 @@ def train_stage(
             telemetry = stack.enter_context(Telemetry(config, log=log, state=state))
         if sentence := best_without_checkpoint(start, config):
             log.say(sentence)
+        saves = config.exp_manager.create_checkpoint_callback
         begins = f"begins with {start}"
         log.note(f"stage {state.stage} {f'goes on after step {state.step}' if start.is_resume else begins}")
-        outcome = ProRLTrainer(
+        trainer = ProRLTrainer(
             config=config,
             ranks=ranks,
             policy=policy,
@@ -211,14 +212,15 @@ def train_stage(
             prompts=prompts,
             held_out=validation_prompts,
             canary=canary_prompt(tokenizer, config),
-            checkpoints=checkpoints if config.exp_manager.create_checkpoint_callback else None,
+            checkpoints=checkpoints if saves else None,
             telemetry=telemetry,
             log=log,
             watchdog=watchdog,
             deadline=Deadline(find_ends(config.exp_manager) if ranks.layout.is_main else {}),
             state=state,
-        ).fit()
-    return outcome, state
+        )
+        with pausing_on_interrupt(speaks=ranks.layout.is_main) if saves else nullcontext():
+            return trainer.fit(), state
 
 
 def check_not_failed(run_dir: Path, stage: str) -> None:

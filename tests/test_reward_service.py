@@ -6,6 +6,7 @@ The service itself is the real one in one test, and a few lines of Python in the
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -173,6 +174,15 @@ def test_a_signal_to_all_processes_of_a_job_does_not_end_the_service(
         with pytest.raises(subprocess.TimeoutExpired):
             service.process.wait(0.5)
         assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_ctrl_c_in_the_terminal_of_a_run_does_not_reach_the_service(
+    tmp_path: Path, python_that: MakePython
+) -> None:
+    """The run finishes its step and saves itself, for which it needs verdicts."""
+    config = python_that('print("ready", flush=True)' + WRITES_READY + "time.sleep(60)")
+    with running_service(config, tmp_path) as service:
+        assert os.getpgid(service.process.pid) != os.getpgrp()
 
 
 def test_the_log_of_an_earlier_start_is_kept(tmp_path: Path, python_that: MakePython) -> None:

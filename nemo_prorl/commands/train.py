@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from nemo_prorl.commands.ending import run_unless_stopped
+from nemo_prorl.commands.ending import run_unless_stopped, say
 from nemo_prorl.commands.parsing import (
     CONF_DIR,
     Parser,
@@ -44,4 +45,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     from nemo_prorl import run
 
-    return run_unless_stopped(lambda: run.train(config))
+    try:
+        return run_unless_stopped(lambda: run.train(config))
+    except KeyboardInterrupt:
+        from nemo_prorl.training.stages import where_it_goes_on
+
+        return say(f"interrupted: {where_it_goes_on(Path(config.exp_manager.explicit_log_dir))}", 130)

@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from types import FrameType
 
@@ -31,6 +32,24 @@ def catch_signals() -> None:
     """From now on SIGUSR1 and SIGTERM ask for a pause. Nothing is saved in the handler: the loop does it in order."""
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, _remember)
+
+
+@contextmanager
+def pausing_on_interrupt(*, speaks: bool) -> Iterator[None]:
+    """In the body Ctrl-C asks for a pause, too, and says so if this rank `speaks`; pressed again, it ends the process
+    as usual."""
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        _remember(number, frame)
+        if speaks:  # print must not be called from a handler
+            os.write(2, b"\nCtrl-C: the run saves itself after this step and ends; again: it ends at once.\n")
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _remember(number: int, _frame: FrameType | None) -> None:

@@ -44,6 +44,14 @@ def last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> st
     return f"stage {state.stage} ends after step {state.step}" + (f": {why}" if why else ".")
 
 
+def where_it_goes_on(run_dir: Path) -> str:
+    """What the same command does after the run was ended at once. Raises ConfigError where no checkpoint is whole."""
+    checkpoints = find_checkpoints(run_dir)
+    if not checkpoints:
+        return "nothing is saved yet: the same command begins again."
+    return f"the same command goes on after step {checkpoints[-1].state.step}, the last that is saved."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPoint:
     """`checkpoint` None: from model.path. `is_resume`: this stage's own work goes on, nothing is reset."""

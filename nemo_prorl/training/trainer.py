@@ -30,6 +30,7 @@ from nemo_prorl.training.held_out import WENT_BACK, check_monitor
 from nemo_prorl.training.refit import Refit, Refitted
 from nemo_prorl.training.requests import reset_request_id, take_reset_request
 from nemo_prorl.training.resets import better_checkpoint, go_back, reset_policy
+from nemo_prorl.training.save_schedule import SaveSchedule
 from nemo_prorl.training.stages import Outcome, last_line
 from nemo_prorl.training.step_metrics import (
     grading_metrics,
@@ -85,6 +86,7 @@ class ProRLTrainer:
         self.deadline = deadline
         self.state = state
         self.controller = ResetController(config.controller, state.controller)
+        self.schedule = SaveSchedule(config.exp_manager.checkpoint_callback_params)
         self._measured: dict[str, Any] = self._last_validation()
         """Metrics of the last finished step, or what is known of the weights that a reset went back to: they say how
         good the next checkpoint is."""
@@ -198,7 +200,7 @@ class ProRLTrainer:
             self._save_now()
             if action is ControllerAction.reset:  # it may have refitted the sampler
                 self._stop_if_sampler_is_lost()
-        elif self._checkpoint_is_due(self.state.stage_step):
+        elif self.schedule.is_due(self.state.stage_step):
             self._save()
         else:
             self._poll_saving()
@@ -229,12 +231,13 @@ class ProRLTrainer:
         return outcome
 
     def _decide(self, metrics: Mapping[str, Any]) -> Decision | None:
-        """The controller's decision, or what a user asked for; the same on every rank.
+        """The controller's decision, or what a user asked for; the same on every rank, as is what the clock decides.
 
         Any reset obeys a request; one that is overtaken by the end of the stage, or a stop, stays where it is."""
         decision = self.controller.observe(self._position() | dict(metrics))
         request = reset_request_id(self.run_dir) if self.ranks.layout.is_main else ""
-        decision, request = self.ranks.from_main((decision, request))
+        by_clock = self.schedule.next_by_clock(self.state.stage_step, self.stopwatch.elapsed_s())
+        decision, request, self.schedule.by_clock = self.ranks.from_main((decision, request, by_clock))
         if decision is not None and decision.signal == "sampler_mismatch":
             decision = replace(decision, reason=f"{decision.reason} {self.refitted.diagnosis}")
         overtaken = decision is not None and decision.action is not ControllerAction.reset
@@ -399,14 +402,11 @@ class ProRLTrainer:
         rollouts under way, so that a run which goes on from it does what this one does."""
         after = self.state.stage_step + 1
         last = after == self.config.trainer.num_steps
-        return self.config.sampler.ahead and not last and not self._checkpoint_is_due(after)
-
-    def _checkpoint_is_due(self, stage_step: int) -> bool:
-        every = self.config.exp_manager.checkpoint_callback_params.every_n_train_steps
-        return every > 0 and stage_step % every == 0
+        return self.config.sampler.ahead and not last and not self.schedule.is_due(after)
 
     def _save(self) -> None:
         """Begins to save; training goes on meanwhile."""
+        self.schedule.note_save()
         self.collector.drop_ahead()
         self.state.prompts = self.prompts.state()
         self.state.controller = self.controller.state()
@@ -423,9 +423,8 @@ class ProRLTrainer:
 
     def _take_obeyed_request(self) -> None:
         """Of a reset that is in a checkpoint."""
-        obeyed = self.state.last_reset_request
-        if self.ranks.layout.is_main and obeyed and reset_request_id(self.run_dir) == obeyed:
-            take_reset_request(self.run_dir)
+        if self.ranks.layout.is_main and reset_request_id(self.run_dir) == self.state.last_reset_request:
+            take_reset_request(self.run_dir)  # where none was made and none obeyed, there is none to take
 
     def _poll_saving(self) -> None:
         if self.checkpoints is not None:

@@ -41,6 +41,28 @@ def test_a_signal_asks_for_a_pause(catching: None, number: signal.Signals) -> No
     assert Deadline({}).reason() == f"{number.name} came"
 
 
+def test_ctrl_c_asks_for_a_pause_and_ends_the_process_when_pressed_again(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with deadline.pausing_on_interrupt(speaks=True):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert Deadline({}).reason() == "SIGINT came"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert capfd.readouterr().err.strip() == (
+        "Ctrl-C: the run saves itself after this step and ends; again: it ends at once."
+    )
+
+
+def test_ranks_that_do_not_speak_are_silent_about_ctrl_c(capfd: pytest.CaptureFixture[str]) -> None:
+    with deadline.pausing_on_interrupt(speaks=False):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert Deadline({}).reason() == "SIGINT came"
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("steps", "validations", "saves", "left_s", "pauses"),
     [

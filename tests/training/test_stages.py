@@ -26,7 +26,12 @@ from nemo_prorl.storage import write_manifest
 from nemo_prorl.training.held_out import DOMAIN_MEAN
 from nemo_prorl.training.markers import mark_done, mark_failed
 from nemo_prorl.training.resets import reset_policy
-from nemo_prorl.training.stages import best_without_checkpoint, find_intact_start, find_starting_point
+from nemo_prorl.training.stages import (
+    best_without_checkpoint,
+    find_intact_start,
+    find_starting_point,
+    where_it_goes_on,
+)
 from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE, ScriptedPolicy
 
@@ -352,3 +357,10 @@ def test_a_reset_to_the_best_needs_a_checkpoint_at_every_validation(
 def test_the_first_stage_of_a_chain_has_no_parent_whose_best_it_could_take() -> None:
     """A recipe that says so for all stages composes for the first one, too."""
     RunConfig(stage=StageConfig(start_from=StartFrom.best))
+
+
+def test_who_ends_a_run_at_once_learns_what_is_left_of_it(tmp_path: Path) -> None:
+    assert where_it_goes_on(tmp_path) == "nothing is saved yet: the same command begins again."
+    put_checkpoint(tmp_path, "a", 5)
+    put_checkpoint(tmp_path, "a", 10)
+    assert where_it_goes_on(tmp_path) == "the same command goes on after step 10, the last that is saved."

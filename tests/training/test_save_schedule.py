@@ -1,0 +1,150 @@
+"""When a run saves itself: by steps, by the clock, the same on every rank, and never twice."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import AlgorithmConfig, CheckpointCallbackParams, ConfigError, CorrectionLevel
+from nemo_prorl.training import save_schedule
+from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.training.save_schedule import SaveSchedule
+from tests.training.scripted_run import Run
+from tests.training.thread_ranks import run_as_ranks
+from tests.training.tiny import timeless
+
+
+class Clock:
+    """In the place of the module `time` where the schedule looks. It stands still until somebody moves it on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        monkeypatch.setattr(save_schedule, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def follow(self, run: Run) -> None:
+        """A minute passes at the updates of each step."""
+
+        def on_phase(phase: str) -> None:
+            self.now_s += 60.0 * (phase == "updates")
+
+        run.on_phase = on_phase
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def saves_of(clock: Clock, step_s: list[float], **params: Any) -> list[int]:
+    """Steps after which a stage of steps that take so long is saved."""
+    schedule, saved = SaveSchedule(CheckpointCallbackParams(**params)), []
+    for step, seconds in enumerate(step_s, start=1):
+        announced = schedule.is_due(step)
+        clock.now_s += seconds
+        schedule.by_clock = schedule.next_by_clock(step, seconds)
+        assert schedule.is_due(step) == announced, "it was known when the step began"
+        if announced:
+            schedule.note_save()
+            saved.append(step)
+    return saved
+
+
+@pytest.mark.parametrize(
+    ("step_s", "params", "expected"),
+    [
+        ([60.0] * 12, {"every_n_train_steps": 0, "every_minutes": 5.0}, [5, 10]),
+        ([60.0] * 12, {"every_n_train_steps": 4, "every_minutes": 5.0}, [4, 8, 12]),
+        ([60.0] * 12, {"every_n_train_steps": 6, "every_minutes": 5.0}, [5, 6, 11, 12]),
+        ([60.0] * 12, {"every_n_train_steps": 0, "every_minutes": 0.0}, []),
+        # Steps that are longer than the interval: each is saved, as soon as one has shown how long they are.
+        ([1000.0] * 4, {"every_n_train_steps": 0, "every_minutes": 15.0}, [2, 3, 4]),
+        # A step of unusual length is noticed at its end.
+        ([60.0, 60.0, 900.0, 60.0, 60.0], {"every_n_train_steps": 0, "every_minutes": 5.0}, [4]),
+    ],
+)
+def test_steps_that_are_saved(
+    clock: Clock, step_s: list[float], params: dict[str, Any], expected: list[int]
+) -> None:
+    assert saves_of(clock, step_s, **params) == expected
+
+
+def test_a_crash_costs_no_more_than_the_interval_and_a_step(clock: Clock) -> None:
+    step_s = [37.0 + 11 * (step % 3) for step in range(200)]
+    saved = [0, *saves_of(clock, step_s, every_n_train_steps=0, every_minutes=10.0)]
+    between = [sum(step_s[first:last]) for first, last in pairwise(saved)]
+    assert max(between) <= 600 + max(step_s)
+    assert min(between) >= 600 - max(step_s)
+
+
+def test_a_negative_interval_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"checkpoint_callback_params\.every_minutes=-1.*at least 0"):
+        CheckpointCallbackParams(every_minutes=-1.0)
+
+
+def by_clock(folder: Path, clock: Clock, **config: Any) -> Run:
+    """A checkpoint every three steps of a minute each. The stopwatch does not see that they take one, so the clock
+    notices after three minutes and saves a step later."""
+    run = Run(folder, async_save=False, **config)
+    run.config.exp_manager.checkpoint_callback_params.every_minutes = 3.0
+    clock.follow(run)
+    return run
+
+
+def test_the_trainer_saves_by_the_clock(tmp_path: Path, clock: Clock) -> None:
+    run = by_clock(tmp_path, clock, num_steps=10)
+    assert run.fit() == "steps"
+    assert run.saved_steps == [4, 8, 10]
+    assert run.events.count("save") == 3, "nothing is saved twice"
+
+
+def test_a_save_for_another_reason_sets_the_clock_back(tmp_path: Path, clock: Clock) -> None:
+    run = by_clock(tmp_path, clock, num_steps=9, every=3)
+    run.fit()
+    assert run.saved_steps == [3, 6, 9]
+
+
+def test_a_run_goes_on_exactly_from_a_checkpoint_of_the_clock(tmp_path: Path, clock: Clock) -> None:
+    whole = Run(tmp_path / "whole", num_steps=7, interval=2)
+    whole.fit()
+    run = by_clock(tmp_path / "killed", clock, num_steps=7, interval=2)
+    run.fit()
+    shutil.rmtree(find_checkpoints(run.folder)[-1].path)
+    resumed = run.resume()
+    assert resumed.state.step == 4
+    resumed.fit()
+    assert [timeless(record) for record in resumed.records] == [timeless(record) for record in whole.records]
+    assert resumed.policy.weight == whole.policy.weight
+
+
+def test_the_main_rank_decides_for_all(tmp_path: Path, clock: Clock) -> None:
+    """A save is collective: a rank that would never save by the clock takes part."""
+
+    def fit(ranks: Any) -> int:
+        run = by_clock(tmp_path, clock, num_steps=5) if ranks.layout.is_main else Run(tmp_path, num_steps=5)
+        run.fit(ranks)
+        return run.events.count("save")
+
+    assert run_as_ranks(fit, 2, 2, 1) == [2, 2]
+    assert Run(tmp_path).saved_steps == [4, 5]
+
+
+def test_nothing_is_sampled_ahead_across_a_checkpoint_of_the_clock(tmp_path: Path, clock: Clock) -> None:
+    run = by_clock(
+        tmp_path,
+        clock,
+        num_steps=7,
+        held_out=0,
+        algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token),
+    )
+    run.config.sampler.ahead = True
+    run.fit()
+    assert run.saved_steps == [4, 7]
+    behind = [record["sampler/updates_behind"] for record in run.records if record["step"]]
+    assert behind == [0, 2, 2, 2, 0, 2, 2], "the fifth step is sampled after the save"
