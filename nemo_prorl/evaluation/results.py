@@ -22,7 +22,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation.benchmark import Benchmark, Metric
 from nemo_prorl.evaluation.journal import Known, Sample
 from nemo_prorl.storage import replace_text
-from nemo_prorl.training.evaluation import CORRECT
+from nemo_prorl.training.held_out import CORRECT
 from nemo_prorl.types import Finish
 
 RESULTS = "results.json"

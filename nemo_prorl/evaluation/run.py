@@ -21,13 +21,13 @@ from nemo_prorl.evaluation.measure import Machinery, measure
 from nemo_prorl.evaluation.prompts import Loaded, rendered
 from nemo_prorl.evaluation.results import BenchmarkResult
 from nemo_prorl.evaluation.tables import as_markdown, as_text, details, tables
+from nemo_prorl.provenance import provenance
 from nemo_prorl.run import (
     build_sampler,
     graders,
     held_out_prompts,
     left_out_prompts,
     load_tokenizer,
-    provenance,
 )
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
 from nemo_prorl.training.fleet import SamplerFleet

@@ -17,6 +17,7 @@ from nemo_prorl.report.events import Kind, differences, events_of
 from nemo_prorl.report.health import bests_of, duration, findings_of, last_decision, num_tokens, wall_s
 from nemo_prorl.report.panels import SECTIONS, Section
 from nemo_prorl.report.runs import Run, flatten
+from nemo_prorl.training.lives import hours_by_stage
 
 PAGE = Path(__file__).parent / "page"
 NUM_COLOURS = 10
@@ -173,6 +174,13 @@ def _facts(run: Run) -> list[dict[str, str]]:
             f"after step {decision[0]:,}",
         )
     add("Time in steps", duration(wall_s(run)), f"{len(run.steps):,} steps; validation and saves included")
+    if hours := hours_by_stage(run.lives):
+        of_stages = ", ".join(f"{stage} {_compact(spent)}" for stage, spent in hours.items())
+        add(
+            "GPU hours" if run.lives[-1].on_gpus else "Hours of CPU ranks",
+            _compact(sum(hours.values())),
+            f"{of_stages}; {len(run.lives)} start{'s' * (len(run.lives) > 1)}",
+        )
     tokens = num_tokens(run)
     if tokens:
         step_s = sum(float(record.get("time/step_s", 0.0)) for record in run.steps)

@@ -17,6 +17,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.report.difficulty import difficulty_metrics
 from nemo_prorl.report.texts import Conversation, read_conversations
 from nemo_prorl.training.held_out import PROMPT_MEAN, with_domain_mean
+from nemo_prorl.training.lives import Life, read_lives
 from nemo_prorl.training.telemetry import read_metrics
 
 Record = Mapping[str, Any]
@@ -84,6 +85,8 @@ class Run:
     """Age of the newest heartbeat or metrics line, in seconds."""
     provenance: Mapping[str, Any]
     """The versions that wrote the newest checkpoint."""
+    lives: tuple[Life, ...]
+    """Its processes, the oldest first; empty for a run of an older version."""
     tables: tuple[Table, ...]
     unread_tables: tuple[str, ...]
     """Files in the evaluation folder that are not tables."""
@@ -124,8 +127,10 @@ class Run:
         return "running" if self.sign_of_life_s < RUNNING_S else "stopped"
 
 
-def read_run(folder: Path, name: str = "") -> Run:
-    """Reads a run. Raises ConfigError if the folder is not a run's, or the run has not written its first line yet."""
+def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
+    """Reads a run. `with_prompts`: also what is recorded of single prompts, their difficulty and the texts of responses,
+    which takes longest to read. Raises ConfigError if the folder is not a run's, or the run has not written its first
+    line yet."""
     metrics = folder / "metrics.jsonl"
     if not metrics.is_file():
         raise ConfigError(
@@ -137,7 +142,7 @@ def read_run(folder: Path, name: str = "") -> Run:
         raise ConfigError(f"{metrics} has no whole line yet: wait for the run's first step.")
     stages = dict.fromkeys(record["stage"] for record in records)
     num_lines = sum(1 for line in metrics.read_text(encoding="utf-8").splitlines() if line.strip())
-    difficulty = difficulty_metrics(folder)
+    difficulty = difficulty_metrics(folder) if with_prompts else {}
     tables, unread = _read_tables(folder / "evaluation")
     return Run(
         name=name or folder.resolve().name,
@@ -145,14 +150,15 @@ def read_run(folder: Path, name: str = "") -> Run:
         records=tuple(_completed(record, difficulty) for record in records),
         num_unread_lines=num_lines - len(records),
         configs=dict(_read_configs(folder, list(stages))),
-        outcomes={path.stem: _read_json(path).get("outcome", "") for path in folder.glob("stages/*.done")},
-        failures={path.stem: _read_json(path).get("reason", "") for path in folder.glob("stages/*.failed")},
+        outcomes={path.stem: read_json(path).get("outcome", "") for path in folder.glob("stages/*.done")},
+        failures={path.stem: read_json(path).get("reason", "") for path in folder.glob("stages/*.failed")},
         resumes=tuple(_read_resumes(folder / "run.log")),
         sign_of_life_s=_sign_of_life_s(folder),
         provenance=_read_provenance(folder),
         tables=tables,
         unread_tables=unread,
-        conversations=read_conversations(folder),
+        lives=tuple(read_lives(folder)),
+        conversations=read_conversations(folder) if with_prompts else (),
     )
 
 
@@ -203,7 +209,7 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
     """Returns the versions that wrote the newest checkpoint. Does not read its state, which may be from another
     version."""
     states = sorted(folder.glob("checkpoints/step-*/state.json"))
-    provenance = _read_json(states[-1]).get("provenance") if states else None
+    provenance = read_json(states[-1]).get("provenance") if states else None
     return provenance if isinstance(provenance, dict) else {}
 
 
@@ -224,7 +230,7 @@ def _sign_of_life_s(folder: Path) -> float:
 def _read_tables(folder: Path) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     tables, unread = [], []
     for path in sorted(folder.glob("*.json")):
-        data = _read_json(path)
+        data = read_json(path)
         try:
             columns = tuple(str(column) for column in data["columns"])
             rows = tuple(tuple(row) for row in data["rows"])
@@ -239,8 +245,8 @@ def _read_tables(folder: Path) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     return tuple(tables), tuple(unread)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """Reads JSON; empty if the file is being replaced at this moment, or is something else."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object; empty if the file is being replaced at this moment, or is something else."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

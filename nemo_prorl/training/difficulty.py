@@ -14,7 +14,7 @@ import numpy as np
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.storage import replaced
-from nemo_prorl.training.evaluation import CORRECT
+from nemo_prorl.training.held_out import CORRECT
 from nemo_prorl.training.step_files import StepFiles
 from nemo_prorl.types import RolloutGroup
 

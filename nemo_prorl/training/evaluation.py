@@ -14,13 +14,11 @@ from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, SamplingSettings
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import GradingInFlight, check_failures, graded_group
-from nemo_prorl.training.held_out import domain_mean
+from nemo_prorl.training.held_out import CORRECT, domain_mean
 from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout
 from reward.protocol import ScoreResult
 
 _POLL_S = 0.05
-CORRECT = 1.0
-"""The score that counts as solved in pass@k."""
 
 
 def validation_settings(config: RunConfig) -> SamplingSettings:

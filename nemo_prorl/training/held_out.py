@@ -18,6 +18,9 @@ PROMPT_MEAN = "validation/reward"
 DOMAIN_MEAN = "validation/domain_mean_reward"
 """Mean over domains of each domain's mean reward over its prompts: every domain counts the same."""
 
+CORRECT = 1.0
+"""The score from which on a rollout counts as solved."""
+
 WENT_BACK = "went_back_to_step"
 """In the record of a step whose reset has put the weights of an earlier step in the policy's place, and in that of a
 stage that begins with such weights: which step that was."""

@@ -12,7 +12,8 @@ from nemo_prorl.algorithm.selection import Informativeness
 from nemo_prorl.algorithm.shaping import SHAPINGS, length_penalty_is_on
 from nemo_prorl.config import AlgorithmConfig, ShapingConfig
 from nemo_prorl.training.collector import Collection
-from nemo_prorl.training.evaluation import CORRECT, part_means
+from nemo_prorl.training.evaluation import part_means
+from nemo_prorl.training.held_out import CORRECT
 from nemo_prorl.types import Finish, ScoredRollout
 
 

@@ -21,6 +21,7 @@ from nemo_prorl.storage import replace_text
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from nemo_prorl.training.lives import Recorder
     from nemo_prorl.types import RunState
 
 LAST_WORDS_S = 5.0
@@ -30,9 +31,9 @@ LAST_WORDS_S = 5.0
 class Watchdog:
     """Progress is entering a phase, or `beat`: a rollout or a verdict has come. Enter and leave it as a context."""
 
-    def __init__(self, run_dir: Path, *, rank: int, timeout_s: float) -> None:
-        """`timeout_s` 0: only tells, never ends anything."""
-        self._run_dir, self._rank, self._timeout_s = run_dir, rank, timeout_s
+    def __init__(self, run_dir: Path, *, rank: int, timeout_s: float, life: Recorder | None = None) -> None:
+        """`timeout_s` 0: only tells, never ends anything. `life` is told of progress, and of a hang."""
+        self._run_dir, self._rank, self._timeout_s, self._life = run_dir, rank, timeout_s, life
         self._state: RunState | None = None
         self._phase, self._last = "start", time.monotonic()
         self._closed = threading.Event()
@@ -72,6 +73,8 @@ class Watchdog:
 
     def beat(self) -> None:
         self._last = time.monotonic()
+        if self._life is not None:
+            self._life.note()
 
     def _watch(self) -> None:
         while not self._closed.wait(min(5.0, self._timeout_s / 4)):
@@ -90,6 +93,8 @@ class Watchdog:
         what = f"rank {self._rank} made no progress for {idle_s:.0f} s in phase {self._phase!r}"
         told = f"its stacks are in {where}"
         try:
+            if self._life is not None:
+                self._life.end(what)
             where.parent.mkdir(exist_ok=True)
             with where.open("w", encoding="utf-8") as file:
                 print(f"{what}; its threads, the newest call first:\n", file=file, flush=True)

@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints
+from nemo_prorl.training.lives import read_lives
 from nemo_prorl.training.telemetry import read_metrics
 from nemo_prorl.training.watchdog import heartbeat
 from tests.training.tiny import TIMEOUT_S, Case, saved_tensors, timeless
@@ -154,6 +155,11 @@ def test_a_signal_pauses_the_run_in_order(runs: Runs) -> None:
 
 def test_processes_did_die_on_the_way(runs: Runs) -> None:
     assert len(runs.died) >= NUM_KILLS - 1, "the last may find the run already finished"
+
+
+def test_every_process_is_on_record(runs: Runs) -> None:
+    first, *killed, last = [life.end for life in read_lives(runs.killed)]
+    assert (first, killed, last) == ("paused", [""] * len(runs.died), "steps")
 
 
 def test_every_number_of_every_step_is_the_same(runs: Runs) -> None:

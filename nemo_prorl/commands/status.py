@@ -1,0 +1,37 @@
+"""Says in a few lines where runs stand: step, speed, reward, GPU hours, last checkpoint, and what asks for a look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nemo_prorl.commands.output import show
+from nemo_prorl.commands.parsing import Parser
+
+DESCRIPTION = """\
+It reads files only, so it can be asked at any time, of a run on any machine that shares the folder. Changes in brackets
+are those of the mean over the last 20 steps against the 20 before. The exit code is 0 unless a folder is no run."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code; 2 where a folder is not that of a run."""
+    parser = Parser("status", __doc__, DESCRIPTION)
+    parser.add_argument(
+        "runs", nargs="*", type=Path, metavar="RUN_DIR", help="folder of a run (default: those in runs/)"
+    )
+    parser.add_argument("--json", action="store_true", help="a list with one object a run")
+    options = parser.parse_args(arguments)
+    folders = options.runs or sorted(path.parent for path in Path("runs").glob("*/resolved.yaml"))
+    import json
+    from dataclasses import asdict
+
+    from nemo_prorl.report.status import read_status, status_lines
+
+    found = [read_status(folder) for folder in folders]
+    if options.json:
+        show([json.dumps([asdict(status) for status in found], indent=1)])
+    else:
+        show(
+            [line for status in found for line in status_lines(status)] or ["no run in runs/: write RUN_DIR."]
+        )
+    return 2 if any(status.state == "no run" for status in found) else 0

@@ -1,0 +1,249 @@
+"""Where a run stands, from the files in its folder alone: it may be running, dead, waiting, or not begun."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.report.health import RECENT, bests_of, duration, findings_of
+from nemo_prorl.report.runs import OUTSIDE_STEP, RUNNING_S, Run, read_json, read_run
+from nemo_prorl.training.lives import Life, hours_by_stage, read_lives
+
+SILENT_STEPS = 2.0
+"""A run that shows no sign of life for as long as so many of its steps take, and for RUNNING_S, is called silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What `status` says of one folder. A number is None where nothing is known of it yet."""
+
+    run_dir: str
+    state: str
+    """starting, training, silent, paused, stopped, waiting, failed, done, empty, or no run."""
+    sentence: str
+    stage: str = ""
+    step: int | None = None
+    """Steps of the run."""
+    stage_step: int | None = None
+    num_steps: int | None = None
+    """Of the stage, at most."""
+    phase: str = ""
+    seen_s: float | None = None
+    """Age of the last sign of life."""
+    step_s: float | None = None
+    """Mean over the recent steps, with their share of validations and saves, as are the next ones."""
+    reward: float | None = None
+    reward_change: float | None = None
+    """Against as many steps before."""
+    pass_rate: float | None = None
+    pass_rate_change: float | None = None
+    held_out: float | None = None
+    held_out_best: float | None = None
+    held_out_best_step: int | None = None
+    on_gpus: bool = False
+    num_starts: int = 0
+    stage_hours: Mapping[str, float]
+    """Wall time x ranks, of every stage so far: GPU hours if on_gpus."""
+    left_s: float | None = None
+    """Until the stage's last step, at the present speed."""
+    left_hours: float | None = None
+    """The same in rank hours."""
+    checkpoint_step: int | None = None
+    checkpoint_age_s: float | None = None
+    alarms: tuple[str, ...] = ()
+
+
+def read_status(folder: Path) -> Status:
+    """Never raises for what it finds in the folder: every state of it has its sentence."""
+    lives, jobs = read_lives(folder), read_json(folder / "slurm" / "jobs.json")
+    try:
+        run = read_run(folder, with_prompts=False)
+    except (ConfigError, KeyError, OSError, ValueError) as error:
+        return _without_steps(folder, lives, jobs, error)
+    stage = lives[-1].stage if lives else str(run.last["stage"])
+    in_stage = run.configs.get(stage, {})
+    records = [record for record in run.steps if record["stage"] == stage]
+    num_steps = in_stage.get("trainer.num_steps")
+    step_s, num_ranks = _mean_step_s(run), lives[-1].num_ranks if lives else 1
+    state, sentence = _state(run, stage, lives, jobs, len(records), num_steps, step_s)
+    is_under_way = state not in ("done", "failed", "waiting")
+    left_s = step_s * max(0, num_steps - len(records)) if step_s and num_steps and is_under_way else None
+    best = next(iter(bests_of(run)), None)
+    reward, pass_rate = (_recent_mean(run, key) for key in ("reward/mean", "reward/pass_rate"))
+    checkpoint = max(folder.glob("checkpoints/step-*/manifest.json"), default=None)
+    return Status(
+        run_dir=str(folder),
+        state=state,
+        sentence=sentence,
+        stage=stage,
+        step=int(run.last["step"]),
+        stage_step=len(records),
+        num_steps=num_steps,
+        phase=str(_heartbeat(folder).get("phase", "")),
+        seen_s=_seen_s(run, lives),
+        step_s=step_s,
+        reward=reward[0],
+        reward_change=reward[1],
+        pass_rate=pass_rate[0],
+        pass_rate_change=pass_rate[1],
+        held_out=best.last if best else None,
+        held_out_best=best.best if best else None,
+        held_out_best_step=best.best_step if best else None,
+        on_gpus=bool(lives) and lives[-1].on_gpus,
+        num_starts=len(lives),
+        stage_hours=hours_by_stage(lives),
+        left_s=left_s,
+        left_hours=left_s * num_ranks / 3600 if left_s is not None and lives else None,
+        checkpoint_step=int(checkpoint.parent.name.split("-")[1]) if checkpoint else None,
+        checkpoint_age_s=max(0.0, time.time() - checkpoint.stat().st_mtime) if checkpoint else None,
+        alarms=tuple(
+            f"{finding.title}: {finding.text}"
+            for finding in findings_of(run)
+            if not finding.is_fine and finding.title != "Progress"  # which the state says already
+        ),
+    )
+
+
+def status_lines(status: Status) -> list[str]:
+    """For the terminal: what it does, how well, what it has cost and will cost, and what asks for a look."""
+    lines = [f"{status.run_dir}: {status.sentence}"]
+    said = []
+    if status.step_s:
+        said.append(f"{duration(status.step_s)} a step")
+    for name, value, change in (
+        ("reward", status.reward, status.reward_change),
+        ("pass rate", status.pass_rate, status.pass_rate_change),
+    ):
+        if value is not None:
+            said.append(f"{name} {value:.3f}" + ("" if change is None else f" ({change:+.3f})"))
+    if status.held_out is not None:
+        said.append(
+            f"held out {status.held_out:.3f} (best {status.held_out_best:.3f} at step {status.held_out_best_step})"
+        )
+    lines += [f"  {', '.join(said)}"] if said else []
+    if status.stage_hours:
+        unit = "GPU h" if status.on_gpus else "h of a CPU rank"
+        hours, total = status.stage_hours.get(status.stage, 0.0), sum(status.stage_hours.values())
+        starts = f"{status.num_starts} start{'s' * (status.num_starts > 1)}"
+        text = f"  {hours:,.2f} {unit} in {status.stage}, {total:,.2f} in all, {starts}"
+        if status.left_hours is not None and status.left_s is not None:
+            text += f"; {status.left_hours:,.2f} more in {duration(status.left_s)}, if it takes all its steps"
+        lines.append(text)
+    if status.checkpoint_age_s is not None:
+        lines.append(
+            f"  checkpoint of step {status.checkpoint_step}, {duration(status.checkpoint_age_s)} ago"
+        )
+    elif status.step is not None:
+        lines.append("  no checkpoint yet")
+    return [*lines, *(f"  look at: {alarm}" for alarm in status.alarms)]
+
+
+def _without_steps(folder: Path, lives: Sequence[Life], jobs: Mapping[str, str], error: Exception) -> Status:
+    """Of a folder whose metrics.jsonl is absent, empty or not a run's."""
+    state, stage = "no run", lives[-1].stage if lives else ""
+    if not folder.is_dir():
+        sentence = "there is no such folder: write the exp_manager.explicit_log_dir of a run."
+    elif reason := next(
+        (str(read_json(path).get("reason", "")) for path in sorted(folder.glob("stages/*.failed"))), ""
+    ):
+        state, sentence = "failed", f"failed before its first step: {reason}"
+    elif lives and lives[-1].end:
+        state, sentence = "stopped", f"stopped before its first step: {lives[-1].end}"
+    elif lives:
+        age_s = time.time() - lives[-1].seen
+        state = "starting" if age_s < RUNNING_S else "silent"
+        sentence = f"{stage} starts, since {duration(time.time() - lives[-1].began)}."
+        if state == "silent":
+            sentence = f"{stage} has not come to its first step, and was last seen {duration(age_s)} ago."
+    elif jobs:
+        stage, job = next(iter(jobs.items()))
+        state, sentence = "waiting", f"{stage} waits in the queue as job {job}, unless it was cancelled."
+    elif (folder / "metrics.jsonl").is_file() or (folder / "resolved.yaml").is_file():
+        state, sentence = "empty", "a run that has not come to its first step."
+        if not isinstance(error, ConfigError):
+            state, sentence = (
+                "no run",
+                f"metrics.jsonl is not that of a run ({type(error).__name__}: {error}).",
+            )
+    else:
+        sentence = "no run: it holds none of the files that a run leaves."
+    return Status(
+        run_dir=str(folder), state=state, sentence=sentence, stage=stage, stage_hours=hours_by_stage(lives)
+    )
+
+
+def _state(
+    run: Run,
+    stage: str,
+    lives: Sequence[Life],
+    jobs: Mapping[str, str],
+    stage_step: int,
+    num_steps: int | None,
+    step_s: float | None,
+) -> tuple[str, str]:
+    """(state, its sentence) of a run that has recorded something."""
+    where = f"step {stage_step}{f' of {num_steps:,}' if num_steps else ''} of {stage}"
+    age_s = _seen_s(run, lives)
+    end = lives[-1].end if lives else ""
+    if stage in run.failures:
+        return "failed", f"{stage} failed after {where}: {run.failures[stage]}"
+    if stage in run.outcomes:
+        waiting = next((name for name in jobs if name not in run.outcomes), "")
+        if waiting:
+            return (
+                "waiting",
+                f"{stage} is done; {waiting} waits in the queue as job {jobs[waiting]}, unless it was cancelled.",
+            )
+        return "done", f"done: {stage} ended after step {run.last['step']} ({run.outcomes[stage]})."
+    if end == "paused":
+        on = f"job {lives[-1].job} goes on with it" if lives[-1].job else "the same command goes on with it"
+        return "paused", f"paused after {where}, {duration(age_s)} ago; {on}."
+    if end:
+        return "stopped", f"stopped after {where}, {duration(age_s)} ago: {end}"
+    if age_s > max(RUNNING_S, SILENT_STEPS * (step_s or 0.0)):
+        return (
+            "silent",
+            f"no sign of life for {duration(age_s)} after {where}: killed, or hanging; the same command goes on.",
+        )
+    beat = _heartbeat(run.folder)
+    if lives and not beat:  # none yet: the start removes that of the process before
+        return "starting", f"{stage} starts again after {where}, last sign of life {duration(age_s)} ago."
+    doing = f"step {run.last['step']} of the run"
+    if beat:
+        phase_s = max(0.0, time.time() - float(beat["time"]))
+        doing += f"; {str(beat['phase']).replace('_', ' ')} for {duration(phase_s)}"
+    return "training", f"training after {where} ({doing}), seen {duration(age_s)} ago."
+
+
+def _seen_s(run: Run, lives: Sequence[Life]) -> float:
+    """Age of the last sign of life; a process that has ended gives none after its end."""
+    by_life = max(0.0, time.time() - lives[-1].seen) if lives else run.sign_of_life_s
+    return by_life if lives and lives[-1].end else min(by_life, run.sign_of_life_s)
+
+
+def _mean_step_s(run: Run) -> float | None:
+    """Over the recent steps, with what the loop did between them."""
+    recent = run.steps[-RECENT:]
+    seconds = [
+        sum(float(record.get(key, 0.0)) for key in ("time/step_s", *OUTSIDE_STEP)) for record in recent
+    ]
+    return fmean(seconds) if any(seconds) else None
+
+
+def _recent_mean(run: Run, key: str) -> tuple[float | None, float | None]:
+    """Mean over the recent steps, and how far it is from the mean over as many steps before."""
+    values = [float(record[key]) for record in run.steps if key in record]
+    num_recent = min(RECENT, len(values) // 2 or 1)
+    recent, before = values[-num_recent:], values[-2 * num_recent : -num_recent]
+    if not recent:
+        return None, None
+    return fmean(recent), fmean(recent) - fmean(before) if before else None
+
+
+def _heartbeat(folder: Path) -> dict[str, Any]:
+    return read_json(folder / "heartbeat.json")
