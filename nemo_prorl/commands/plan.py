@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
-from nemo_prorl.config import ConfigError
 
 if TYPE_CHECKING:
     from nemo_prorl.planning.chain import Chain
@@ -35,8 +33,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--gpus-per-node", type=int, default=8, help="GPUs of a node (default: 8, ProRL's)")
     _add_estimates(parser)
     given = parse_overrides(parser, arguments)
-    if given.figure is not None:
-        _check_figure(given.figure, is_simulated=given.tail)
     stages = [text.partition("=")[2] for text in given.overrides if text.startswith("stage=")]
     chain = chains.load_chain(
         stages[-1:] or chains.paper_stages(CONF_DIR),
@@ -56,15 +52,6 @@ def main(arguments: Sequence[str]) -> int:
     lines = (stage_text if stages else chain_text)(chain, cluster, model)
     show([*lines, *remaining_text(missing_files(chain), model)])
     return 0
-
-
-def _check_figure(figure: Path, *, is_simulated: bool) -> None:
-    if not is_simulated:
-        raise ConfigError("--figure draws what --tail simulates: write --tail as well.")
-    if figure.suffix != ".png":
-        raise ConfigError(f"--figure {figure} must end in .png: write a file such as tail.png.")
-    if not figure.absolute().parent.is_dir():
-        raise ConfigError(f"--figure {figure} is in a folder that does not exist: make it first.")
 
 
 def _add_estimates(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +80,6 @@ def _add_estimates(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--informative-share", type=float, default=None, help="of prompts sampled (default: 0.6)"
     )
-    parser.add_argument("--figure", type=Path, metavar="PNG", help="draw --tail")
 
 
 def _estimates(given: argparse.Namespace, chain: Chain, cluster: Cluster) -> list[str]:
@@ -124,11 +110,6 @@ def _estimates(given: argparse.Namespace, chain: Chain, cluster: Cluster) -> lis
             for plan in plans
         ]
         lines += ["", *text.tail_text(results)]
-        if given.figure:
-            from nemo_prorl.planning.tail_figure import draw_tail
-
-            draw_tail(text.without_repeats(results), given.figure)
-            lines += [f"Drawn: {given.figure}"]
     return lines
 
 

@@ -14,6 +14,7 @@ of steps does not.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from nemo_prorl.config import RunConfig, SamplerConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
@@ -96,3 +97,12 @@ def estimate(config: RunConfig, model: Architecture | None) -> Estimate:
         response_tokens=tokens,
         gpu_hours=tokens / TOKENS_PER_GPU_S / 3600 * size,
     )
+
+
+def between_checkpoints_s(config: RunConfig, step_s: float) -> float:
+    """From one checkpoint to the next, which is what a crash costs at most, and twice what it costs on average. What
+    comes first counts: a number of steps, or the first end of a step after so many minutes."""
+    params = config.exp_manager.checkpoint_callback_params
+    by_number = params.every_n_train_steps or config.trainer.num_steps
+    by_clock = max(1, ceil(60 * params.every_minutes / step_s)) if params.every_minutes else by_number
+    return min(by_number, by_clock, config.trainer.num_steps) * step_s

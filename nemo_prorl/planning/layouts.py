@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from math import ceil
 
 from nemo_prorl.config import ConfigError, Recompute, RunConfig, SamplerConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.planning.differences import differences
 from nemo_prorl.planning.fit import Cluster, check_chain
 from nemo_prorl.planning.hardware import GIB, Gpu
-from nemo_prorl.planning.memory import Memory, NoRoom, estimate_memory
+from nemo_prorl.planning.memory import PLANNED_SHARE, Memory, NoRoom, estimate_memory
 from nemo_prorl.planning.step_time import StepTime, estimate_step
 from nemo_prorl.planning.workload import Workload
 
@@ -23,6 +24,8 @@ class Plan:
     config: RunConfig
     memory: Memory
     time: StepTime
+    rollouts_per_engine: int
+    """Of a step's first round."""
 
 
 def plan_of(
@@ -44,15 +47,19 @@ def plan_of(
         named = text.startswith("stage ")
         raise ConfigError(text if named else f"stage {config.stage.name}: {text}") from None
     phase = memory.fullest_phase
-    if memory.total(phase) > gpu.memory_gib * GIB:
+    if not _has_room(memory, gpu):
         parts = sorted(memory.phases[phase].items(), key=lambda part: -part[1])[:2]
         largest = " and ".join(f"{name} {size / GIB:.1f}" for name, size in parts)
         raise ConfigError(
-            f"stage {config.stage.name}: {phase} would need {memory.total(phase) / GIB:.1f} GiB of a GPU that has "
-            f"{gpu.memory_gib:g}, of which {largest}: {_way_out(model, config, cluster, gpu, workload)}"
+            f"stage {config.stage.name}: {phase} would need {memory.total(phase) / GIB:.1f} GiB, of which {largest}, "
+            f"and a plan may fill {PLANNED_SHARE:.0%} of the GPU's {gpu.memory_gib:g}: "
+            f"{_way_out(model, config, cluster, gpu, workload)}"
         )
     time = estimate_step(model, config, cluster, gpu, workload, memory)
-    return Plan(config=config, memory=memory, time=time)
+    num_engines = cluster.num_gpus // config.sampler.tensor_parallel
+    return Plan(
+        config=config, memory=memory, time=time, rollouts_per_engine=ceil(time.num_sampled / num_engines)
+    )
 
 
 def fits(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload) -> bool:
@@ -62,7 +69,11 @@ def fits(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, wor
         memory = estimate_memory(model, config, cluster, gpu, workload)
     except ConfigError:
         return False
-    return memory.total(memory.fullest_phase) <= gpu.memory_gib * GIB
+    return _has_room(memory, gpu)
+
+
+def _has_room(memory: Memory, gpu: Gpu) -> bool:
+    return memory.total(memory.fullest_phase) <= PLANNED_SHARE * gpu.memory_gib * GIB
 
 
 def fitting_layouts(

@@ -17,10 +17,18 @@ from nemo_prorl.planning.fit import Cluster
 from nemo_prorl.planning.hardware import GIB, Gpu
 from nemo_prorl.planning.workload import Workload
 
-CONTEXT_BYTES = 2 * GIB
-"""CUDA's context, NCCL's buffers and cuBLAS's workspaces (our choice)."""
-FRAGMENTATION = 1.05
-"""Memory that torch reserves over what is in use (our choice)."""
+PLANNED_SHARE = 0.9
+"""Of the GPU's memory that a plan may fill (our choice: the rest is for what the plan has wrong)."""
+CONTEXT_BYTES = 3 * GIB
+"""CUDA's context and the workspaces of cuBLAS and cuDNN (experience with other trainers; not measured here)."""
+COMMUNICATOR_BYTES = 0.4 * GIB
+"""Buffers of one NCCL communicator (experience: 0.2 to 0.5 GiB with NVLink; not measured here)."""
+FRAGMENTATION, GROWING_FRAGMENTATION = 1.12, 1.05
+"""Memory that torch reserves over what is in use: packed passes have another number of tokens each time (experience:
+1.10 to 1.25; not measured here). The second where its segments grow instead (expandable_segments), which the trainer
+asks for where the sampler has one GPU."""
+GRAPH_SEQUENCES = 512
+"""vLLM captures CUDA graphs for up to so many sequences on an H100 (vllm/config/vllm.py, 0.32)."""
 CUDA_GRAPH_BYTES = 1 * GIB
 """vLLM's captured graphs (our choice; vLLM prints the true figure when it starts)."""
 PREFILL_TOKENS = 16384
@@ -42,14 +50,19 @@ class Memory:
     vllm_parts: Mapping[str, float]
     host: Mapping[str, float]
     """In host memory, for each GPU."""
+    num_fitting: int
+    """Sequences of mean length for which the KV cache of one engine has room."""
     num_places: int
-    """Sequences that one engine decodes at one time."""
+    """Those of them that it may decode at one time (sampler.max_sequences)."""
+    fixed: float
+    """CUDA's and NCCL's own, in every phase."""
+    fragmentation: float
     fullest_stage: int
 
     def total(self, phase: str) -> float:
         """As torch reserves it, with everything that is not in the parts."""
         vllm = self.phases[phase].get("vLLM", 0.0)  # of its own making: it reserves what it was given
-        return CONTEXT_BYTES + vllm + FRAGMENTATION * (sum(self.phases[phase].values()) - vllm)
+        return self.fixed + vllm + self.fragmentation * (sum(self.phases[phase].values()) - vllm)
 
     @property
     def fullest_phase(self) -> str:
@@ -62,16 +75,19 @@ def estimate_memory(
     """Raises NoRoom when vLLM's share of the GPU has none for its weights and a single sequence."""
     stages = range(config.trainer.pipeline_parallel)
     vllm = _vllm_parts(model, config, gpu, workload)
-    per_stage = [_phases(model, config, cluster, stage, sum(vllm.values())) for stage in stages]
+    fitting = num_fitting(model, config, vllm["KV cache"], workload)
     whole = [
         Memory(
-            phases=phases,
+            phases=_phases(model, config, cluster, stage, sum(vllm.values())),
             vllm_parts=vllm,
             host=_host(model, config, cluster, stage),
-            num_places=num_places(model, config, vllm["KV cache"], workload),
+            num_fitting=fitting,
+            num_places=min(config.sampler.max_sequences, fitting),
+            fixed=CONTEXT_BYTES + COMMUNICATOR_BYTES * num_communicators(model, config, cluster),
+            fragmentation=FRAGMENTATION if config.sampler.tensor_parallel > 1 else GROWING_FRAGMENTATION,
             fullest_stage=stage,
         )
-        for stage, phases in enumerate(per_stage)
+        for stage in stages
     ]
     return max(whole, key=lambda memory: memory.total(memory.fullest_phase))
 
@@ -174,10 +190,19 @@ def kv_bytes_a_token(model: Architecture, config: RunConfig) -> float:
     return 2 * model.num_layers * heads * model.head_dim * element_bytes(config)
 
 
-def num_places(model: Architecture, config: RunConfig, kv_cache_bytes: float, workload: Workload) -> int:
-    """Sequences of mean length that the KV cache holds, at most sampler.max_sequences."""
-    num_tokens = kv_cache_bytes / kv_bytes_a_token(model, config)
-    return min(config.sampler.max_sequences, int(num_tokens / workload.rollout_tokens(config)))
+def num_fitting(model: Architecture, config: RunConfig, kv_cache_bytes: float, workload: Workload) -> int:
+    """Sequences of mean length that the KV cache holds."""
+    return int(kv_cache_bytes / kv_bytes_a_token(model, config) / workload.rollout_tokens(config))
+
+
+def num_communicators(model: Architecture, config: RunConfig, cluster: Cluster) -> int:
+    """NCCL communicators of a rank. NCCL makes one for each group that talks: all ranks, the replicas, the
+    tensor-parallel ranks, the pipeline, and both ends of a pipeline that shares a tied embedding; and vLLM has two for
+    an engine of several GPUs (torch's group and its own, PyNccl)."""
+    tensor, pipeline = config.trainer.tensor_parallel, config.trainer.pipeline_parallel
+    groups = [cluster.num_gpus, data_parallel(config, cluster), tensor, pipeline]
+    groups += [pipeline] * model.tied + [config.sampler.tensor_parallel] * 2
+    return sum(size > 1 for size in groups)
 
 
 def tokens_of_pass(config: RunConfig) -> int:
@@ -214,13 +239,14 @@ def _phases(
     asleep = {"vLLM": float(CUDA_GRAPH_BYTES)} if config.sampler.release_memory else vllm
     tempered = float(config.sampler.max_sequences * model.vocab_size * TEMPERED_BYTES_A_LOGIT)
     beside = tempered if config.sampler.ahead else 0.0
+    reference = {"reference": weights["weights"]} if config.algorithm.kl_beta > 0 else {}
     forward_head = head_bytes(model, config, num_tokens, backward=False) * last
     backward_head = head_bytes(model, config, num_tokens, backward=True) * last
     return {
         "sampling": {**weights, "logits": tempered, **vllm},
         "passes": {
             **weights,
-            "reference": weights["weights"],
+            **reference,
             "activations": working,
             "logits": forward_head + beside,
             **vllm,
@@ -233,7 +259,22 @@ def _phases(
             "logits": backward_head + beside,
             **asleep,
         },
+        "refit": {**weights, "refit": refit_bytes(model, config), **vllm},
     }
+
+
+def refit_bytes(model: Architecture, config: RunConfig) -> float:
+    """What a refit needs at its fullest: the embedding, which is the largest tensor, whole on each rank of a replica;
+    the pieces of which it is made, where tensor-parallel ranks have split it; and a layer that vLLM has not completed.
+    """
+    trainer, each = config.trainer, element_bytes(config)
+    embedding = (
+        model.padded_vocab(trainer.tensor_parallel, config.model.vocab_divisible_by) * model.hidden_size
+    )
+    copies = 2 if trainer.tensor_parallel > 1 else 1 if trainer.pipeline_parallel > 1 else 0
+    embeddings = (1 if model.tied else 2) * model.vocab_size * model.hidden_size
+    layer = (model.num_parameters - embeddings) / model.num_layers
+    return each * (copies * embedding + layer / config.sampler.tensor_parallel)
 
 
 def _host(model: Architecture, config: RunConfig, cluster: Cluster, stage: int) -> dict[str, float]:
@@ -259,10 +300,10 @@ def _vllm_parts(model: Architecture, config: RunConfig, gpu: Gpu, workload: Work
     given = sampler.memory_fraction * gpu.memory_gib * GIB
     weights = each * model.num_parameters / sampler.tensor_parallel
     hidden = PREFILL_TOKENS * each * (3 * model.ffn_size / sampler.tensor_parallel + 4 * model.hidden_size)
-    logits = sampler.max_sequences * model.vocab_size * each
+    logits = sampler.max_sequences * model.vocab_size * 4  # its head computes in fp32
     graphs = 0 if sampler.enforce_eager else CUDA_GRAPH_BYTES
     cache = given - weights - max(hidden, logits) - graphs
-    if num_places(model, config, cache, workload) < 1 or cache < sampler.context_tokens * kv_bytes_a_token(
+    if num_fitting(model, config, cache, workload) < 1 or cache < sampler.context_tokens * kv_bytes_a_token(
         model, config
     ):
         raise NoRoom(

@@ -9,11 +9,12 @@ from nemo_prorl.planning.estimate import PAPER_GPU_HOURS
 from nemo_prorl.planning.fit import Cluster
 from nemo_prorl.planning.hardware import GIB, Gpu
 from nemo_prorl.planning.layouts import Plan, overrides
+from nemo_prorl.planning.memory import GRAPH_SEQUENCES, PLANNED_SHARE
 from nemo_prorl.planning.scale import Comparison
 from nemo_prorl.planning.tail import Sampling, Scheduling
-from nemo_prorl.planning.text import WIDTH, table
+from nemo_prorl.planning.text import WIDTH, crash_text, table
 
-MEMORY_PARTS = ("weights", "reference", "gradients", "optimizer", "activations", "logits", "vLLM")
+MEMORY_PARTS = ("weights", "reference", "gradients", "optimizer", "activations", "logits", "refit", "vLLM")
 TIME_COLUMNS = (
     ("sampling", ("sampling",)),
     ("passes", ("old log-probabilities", "reference log-probabilities")),
@@ -39,15 +40,37 @@ def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
     last = plans[-1].memory
     vllm = ", ".join(f"{name} {size / GIB:.1f}" for name, size in last.vllm_parts.items())
     host = ", ".join(f"{name} {size / GIB:.1f}" for name, size in last.host.items())
+    said = [
+        f"The total includes {last.fixed / GIB:.1f} GiB for CUDA and NCCL, and {last.fragmentation - 1:.0%} of what is "
+        f"not vLLM's for fragmentation. A plan may fill {PLANNED_SHARE:.0%} of the GPU.",
+        f"Of this vLLM has {vllm}.",
+        _places_text(plans[-1]),
+        f"In host memory for each GPU: {host}.",
+        *(["A stage without a row is as the one before it."] if len(plans) > 1 else []),
+    ]
     return [
         f"GiB of the fullest GPU, of {gpu.memory_gib:g}",
         *table(rows, "ll" + "r" * (len(MEMORY_PARTS) + 1)),
         "",
-        f"Of this vLLM has {vllm}.",
-        f"An engine decodes {last.num_places} responses of mean length at one time.",
-        f"In host memory for each GPU: {host}.",
-        *(["A stage without a row is as the one before it."] if len(plans) > 1 else []),
+        *(line for text in said for line in wrap(text, WIDTH)),
     ]
+
+
+def _places_text(plan: Plan) -> str:
+    """How many responses an engine decodes at a time, and what to write where it would be given more than it holds."""
+    memory, most = plan.memory, min(plan.config.sampler.max_sequences, plan.rollouts_per_engine)
+    text = (
+        f"An engine gets {plan.rollouts_per_engine:,} responses a step and has room for {memory.num_fitting:,} of mean "
+        "length at one time."
+    )
+    if most > memory.num_fitting:
+        text += (
+            f" vLLM would begin {most:,}, throw some out when the cache is full, and compute them again: write "
+            f"sampler.max_sequences={memory.num_fitting}."
+        )
+    if min(most, memory.num_fitting) > GRAPH_SEQUENCES:
+        text += f" More than {GRAPH_SEQUENCES} at one time run without CUDA graphs, which the estimate leaves out."
+    return text
 
 
 def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
@@ -76,7 +99,7 @@ def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
             f"In all {hours:,.0f} GPU hours of steps. The paper's chain took {PAPER_GPU_HOURS:,} of everything, which",
             "includes what is not estimated here: validation, checkpoints, restarts (docs/scale.md).",
         ]
-        return lines
+        return [*lines, *crash_text([(plan.config, plan.time.seconds) for plan in plans], cluster)]
     (plan,) = plans
     tail = plan.time.sampling
     return [
@@ -86,6 +109,7 @@ def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
         f"Of sampling, engines wait {tail.waiting_share:.0%} for the last one, and are less than half full "
         f"{tail.half_empty_share:.0%}.",
         f"Of updates, pipeline stages wait {plan.time.bubble_share:.0%}.",
+        *crash_text([(plan.config, plan.time.seconds)], cluster),
     ]
 
 
@@ -122,7 +146,7 @@ def without_repeats(
 
 
 def tail_text(results: Sequence[tuple[str, dict[Scheduling, Sampling]]]) -> list[str]:
-    """Ways to share rollouts out, for each named case."""
+    """Both ways to share rollouts out, for each named case."""
     rows: list[tuple[str, ...]] = [
         ("stage", "rollouts by", "sampling", "to prompts", "waiting", "half empty")
     ]
@@ -143,7 +167,7 @@ def tail_text(results: Sequence[tuple[str, dict[Scheduling, Sampling]]]) -> list
         "How rollouts are shared out, and what the longest ones cost",
         *table(rows, "llrrrr"),
         "",
-        "A stage without a row is as the one before it. This trainer shares out by rollouts.",
+        "A stage without a row is as the one before it. The trainer shares out by rollouts.",
     ]
 
 

@@ -36,13 +36,19 @@ from nemo_prorl.planning.memory import (
 from nemo_prorl.planning.tail import DecodeCost, Sampling, Scheduling, simulate
 from nemo_prorl.planning.workload import Workload, prompt_tokens
 
-DECODE_STEP_S = 2e-3
-"""Scheduling and launching one step of vLLM in process, with CUDA graphs (our choice)."""
+LOOP_STEP_S = 2e-3
+"""Of vLLM's loop in the trainer's process, for each decoding step, whatever the number of sequences: building the batch
+and launching its CUDA graph (our choice; not measured)."""
+LOOP_SEQUENCE_S = 13.5e-6
+"""Of the same loop for each sequence of a step: scheduling it and taking in its token. vLLM 0.32 with a model that does
+nothing took 46 to 49 us of CPU time on a core that runs plain Python three to four times slower than a 3.5 GHz Xeon
+(measured); divided by that it is 12 to 15 us there (estimated). vLLM schedules asynchronously on GPUs, so a step takes
+as long as the GPU or the loop, whichever takes longer."""
 EAGER_LAYER_S = 60e-6
 """More for each layer without CUDA graphs: a dozen launches of 5 us (our choice)."""
-SAMPLED_BYTES_A_LOGIT = 28
-"""Moved for each logit of a sequence in a decoding step: written and read in 16 bits, copied to fp32, divided by the
-temperature, and read for the draw, the log-probability and the rank (vllm/v1/worker/gpu/sample/, 0.32)."""
+SAMPLED_BYTES_A_LOGIT = 32
+"""Moved for each logit of a sequence in a decoding step: written and read in fp32, copied, divided by the temperature,
+and read for the draw, the log-probability and the rank (vllm/v1/worker/gpu/sample/, 0.32)."""
 ALL_REDUCE_S = 15e-6
 """Latency of one small all-reduce over NVLink (our choice)."""
 PAGEABLE_BYTES_S = 6e9
@@ -92,6 +98,7 @@ def estimate_step(
 ) -> StepTime:
     """`memory` decides how many sequences an engine decodes at a time."""
     trainer, num_rollouts = config.trainer, config.sampler.num_rollouts
+    uses_reference = config.algorithm.kl_beta > 0
     rollouts = Rollouts.of(workload, config)
     sampling = sampling_of(model, config, cluster, gpu, workload, memory, scheduling)
     prepared = workload.prepared_prompts(config) * num_rollouts
@@ -101,8 +108,8 @@ def estimate_step(
     parts = {
         "sampling": sampling.seconds,
         "old log-probabilities": each_pass,
-        "reference log-probabilities": each_pass + reference,
-        "grading, exposed": max(0.0, GRADING_TAIL_S - 2 * each_pass),
+        "reference log-probabilities": (each_pass + reference) * uses_reference,
+        "grading, exposed": max(0.0, GRADING_TAIL_S - (1 + uses_reference) * each_pass),
         "updates": update_s(model, config, cluster, gpu, rollouts, trained),
         "gradient exchange": trainer.updates_per_step * gradient_sync_s(model, config, cluster, gpu),
         "optimizer": optimizer_s(model, config, cluster, gpu),
@@ -187,19 +194,21 @@ def decode_cost(model: Architecture, config: RunConfig, gpu: Gpu) -> DecodeCost:
     """One decoding step reads the weights once and every context's keys and values (Pope et al., arXiv 2211.05102,
     section 2.1), and multiplies: 2 operations a parameter and sequence. Reading and multiplying are added up, which is
     an upper bound of what overlaps. The draw is not split. Tensor parallelism adds two all-reduces a layer (arXiv
-    1909.08053, section 3)."""
+    1909.08053, section 3). The engine's loop runs beside all that."""
     tensor = config.sampler.tensor_parallel
     read = model.num_parameters - (0 if model.tied else model.vocab_size * model.hidden_size)
     weights = element_bytes(config) * read / tensor
-    fixed = DECODE_STEP_S + (2 * model.num_layers * ALL_REDUCE_S if tensor > 1 else 0.0)
-    fixed += EAGER_LAYER_S * model.num_layers if config.sampler.enforce_eager else 0.0
+    reduces = 2 * model.num_layers * ALL_REDUCE_S if tensor > 1 else 0.0
+    eager = EAGER_LAYER_S * model.num_layers if config.sampler.enforce_eager else 0.0
     multiply = 2 * read / tensor / (gpu.flops * DECODE_ARITHMETIC_SHARE)
     return DecodeCost(
         prefill_s=prompt_tokens(config) * 2 * read / tensor / (gpu.flops * PREFILL_SHARE),
-        step_s=fixed + weights / (gpu.memory_bytes_s * BANDWIDTH_SHARE),
+        step_s=reduces + weights / (gpu.memory_bytes_s * BANDWIDTH_SHARE),
         sequence_s=multiply
         + SAMPLED_BYTES_A_LOGIT * model.vocab_size / (gpu.memory_bytes_s * BANDWIDTH_SHARE),
         context_token_s=kv_bytes_a_token(model, config) / (gpu.memory_bytes_s * BANDWIDTH_SHARE),
+        loop_step_s=LOOP_STEP_S + eager,
+        loop_sequence_s=LOOP_SEQUENCE_S,
     )
 
 

@@ -22,6 +22,7 @@ from nemo_prorl.planning.estimate import (
     SPEED_RANGE,
     TOKENS_PER_GPU_S,
     Estimate,
+    between_checkpoints_s,
     estimate,
 )
 from nemo_prorl.planning.fit import Cluster
@@ -37,7 +38,7 @@ def chain_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> li
     lines += ["", f"{chain[0].stage.name}: {_beginning(chain[0])}"]
     for parent, config in pairwise(chain):
         lines += [f"{config.stage.name}: {_beginning(config)}", *_changes(parent, config)]
-    return [*lines, "", *_explanation(model)]
+    return [*lines, "", *_explanation(model), *_crash(chain, cluster, model)]
 
 
 def stage_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
@@ -54,7 +55,7 @@ def stage_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> li
         lines += ["", f"As in {name}, and other than the default"]
         own -= {item.key for item in differences(parent, config)}
     lines += table([(key, value) for key, value in flattened(config).items() if key in own], "ll")
-    return [*lines, "", *_explanation(model)]
+    return [*lines, "", *_explanation(model), *_crash(chain[-1:], cluster, model)]
 
 
 def remaining_text(missing: Sequence[Missing], model: Architecture | None) -> list[str]:
@@ -173,6 +174,32 @@ def _explanation(model: Architecture | None) -> list[str]:
         *wrap(said, WIDTH),
         "steps: at most. A stage ends earlier when its controller decides so.",
     ]
+
+
+def _crash(chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
+    costs = [(config, estimate(config, model)) for config in chain]
+    steps = [(config, 3600 * cost.gpu_hours / cost.num_steps / cluster.num_gpus) for config, cost in costs]
+    return crash_text(steps, cluster)
+
+
+def crash_text(steps: Sequence[tuple[RunConfig, float]], cluster: Cluster) -> list[str]:
+    """What a crash costs: of the stage of which it costs most. `steps`: stages with the seconds of a step."""
+    seconds, config = max(
+        ((between_checkpoints_s(config, step_s), config) for config, step_s in steps),
+        key=lambda pair: pair[0],
+    )
+    params, hours = config.exp_manager.checkpoint_callback_params, seconds * cluster.num_gpus / 3600
+    rules = [
+        f"{value:g} {unit}"
+        for value, unit in ((params.every_n_train_steps, "steps"), (params.every_minutes, "minutes"))
+        if value
+    ]
+    rule = f"a checkpoint every {' or '.join(rules)}" if rules else "no checkpoint before the stage's end"
+    said = (
+        f"A crash loses {hours / 2:,.1f} GPU h on average and {hours:,.1f} at most ({seconds / 60:,.0f} min; {rule}), "
+        "and the time of the next start."
+    )
+    return wrap(said, WIDTH)
 
 
 def large(number: float) -> str:

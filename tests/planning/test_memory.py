@@ -27,6 +27,7 @@ from nemo_prorl.planning.memory import (
     head_bytes,
     kv_bytes_a_token,
     layer_activation_bytes,
+    num_communicators,
     optimizer_bytes,
     parameters_on_rank,
 )
@@ -164,6 +165,61 @@ def test_the_first_pipeline_stage_is_the_fullest_of_a_deep_model() -> None:
 def test_a_sampler_without_room_is_refused() -> None:
     with pytest.raises(ConfigError, match="no room for the sampler's weights"):
         estimate_memory(shape_of("qwen2.5-32b"), config(), PAPER, H100, WORKLOAD)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "sampler", "model", "num_gpus", "expected"),
+    [
+        ({}, 1, "qwen2.5-7b", 1, 0),
+        ({}, 1, "qwen2.5-7b", 8, 2),  # all ranks, and the replicas
+        ({"tensor_parallel": 8}, 1, "qwen2.5-7b", 8, 2),  # all ranks, and the tensor-parallel ones
+        ({"tensor_parallel": 2, "pipeline_parallel": 2}, 1, "qwen2.5-7b", 8, 4),
+        ({"tensor_parallel": 2, "pipeline_parallel": 2}, 4, "qwen3-4b", 8, 7),  # tied, and vLLM's two
+    ],
+)
+def test_communicators_are_counted(
+    trainer: dict[str, object], sampler: int, model: str, num_gpus: int, expected: int
+) -> None:
+    split = config(sampler={"tensor_parallel": sampler}, **trainer)
+    cluster = Cluster(num_nodes=1, gpus_per_node=num_gpus)
+    assert num_communicators(shape_of(model), split, cluster) == expected
+
+
+def test_the_margin_by_hand() -> None:
+    """3 GiB, 0.4 for each of two communicators, and 5 % of what is not vLLM's; 12 % and two more where vLLM has two
+    GPUs, beside which segments cannot grow."""
+    one = estimate_memory(SMALL, config(), PAPER, H100, WORKLOAD)
+    two = estimate_memory(SMALL, config(sampler={"tensor_parallel": 2}), PAPER, H100, WORKLOAD)
+    for memory, fixed, reserved in ((one, 3.8, 1.05), (two, 4.6, 1.12)):
+        parts = memory.phases["passes"]
+        others = sum(parts.values()) - parts["vLLM"]
+        assert memory.total("passes") == pytest.approx(fixed * GIB + parts["vLLM"] + reserved * others)
+
+
+def test_a_refit_holds_the_embedding_twice_where_it_is_split() -> None:
+    """32B at TP8: 1.5 GB of embedding, gathered from pieces, and 1 GB / 8 of a layer that vLLM waits to complete."""
+    model, whole = shape_of("qwen2.5-32b"), 2 * 152064 * 5120
+    layer = 2 * (model.num_parameters - 2 * 152064 * 5120) / 64
+    split = config(tensor_parallel=8, sampler={"tensor_parallel": 8})
+    memory = estimate_memory(model, split, PAPER, H100, WORKLOAD)
+    assert memory.phases["refit"]["refit"] == pytest.approx(2 * whole + layer / 8)
+    assert memory.phases["refit"]["vLLM"] == memory.phases["sampling"]["vLLM"]
+    alone = estimate_memory(SMALL, config(), PAPER, H100, WORKLOAD).phases["refit"]["refit"]
+    assert alone == pytest.approx(2 * (1_777_088_000 - 2 * 151936 * 1536) / 28)
+
+
+def test_without_a_kl_penalty_no_reference_visits_the_gpu() -> None:
+    memory = estimate_memory(SMALL, config(algorithm=AlgorithmConfig(kl_beta=0.0)), PAPER, H100, WORKLOAD)
+    assert "reference" not in memory.phases["passes"]
+
+
+def test_places_are_what_fits_and_what_is_allowed() -> None:
+    """One token takes 28 KiB, a rollout of mean length 256 + 4,096 tokens."""
+    memory = estimate_memory(SMALL, config(), PAPER, H100, WORKLOAD)
+    rollout = 28_672 * (256 + config().sampler.max_response_tokens / 2)
+    assert memory.num_fitting == int(memory.vllm_parts["KV cache"] / rollout)
+    few = estimate_memory(SMALL, config(sampler={"max_sequences": 8}), PAPER, H100, WORKLOAD)
+    assert few.num_places == 8 < few.num_fitting
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0])
