@@ -32,7 +32,7 @@ from nemo_prorl.reward_service import (
     ready_client,
     running_service,
 )
-from nemo_prorl.storage import LOCK_FILE, sole_user
+from nemo_prorl.training.alone import alone_in
 from nemo_prorl.training.canary import canary_prompt
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
 from nemo_prorl.training.deadline import STARTED, Deadline, find_ends, pausing_on_interrupt
@@ -95,20 +95,6 @@ def train(config: RunConfig) -> int:
     with alone_in(run_dir) if rank_from_environment() == 0 else nullcontext():
         train_alone(config)
     return 0
-
-
-@contextmanager
-def alone_in(run_dir: Path) -> Iterator[None]:
-    """Two processes that train in one folder would each take the other's steps for its own."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(sole_user(run_dir))
-        except BlockingIOError:
-            raise ConfigError(
-                f"another process is training in {run_dir}: wait for it, or write another exp_manager.explicit_log_dir "
-                f"(if its machine has crashed, remove {run_dir / LOCK_FILE})."
-            ) from None
-        yield
 
 
 def train_alone(config: RunConfig) -> None:

@@ -11,12 +11,13 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 MANIFEST_FILE = "manifest.json"
 ASIDE = ".writing-"
@@ -29,19 +30,84 @@ OWN_FILES = {MANIFEST_FILE, "policy.json", "metadata.json", "state.json"}
 LOCK_FILE = "lock"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockHolder:
+    """What the lock file says of the process that holds it."""
+
+    host: str
+    job: str
+    """Id of its Slurm job; empty outside of Slurm."""
+    restarts: int
+    """How often Slurm had requeued the job by then."""
+
+    def __str__(self) -> str:
+        return f"job {self.job} on {self.host}" if self.job else f"a process on {self.host}"
+
+
+def this_process() -> LockHolder:
+    """As which this process holds locks."""
+    job, restarts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0")
+    return LockHolder(host=socket.gethostname(), job=job, restarts=int(restarts))
+
+
+def lock_holder(folder: Path) -> LockHolder | None:
+    """None where nobody has locked the folder yet, or only an older version that wrote nothing."""
+    try:
+        return LockHolder(**json.loads((folder / LOCK_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
 @contextmanager
-def sole_user(folder: Path) -> Iterator[None]:
+def sole_user(
+    folder: Path, is_gone: Callable[[LockHolder], bool] = lambda holder: False
+) -> Iterator[LockHolder | None]:
     """Keeps every other process that asks for it out of the folder, until the block or the process ends, however it
-    ends. A file system without locks keeps nobody out. Raises BlockingIOError when another process is there."""
+    ends. A file system without locks keeps nobody out.
+
+    A node that has crashed keeps its locks on NFS until it is up again. `is_gone` says whether the holder is certain to
+    have ended: its lock is then put aside, as lock.JOB-RESTARTS, and the holder yielded. Raises BlockingIOError when
+    another process is there."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_FILE).open("a") as file:
+    path, gone = folder / LOCK_FILE, None
+    with ExitStack() as stack:
+        file = stack.enter_context(path.open("a"))
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _locked(file, path):
+                holder = lock_holder(folder)
+                if holder is None or not is_gone(holder) or not _put_aside(path, holder):
+                    raise BlockingIOError
+                file, gone = stack.enter_context(path.open("a")), holder
+                if not _locked(file, path):
+                    raise BlockingIOError
         except BlockingIOError:
             raise
         except OSError:
             pass  # such as Lustre mounted without flock
-        yield
+        file.truncate(0)
+        file.write(json.dumps(asdict(this_process())) + "\n")
+        file.flush()
+        yield gone
+
+
+def _locked(file: IO[str], path: Path) -> bool:
+    """Whether this process has locked the file, and it is still the one of this name."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return os.fstat(file.fileno()).st_ino == path.stat().st_ino
+
+
+def _put_aside(path: Path, holder: LockHolder) -> bool:
+    """Takes its name from a lock file, whoever still locks it. Only one process ever does this to one holder's lock: a
+    second one might hit the lock that the first has made in its place."""
+    try:
+        os.link(path, path.with_name(f"{path.name}.{holder.job}-{holder.restarts}"))
+    except FileExistsError:
+        return False
+    path.unlink()
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.slurm_queue import job_state
 from nemo_prorl.storage import replace_text
 from nemo_prorl.training.markers import is_done
 
@@ -158,13 +159,6 @@ def submit(jobs: Sequence[Job], submissions: Submissions, root: Path) -> Iterabl
             submissions.note(job.stage, job_id)
         yield job, job_id, is_old
         parent_id = job_id
-
-
-def job_state(job_id: str) -> str:
-    """As squeue calls it, of a job that waits or runs; else empty."""
-    command = ["squeue", "--noheader", f"--job={job_id}", "--format=%T"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def site_environment(root: Path) -> dict[str, str]:

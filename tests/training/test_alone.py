@@ -1,0 +1,147 @@
+"""The lock of a run's folder: whose it is, and when it is put aside. A dead node's lock on NFS is played by a process
+that holds the lock under the name of another machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.slurm_queue import has_ended, job_state
+from nemo_prorl.storage import LockHolder, lock_holder
+from nemo_prorl.training.alone import alone_in
+
+HOLDER = """
+import socket, sys
+from pathlib import Path
+socket.gethostname = lambda: sys.argv[2]
+from nemo_prorl.storage import sole_user
+with sole_user(Path(sys.argv[1])):
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(folder: Path, *, host: str = "node7", job: str = "77", restarts: int = 0) -> Iterator[None]:
+    environment = os.environ | {"SLURM_JOB_ID": job, "SLURM_RESTART_COUNT": str(restarts)}
+    command = [sys.executable, "-c", HOLDER, str(folder), host]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a shell script: what squeue does. As long as there is none, squeue is not on this machine."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+    for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    return tools / "squeue"
+
+
+def answers(squeue: Path, script: str) -> None:
+    squeue.write_text(f"#!/bin/sh\n{script}\n")
+    squeue.chmod(0o755)
+
+
+GONE = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
+
+
+@pytest.mark.parametrize("script", [GONE, "exit 0"])
+def test_the_lock_of_a_job_that_is_gone_is_put_aside(tmp_path: Path, squeue: Path, script: str) -> None:
+    answers(squeue, script)
+    run = tmp_path / "run"
+    with held(run):
+        with alone_in(run):
+            assert lock_holder(run) != LockHolder(host="node7", job="77", restarts=0), "it is ours"
+            with pytest.raises(ConfigError, match="is training in"), alone_in(run):
+                pass
+        assert sorted(path.name for path in run.glob("lock*")) == ["lock", "lock.77-0"]
+    assert "the lock of job 77 on node7, which Slurm has ended, is put aside" in (run / "run.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo RUNNING",
+        "echo COMPLETING",
+        'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1',
+        "",
+    ],
+)
+def test_nothing_is_guessed(tmp_path: Path, squeue: Path, script: str) -> None:
+    """The job runs, its nodes are not free of it yet, Slurm does not answer, or there is no squeue in the container."""
+    if script:
+        answers(squeue, script)
+    with held(tmp_path / "run"):
+        with pytest.raises(ConfigError, match=r"^job 77 on node7 is training in .*remove .*/lock\)\.$"):
+            alone_in(tmp_path / "run").__enter__()
+        assert [path.name for path in (tmp_path / "run").iterdir()] == ["lock"]
+
+
+def test_a_job_that_slurm_has_requeued_puts_its_own_earlier_lock_aside(
+    tmp_path: Path, squeue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without squeue: it is Slurm that has started this job once more."""
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    with held(tmp_path / "run", restarts=1):
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+        with pytest.raises(ConfigError, match="job 77 on node7"), alone_in(tmp_path / "run"):
+            pass
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+        with alone_in(tmp_path / "run"):
+            pass
+
+
+def test_a_living_process_of_this_machine_keeps_its_lock(tmp_path: Path, squeue: Path) -> None:
+    answers(squeue, GONE)
+    run = tmp_path / "run"
+    with (
+        held(run, host=os.uname().nodename),
+        pytest.raises(ConfigError, match="job 77 on"),
+        alone_in(run),
+    ):
+        pass
+
+
+def test_of_two_that_find_the_same_dead_lock_one_gets_in(tmp_path: Path, squeue: Path) -> None:
+    """The second one has read whose lock it was before the first one took its place."""
+    answers(squeue, GONE)
+    run = tmp_path / "run"
+    with held(run):
+        (run / "lock.77-0").touch()
+        with pytest.raises(ConfigError, match="job 77 on node7"), alone_in(run):
+            pass
+        assert lock_holder(run) == LockHolder(host="node7", job="77", restarts=0)
+
+
+@pytest.mark.parametrize("content", ["", "x", "[]", json.dumps({"host": "a"})])
+def test_a_lock_that_says_nothing_is_respected(tmp_path: Path, squeue: Path, content: str) -> None:
+    answers(squeue, GONE)
+    run = tmp_path / "run"
+    with held(run):
+        (run / "lock").write_text(content)
+        with pytest.raises(ConfigError, match="another process is training"), alone_in(run):
+            pass
+
+
+def test_what_squeue_says(squeue: Path) -> None:
+    assert (job_state("77"), has_ended("77")) == ("", False)
+    answers(squeue, '[ "$2" = --job=77 ] && echo PENDING')
+    assert (job_state("77"), has_ended("77")) == ("PENDING", False)
+    answers(squeue, GONE)
+    assert (job_state("77"), has_ended("77")) == ("", True)
