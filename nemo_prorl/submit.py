@@ -34,17 +34,23 @@ class Job:
     """Stage whose job has to end well first; empty when nothing has to be waited for."""
     launcher: Path
     command: tuple[str, ...]
-    """sbatch and its arguments, but for the dependency on the parent's job."""
+    """sbatch and its arguments, but for the dependency on another job."""
+    num_copies: int = 1
+    """Jobs that train the stage one after the other, each from where the one before has paused."""
 
-    def after(self, parent_id: str) -> list[str]:
-        """The whole command. A job whose parent failed is cancelled instead of waiting for ever."""
+    def after(self, job_id: str, copy: int = 1) -> list[str]:
+        """The whole command of a copy, `job_id` being the copy before, or of the first one the last job of the parent,
+        if there is one. A job whose parent failed is cancelled instead of waiting for ever."""
         sbatch, *arguments = self.command
-        waiting = [f"--dependency=afterok:{parent_id}", "--kill-on-invalid-dep=yes"] if parent_id else []
+        waiting = [f"--dependency=afterok:{job_id}", "--kill-on-invalid-dep=yes"] if job_id else []
+        if copy > 1:
+            waiting = [f"--dependency=afterany:{job_id}", f"--export=ALL,COPY={copy}"]
         return [sbatch, *waiting, *arguments]
 
 
 class Submissions:
-    """Which job trains which stage of a run: RUN/slurm/jobs.json. Makes a second `submit` go on with the first."""
+    """Which job trains which stage of a run, the last one if there are several: RUN/slurm/jobs.json. Makes a second
+    `submit` go on with the first."""
 
     def __init__(self, run_dir: Path) -> None:
         self.folder = run_dir / "slurm"
@@ -95,6 +101,7 @@ def plan_jobs(
     arguments: Sequence[str],
     sbatch_options: Sequence[str],
     root: Path,
+    num_copies: int = 1,
 ) -> list[Job]:
     """Of the stages that are not done. `arguments` go to the launchers, `sbatch_options` before them to sbatch."""
     jobs: list[Job] = []
@@ -106,7 +113,9 @@ def plan_jobs(
         log = f"--output={run_dir}/slurm/%x-%j.out"
         command = ("sbatch", "--parsable", log, *sbatch_options, str(launcher), *arguments)
         parent = config.stage.parent if jobs else ""
-        jobs.append(Job(stage=stage, parent=parent, launcher=launcher, command=command))
+        jobs.append(
+            Job(stage=stage, parent=parent, launcher=launcher, command=command, num_copies=num_copies)
+        )
     return jobs
 
 
@@ -114,11 +123,11 @@ def dry_run_text(jobs: Sequence[Job], submissions: Submissions, root: Path) -> s
     """A shell script that would submit the same, and every script that it submits, in full."""
     lines = [f"mkdir -p {shlex.quote(str(submissions.folder))}  # sbatch does not make the folder of a log"]
     for job in jobs:
-        command = shlex.join(job.after(f"@{_variable(job.parent)}" if job.parent else ""))
-        command = command.replace("afterok:@", "afterok:$").replace(
-            f" {job.launcher}", f" \\\n    {job.launcher}"
-        )
-        lines.append(f"{_variable(job.stage)}=$({command})")
+        for copy in range(1, job.num_copies + 1):
+            before = job.parent if copy == 1 else job.stage
+            command = shlex.join(job.after(f"@{_variable(before)}" if before else "", copy))
+            command = command.replace(":@", ":$").replace(f" {job.launcher}", f" \\\n    {job.launcher}")
+            lines.append(f"{_variable(job.stage)}=$({command})")
     for script in dict.fromkeys([*(str(job.launcher) for job in jobs), *SHARED_SCRIPTS]):
         lines += [
             "",
@@ -141,24 +150,40 @@ def check_slurm() -> None:
         )
 
 
-def submit(jobs: Sequence[Job], submissions: Submissions, root: Path) -> Iterable[tuple[Job, str, bool]]:
-    """Each job with its id, and whether it was in the queue already. Raises ConfigError with what sbatch says."""
+def submit(
+    jobs: Sequence[Job], submissions: Submissions, root: Path
+) -> Iterable[tuple[Job, list[str], bool]]:
+    """Each job with the ids of its copies, and whether it was in the queue already. Raises ConfigError with what sbatch
+    says."""
     submissions.folder.mkdir(parents=True, exist_ok=True)  # sbatch does not make the folder of a log
     environment = site_environment(root)
-    parent_id = ""
+    last_id = ""
     for job in jobs:
-        job_id = submissions.living(job.stage)
-        is_old = bool(job_id)
-        if not is_old:
+        living, ids = submissions.living(job.stage), list[str]()
+        for copy in range(1, 1 if living else job.num_copies + 1):
+            command = job.after(last_id, copy)
             done = subprocess.run(
-                job.after(parent_id), cwd=root, env=environment, capture_output=True, text=True, check=False
+                command, cwd=root, env=environment, capture_output=True, text=True, check=False
             )
             if done.returncode:
                 raise ConfigError(f"sbatch refuses {job.launcher}: {' '.join(done.stderr.split())}")
-            job_id = done.stdout.strip().partition(";")[0]
-            submissions.note(job.stage, job_id)
-        yield job, job_id, is_old
-        parent_id = job_id
+            last_id = done.stdout.strip().partition(";")[0]
+            ids.append(last_id)
+            submissions.note(job.stage, last_id)
+        last_id = living or last_id
+        yield job, ids or [living], bool(living)
+
+
+def why_copies_gain_little() -> str:
+    """A sentence where jobs that wait for others get no older in the queue, which is how Slurm comes; else empty."""
+    done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=False)
+    flags = re.search(r"^PriorityFlags\s*=(.*)$", done.stdout, re.MULTILINE)
+    if done.returncode or (flags and "ACCRUE_ALWAYS" in flags[1]):
+        return ""
+    return (
+        "on this cluster jobs that wait for others do not age (PriorityFlags lacks ACCRUE_ALWAYS): copies spare no "
+        "more than the two minutes for which Slurm holds a job that goes back to the queue."
+    )
 
 
 def site_environment(root: Path) -> dict[str, str]:

@@ -35,7 +35,17 @@ def main(arguments: Sequence[str]) -> int:
         metavar="OPTIONS",
         help="for sbatch, in place of the launchers' own, such as --sbatch='--nodes=2 --time=8:00:00'",
     )
+    parser.add_argument(
+        "--copies",
+        type=int,
+        default=1,
+        metavar="N",
+        help="jobs a stage, one after the other: where one pauses, the next goes on, which has waited meanwhile "
+        "(default: 1, which goes back to the queue)",
+    )
     given = parse_overrides(parser, arguments)
+    if given.copies < 1:
+        raise ConfigError(f"--copies={given.copies} is out of range: it must be at least 1.")
     root = CONF_DIR.parent
     if Path.cwd() != root:
         raise ConfigError(
@@ -54,7 +64,14 @@ def main(arguments: Sequence[str]) -> int:
     run_dir = chain[0].exp_manager.explicit_log_dir
     arguments = [] if given.config_name == "train" else ["--config-name", given.config_name]
     arguments += [*overrides, *([] if is_placed else [f"{RUN_DIR_KEY}={run_dir}"])]
-    jobs = submit.plan_jobs(chain, run_dir=run_dir, arguments=arguments, sbatch_options=options, root=root)
+    jobs = submit.plan_jobs(
+        chain,
+        run_dir=run_dir,
+        arguments=arguments,
+        sbatch_options=options,
+        root=root,
+        num_copies=given.copies,
+    )
     submissions = submit.Submissions(Path(run_dir))
     if not jobs:
         print(f"every stage is done in {run_dir}: nothing to submit.")
@@ -63,8 +80,13 @@ def main(arguments: Sequence[str]) -> int:
     else:
         submit.check_slurm()
         _check_first_files(chain, jobs[0].stage)
-        for job, job_id, is_old in submit.submit(jobs, submissions, root):
-            print(f"{job.stage:<8} job {job_id}{' (in the queue already)' if is_old else ''}", flush=True)
+        for job, ids, is_old in submit.submit(jobs, submissions, root):
+            print(
+                f"{job.stage:<8} job {', '.join(ids)}{' (in the queue already)' if is_old else ''}",
+                flush=True,
+            )
+        if given.copies > 1 and (sentence := submit.why_copies_gain_little()):
+            print(sentence)
         print(f"logs: {submissions.folder}/    queue: squeue --me    stop: scancel JOB")
     return 0
 

@@ -1,6 +1,6 @@
 """What the launchers see of `python -m nemo_prorl` and `python -m reward`, in a blink and without engines.
 
-FATE=A,B,... in the environment says what each life of a job brings: the first A, its first restart B, and so on.
+FATE=A,B,... in the environment says what each life of a job brings: the first A, its first restart or copy B, and so on.
 Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given. FAULTY=one plants a fault on the second node of the
 first life, FAULTY=all one on every node, which the real `doctor` then finds: a cache folder that cannot be made.
 """
@@ -58,7 +58,7 @@ def train(arguments: list[str]) -> int:
         given["stage"],
         int(os.environ["RANK"]),
     )
-    life = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    life = int(os.environ.get("SLURM_RESTART_COUNT", "0")) + int(os.environ.get("COPY", "1")) - 1
     wanted = {"arguments": arguments, "environment": dict(os.environ)}
     (run_dir / "ranks").mkdir(exist_ok=True)
     (run_dir / "ranks" / f"{life}-{rank}.json").write_text(json.dumps(wanted))
