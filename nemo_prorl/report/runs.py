@@ -128,9 +128,9 @@ class Run:
 
 
 def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
-    """Reads a run. `with_prompts`: also what is recorded of single prompts, their difficulty and the texts of responses,
-    which takes longest to read. Raises ConfigError if the folder is not a run's, or the run has not written its first
-    line yet."""
+    """Reads a run. `with_prompts`: also what is recorded of single prompts, that is their difficulty and the texts of
+    responses, which takes longest to read. Raises ConfigError if the folder is not a run's, or the run has not written
+    its first line yet."""
     metrics = folder / "metrics.jsonl"
     if not metrics.is_file():
         raise ConfigError(

@@ -14,20 +14,21 @@ class SaveSchedule:
     def __init__(self, params: CheckpointCallbackParams) -> None:
         self._every_n, self._every_s = params.every_n_train_steps, 60 * params.every_minutes
         self._saved_s = time.monotonic()
-        self.by_clock = 0
-        """Step of the stage after which the clock wants the next checkpoint; 0: it has not decided yet."""
+        self.by_clock: frozenset[int] = frozenset()
+        """Steps of the stage that the clock wants to be followed by a checkpoint: this one, the next one, or both."""
 
     def is_due(self, stage_step: int) -> bool:
         """Whether a checkpoint follows this step of the stage."""
         by_number = self._every_n > 0 and stage_step % self._every_n == 0
-        return by_number or stage_step == self.by_clock
+        return by_number or stage_step in self.by_clock
 
-    def next_by_clock(self, stage_step: int, step_s: float) -> int:
-        """`by_clock` after this step, as the main rank decides it: the next step if, taking `step_s` too, it will end
-        every_minutes or more after the last save."""
-        will_be_late = time.monotonic() - self._saved_s + step_s >= self._every_s > 0
-        return stage_step + 1 if will_be_late and not self.is_due(stage_step) else self.by_clock
+    def next_by_clock(self, stage_step: int, step_s: float) -> frozenset[int]:
+        """Returns what `by_clock` becomes at the end of this step, as the main rank decides it. The next step joins if,
+        should it take `step_s` as this one did, it will end every_minutes or more after the last save."""
+        saved_ago_s = 0.0 if self.is_due(stage_step) else time.monotonic() - self._saved_s
+        will_be_late = saved_ago_s + step_s >= self._every_s > 0
+        return self.by_clock & {stage_step} | ({stage_step + 1} if will_be_late else set())
 
     def note_save(self) -> None:
-        """A save begins, for whatever reason."""
+        """Restarts the clock: a save begins, for whatever reason."""
         self._saved_s = time.monotonic()

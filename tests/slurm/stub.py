@@ -1,8 +1,8 @@
 """What the launchers see of `python -m nemo_prorl` and `python -m reward`, in a blink and without engines.
 
-FATE=A,B,... in the environment says what each life of a job brings: the first A, its first restart or copy B, and so on.
-Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given. FAULTY=one plants a fault on the second node of the
-first life, FAULTY=all one on every node, which the real `doctor` then finds: a cache folder that cannot be made.
+FATE=A,B,... in the environment says what each life of a job brings: the first A, its first restart or copy B, and so
+on. Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given. FAULTY=one plants a fault on the second node of
+the first life, FAULTY=all one on every node, which the real `doctor` then finds: a cache folder that cannot be made.
 """
 
 from __future__ import annotations
