@@ -233,7 +233,10 @@ def test_the_tables_of_the_documentation_are_what_the_command_prints(
         (["--time", "--gpu", "tpu"], "--gpu=tpu is not known"),
         (["--time", "--informative-share", "2"], "--informative-share=2"),
         (["--time", "--model", "llama3-70b", "--nodes", "1"], "no layout of this model fits on this cluster"),
-        (["--time", "--model", "llama3-70b", "--nodes", "32"], "cache of one response: write trainer.tensor"),
+        (
+            ["--time", "--model", "llama3-70b", "--nodes", "32"],
+            "cache of one response: write model.recompute=full trainer.tensor",
+        ),
     ],
 )
 def test_an_estimate_that_cannot_be_is_one_sentence_and_exit_code_2(

@@ -37,7 +37,8 @@ def catch_signals() -> None:
 @contextmanager
 def pausing_on_interrupt(*, speaks: bool) -> Iterator[None]:
     """In the body Ctrl-C asks for a pause, too, and says so if this rank `speaks`; pressed again, it ends the process
-    as usual."""
+    as usual. A process that ignores Ctrl-C, as shells make those in the background, still does."""
+    before = signal.getsignal(signal.SIGINT)
 
     def remember(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, before)
@@ -45,7 +46,8 @@ def pausing_on_interrupt(*, speaks: bool) -> Iterator[None]:
         if speaks:  # print must not be called from a handler
             os.write(2, b"\nCtrl-C: the run saves itself after this step and ends; again: it ends at once.\n")
 
-    before = signal.signal(signal.SIGINT, remember)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, remember)
     try:
         yield
     finally:

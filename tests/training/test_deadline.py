@@ -41,7 +41,16 @@ def test_a_signal_asks_for_a_pause(catching: None, number: signal.Signals) -> No
     assert Deadline({}).reason() == f"{number.name} came"
 
 
+@pytest.fixture
+def in_the_foreground() -> Iterator[None]:
+    """Tests that run in the background ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_ctrl_c_asks_for_a_pause_and_ends_the_process_when_pressed_again(
+    in_the_foreground: None,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
@@ -56,11 +65,24 @@ def test_ctrl_c_asks_for_a_pause_and_ends_the_process_when_pressed_again(
     )
 
 
-def test_ranks_that_do_not_speak_are_silent_about_ctrl_c(capfd: pytest.CaptureFixture[str]) -> None:
+def test_ranks_that_do_not_speak_are_silent_about_ctrl_c(
+    in_the_foreground: None, capfd: pytest.CaptureFixture[str]
+) -> None:
     with deadline.pausing_on_interrupt(speaks=False):
         os.kill(os.getpid(), signal.SIGINT)
     assert Deadline({}).reason() == "SIGINT came"
     assert capfd.readouterr().err == ""
+
+
+def test_a_process_in_the_background_ignores_ctrl_c() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with deadline.pausing_on_interrupt(speaks=True):
+            os.kill(os.getpid(), signal.SIGINT)
+            assert Deadline({}).reason() == ""
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
