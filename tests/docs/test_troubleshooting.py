@@ -1,0 +1,56 @@
+"""Every message that docs/troubleshooting.md explains is one that the code can still give."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+MESSAGES = re.findall(r"^\| `(.+?)` \|", PAGE, re.MULTILINE)
+
+
+@cache
+def said() -> tuple[str, ...]:
+    """Every text of the code, with … for what is filled in; shell scripts line by line."""
+    found = []
+    for file in [*(ROOT / "nemo_prorl").rglob("*.py"), *(ROOT / "reward").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                found.append("".join(_constant(part) for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    for script in [*(ROOT / "scripts").glob("*.sh"), *(ROOT / "slurm").glob("*.sh")]:
+        found += script.read_text(encoding="utf-8").splitlines()
+    return tuple(found)
+
+
+def _constant(part: ast.expr) -> str:
+    return str(part.value) if isinstance(part, ast.Constant) else "…"
+
+
+def is_said(message: str) -> bool:
+    pattern = re.compile(".+".join(map(re.escape, message.split("…"))), re.DOTALL)
+    return any(pattern.search(text) for text in said())
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_the_code_can_give_the_message(message: str) -> None:
+    assert is_said(message)
+
+
+def test_messages_are_found_on_the_page() -> None:
+    assert len(MESSAGES) > 20
+    assert len(set(MESSAGES)) == len(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["the reward service will not start", "grading … more than reward.max_share", "no such sentence"],
+)
+def test_a_message_that_nothing_gives_is_seen(message: str) -> None:
+    assert not is_said(message)
