@@ -87,5 +87,5 @@ def test_verls_managers_get_the_services_scores(server: Server, name: str, funct
 @pytest.mark.parametrize("name", ["naive", "dapo", "rate_limited"])
 def test_no_manager_of_verls_makes_a_0_of_no_verdict(name: str, function: str) -> None:
     using = manager(name, function, servers=["http://127.0.0.1:9"], patience_s=0.5)
-    with pytest.raises(StopTraining, match="no verdict on a response"):
+    with pytest.raises(StopTraining, match="did not grade a response"):
         grade(using, ROWS[:1])

@@ -277,7 +277,7 @@ def test_verl_stops_when_there_is_no_verdict_even_where_exceptions_become_zeros(
         except Exception:
             return 0.0
 
-    with pytest.raises(StopTraining, match="no verdict on a response") as caught:
+    with pytest.raises(StopTraining, match="did not grade a response") as caught:
         asyncio.run(as_the_rate_limited_manager())
     assert nobody in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -336,7 +336,7 @@ def test_verifiers_gets_a_score_of_a_rubric(server: Server, row: Row, score: flo
 
 
 def test_verifiers_has_no_verdict_recorded_as_an_error(nobody: str) -> None:
-    with pytest.raises(NotGraded, match="no verdict on a response"):
+    with pytest.raises(NotGraded, match="did not grade a response"):
         asyncio.run(verifiers.reward_service(nobody, patience_s=0.5)(Task("4"), Trace(RIGHT)))
 
 
