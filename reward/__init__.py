@@ -1,8 +1,7 @@
 """Verifiable rewards as a service: a response and its task in, a score out. Imports neither torch nor the trainer.
 
-protocol   requests and results as they are sent        (imported by the trainer; standard library only)
-client     submits responses and retries; never makes up a score  (imported by the trainer; standard library and
-aiohttp)
+protocol   requests and results as they are sent               (imported by the trainer; standard library only)
+client     submits responses, retries, never makes up a score  (imported by the trainer; also needs aiohttp)
 rows       turns labels of other trainers' data sets into tasks     (standard library only)
 adapters/  reward functions for other trainers, one file per trainer    (standard library and aiohttp)
 server     the HTTP server; it never runs model text

@@ -1,9 +1,9 @@
 """Tests for programs: how inputs are passed, and when an output is right. Pure; reward.sandbox.judge runs them.
 
 The PRIME/Eurus form: {"inputs": [...], "outputs": [...]}, one pair per test. Without "fn_name" a program reads the
-input from standard input and its standard output is compared. With "fn_name", the function (of the module or of `class
-Solution`) gets one argument per line of JSON, and its result is compared as JSON. An output that is text is JSON too:
-"12" is the number; the text is written "\\"12\\"" or ["12"].
+input from standard input and its standard output is compared. With "fn_name", the function (of the module or of
+`class Solution`) gets one argument per line of JSON, and its result is compared as JSON. An output that is text is JSON
+too: "12" is the number; the text is written "\\"12\\"" or ["12"].
 
 Every test runs, and the score is passed / all; a syntax error or exhausted time gives 0. Times are CPU seconds: `cpu_s`
 for all tests together (default 5), and `test_cpu_s` for each test if the task sets it. Outputs are compared as plain

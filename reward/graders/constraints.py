@@ -8,7 +8,7 @@ Our own implementation of the rules of google-research/instruction_following_eva
 * Missing or unknown arguments are the caller's error; the original draws them at random.
 * Sentences are counted by `num_sentences` (reward.graders.sentences), which follows NLTK's Punkt without its data.
 * Each rule takes time linear in the response. Where the original's pattern backtracks over the same characters again
-and again, an equivalent pattern replaces it.
+  and again, an equivalent pattern replaces it.
 
 task {"instruction_id_list", "kwargs"}; options for evaluation: "mode": "strict" (default) or "loose", "aggregate":
 "fraction" (default) or "all".

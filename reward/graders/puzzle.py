@@ -4,7 +4,7 @@ The answer is in the last <answer> tags after the reasoning. The task's "credit"
 to 1, becomes the reward:
 
 * "training", the default: for training a policy (reward.graders.puzzle_credit). An answer that ignores the question
-earns nothing, unless it happens to be right.
+  earns nothing, unless it happens to be right.
 * "corrected": the library's score, partial credit included, with the corrections below. For evaluation.
 * "library": the library's score without the corrections marked (c).
 
@@ -22,10 +22,10 @@ Differences from the library:
 * coin_flip: the library scores `0` 1, because every probability begins with it. Here the score is 1 within the
   library's tolerance and else 0 (c).
 * Nine scorers evaluate the answer as Python. Four (`LITERAL_TASKS`) expect a list: here the answer must be a Python
-literal. Five (`EXPRESSION_TASKS`) pass it to sympy's `parse_expr`: here it must be harmless arithmetic
-(reward.graders.safe_expression) with names of functions and variables only, since `Integral(f, x)` does not answer an
-integral; the reference answer's own text is accepted. In two of them (`NUMBER_TASKS`) the answer may contain only
-integers, + - * / and brackets, because `1e2` and `x/x` would get numbers for free. Anything else is refused.
+  literal. Five (`EXPRESSION_TASKS`) pass it to sympy's `parse_expr`: here it must be harmless arithmetic
+  (reward.graders.safe_expression) with names of functions and variables only, since `Integral(f, x)` does not answer an
+  integral; the reference answer's own text is accepted. In two of them (`NUMBER_TASKS`) the answer may contain only
+  integers, + - * / and brackets, because `1e2` and `x/x` would get numbers for free. Anything else is refused.
 * A scorer that raises on odd text (prime_factorization, boxnet, game_of_life) gives 0, verdict `scorer_error`.
 """
 

@@ -15,8 +15,8 @@ or finds on the stack decides the score. Two cells take turns and exchange plain
 So a function is called once for each different set of arguments, and remembers nothing between two calls.
 
 Changes that it makes to its arguments reach the test program if it returns None, as `list.sort` does, and otherwise
-only with "changes_arguments". Else a function that empties `a` and returns 0 would pass `assert candidate(a) ==
-sum(a)`.
+only with "changes_arguments". Else a function that empties `a` and returns 0 would pass
+`assert candidate(a) == sum(a)`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ differ; then the answer is wrong whatever the numbers. Nothing is converted: `50
 verifiers.
 
 A unit is a scale and a dimension, so `N` is `kg m/s^2`, `L` is `dm^3` and `hr` is `hour`. Only the words below are
-units (C and F of temperature are read as coulomb and farad), and only behind a value without letters of its own: in `4m
-+ 2s` and `2\\pi r h` they are variables.
+units (C and F of temperature are read as coulomb and farad), and only behind a value without letters of its own: in
+`4m + 2s` and `2\\pi r h` they are variables.
 """
 
 from __future__ import annotations
