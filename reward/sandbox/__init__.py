@@ -9,15 +9,16 @@
     programs   runs a program for its output, without grading it
     clock      measures computing, waiting and sleeping, so that grading does not depend on load
 
-Two levels; a machine with neither grades no code.
+Three levels; a machine with none of them grades no code.
 
-    namespaces  user, mount, pid, network, ipc and uts namespaces, Landlock, seccomp
-    landlock    Landlock and seccomp
+    namespaces       user, mount, pid, network, ipc and uts namespaces, Landlock, seccomp
+    landlock         Landlock and seccomp
+    namespaces-only  the namespaces and seccomp, for kernels without Landlock, such as Linux 4.18 of RHEL 8
 
-Covered at both levels, and attacked in tests/reward/test_sandbox.py:
+Covered at all levels, and attacked in tests/reward/test_sandbox.py:
     network (no socket can be made), files of the host (only the interpreter and its libraries can be read; nothing can
-    be written except, at level `namespaces`, a /tmp of 64 MiB that is new for each submission), other processes (no
-    fork, no exec, no signal to others, no ptrace, no nested namespace; everything that a submission started is gone
+    be written except, at the levels with namespaces, a /tmp of 64 MiB that is new for each submission), other processes
+    (no fork, no exec, no signal to others, no ptrace, no nested namespace; everything that a submission started is gone
     before it is graded), memory, CPU time over all tests, sleep, output, open files, stack; the service's environment,
     arguments, descriptors and expected outputs (never in the cell); root (uid is not 0, no capability, no_new_privs).
     x86_64 and aarch64; other machines are refused.
@@ -26,9 +27,11 @@ Not covered:
     kernel bugs, side channels (timing, caches), exhaustion of the host's memory bandwidth. Submissions of one judge
     share a fork server, so a bug that breaks out of seccomp, Landlock and the namespaces reaches the others. At level
     `landlock` processes are visible by number and files by name: a submission could learn that they exist and how large
-    and old they are, but not read or change them. As root without user namespaces the cell keeps CAP_DAC_READ_SEARCH,
-    to reach an interpreter below a closed directory; Landlock confines what it opens. The number of threads is limited
-    only by memory. The aarch64 filter is tested by interpretation, not on such a machine. Graders of mathematics,
-    puzzles and instructions run in cells too, but one cell serves many responses: they parse text and never evaluate it
-    (reward.graders.safe_expression).
+    and old they are, but not read or change them. At level `namespaces-only` mounts alone protect the files: everything
+    below the mounted folders can be read as far as its permissions allow, and a named pipe there to which everybody may
+    write could be written to, because a read-only mount does not prevent that. As root without user namespaces the cell
+    keeps CAP_DAC_READ_SEARCH, to reach an interpreter below a closed directory; Landlock confines what it opens. The
+    number of threads is limited only by memory. The aarch64 filter is tested by interpretation, not on such a machine.
+    Graders of mathematics, puzzles and instructions run in cells too, but one cell serves many responses: they parse
+    text and never evaluate it (reward.graders.safe_expression).
 """

@@ -1,14 +1,15 @@
 """A cell: what stands between untrusted text and the machine. Built in two steps, both one-way.
 
-`Ground` is prepared once, by a zygote, before it serves: identity and (at level `namespaces`) a root directory of
-its own with nothing in it but the interpreter, and no network. `enter` is called by each child of the zygote:
-a fresh /tmp and a process-id space of its own (level `namespaces`), no capability, Landlock, the runner's filter.
-`confine` is called last, in the process that meets the untrusted text.
+`Ground` is prepared once, by a zygote, before it serves: identity and, at the levels with namespaces, no network and a
+root directory of its own with nothing in it but the interpreter, which cannot be written to. `enter` is called by each
+child of the zygote: with namespaces a fresh /tmp and a process-id space of its own, no capability, Landlock at the
+levels that have it, the runner's filter. `confine` is called last, in the process that meets the untrusted text.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import struct
@@ -39,14 +40,25 @@ _TMP_MIB = 64
 
 
 class Level(StrEnum):
-    """How strong the cell is; the strongest that works is probed at start."""
+    """How strong the confinement is, the strongest first; a probe at start finds the strongest that works."""
 
     namespaces = "namespaces"
     """User, mount, pid, network, ipc and uts namespaces, Landlock and seccomp."""
     landlock = "landlock"
     """Landlock and seccomp: nothing is writable, other processes are visible by number only."""
+    namespaces_only = "namespaces-only"
+    """The namespaces and seccomp, for kernels without Landlock (before 5.13, or without lsm=landlock): only read-only
+    mounts prevent a program from changing the files that it can read."""
     none = "none"
     """Resource limits only: for machines where nothing else works, on explicit demand."""
+
+    @property
+    def has_namespaces(self) -> bool:
+        return self in (Level.namespaces, Level.namespaces_only)
+
+    @property
+    def has_landlock(self) -> bool:
+        return self in (Level.namespaces, Level.landlock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +99,11 @@ class Ground:
     def prepare(cls, level: Level, read: Sequence[str]) -> Ground:
         """Changes this process for good; it must be single-threaded. Raises OSError or Unsupported."""
         paths = (*SYSTEM_LIBRARIES, *read)
+        if level.has_landlock and landlock.abi() < 1:
+            raise kernel.Unsupported("the kernel has no Landlock (Linux 5.13 or later with lsm=landlock)")
         if level is not Level.none:
-            if landlock.abi() < 1:
-                raise kernel.Unsupported("the kernel has no Landlock (Linux 5.13 or later with lsm=landlock)")
             seccomp.prepare()
-        if level is Level.namespaces:
+        if level.has_namespaces:
             _enter_namespaces(paths)
             os.chdir("/tmp")
         elif level is Level.landlock:
@@ -102,9 +114,9 @@ class Ground:
         return cls(level=level, read=(*paths, *_DEVICES))
 
     def fork(self) -> int:
-        """As os.fork. At level `namespaces` the child is pid 1 of a process-id space of its own: when it ends, by
-        itself or killed, the kernel ends everything that it started before anybody can wait for it."""
-        if self.level is Level.namespaces:
+        """As os.fork. With namespaces the child is pid 1 of a process-id space of its own: when it ends, by itself or
+        killed, the kernel ends everything that it started before anybody can wait for it."""
+        if self.level.has_namespaces:
             return kernel.fork_into(_NEWPID | _NEWNS)
         return os.fork()
 
@@ -114,15 +126,15 @@ class Ground:
         os.setsid()
         if self.level is Level.none:
             return
-        if self.level is Level.namespaces:
+        if self.level.has_namespaces:
             options = f"size={_TMP_MIB}m,nr_inodes=4096,mode=777"
             kernel.mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, options)
             os.chdir("/tmp")
             _drop_capabilities()
-            ruleset = landlock.rules(self.read, write=("/tmp",), devices=("/dev/null",))
-        else:
-            ruleset = landlock.rules(self.read, devices=("/dev/null",))
-        landlock.restrict(ruleset)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        if self.level.has_landlock:
+            write = ("/tmp",) if self.level.has_namespaces else ()
+            landlock.restrict(landlock.rules(self.read, write=write, devices=("/dev/null",)))
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # again: a change of credentials clears it
         seccomp.install("runner")
@@ -137,11 +149,11 @@ def _enter_namespaces(paths: Sequence[str]) -> None:
     """A root of our own, no network, and an identity that owns nothing outside.
 
     Real root mounts first and then becomes nobody, because nobody may not walk to an interpreter below /root.
-    Anybody else needs the user namespace to be allowed to mount.
+    Anybody else needs the user namespace to be allowed to mount, and owns there what they own outside.
     """
     own_maps = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)  # /proc is gone after the change of root
     mounted = False
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and _could_be_nobody():
         try:
             kernel.unshare(_NEWNS)
             _change_root(paths)
@@ -179,19 +191,36 @@ def _change_root(paths: Sequence[str]) -> None:
         elif not os.path.exists(target):
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
         kernel.mount(source, target, None, _BIND | _REC)
-        if source not in _DEVICES:
-            kept = os.statvfs(target).f_flag & (_NOEXEC | 1024 | 2048 | 4096)  # locked: noexec, *atime
-            atime = {1024: 1 << 10, 2048: 1 << 11, 4096: 1 << 21}
-            flags = (kept & _NOEXEC) | sum(bit for seen, bit in atime.items() if kept & seen)
-            kernel.mount(None, target, None, _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV | flags)
     for name in ("/tmp", "/old"):
         os.makedirs(_STAGING + name, exist_ok=True)
     os.chdir(_STAGING)
     kernel.syscall("pivot_root", b".", b"old")
     os.chdir("/")
+    with open("/old/proc/self/mountinfo", "rb") as stream:
+        mounts = dict(_place_and_options(line) for line in stream)
     kernel.check(kernel.LIBC.umount2(b"/old", _DETACH), "umount /old")
     os.rmdir("/old")
-    kernel.mount(None, "/", None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
+    # Each by itself, the root too: the flags of /usr mean nothing on another mount below it.
+    for place, options in mounts.items():
+        if place not in _DEVICES and place != "/old" and not place.startswith("/old/"):
+            kept = _NOEXEC if b"noexec" in options else 0  # a user namespace may not take it off
+            kernel.mount(None, place, None, _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV | kept)
+
+
+def _place_and_options(line: bytes) -> tuple[str, list[bytes]]:
+    """Of a mount, by its line in /proc/PID/mountinfo (proc(5)), where blanks and the like are octal numbers."""
+    place, options = line.split(b" ")[4:6]
+    return os.fsdecode(re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), place)), options.split(
+        b","
+    )
+
+
+def _could_be_nobody() -> bool:
+    """False for the root of a container that has no other user (enroot with ENROOT_REMAP_ROOT): a user's own rights are
+    all that it has outside."""
+    with open("/proc/self/uid_map") as stream:
+        ranges = [[int(word) for word in line.split()] for line in stream]
+    return any(first <= _NOBODY < first + count for first, _outside, count in ranges)
 
 
 def _become_nobody(*, keep_reading: bool) -> None:
@@ -204,9 +233,10 @@ def _become_nobody(*, keep_reading: bool) -> None:
     os.setgroups([])
     os.setresgid(_NOBODY, _NOBODY, _NOBODY)
     os.setresuid(_NOBODY, _NOBODY, _NOBODY)
-    if os.getresuid() != (_NOBODY,) * 3:
+    if os.getresuid() != (_NOBODY,) * 3 or os.getresgid() != (_NOBODY,) * 3 or os.getgroups():
         raise kernel.Unsupported(
-            "this container pretends to change the user id, so the sandbox would run as root"
+            "this container pretends to change user and group ids (as enroot's does with ENROOT_REMAP_ROOT), so the "
+            "sandbox would run as root: start it without that"
         )
     _forbid_capabilities()
     _drop_capabilities(keep=1 << _CAP_DAC_READ_SEARCH if keep_reading else 0)

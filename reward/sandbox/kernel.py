@@ -81,5 +81,5 @@ def unshare(flags: int) -> None:
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     """Calls mount(2). Raises OSError."""
-    encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
+    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
     check(LIBC.mount(encoded[0], encoded[1], encoded[2], flags, encoded[3]), f"mount {target}")

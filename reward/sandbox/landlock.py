@@ -60,7 +60,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def restrict(ruleset: int) -> None:
-    """Applies the rule set, irrevocably, and closes it. Raises OSError."""
-    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    """Applies the rule set, irrevocably, and closes it. The process must have set PR_SET_NO_NEW_PRIVS before. Raises
+    OSError."""
     kernel.syscall("landlock_restrict_self", ruleset, 0)
     os.close(ruleset)

@@ -24,6 +24,13 @@ try:
     open({written!r}, "w").write("x"); held.append("created a host file")
 except OSError: pass
 try:
+    name = os.path.dirname(os.__file__) + "/reward_probe"
+    open(name, "w"); held.append("wrote to the interpreter's files"); os.unlink(name)
+except OSError: pass
+try:
+    if os.listdir("/proc"): held.append("sees processes in /proc")
+except OSError: pass
+try:
     import socket
     socket.create_connection(("127.0.0.1", {port}), 1); held.append("reached the network")
 except OSError: pass
@@ -51,7 +58,7 @@ def strongest(allow_none: bool = False) -> tuple[Level | None, list[str]]:
     The level is None if none holds: code must then be refused, unless `allow_none` accepts resource limits alone.
     """
     reasons: list[str] = []
-    for level in (Level.namespaces, Level.landlock):
+    for level in (Level.namespaces, Level.landlock, Level.namespaces_only):
         failure = failure_of(level)
         if failure is None:
             return level, reasons

@@ -46,6 +46,8 @@ _PRELUDE_MODULES = """
 string re datetime collections heapq bisect copy math random statistics itertools functools operator io
 typing sys json time cmath fractions decimal
 """
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.016
+"""Between looks at a program that has closed its output and goes on."""
 _RECURSION = 50_000
 """The limit of LiveCodeBench's judge (PRIME's: 600,000); the interpreter's 1,000 would stop many correct searches."""
 _THIRD_PARTY = ("sortedcontainers",)  # as on LeetCode, where fn-form problems come from
@@ -282,38 +284,44 @@ def _converse(
     output and how it ended: exit, output_limit or timeout. `limit_s`: CPU seconds, including those of earlier tests;
     `wall_limit_s`: wall seconds since `started`."""
     clock = _cpu_clock(pid)
-    exit_handle = os.pidfd_open(pid)
-    poll, waits_for, output = select.poll(), {exit_handle, output_read}, bytearray()
-    for fd in waits_for:
-        poll.register(fd, select.POLLIN)
+    poll, output, is_open, pause_s = select.poll(), bytearray(), True, _FIRST_PAUSE_S
+    poll.register(output_read, select.POLLIN)
     if pending:
         os.set_blocking(input_write, False)
         poll.register(input_write, select.POLLOUT)
     else:
         os.close(input_write)
     try:
-        while waits_for:
+        # Not by a pidfd, which Linux has since 5.3 only: the end of the output is nearly always that of the process.
+        while is_open or not _has_ended(pid):
             wall_s, cpu_s = monotonic() - started, spent_s + clock_gettime(clock)
             if cpu_s >= limit_s or wall_s >= wall_limit_s:
                 return output, "timeout"
             wait_s = max(0.01, min(limit_s - cpu_s, wall_limit_s - wall_s))
+            if not is_open:
+                wait_s, pause_s = pause_s, min(2 * pause_s, _LONGEST_PAUSE_S)
             for fd, _event in poll.poll(wait_s * 1000):
                 if fd == input_write:
                     pending = _fed(fd, pending)
                     if not pending:
                         poll.unregister(fd)
                         os.close(fd)
-                elif fd == output_read and (chunk := os.read(fd, 1 << 16)):
+                elif chunk := os.read(fd, 1 << 16):
                     output += chunk
                     if len(output) > output_limit:
                         return output[:output_limit], "output_limit"
                 else:
                     poll.unregister(fd)
-                    waits_for.discard(fd)
+                    is_open = False
     finally:
-        for fd in (exit_handle, output_read, *([input_write] if pending else [])):
+        for fd in (output_read, *([input_write] if pending else [])):
             os.close(fd)
     return output, "exit"
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child has ended; it stays to be waited for."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _cpu_clock(pid: int) -> int:

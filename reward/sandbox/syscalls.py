@@ -40,8 +40,8 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "renameat2": (316, 276), "getrandom": (318, 278), "membarrier": (324, 283), "copy_file_range": (326, 285),
     "sendfile": (40, 71), "statfs": (137, 43), "fstatfs": (138, 44), "statx": (332, 291), "rseq": (334, 293),
     "clone": (56, 220), "clone3": (435, 435), "fork": (57, None), "vfork": (58, None),
-    "close_range": (436, 436), "openat2": (437, 437), "faccessat2": (439, 439), "pidfd_open": (434, 434),
-    "pidfd_send_signal": (424, 424), "unshare": (272, 97), "pivot_root": (155, 41), "mount": (165, 40),
+    "close_range": (436, 436), "openat2": (437, 437), "faccessat2": (439, 439),
+    "unshare": (272, 97), "pivot_root": (155, 41), "mount": (165, 40),
     "umount2": (166, 39), "capset": (126, 91), "seccomp": (317, 277), "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445), "landlock_restrict_self": (446, 446), "execve": (59, 221),
 }

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reward.graders import code_tests
+from reward.sandbox import launch
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import Sandbox, grade, judged
+from reward.sandbox.judge import Execution, Sandbox, grade, judged
 from reward.sandbox.launch import ZygoteError
 from reward.sandbox.probe import failure_of
 from reward.sandbox.syscalls import NUMBERS
@@ -30,6 +32,7 @@ SPENDS_ALL_ITS_TIME = {
     "12_memory_bomb",
 }  # fmt: skip
 """Tested once, through HTTP; here only those that end quickly, at every level."""
+OTHER_KERNEL = str(Path(__file__).with_name("other_kernel.py"))
 LEAKS = (
     "CANARY-CONTENT",
     "EXPECTED-SECRET",
@@ -42,15 +45,30 @@ LEAKS = (
 )
 
 
+isolated = launch._isolated
+
+
+class OnLinux418(Sandbox):
+    """Its programs run without the system calls that are newer."""
+
+    def run(self, *arguments: Any, **options: Any) -> Execution:
+        def older(python: list[str], *rest: Any) -> subprocess.Popen[bytes]:
+            return isolated([sys.executable, "-S", OTHER_KERNEL, "linux-4.18", *python], *rest)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(launch, "_isolated", older)
+            return super().run(*arguments, **options)
+
+
 def double_tests(mode: str) -> code_tests.Tests:
     return code_tests.tests_of(DOUBLE if mode == "stdin" else {**DOUBLE, "fn_name": "double"})
 
 
-@pytest.fixture(scope="module", params=[Level.namespaces, Level.landlock])
+@pytest.fixture(scope="module", params=[Level.namespaces, Level.landlock, Level.namespaces_only])
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     if failure := failure_of(request.param):
         pytest.skip(f"this machine has no level {request.param.value}: {failure}")
-    sandbox = Sandbox(request.param)
+    sandbox = (OnLinux418 if request.param is Level.namespaces_only else Sandbox)(request.param)
     yield sandbox
     sandbox.close()
 
@@ -161,6 +179,9 @@ def test_hostile_submission(
         ("read /proc", "open('/proc/self/environ').read()"),
         ("write to the libraries", "import os; open(os.path.dirname(os.__file__) + '/x', 'w')"),
         ("write to the root", "open('/x', 'w')"),
+        ("leave the root", "import os; os.chdir('/'); open('../etc/passwd')"),
+        ("mount", "from ctypes import CDLL; exit(CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None) == -1)"),
+        ("trace a process", "from ctypes import CDLL; exit(CDLL(None).ptrace(16, 1, 0, 0) == -1)"),
         ("raise the limits", "import resource as r; r.setrlimit(r.RLIMIT_AS, (-1, -1)); raise SystemExit(0)"),
         ("limit another process", "import resource as r, os; r.prlimit(1, r.RLIMIT_AS); raise SystemExit(0)"),
         ("import the judge", "import reward"),

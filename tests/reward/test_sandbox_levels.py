@@ -1,0 +1,87 @@
+"""Which level other machines have: old kernels, containers with false users or only one, mounts below mounts."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from reward.sandbox.cell import Level
+from reward.sandbox.probe import failure_of
+from tests.reward.serving import ROOT
+from tests.reward.test_sandbox import OTHER_KERNEL
+
+NO_LANDLOCK = "the kernel has no Landlock (Linux 5.13 or later with lsm=landlock)"
+SUBMOUNT = "/usr/local/src"
+ALONE = ["unshare", "--map-root-user", "--mount"]
+"""Root of a user namespace that has no other user; as pyxis and enroot start a container with ENROOT_REMAP_ROOT."""
+
+pytestmark = pytest.mark.skipif(
+    failure_of(Level.namespaces_only) is not None, reason="this machine has no namespaces"
+)
+
+
+def answer(source: str, *prefix: str) -> Any:
+    """What a program prints as JSON, started by `prefix`."""
+    command = [*prefix, sys.executable, "-c", f"import json; {source}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def strongest(*prefix: str) -> tuple[str | None, list[str]]:
+    level, reasons = answer(
+        "from reward.sandbox.probe import strongest; print(json.dumps(strongest()))", *prefix
+    )
+    return level, reasons
+
+
+def test_a_kernel_without_landlock_has_the_namespaces_alone() -> None:
+    level, reasons = strongest(sys.executable, OTHER_KERNEL, "linux-4.18")
+    assert level == Level.namespaces_only
+    assert len(reasons) == 2
+    assert all(NO_LANDLOCK in reason for reason in reasons)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes its ids")
+def test_a_change_of_ids_that_changes_nothing_is_noticed() -> None:
+    """Without that, programs would run as root."""
+    level, reasons = strongest(sys.executable, OTHER_KERNEL, "enroot")
+    assert level is None
+    assert sum("pretends to change user and group ids" in reason for reason in reasons) == 3
+
+
+def test_a_root_who_is_the_only_user_of_a_container_needs_no_other() -> None:
+    assert strongest(*ALONE)[0] in (Level.namespaces, Level.namespaces_only)
+
+
+@pytest.mark.parametrize("prefix", [["unshare", "--mount"], ALONE], ids=["as root", "as a user"])
+def test_a_file_system_mounted_below_another_cannot_be_written_to_either(prefix: list[str]) -> None:
+    """The flags of the upper one say nothing of it; here everybody may write to it."""
+    if prefix != ALONE and os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    if not os.path.isdir(SUBMOUNT):
+        pytest.skip(f"this machine has no {SUBMOUNT}")
+    mounting = f"mount -t tmpfs -o mode=1777 tmpfs {SUBMOUNT}; touch {SUBMOUNT}/seen"
+    program = f"""
+import os
+print(os.listdir({SUBMOUNT!r}))
+try: open({SUBMOUNT + "/x"!r}, "w")
+except OSError as error: print(error.errno)
+"""
+    source = f"""
+from reward.graders.code_tests import Tests
+from reward.sandbox.cell import Level
+from reward.sandbox.judge import Sandbox
+sandbox = Sandbox(Level.namespaces_only)
+execution = sandbox.run({program!r}, Tests(inputs=("",), expected=("",), fn_name=None))
+sandbox.close()
+print(json.dumps(execution.outputs[0].decode().split("\\n")))
+"""
+    said = answer(source.strip(), *prefix, "bash", "-c", f'set -e; {mounting}; exec "$@"', "bash")
+    assert said == ["['seen']", str(errno.EROFS), ""]
