@@ -1,8 +1,8 @@
-"""Every option: its type, default, one line of documentation and range. The only place where a default is written.
+"""Every option with its type, default, documentation and range. Defaults are written nowhere else.
 
-YAML files in conf/ and the command line say what differs. Values marked "ProRL" are the paper's (arXiv 2507.12507 and
-2505.24864); "our choice" marks what the papers leave open. Standard library only: the command line reads this file
-before anything heavy is imported.
+YAML files in conf/ and the command line state only differences. Values marked "ProRL" are from the papers (arXiv
+2507.12507 and 2505.24864); "our choice" marks what the papers leave open. This file imports only the standard library,
+because the command line reads it before anything heavy is imported.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ REPLACED = {
     "shaping.overlong_buffer_tokens": "write shaping.overlong_buffer_share, the buffer as a share of "
     "sampler.max_response_tokens.",
 }
-"""Options of earlier versions -> what to write instead; the end of the sentence that refuses them."""
+"""Options of earlier versions -> what to write instead; this ends the error message that refuses them."""
 
 
 FUNCTION_END_S = 10.0
-"""A reward function's process that is still there so long after its time limit has been killed by then."""
+"""Seconds after its time limit by which a reward function's process has certainly been killed."""
 SERVICE = "service"
-"""What stands for the reward service among the names of reward functions."""
+"""The reward service's name among those of reward functions."""
 
 
 class ConfigError(ValueError):
@@ -42,7 +42,7 @@ class Precision(Enum):
 
 
 class Device(Enum):
-    """auto: the GPUs that the machine shows this process, else its CPU."""
+    """auto: the GPUs that this process can see, or the CPU if there are none."""
 
     auto = "auto"
     cpu = "cpu"
@@ -132,7 +132,7 @@ class KlIn(Enum):
 
 
 class CorrectionLevel(Enum):
-    """Whose ratio of trainer to sampler probability is held against the bounds: each token's, the product over a
+    """Which ratio of trainer to sampler probability is compared with the bounds: each token's, the product over a
     response, or the geometric mean over a response."""
 
     off = "off"
@@ -169,7 +169,8 @@ class Decay(Enum):
 
 
 class ControllerMode(Enum):
-    """manual: only a user's request resets; interval: every so many steps; automatic: the signals decide as well."""
+    """manual: only a user's request resets; interval: also every `controller.interval` steps; automatic: also the
+    signals."""
 
     manual = "manual"
     interval = "interval"
@@ -177,10 +178,10 @@ class ControllerMode(Enum):
 
 
 class ValidationMean(Enum):
-    """Which mean of the held-out rewards stands for the whole validation.
+    """Which mean of the held-out rewards represents the whole validation.
 
-    domains: validation/domain_mean_reward, in which every domain counts the same; prompts: validation/reward, in which
-    every prompt does.
+    domains: validation/domain_mean_reward, in which all domains have equal weight; prompts: validation/reward, in which
+    all prompts do.
     """
 
     domains = "domains"
@@ -188,24 +189,24 @@ class ValidationMean(Enum):
 
 
 class ResetTo(Enum):
-    """Which weights a reset makes the policy and the reference: the current ones, or the stage's best checkpoint's."""
+    """Which weights become policy and reference at a reset: the current ones, or the stage's best checkpoint's."""
 
     current = "current"
     best = "best"
 
 
 class StartFrom(Enum):
-    """Which checkpoint of its parent a stage begins with."""
+    """Which checkpoint of its parent a stage starts from."""
 
     last = "last"
     best = "best"
 
 
 class ControllerAction(Enum):
-    """What a signal leads to, in ascending order: of several that fire at one step the last one here happens.
+    """What a signal causes, in ascending order of severity: if several fire at one step, the most severe happens.
 
-    reset: the policy becomes the reference; end_stage: the chain goes on with the next stage; stop: the run saves and
-    ends, and nothing goes on before a user has looked at it.
+    reset: the policy becomes the reference; end_stage: the chain continues with the next stage; stop: the run saves and
+    ends, and nothing continues until a user has looked at it.
     """
 
     ignore = "ignore"
@@ -232,7 +233,7 @@ def _positive(prefix: str, config: object, names: Iterable[str]) -> None:
 
 
 def _is_window(text: str) -> bool:
-    """Whether it is FIRST..LAST, two dates as YYYY-MM-DD in order."""
+    """Returns whether `text` is FIRST..LAST, two dates as YYYY-MM-DD in order."""
     first, _, last = text.partition("..")
     try:
         return len(first) == len(last) == 10 and date.fromisoformat(first) <= date.fromisoformat(last)
@@ -247,7 +248,7 @@ class ModelConfig:
     path: str = ""
     """Folder of the Hugging Face checkpoint that the first stage starts from (weights, config, tokenizer)."""
     precision: Precision = Precision.bf16
-    """Of weights and activations; the optimizer keeps fp32 main weights either way."""
+    """Precision of weights and activations; the optimizer keeps fp32 main weights in any case."""
     layer_spec: LayerSpec = LayerSpec.auto
     """Which layer implementations Megatron-Core uses."""
     fp8: Fp8Recipe = Fp8Recipe.off
@@ -255,11 +256,12 @@ class ModelConfig:
     recompute: Recompute = Recompute.none
     """Activation recomputation: none, selective (attention core) or full (every layer)."""
     logprob_chunk_tokens: int = 1024
-    """Tokens whose logits exist at one time; bounds the memory of log-probability and entropy."""
+    """Number of tokens whose logits exist at a time; limits the memory for log-probabilities and entropy."""
     fused_logprobs: bool = True
-    """Log-probability and entropy by Triton kernels where there are CUDA and Triton; false: plain PyTorch, slower."""
+    """Computes log-probabilities and entropy with Triton kernels if CUDA and Triton are there; false: with plain
+    PyTorch, which is slower."""
     vocab_divisible_by: int = 1
-    """The embedding is padded to a multiple of this times tensor_parallel; padded entries get no probability."""
+    """The vocabulary is padded to a multiple of this times tensor_parallel; padding gets no probability."""
 
     def __post_init__(self) -> None:
         _positive("model", self, ["logprob_chunk_tokens", "vocab_divisible_by"])
@@ -267,56 +269,57 @@ class ModelConfig:
 
 @dataclass(slots=True, kw_only=True)
 class TrainerConfig:
-    """The step: how many prompts, how many updates, on which layout, with which optimizer."""
+    """The step's size, the parallel layout and the optimizer."""
 
     device: Device = Device.auto
-    """What the ranks compute on. With auto, a job that Slurm has given GPUs refuses to start on the CPU; cpu allows it,
-    and leaves the GPUs alone."""
+    """Device that the ranks compute on. auto: the GPUs that the process can see, or the CPU if there are none, except
+    that a job to which Slurm has given GPUs refuses to start on the CPU. cpu allows it, and leaves the GPUs unused."""
     num_steps: int = 1000
-    """Steps of this stage."""
+    """Number of steps in this stage."""
     prompts_per_step: int = 256
-    """Informative groups a step is trained on (ProRL: 256)."""
+    """Informative groups that a step trains on (ProRL: 256)."""
     updates_per_step: int = 4
-    """Optimizer updates a step; each gets an equal share of the groups (ProRL: mini-batch 64, hence 4)."""
+    """Optimizer updates per step; the groups are split evenly between them (ProRL: mini-batch 64, hence 4)."""
     tensor_parallel: int = 1
-    """Ranks that share each layer."""
+    """Tensor-parallel size: ranks that each layer is split over."""
     pipeline_parallel: int = 1
-    """Ranks that share the depth."""
+    """Pipeline-parallel size: ranks that the layers are distributed over."""
     sequence_parallel: bool = False
     """Splits activations between the tensor-parallel regions along the sequence; needs tensor_parallel > 1."""
     distributed_optimizer: bool = True
     """Shards optimizer state over data-parallel ranks."""
     micro_batch_tokens: int = 32768
-    """Padded tokens in one forward pass of training or log-probabilities; longer single rollouts pass alone."""
+    """Tokens, with padding, in one forward pass of training or log-probabilities; a longer rollout gets a pass of its
+    own."""
     packing: bool = True
     """Packs sequences without padding (thd layout) where attention supports it: Transformer Engine on CUDA, in bf16."""
     learning_rate: float = 2e-6
-    """AdamW's, constant (ProRL: 2e-6)."""
+    """Learning rate of AdamW, after the warm-up and before any decay (ProRL: 2e-6, constant)."""
     warmup_updates: int = 0
-    """Linear warm-up over this many updates from the start of the first stage (our choice: none)."""
+    """Updates of linear warm-up from the start of the first stage (our choice: none)."""
     decay: Decay = Decay.constant
-    """Schedule after the warm-up (ProRL: constant)."""
+    """Learning-rate schedule after the warm-up (ProRL: constant)."""
     decay_updates: int = 0
-    """Updates from start to the end of the decay; required unless decay is constant."""
+    """Updates from the start of the first stage to the end of the decay; required unless decay is constant."""
     adam_beta1: float = 0.9
-    """Decay of the first moment (our choice: PyTorch's default)."""
+    """AdamW's decay rate of the first moment (our choice: PyTorch's default)."""
     adam_beta2: float = 0.999
-    """Decay of the second moment (our choice: PyTorch's default)."""
+    """AdamW's decay rate of the second moment (our choice: PyTorch's default)."""
     adam_epsilon: float = 1e-8
-    """Added to the root of the second moment."""
+    """Added to the root of AdamW's second moment."""
     weight_decay: float = 0.0
-    """Decoupled weight decay (our choice: none; the KL penalty regularises)."""
+    """AdamW's decoupled weight decay (our choice: none, because the KL penalty regularises)."""
     clip_grad: float = 1.0
-    """Global gradient norm is clipped to this (our choice)."""
+    """Upper bound of the global gradient norm; larger gradients are scaled down to it (our choice)."""
     cpu_threads: int = 1
-    """Threads of the policy's passes on CPU; sampling always uses one, which keeps it bitwise repeatable."""
+    """Threads of the policy's passes on CPU; sampling always uses one, which makes it bitwise reproducible."""
     start_timeout_s: float = 300.0
-    """How long the ranks of a job try to reach each other before the job gives up (our choice: on a slow file system
-    they import torch and vLLM minutes apart)."""
+    """Seconds in which all ranks of a job must have reached each other, or the job gives up (our choice: on a slow file
+    system they import torch and vLLM minutes apart)."""
     hang_timeout_s: float = 1800.0
-    """A rank that neither begins another phase of the step nor finishes a rollout for so long writes its stacks to
-    RUN/stacks/ and ends with a failure, upon which launchers start again; 0: never (our choice: a rollout of 16k tokens
-    and the first compilation stay far below; gloo and NCCL give up later)."""
+    """Seconds after which a rank that has neither begun another phase of the step nor finished a rollout writes its
+    stack traces to RUN/stacks/ and fails, so that launchers restart the job; 0: never (our choice: a rollout of 16k
+    tokens and the first compilation take far less; gloo and NCCL time out later)."""
 
     def __post_init__(self) -> None:
         counts = ["num_steps", "prompts_per_step", "updates_per_step", "tensor_parallel", "pipeline_parallel"]
@@ -348,33 +351,36 @@ class AlgorithmConfig:
     """GRPO with DAPO's decoupled clip and ProRL's KL penalty by default; docs/algorithm.md has every formula."""
 
     advantage: Advantage = Advantage.group_std
-    """How rewards become advantages. group_std: less the group's mean, divided by its standard deviation (ProRL eq. 2);
-    group_mean: less the group's mean (Dr. GRPO); leave_one_out: less the mean of the others (RLOO); batch_std: less the
-    group's mean, then normalised over all response tokens of the step (REINFORCE++-baseline, ProRL v2)."""
+    """How rewards become advantages. group_std: the group's mean is subtracted, then divided by the group's standard
+    deviation (ProRL eq. 2); group_mean: the group's mean is subtracted (Dr. GRPO); leave_one_out: the mean of the other
+    rollouts is subtracted (RLOO); batch_std: the group's mean is subtracted, then normalised over all response tokens
+    of the step (REINFORCE++-baseline, ProRL v2)."""
     objective: Objective = Objective.clip
     """clip: PPO's clipped surrogate (ProRL eq. 1), which stops the gradient of clipped tokens; cispo: the
     log-probability, weighted by the clipped ratio as a constant (MiniMax-M1); every token keeps its gradient."""
     ratio_level: RatioLevel = RatioLevel.token
-    """token: every token has its own ratio (ProRL eq. 1); sequence: all tokens of a rollout have the geometric mean of
-    its ratios (GSPO), which takes far smaller values of clip_low and clip_high."""
+    """token: each token has its own ratio (ProRL eq. 1); sequence: all tokens of a rollout have the geometric mean of
+    its ratios (GSPO), which needs far smaller values of clip_low and clip_high."""
     clip_low: float = 0.2
-    """The ratio is clipped below at 1 - clip_low (ProRL eq. 3: 0.2); 1: no lower bound, as MiniMax-M1 has for cispo."""
+    """The ratio is clipped below at 1 - clip_low (ProRL eq. 3: 0.2); 1: no lower bound, as in MiniMax-M1's cispo."""
     clip_high: float = 0.4
     """The ratio is clipped above at 1 + clip_high (ProRL eq. 3: 0.4)."""
     dual_clip: float = 0.0
     """Lower bound c > 1 on the objective for negative advantages (arXiv 1912.09729); 0 turns it off."""
     aggregation: Aggregation = Aggregation.token_mean
-    """Mean over all response tokens of the update (DAPO eq. 8; our choice, ProRL is silent)."""
+    """How token losses become one number. token_mean: the mean over all response tokens of the update (DAPO eq. 8; our
+    choice, because ProRL does not say); sequence_mean_token_mean and sequence_mean_token_sum: the mean over responses
+    of their tokens' mean or sum."""
     aggregation_constant: float = 1.0
-    """With aggregation=sequence_mean_token_sum the sum over a response is divided by this (Dr. GRPO: the largest number
+    """With aggregation=sequence_mean_token_sum the sum over a response is divided by this (Dr. GRPO: the maximum number
     of response tokens); 1 leaves the plain sum."""
     kl_beta: float = 1e-4
     """Weight of the KL penalty (ProRL: 1e-4); 0 leaves it out."""
     kl_estimator: KlEstimator = KlEstimator.k3
     """Estimator of the KL penalty (ProRL eq. 5: k3)."""
     kl_in: KlIn = KlIn.loss
-    """loss: the penalty is a term of each token's loss (ProRL eq. 4); reward: its sum over the response is subtracted
-    from the reward before advantages are computed (RLOO)."""
+    """loss: the KL penalty is a term of each token's loss (ProRL eq. 4); reward: its sum over the response is
+    subtracted from the reward before advantages are computed (RLOO)."""
     kl_clamp_log_ratio: float = 20.0
     """The log-ratio in the KL estimator is clamped to plus or minus this many nats, and a token beyond it has no KL
     gradient; 0: no clamp (verl and NeMo RL: 20; ProRL v2: 10; ProRL does not say)."""
@@ -382,25 +388,25 @@ class AlgorithmConfig:
     """The KL estimate of a token is clamped to plus or minus this many nats, and a token beyond it has no KL gradient;
     0: no clamp (verl, which ProRL was trained with, NeMo RL and OpenRLHF: 10; ProRL does not say)."""
     correction_level: CorrectionLevel = CorrectionLevel.off
-    """Weighs the policy-gradient term by the ratio of the trainer's to the sampler's probability: of each token, of the
-    sequence (the product over the response), or the geometric mean over the response; off: not at all."""
+    """Weights the policy-gradient term by the ratio of the trainer's to the sampler's probability: per token, per
+    sequence (the product over the response), or by the geometric mean over the response; off: not at all."""
     correction_mode: CorrectionMode = CorrectionMode.truncate
-    """What happens where that ratio is outside [correction_low, correction_high]. truncate: it is clamped to them;
-    mask: the weight is 0; drop: the whole rollout gets the weight 0, and all others keep their tokens' own weights."""
+    """What happens if that ratio is outside [correction_low, correction_high]. truncate: it is clamped to them; mask:
+    the weight is 0; drop: the whole rollout gets the weight 0, and all others keep their tokens' own weights."""
     correction_low: float = 0.0
-    """Lower bound of that ratio (our choice: none)."""
+    """Lower bound of the ratio of trainer to sampler probability (our choice: none)."""
     correction_high: float = 2.0
-    """Upper bound of that ratio (Yao et al. 2025, verl: 2)."""
+    """Upper bound of the ratio of trainer to sampler probability (Yao et al. 2025, verl: 2)."""
     entropy_bonus: EntropyBonus = EntropyBonus.fixed
-    """fixed: entropy_coefficient as it is; adaptive: Skywork's rule drives entropy towards entropy_target."""
+    """fixed: a constant entropy_coefficient; adaptive: Skywork-OR1's rule drives the entropy towards entropy_target."""
     entropy_coefficient: float = 0.0
-    """Weight of the entropy bonus; its start value when adaptive."""
+    """Weight of the entropy bonus, or its initial value if it is adaptive."""
     entropy_target: float = 0.2
-    """Nats a token below which the adaptive bonus is active (arXiv 2505.22312)."""
+    """Entropy in nats per token at or below which the adaptive bonus is active (arXiv 2505.22312)."""
     entropy_step: float = 0.005
-    """Change of the adaptive coefficient a step."""
+    """Change of the adaptive entropy coefficient per step."""
     entropy_coefficient_max: float = 0.1
-    """Upper bound of the adaptive coefficient (our choice)."""
+    """Upper bound of the adaptive entropy coefficient (our choice)."""
 
     def __post_init__(self) -> None:
         _at_least("algorithm", self, 0, ["clip_high", "kl_beta", "entropy_coefficient", "entropy_step"])
@@ -434,19 +440,19 @@ class AlgorithmConfig:
 @dataclass(slots=True, kw_only=True)
 class LengthPenaltyConfig:
     """ProRL v2's scheduled cosine length penalty: weight x (a reward that falls with the response's length, along half
-    a cosine from `shortest` to `longest`) is added to the reward of every rollout. It takes turns being on and off."""
+    a cosine from `shortest` to `longest`) is added to the reward of every rollout. It alternates between on and off."""
 
     weight: float = 0.0
-    """lambda of ProRL v2, which does not state its value; 0 turns the penalty off."""
+    """Weight of the length reward, lambda in ProRL v2, which does not state its value; 0 turns the penalty off."""
     shortest: float = 0.0
-    """Length reward of an empty response, eta_max (our choice: ProRL v2 states no value; 0 never rewards brevity as
-    such)."""
+    """Length reward of an empty response, eta_max (our choice: ProRL v2 states no value, and 0 never rewards
+    brevity as such)."""
     longest: float = -1.0
-    """Length reward of a response that uses all tokens it may, eta_min (our choice, as above)."""
+    """Length reward of a response with the maximum number of tokens, eta_min (our choice: ProRL v2 states no value)."""
     on_updates: int = 100
     """Optimizer updates for which the penalty is on, from the first update of the first stage (ProRL v2: 100)."""
     off_updates: int = 500
-    """Optimizer updates for which it is off then, before it is on again (ProRL v2: 500); 0: it is always on."""
+    """Optimizer updates for which the penalty is then off, before it is on again (ProRL v2: 500); 0: always on."""
 
     def __post_init__(self) -> None:
         _at_least("shaping.length_penalty", self, 0, ["weight", "off_updates"])
@@ -460,22 +466,22 @@ class LengthPenaltyConfig:
 
 @dataclass(slots=True, kw_only=True)
 class ShapingConfig:
-    """What training makes of a verdict's score; docs/algorithm.md has the formulas."""
+    """How a score becomes the reward; docs/algorithm.md has the formulas."""
 
     termination_factor: float = 1.0
-    """Multiplies the score of a rollout without end-of-sequence; 1 is off (ProRL penalises such rollouts in runs 4 and
-    5 and does not say how; 0 in our runs 4 to 8, as in the authors' ProRL v2 scripts)."""
+    """Factor on the score of a rollout without end-of-sequence; 1: off (ProRL penalises such rollouts in runs 4 and 5
+    without saying how; 0 in our runs 4 to 8, as in the authors' ProRL v2 scripts)."""
     malformed_thought_factor: float = 1.0
-    """Multiplies the score of a rollout whose reasoning is not exactly one thought that is closed; 1 is off (NeMo RL's
+    """Factor on the score of a rollout whose reasoning is not exactly one closed thought; 1: off (NeMo RL's
     penalize_malformed_think_tag: 0)."""
     overlong_buffer_share: float = 0.0
-    """DAPO eq. 13: a response that reaches into the last so large a share of sampler.max_response_tokens is punished,
-    the more the further; 0 is off (DAPO: 4096 of 20480 tokens, 0.2)."""
+    """Share of sampler.max_response_tokens, at its end, in which a response is penalised, linearly more the longer it
+    is (DAPO eq. 13); 0: off (DAPO: 4096 of 20480 tokens, 0.2)."""
     overlong_penalty: float = 1.0
-    """Punishment of a response that uses all of its tokens (DAPO: 1, for rewards of -1 and 1)."""
+    """Penalty in that buffer for a response that uses all of its tokens (DAPO: 1, for rewards of -1 and 1)."""
     overlong_filtering: bool = False
-    """Keeps rollouts that ran out of tokens out of the loss, where they would punish what may have been right (DAPO
-    section 3.4, DeepScaleR, NeMo RL). They still count in their group's mean and deviation."""
+    """Excludes rollouts that ran out of tokens from the loss, because their reasoning may have been right (DAPO section
+    3.4, DeepScaleR, NeMo RL). They still count in their group's mean and standard deviation."""
     length_penalty: LengthPenaltyConfig = field(default_factory=LengthPenaltyConfig)
 
     def __post_init__(self) -> None:
@@ -486,33 +492,33 @@ class ShapingConfig:
 
 @dataclass(slots=True, kw_only=True)
 class SamplerConfig:
-    """vLLM."""
+    """Sampling of training rollouts with vLLM."""
 
     num_rollouts: int = 16
-    """Rollouts a prompt, n (ProRL: 16; 32 in runs 6 and 7)."""
+    """Rollouts per prompt, n (ProRL: 16; 32 in runs 6 and 7)."""
     temperature: float = 1.2
-    """Of training rollouts (ProRL: 1.2); the trainer divides its logits by it as well."""
+    """Sampling temperature of training rollouts (ProRL: 1.2); the trainer divides its logits by it as well."""
     max_prompt_tokens: int = 4096
-    """Longer prompts are left out of the data, and counted (our choice: the papers give no bound; docs/data.md says
-    what each bound leaves out)."""
+    """Longest prompt in tokens; longer prompts are removed from the data, and counted (our choice: the papers give no
+    bound; docs/data.md says what each bound removes)."""
     max_response_tokens: int = 8192
-    """A response is cut off after so many tokens, end-of-sequence included (ProRL "8k": 8192, and 16384 in run 8; that
-    the prompt does not count is our reading)."""
+    """Longest response in tokens, end-of-sequence included; longer ones are cut off (ProRL "8k": 8192, and 16384 in
+    run 8; that the prompt does not count is our reading)."""
     tensor_parallel: int = 1
-    """Ranks that share one vLLM engine; must divide the ranks of a node."""
+    """Tensor-parallel size of each vLLM engine; must divide the ranks of a node."""
     memory_fraction: float = 0.5
-    """Of the GPU, for vLLM's weights and KV cache beside the policy."""
+    """Fraction of the GPU's memory for vLLM's weights and KV cache; the policy has the rest."""
     kv_cache_mib: int = 512
-    """KV cache on CPU, where memory_fraction does not apply."""
+    """MiB of KV cache on CPU, where memory_fraction does not apply."""
     max_sequences: int = 1024
-    """Sequences decoded at one time by one engine."""
+    """Maximum number of sequences that one engine decodes concurrently."""
     enforce_eager: bool = False
-    """Skips CUDA graph capture; always on on CPU."""
+    """Skips CUDA graph capture; always true on CPU."""
     release_memory: bool = False
     """Frees the KV cache while the policy trains (vLLM sleep level 1); no effect on CPU."""
     ahead: bool = False
-    """Samples the next step's first round while the policy trains on this step's: its rollouts are one step old, which
-    algorithm.correction_level makes up for. Needs the sampler's memory all the time (our choice: off)."""
+    """Samples the next step's first round while the policy trains on the current one. These rollouts are one step
+    off-policy, which algorithm.correction_level corrects. The sampler always keeps its memory (our choice: off)."""
 
     def __post_init__(self) -> None:
         _positive("sampler", self, ["temperature", "kv_cache_mib", "max_sequences"])
@@ -520,7 +526,7 @@ class SamplerConfig:
         _at_least("sampler", self, 1, ["max_prompt_tokens", "max_response_tokens", "tensor_parallel"])
         _require(0 < self.memory_fraction < 1, "sampler.memory_fraction", self.memory_fraction, "in (0, 1)")
         if self.ahead and (self.release_memory or self.tensor_parallel > 1):
-            # Engines of several ranks would talk to each other while the policy's ranks do, in no common order.
+            # Engines and policy would run collectives on the same ranks at the same time, in no common order.
             raise ConfigError(
                 "sampler.ahead=true needs the sampler beside the policy at all times, on one rank each: write "
                 "sampler.release_memory=false and sampler.tensor_parallel=1 (and perhaps a smaller "
@@ -538,19 +544,19 @@ class DynamicSamplingConfig:
     """DAPO's dynamic sampling: prompts whose rollouts are all equally good teach nothing and are replaced."""
 
     enabled: bool = True
-    """Off trains on every prompt that was sampled, but for groups of which overlong filtering or a failing reward
-    service leaves nothing: such a step has fewer groups, and says so."""
+    """Whether uninformative groups are replaced. false trains on every sampled prompt, except for groups of which
+    overlong filtering or a failing reward service leaves nothing: such a step has fewer groups, and logs it."""
     by: InformativeBy = InformativeBy.score
-    """What has to differ within a group: the task's score (ProRL and DAPO drop prompts with accuracy 0 or 1), or only
-    the reward after shaping, by which penalties for length alone make a group informative, also where all answers
+    """What has to differ within a group. score: the task's score (ProRL and DAPO drop prompts with accuracy 0 or 1);
+    reward: the reward after shaping, so that length penalties alone can make a group informative, even if all answers
     are right or all are wrong."""
     max_rounds: int = 8
-    """Rounds of sampling a step may take before the data counts as saturated."""
+    """Maximum number of rounds (generation batches) of a step, after which the data counts as saturated."""
     oversample: float = 1.25
     """Prompts of a round, as a multiple of what is still missing over the last known yield (our choice)."""
     min_fill: float = 0.5
-    """A step goes on with this share of its groups when max_rounds is reached, correctly normalised; below it the
-    stage ends as saturated. Without dynamic sampling a step goes on with a single group."""
+    """Share of a step's groups that is enough to train on, correctly normalised, when max_rounds is reached; with less
+    the stage ends as saturated. Without dynamic sampling one group is enough."""
 
     def __post_init__(self) -> None:
         _at_least("dynamic_sampling", self, 1, ["max_rounds", "oversample"])
@@ -564,7 +570,7 @@ class DataConfig:
     train: dict[str, float] = field(default_factory=dict)
     """Weight of each training file in the mix: path -> weight. Weights need not add up to 1."""
     validation: list[str] = field(default_factory=list)
-    """Held-out files."""
+    """Held-out files, for validation."""
 
     def __post_init__(self) -> None:
         for path, weight in self.train.items():
@@ -573,34 +579,35 @@ class DataConfig:
 
 @dataclass(slots=True, kw_only=True)
 class RewardConfig:
-    """Where the reward service is, which functions grade beside or in place of it, and how much failing a run bears."""
+    """Where the reward service is, which functions grade beside or instead of it, and how failures are handled."""
 
     urls: list[str] = field(default_factory=list)
-    """Servers; empty: found through discovery_dir."""
+    """URLs of reward servers; empty: found through discovery_dir."""
     discovery_dir: str = ""
-    """Folder in which servers announce themselves; empty and no urls: `train` starts a service of its own."""
+    """Folder in which reward servers announce themselves; if it and urls are empty, `train` starts a service of its
+    own."""
     token_file: str = ""
-    """File with the bearer token; servers off the loopback interface require one."""
+    """File with the bearer token; servers that do not listen on the loopback interface require one."""
     request_timeout_s: float = 120.0
-    """Of one grading request, queueing included."""
+    """Timeout of one grading request in seconds, queueing included."""
     max_attempts: int = 5
-    """Tries at one grading request, on different servers where there are some."""
+    """Attempts at one grading request, on different servers if there are several."""
     ready_timeout_s: float = 120.0
-    """How long a run waits for the service before its first step."""
+    """Seconds that a run waits for the service before its first step."""
     max_failed_share: float = 0.01
     """Share of a step's rollouts that may be dropped because the service or a reward function failed on them; more
     stops the run."""
     python: str = ".venv-reward/bin/python"
     """Interpreter of the service's environment, for a service that `train` starts itself."""
     function: list[str] = field(default_factory=list)
-    """Python functions that grade in place of the service, each written FILE.py:NAME (docs/custom_rewards.md)."""
+    """Python functions that grade instead of the service, each written FILE.py:NAME (docs/custom_rewards.md)."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Weight of each function's value in the sum that is the reward, by the function's name; a function that is not
-    named here has weight 1. A weight for `service` adds the service's score, and 0 records a value without using it."""
+    """Weights of the functions' values in the sum that is the reward, by function name; a function that is not named
+    here has weight 1. A weight for `service` adds the service's score, and 0 records a value without using it."""
     function_batch: int = 64
-    """Responses that a function gets in one call, at most."""
+    """Maximum number of responses that a function gets in one call."""
     function_timeout_s: float = 60.0
-    """Time that one call of a function may take; what it was called with is then not graded."""
+    """Seconds that one call of a function may take; after that its responses are not graded."""
     function_python: str = ""
     """Interpreter that runs the functions; empty: the one that runs the trainer."""
 
@@ -654,8 +661,8 @@ class RewardConfig:
 
     @property
     def function_silence_s(self) -> float:
-        """Longest time without a verdict of a reward function: its process has to be started, a call with several
-        responses takes too long, the process has to be started again, and a call with one of them takes too long."""
+        """Longest time in seconds without a result of a reward function: its process has to be started, a call with
+        several responses times out, the process is started again, and a call with one of them times out."""
         return 2 * (self.ready_timeout_s + FUNCTION_END_S + self.function_timeout_s + FUNCTION_END_S)
 
     @property
@@ -664,7 +671,7 @@ class RewardConfig:
         return not self.function or SERVICE in self.weights
 
     def weight(self, name: str) -> float:
-        """Of a function, or of the service, in the reward."""
+        """Returns the weight of a function, or of the service, in the reward."""
         return self.weights.get(name, 1.0)
 
 
@@ -675,15 +682,15 @@ class ValidationConfig:
     interval: int = 20
     """Steps between validations; 0: only before the first and after the last step."""
     num_rollouts: int = 16
-    """Rollouts a prompt (ProRL: 16)."""
+    """Rollouts per prompt (ProRL: 16)."""
     temperature: float = 0.6
-    """Of evaluation (ProRL: 0.6)."""
+    """Sampling temperature of validation and `evaluate` (ProRL: 0.6)."""
     top_p: float = 0.95
-    """Of evaluation (ProRL: 0.95)."""
+    """Nucleus sampling threshold of validation and `evaluate` (ProRL: 0.95)."""
     max_prompts: int = 0
-    """Prompts taken from each file, from its beginning; 0: all."""
+    """Number of prompts taken from each file, from its beginning; 0: all."""
     num_kept: int = 64
-    """Rollouts of each validation whose text is kept in RUN/samples/, spread over the prompts; 0: none."""
+    """Number of rollouts per validation whose text is kept in RUN/samples/, spread over the prompts; 0: none."""
 
     def __post_init__(self) -> None:
         _at_least("validation", self, 0, ["interval", "max_prompts", "num_kept"])
@@ -694,24 +701,24 @@ class ValidationConfig:
 
 @dataclass(slots=True, kw_only=True)
 class EvaluationConfig:
-    """`evaluate suite=NAME`: which benchmarks, from where, to where. How they are sampled stands under validation and
-    sampler."""
+    """`evaluate suite=NAME`: which benchmarks, from which files, into which folder. The options of sampling are under
+    validation and sampler."""
 
     benchmarks: list[str] = field(default_factory=list)
-    """Names of nemo_prorl/evaluation/catalogue.py; `evaluate --list` prints them."""
+    """Names of benchmarks; `evaluate --list` prints all of them."""
     data_dir: str = "data/benchmarks"
-    """Folder with the benchmarks' files, as their publishers ship them."""
+    """Folder with the benchmarks' files, as published."""
     livecodebench_dates: str = "2024-08-01..2025-02-01"
     """Window of contest dates for LiveCodeBench, FIRST..LAST, both days included; empty: all dates. The papers name no
     window (our choice: DeepCoder's, 279 problems; DeepCoder is in the papers' table)."""
     puzzles: list[str] = field(default_factory=list)
-    """Reasoning Gym tasks that the benchmark reasoning_gym is limited to; empty: all that its file holds."""
+    """Reasoning Gym tasks that the benchmark reasoning_gym is limited to; empty: all in its file."""
     out: str = ""
     """Folder for samples and results; empty: evaluations/ and the name of the model's folder."""
     num_resamples: int = 1000
-    """Of the prompts, for the bootstrap's intervals."""
+    """Number of times that the prompts are resampled for bootstrap intervals."""
     chunk_samples: int = 8192
-    """Samples that one engine is given at a time; between chunks the ranks meet."""
+    """Samples that one engine gets at a time; the ranks synchronise between chunks."""
 
     def __post_init__(self) -> None:
         _at_least("evaluation", self, 1, ["num_resamples", "chunk_samples"])
@@ -730,12 +737,12 @@ class ValidationDropConfig:
     action: ControllerAction = ControllerAction.reset
     """ProRL: hard reset when validation significantly degrades (end of run 1)."""
     patience: int = 2
-    """Validations in a row (our choice: one may be bad luck)."""
+    """Consecutive validations that must show the drop (our choice: one may be bad luck)."""
     margin: float = 0.1
-    """Share of the best that must be lost (our choice: domains differ in level, so relative)."""
+    """Least drop, as a share of the best reward (our choice: relative, because domains differ in level)."""
     num_standard_errors: float = 4.0
-    """And so many standard errors of the difference (our choice: the best of many validations is a lucky one; at 3 one
-    in five simulated runs without any change had a false alarm, at 4 one in 250, docs/controller.md)."""
+    """Least drop, in standard errors of the difference (our choice: the best of many validations is a lucky one; at 3
+    one in five simulated runs without any change had a false alarm, at 4 one in 250, docs/controller.md)."""
 
     def __post_init__(self) -> None:
         _at_least("controller.validation_drop", self, 1, ["patience"])
@@ -750,10 +757,10 @@ class ValidationPlateauConfig:
     action: ControllerAction = ControllerAction.reset
     """ProRL: hard reset when improvements plateau."""
     patience: int = 10
-    """Validations in a row without a new best (our choice: 200 steps at validation.interval=20, ProRL v2's shortest
+    """Consecutive validations without a new best (our choice: 200 steps at validation.interval=20, ProRL v2's shortest
     interval)."""
     min_delta: float = 0.01
-    """A new best is better by this (our choice: one point of pass@1)."""
+    """Reward by which a new best must exceed the old one (our choice: one point of pass@1)."""
 
     def __post_init__(self) -> None:
         _at_least("controller.validation_plateau", self, 1, ["patience"])
@@ -762,13 +769,13 @@ class ValidationPlateauConfig:
 
 @dataclass(slots=True, kw_only=True)
 class FutileResetsConfig:
-    """Signal: a plateau or a drop again, and the stage's last resets have not led above the best before them."""
+    """Signal: another plateau or drop after the stage's last resets have not led to a new best."""
 
     action: ControllerAction = ControllerAction.end_stage
-    """Our choice: what a reset does not mend, the next stage may (ProRL lengthens the context, or samples more)."""
+    """Our choice: the next stage may help where a reset does not (ProRL lengthens the context, or samples more)."""
     patience: int = 2
-    """Resets in a row without a new best by controller.validation_plateau.min_delta (our choice: one may have come at a
-    bad moment)."""
+    """Consecutive resets without a new best by controller.validation_plateau.min_delta (our choice: one may have come
+    at a bad moment)."""
 
     def __post_init__(self) -> None:
         _at_least("controller.futile_resets", self, 1, ["patience"])
@@ -776,19 +783,19 @@ class FutileResetsConfig:
 
 @dataclass(slots=True, kw_only=True)
 class KlSpikeConfig:
-    """Signal: the KL to the reference leaves its own trend since the last reset."""
+    """Signal: the KL to the reference jumps above its trend since the last reset."""
 
     action: ControllerAction = ControllerAction.reset
     """ProRL: hard reset when KL spikes."""
     patience: int = 3
-    """Steps in a row (our choice: longer than one odd batch)."""
+    """Consecutive steps that must be above both limits (our choice: longer than one odd batch)."""
     window: int = 40
-    """Steps before them that are the trend; also the warm-up after a reset, when KL grows from 0 (our choice: a fifth
-    of ProRL v2's shortest interval)."""
+    """Steps before these that define the trend; also the warm-up after a reset, when KL grows from 0 (our choice: a
+    fifth of ProRL v2's shortest interval)."""
     ratio: float = 2.0
-    """At least so many times the median of the window (our choice: steady growth reaches less)."""
+    """First limit: this many times the median of the window (our choice: steady growth reaches less)."""
     num_deviations: float = 6.0
-    """And so many robust standard deviations (1.4826 MAD) of log KL above it (our choice)."""
+    """Second limit: this many robust standard deviations (1.4826 MAD) of log KL above the median (our choice)."""
 
     def __post_init__(self) -> None:
         _check_trend("controller.kl_spike", self)
@@ -797,18 +804,19 @@ class KlSpikeConfig:
 
 @dataclass(slots=True, kw_only=True)
 class ResponseLengthConfig:
-    """Signal: the mean response length leaves its own trend upwards."""
+    """Signal: the mean response length jumps above its trend."""
 
     action: ControllerAction = ControllerAction.end_stage
     """ProRL: run 3 ended on a sudden increase of response length, and run 4 changed the shaping."""
     patience: int = 5
-    """Steps in a row (our choice: the mix of prompts moves the length from step to step)."""
+    """Consecutive steps that must be above both limits (our choice: the mix of prompts changes the length from step to
+    step)."""
     window: int = 40
-    """Steps before them that are the trend (our choice: as for KL)."""
+    """Steps before these that define the trend (our choice: as for KL)."""
     ratio: float = 1.5
-    """At least so many times the median of the window (our choice: wanted growth takes hundreds of steps)."""
+    """First limit: this many times the median of the window (our choice: desired growth takes hundreds of steps)."""
     num_deviations: float = 6.0
-    """And so many robust standard deviations (1.4826 MAD) of log length above it (our choice)."""
+    """Second limit: this many robust standard deviations (1.4826 MAD) of log length above the median (our choice)."""
 
     def __post_init__(self) -> None:
         _check_trend("controller.response_length", self)
@@ -817,18 +825,18 @@ class ResponseLengthConfig:
 
 @dataclass(slots=True, kw_only=True)
 class NoEosConfig:
-    """Signal: the share of rollouts that do not end leaves its own trend upwards."""
+    """Signal: the share of rollouts without end-of-sequence jumps above its trend."""
 
     action: ControllerAction = ControllerAction.end_stage
     """ProRL: run 3's responses got long because they failed to terminate."""
     patience: int = 5
-    """Steps in a row (our choice: as for the length)."""
+    """Consecutive steps that must be above both limits (our choice: as for the length)."""
     window: int = 40
-    """Steps before them that are the trend (our choice: as for KL)."""
+    """Steps before these that define the trend (our choice: as for KL)."""
     rise: float = 0.1
-    """At least so much above the median of the window (our choice: every tenth rollout)."""
+    """First limit: this much above the median share of the window (our choice: every tenth rollout)."""
     num_deviations: float = 6.0
-    """And so many robust standard deviations (1.4826 MAD) of the share above it (our choice)."""
+    """Second limit: this many robust standard deviations (1.4826 MAD) of the share above the median (our choice)."""
 
     def __post_init__(self) -> None:
         _check_trend("controller.no_eos", self)
@@ -837,17 +845,17 @@ class NoEosConfig:
 
 @dataclass(slots=True, kw_only=True)
 class EntropyCollapseConfig:
-    """Signal: the entropy has fallen to a fraction of what the stage began with."""
+    """Signal: the entropy has fallen to a fraction of its level at the start of the stage."""
 
     action: ControllerAction = ControllerAction.stop
-    """Our choice: neither a new reference nor a new optimizer brings diversity back; temperature, clip or entropy bonus
+    """Our choice: neither a new reference nor a new optimizer restores diversity; temperature, clip or entropy bonus
     must change."""
     patience: int = 20
-    """Steps in a row (our choice: entropy falls early and often recovers)."""
+    """Consecutive steps that must be below the limit (our choice: entropy falls early and often recovers)."""
     window: int = 20
-    """First steps of the stage, whose median is its level (our choice)."""
+    """First steps of the stage, whose median is the level (our choice)."""
     ratio: float = 0.1
-    """At most this share of the level (our choice: a level in nats would not fit every tokenizer and temperature)."""
+    """The limit, as a share of the level (our choice: no limit in nats suits every tokenizer and temperature)."""
 
     def __post_init__(self) -> None:
         _at_least("controller.entropy_collapse", self, 1, ["patience", "window"])
@@ -856,16 +864,16 @@ class EntropyCollapseConfig:
 
 @dataclass(slots=True, kw_only=True)
 class EntropyRunawayConfig:
-    """Signal: the entropy has grown to a multiple of what the stage began with."""
+    """Signal: the entropy has grown to a multiple of its level at the start of the stage."""
 
     action: ControllerAction = ControllerAction.stop
     """Our choice: a policy that turns into noise must not become the reference."""
     patience: int = 20
-    """Steps in a row (our choice: as for the collapse)."""
+    """Consecutive steps that must be above the limit (our choice: as for the collapse)."""
     window: int = 20
-    """First steps of the stage, whose median is its level (our choice)."""
+    """First steps of the stage, whose median is the level (our choice)."""
     ratio: float = 3.0
-    """At least so many times the level (our choice)."""
+    """The limit, as a multiple of the level (our choice)."""
 
     def __post_init__(self) -> None:
         _at_least("controller.entropy_runaway", self, 1, ["patience", "window"])
@@ -874,30 +882,34 @@ class EntropyRunawayConfig:
 
 @dataclass(slots=True, kw_only=True)
 class SamplerMismatchConfig:
-    """Signal: the sampler does not run the trainer's weights. A fault and no matter of taste, so it is watched in every
+    """Signal: the sampler does not run the trainer's weights. This is always a fault, so the signal is active in every
     controller.mode and has no cool-down."""
 
     action: ControllerAction = ControllerAction.stop
-    """stop, or ignore: suspicious refits are then repeated and reported, but the run goes on (our choice: rollouts of
-    another policy are worth less than none)."""
+    """stop or ignore. With ignore, suspicious refits are still repeated and reported, but the run continues (our
+    choice: rollouts of another policy are worse than none)."""
     patience: int = 2
-    """Steps in a row. Tensors that are still wrong after a second complete refit stop the run at once (our choice)."""
+    """Consecutive suspicious steps. Tensors that are still wrong after a second complete refit stop the run at once
+    (our choice)."""
     window: int = 20
-    """Steps before them that are the trend; until there are as many, only max_nats counts (our choice)."""
+    """Steps before these that define the trend; until there are as many, only max_nats counts (our choice)."""
     ratio: float = 3.0
-    """At least so many times the median of the window (our choice: a broken refit made trl's issue 5312 13 times as
-    large)."""
+    """First limit: this many times the median difference of the window (our choice: the broken refit in trl's issue
+    5312 made it 13 times as large)."""
     num_deviations: float = 6.0
-    """And so many robust standard deviations (1.4826 MAD) of the log difference above it (our choice)."""
+    """Second limit: this many robust standard deviations (1.4826 MAD) of the log difference above the median (our
+    choice)."""
     min_nats: float = 1e-3
-    """Mean differences of log-probabilities up to this never count: fp32 rounds to less than 1e-5 (our choice)."""
+    """Mean difference of log-probabilities in nats up to which nothing is suspicious (our choice: fp32 rounds to less
+    than 1e-5)."""
     max_nats: float = 0.15
-    """Larger ones always count. bf16 shows 0.01 to 0.02, trl's issue 5312 showed 0.2 (our choice)."""
+    """Mean difference in nats above which a step is always suspicious (our choice: bf16 shows 0.01 to 0.02, trl's issue
+    5312 showed 0.2)."""
     canary_rollouts: int = 4
-    """Rollouts of a fixed prompt that every engine draws after each refit, for the trainer to score; 0: no canary (our
+    """Rollouts of a fixed prompt that every engine samples after each refit and the trainer scores; 0: no canary (our
     choice)."""
     canary_tokens: int = 16
-    """Tokens of each of them, at most (our choice)."""
+    """Maximum number of tokens of each canary rollout (our choice)."""
 
     def __post_init__(self) -> None:
         prefix = "controller.sampler_mismatch"
@@ -922,31 +934,33 @@ class SamplerMismatchConfig:
 
 def _check_trend(prefix: str, config: object) -> None:
     _at_least(prefix, config, 1, ["patience"])
-    _at_least(prefix, config, 5, ["window"])  # fewer have no spread to speak of
+    _at_least(prefix, config, 5, ["window"])  # the spread of fewer values means little
     _at_least(prefix, config, 0, ["num_deviations"])
 
 
 @dataclass(slots=True, kw_only=True)
 class ControllerConfig:
-    """Resets that trigger themselves, and other ends; docs/controller.md has every rule."""
+    """Automatic resets and ends of stages; docs/controller.md has every rule."""
 
     mode: ControllerMode = ControllerMode.manual
-    """Who decides (ProRL: the authors, by hand; a request of `python -m nemo_prorl reset` counts in every mode)."""
+    """Who decides on resets. manual: the user, as ProRL's authors did; interval: also every controller.interval steps;
+    automatic: also the signals. `python -m nemo_prorl reset` requests a reset in every mode."""
     reset_optimizer: bool = True
-    """A reset clears the optimizer's moments as well (on in ProRL, off in ProRL v2)."""
+    """Whether a reset also clears the optimizer's moments (on in ProRL, off in ProRL v2)."""
     interval: int = 0
-    """Steps after which a reset is due in any case (ProRL v2: 200 to 500); 0: never. Not in mode manual."""
+    """Steps after which a reset is due in any case, except in mode manual (ProRL v2: 200 to 500); 0: never."""
     reset_to: ResetTo = ResetTo.current
-    """Which weights a reset, also one that a user asks for, makes the policy and the reference. current: the policy
-    stays as it is (the papers: "a more recent snapshot of the online policy"). best: the policy goes back to the
-    stage's best checkpoint by exp_manager.checkpoint_callback_params.monitor (one of two readings of
-    ProRL v2), with the optimizer's moments of that checkpoint unless reset_optimizer clears them."""
+    """Which weights become the policy and the reference at a reset, also at one that a user requests. current: the
+    policy stays as it is (the papers: "a more recent snapshot of the online policy"). best: the policy returns to the
+    stage's best checkpoint by exp_manager.checkpoint_callback_params.monitor (one of two readings of ProRL v2), with
+    that checkpoint's optimizer moments unless reset_optimizer clears them."""
     validation_mean: ValidationMean = ValidationMean.domains
-    """Which mean of the held-out rewards the signals of validation look at (our choice: the mean over domains, because
-    IFEval alone has more prompts than the other benchmarks of the papers' blend together)."""
+    """Which mean of the held-out rewards the validation signals use. domains: all domains have equal weight; prompts:
+    all prompts do (our choice: domains, because IFEval alone has more prompts than the other benchmarks of the papers'
+    blend together)."""
     cooldown: int = 50
     """Steps after a reset or the start of a stage in which no signal counts (our choice: a quarter of ProRL v2's
-    shortest interval; a reset must have had time to help)."""
+    shortest interval, because a reset needs time to help)."""
     validation_drop: ValidationDropConfig = field(default_factory=ValidationDropConfig)
     validation_plateau: ValidationPlateauConfig = field(default_factory=ValidationPlateauConfig)
     futile_resets: FutileResetsConfig = field(default_factory=FutileResetsConfig)
@@ -970,21 +984,21 @@ class StageConfig:
     """One link of the chain of runs."""
 
     name: str = "main"
-    """Of this stage; its done marker and resolved configuration carry it."""
+    """Name of this stage; the files that record its configuration and its end are named after it."""
     parent: str = ""
-    """The stage this one continues; empty: starts from model.path."""
+    """Stage that this one continues; empty: it starts from model.path."""
     reset_reference: bool = True
-    """At the start of a stage with a parent: the policy becomes the reference (ProRL's hard reset)."""
+    """Whether the policy becomes the reference at the start of a stage with a parent (ProRL's hard reset)."""
     reset_optimizer: bool = True
-    """At the start of a stage with a parent: optimizer moments are cleared (on in ProRL, off in ProRL v2)."""
+    """Whether optimizer moments are cleared at the start of a stage with a parent (on in ProRL, off in ProRL v2)."""
     start_from: StartFrom = StartFrom.last
     """Which checkpoint of the parent the policy is taken from. last: the papers reset "to a more recent snapshot of the
     online policy". best: the best by exp_manager.checkpoint_callback_params.monitor, for a parent that ends because its
-    validation degrades. Steps, data and the learning-rate schedule go on behind the parent's last step either way.
-    Without stage.parent it has no effect."""
+    validation degrades. Steps, data and the learning-rate schedule continue after the parent's last step in either
+    case. Without stage.parent it has no effect."""
     reset_data: bool = False
-    """At the start of a stage with a parent: every file begins again. Else known files go on where the parent stopped
-    (our choice: the papers do not say)."""
+    """Whether every data file starts from its beginning at the start of a stage with a parent. Otherwise files that the
+    parent read continue where it stopped (our choice: the papers do not say)."""
 
     def __post_init__(self) -> None:
         for name in ("name", "parent"):
@@ -1001,27 +1015,27 @@ class StageConfig:
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointCallbackParams:
-    """Field names of NeMo's exp_manager."""
+    """When checkpoints are written and which are kept. The field names are those of NeMo's exp_manager."""
 
     every_n_train_steps: int = 20
-    """Steps between checkpoints; 0: none by the number of steps (our choice: validation.interval, so that every
-    validation is of a checkpoint and the best of them is on disk)."""
+    """Steps between checkpoints; 0: the number of steps causes none (our choice: validation.interval, so that every
+    validation has a checkpoint and the best one is on disk)."""
     every_minutes: float = 15.0
-    """A step that ends so many minutes after the last checkpoint, or more, is followed by one as well (NeMo's
-    train_time_interval), so that a crash costs no more than these and a step; 0: none by the clock (our choice: the
-    loop waits less than a second for a save). The end of a stage is saved in any case."""
+    """Minutes since the last checkpoint after which the next step to end is followed by one (NeMo's
+    train_time_interval), so that a crash costs at most this time and one step; 0: the clock causes none (our choice:
+    the loop waits less than a second for a save). The end of a stage is saved in any case."""
     save_last_k: int = 2
-    """Newest checkpoints of the stage that are kept; older ones go after a newer one is whole. The last of every other
-    stage stays, too."""
+    """Number of the stage's newest checkpoints that are kept; an older one is deleted once a newer one is complete. The
+    last checkpoint of every other stage is kept, too."""
     save_top_k: int = 1
-    """Best checkpoints by `monitor` that are kept besides, of the run and of the stage in training; 0: none."""
+    """Number of best checkpoints by `monitor` that are also kept, of the run and of the current stage; 0: none."""
     monitor: str = "validation/domain_mean_reward"
-    """Metric that says which is best (our choice: see controller.validation_mean). A checkpoint of a step without a
-    validation is not compared."""
+    """Metric by which checkpoints are compared (our choice: see controller.validation_mean). A checkpoint of a step
+    without a validation is not compared."""
     mode: BestMode = BestMode.max
-    """max: the larger the better; min: the smaller."""
+    """Whether a larger (max) or a smaller (min) value of `monitor` is better."""
     async_save: bool = True
-    """Files are written in the background while training goes on, from a copy in host memory."""
+    """Writes files in the background while training continues, from a copy in host memory."""
 
     def __post_init__(self) -> None:
         _at_least(
@@ -1041,10 +1055,10 @@ class CheckpointCallbackParams:
 
 @dataclass(slots=True, kw_only=True)
 class ExpManagerConfig:
-    """Where a run's files go and which loggers it feeds. Field names of NeMo's exp_manager."""
+    """Where a run's files go and which loggers it uses. The field names are those of NeMo's exp_manager."""
 
     explicit_log_dir: str = "runs/prorl"
-    """Folder of the run: metrics.jsonl, checkpoints/, stages/."""
+    """Folder of the run, with metrics.jsonl, checkpoints/ and stages/."""
     resume_if_exists: bool = True
     """Continues from the newest checkpoint of the folder; false refuses a folder that has one."""
     create_tensorboard_logger: bool = False
@@ -1058,15 +1072,15 @@ class ExpManagerConfig:
     mlflow_logger_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of lightning's MLFlowLogger, such as experiment_name and tracking_uri."""
     create_checkpoint_callback: bool = True
-    """Off writes no checkpoint at all."""
+    """false: no checkpoint is ever written."""
     checkpoint_callback_params: CheckpointCallbackParams = field(default_factory=CheckpointCallbackParams)
     """When checkpoints are written and how many are kept."""
     max_time_per_run: str = ""
-    """DD:HH:MM:SS from the start of the process after which it pauses, in time to save; empty: no limit. In a Slurm job
-    the job's own end counts as well."""
+    """Time from the start of the process, as DD:HH:MM:SS, by which the run has saved and paused; empty: no limit. In a
+    Slurm job the job's own time limit counts as well."""
     use_nemo: UseNemo = UseNemo.auto
-    """Who makes the loggers: NeMo's own exp_manager where nemo-toolkit 3 is installed (auto), NeMo or it is an error
-    (always), Lightning alone (never)."""
+    """Who creates the loggers. auto: NeMo's own exp_manager if nemo-toolkit 3 is installed, else Lightning; always:
+    NeMo, and it is an error if it is not installed; never: Lightning."""
     nemo_kwargs: dict[str, Any] = field(default_factory=dict)
     """Further fields of NeMo's exp_manager, such as files_to_copy or create_dllogger_logger; needs use_nemo=always."""
 
@@ -1084,7 +1098,7 @@ class ExpManagerConfig:
 
     @property
     def max_time_per_run_s(self) -> float:
-        """0: no limit."""
+        """`max_time_per_run` in seconds; 0: no limit."""
         seconds = 0
         for part, unit in zip(self.max_time_per_run.split(":"), (86400, 3600, 60, 1), strict=False):
             seconds += int(part or 0) * unit
@@ -1093,10 +1107,10 @@ class ExpManagerConfig:
 
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
-    """Everything that `train` reads."""
+    """All options of `train`."""
 
     seed: int = 1
-    """Of the data order and of sampling."""
+    """Seed of the data order and of sampling."""
     stage: StageConfig = field(default_factory=StageConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
@@ -1134,7 +1148,7 @@ class RunConfig:
 
 
 def _check_best_exists(config: RunConfig) -> None:
-    """Whoever goes back to the best checkpoint needs one. Raises ConfigError before any work."""
+    """Raises ConfigError if the configuration returns to the best checkpoint and may not have one."""
     params, asked = config.exp_manager.checkpoint_callback_params, ""
     if config.controller.reset_to is ResetTo.best:
         asked = "controller.reset_to=best"
@@ -1168,41 +1182,43 @@ def _check_best_exists(config: RunConfig) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class DataBuildConfig:
-    """`data build`: what is read, how much of it is kept, and who judges where a judge is needed."""
+    """`data build`: what is read, how much of it is kept, and which model judges where a judge is needed."""
 
     source: str = ""
-    """A file, a folder (.json, .jsonl, .parquet, gzipped JSON) or a data set on the hub; empty: the source's own."""
+    """A file, a folder (.json, .jsonl, .parquet, gzipped JSON) or a data set on the hub; empty: the published one."""
     revision: str = ""
     """Commit or tag of a data set on the hub; empty: the newest."""
     out: str = "data"
-    """Folder in which each set gets a folder of its name."""
+    """Folder in which each data set gets a folder of its name."""
     limit: int = 0
-    """Records that are read at most, for a trial; 0: all."""
+    """Maximum number of records to read, for a trial; 0: all."""
     rows: int = -1
-    """Training rows that are kept, chosen by seed from those that pass; -1: as many as ProRL's set has (40,000 of
-    deepscaler, 24,000 of eurus, 25,000 of scp116k, 37,000 of reasoning_gym, 10,000 of llama_nemotron_if); 0: all."""
+    """Training rows to keep, chosen by seed from those that pass; -1: as many as ProRL's set has (40,000 of deepscaler,
+    24,000 of eurus, 25,000 of scp116k, 37,000 of reasoning_gym, 10,000 of llama_nemotron_if); 0: all."""
     held_out: int = -1
-    """Rows kept out of training for validation, of reasoning_gym for each task; -1: none, and ProRL's 100 a task."""
+    """Rows kept out of training for validation, with reasoning_gym per task; -1: none, but with reasoning_gym ProRL's
+    100 per task."""
     against: list[str] = field(default_factory=list)
-    """Evaluation files and folders that no row may overlap."""
+    """Evaluation files and folders that no row may overlap with."""
     seed: int = 1
-    """Of the choices, and of what is generated."""
+    """Seed for choosing rows and for generated problems."""
     endpoint: str = ""
     """OpenAI-compatible server whose model extracts and compares answers, such as http://127.0.0.1:8000/v1."""
     model: str = ""
-    """Name of the model there (ProRL: GPT-4o)."""
+    """Name of the model at the endpoint (ProRL: GPT-4o)."""
     api_key_variable: str = "OPENAI_API_KEY"
-    """Environment variable that holds the server's key; a local server needs none."""
+    """Environment variable with the endpoint's API key; a local server needs none."""
     concurrency: int = 32
-    """Requests at the endpoint at one time."""
+    """Maximum number of concurrent requests to the endpoint."""
     requests_per_minute: float = 0.0
-    """Bound on the requests to the endpoint; 0: none."""
+    """Maximum rate of requests to the endpoint; 0: no limit."""
     max_retries: int = 8
-    """Of one request to the endpoint after 429, 5xx or a lost connection, as its Retry-After says or with backoff."""
+    """Retries of one request to the endpoint after 429, 5xx or a lost connection, as its Retry-After says or with
+    backoff."""
     endpoint_timeout_s: float = 600.0
-    """Of one request to the endpoint."""
+    """Timeout of one request to the endpoint in seconds."""
     max_reply_tokens: int = 4096
-    """Of one reply of the endpoint's model, its reasoning included."""
+    """Maximum number of tokens in one reply of the endpoint's model, reasoning included."""
     reward: RewardConfig = field(default_factory=RewardConfig)
 
     def __post_init__(self) -> None:
