@@ -86,6 +86,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     records[-1]["validation/<i>/reward"] = 0.5
     records[-1]["objective/loss"] = float("nan")
     (folder / "run<b>" / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    lives = [
+        {"stage": stage, "began": 0.0, "seen": 3600.0 * hours, "num_ranks": 8, "on_gpus": True}
+        for stage, hours in (("run1", 2), ("run1", 1), ("run2", 1.5))
+    ]
+    (folder / "run<b>" / "lives.json").write_text(json.dumps(lives))
     tables = folder / "run<b>" / "evaluation"
     tables.mkdir()
     table = {
@@ -132,6 +137,8 @@ def test_what_a_reader_looks_for_is_there(folder: Path) -> None:
         "AIME24",
         "0.481",
         "Provenance",
+        "GPU hours",
+        "run1 24, run2 12; 3 starts",
     ):
         assert said in text
     (differences,) = re.findall(r"What differs between stages</h3>(.*?)</table>", text, re.DOTALL)
