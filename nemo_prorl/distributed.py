@@ -96,6 +96,25 @@ class Ranks:
         if self.layout.world_size > 1:
             self.gather(None)
 
+    def board(self, name: str) -> Board:
+        """To be made on any rank at any time."""
+        return Board(name, dist.distributed_c10d._get_default_store().clone())
+
+
+class Board:
+    """A text that the main rank writes and that every rank reads, whenever it likes and from any one thread: no
+    collective. It lies in the main rank's store, where the ranks have met."""
+
+    def __init__(self, name: str, store: dist.Store) -> None:
+        self._name, self._store = f"board/{name}", store
+
+    def write(self, text: str) -> None:
+        self._store.set(self._name, text)
+
+    def read(self) -> str:
+        """The latest text; empty before the first one. Raises DistError or RuntimeError when the main rank is gone."""
+        return self._store.get(self._name).decode() if self._store.check([self._name]) else ""
+
 
 class RanksDidNotMeet(RuntimeError):
     """Not every rank of the job could be reached at the start."""

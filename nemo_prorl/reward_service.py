@@ -1,4 +1,5 @@
-"""The reward service as a child process, for runs on one machine. On a cluster it is a job step of its own."""
+"""The reward service as the trainer uses it: its clients on all ranks, and the service itself as a child process, for
+runs on one machine. On a cluster it is a job step of its own."""
 
 from __future__ import annotations
 
@@ -9,15 +10,23 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from nemo_prorl.config import ConfigError, RewardConfig
-from reward.client import CannotGrade, RewardClient
+from nemo_prorl.config import SERVICE, ConfigError, RewardConfig
+from reward.client import CannotGrade, RewardClient, RewardServiceError
+from reward.discovery import Announced, read_folder
 from reward.known_server import never_grades
-from reward.protocol import DOMAINS
+from reward.protocol import DOMAINS, ScoreRequest, ScoreResult
+
+if TYPE_CHECKING:
+    from nemo_prorl.distributed import Ranks
+    from nemo_prorl.types import Prompt
 
 
 class RewardServiceNotStarted(RuntimeError):
@@ -91,20 +100,28 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
                 process.wait()
 
 
-@contextmanager
-def ready_client(
-    config: RewardConfig, urls: Sequence[str], domains: Collection[str] = ()
-) -> Iterator[RewardClient]:
-    """Of the service at `urls`, or in reward.discovery_dir; closed at the end. Raises RewardServiceError when nothing
-    is ready in time, and ConfigError when no server can grade all of `domains`."""
-    client = RewardClient(
+def make_client(config: RewardConfig, urls: Sequence[str], **options: Any) -> RewardClient:
+    """Of the service at `urls`, or in reward.discovery_dir."""
+    return RewardClient(
         urls=urls,
         discovery_dir=Path(config.discovery_dir) if config.discovery_dir else None,
         token_file=Path(config.token_file) if config.token_file else None,
         request_timeout_s=config.request_timeout_s,
         max_attempts=config.max_attempts,
-        domains=domains,
+        **options,
     )
+
+
+@contextmanager
+def ready_client(
+    config: RewardConfig,
+    urls: Sequence[str],
+    domains: Collection[str] = (),
+    announced: Announced | None = None,
+) -> Iterator[RewardClient]:
+    """Of the service at `urls`, or in reward.discovery_dir; closed at the end. Raises RewardServiceError when nothing
+    is ready in time, and ConfigError when no server can grade all of `domains`."""
+    client = make_client(config, urls, domains=domains, announced=announced)
     try:
         try:
             client.wait_until_ready(config.ready_timeout_s)
@@ -113,6 +130,116 @@ def ready_client(
         yield client
     finally:
         client.close()
+
+
+@contextmanager
+def reward_client(
+    config: RewardConfig, ranks: Ranks, log_dir: Path, domains: Collection[str] = ()
+) -> Iterator[ServiceGrader]:
+    """A client of the configured service, or of one that the main rank starts for this job and stops with it. The main
+    rank waits until the service is ready; it finds the servers for all ranks."""
+    announced = announced_by_main(Path(config.discovery_dir), ranks) if config.discovery_dir else None
+    with ExitStack() as stack:
+        client: RewardClient | ClientOnDemand | None = None
+        service = None
+        told: _Service | Exception | None = None
+        if ranks.layout.is_main:
+            try:
+                urls = list(config.urls)
+                if not urls and not config.discovery_dir:
+                    service = stack.enter_context(running_service(config, log_dir))
+                    urls = [service.url]
+                client = stack.enter_context(ready_client(config, urls, domains, announced))
+                told = _Service(urls=urls, version=client.version, domains=client.domains)
+            except (ConfigError, RewardServiceError, RewardServiceNotStarted) as error:
+                told = error
+        told = ranks.from_main(told)
+        if isinstance(told, Exception):
+            raise told
+        assert told is not None
+        if client is None:
+            make = partial(make_client, config, told.urls, announced=announced, version=told.version)
+            client = stack.enter_context(
+                closing(ClientOnDemand(make, version=told.version, domains=told.domains))
+            )
+        yield ServiceGrader(client, service)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Service:
+    """What the main rank tells the others of the reward service."""
+
+    urls: list[str]
+    version: str
+    domains: frozenset[str]
+
+
+class ServiceGrader:
+    """Grader of engines/interface.py on the reward service."""
+
+    def __init__(self, client: RewardClient | ClientOnDemand, service: RewardService | None) -> None:
+        """`service`: our own, if this process has started one."""
+        self._client = client
+        self.version = client.version
+        """Of the graders: equal versions give equal verdicts."""
+        self.parts = {SERVICE: "weight 1"}
+        """What the reward consists of, in words."""
+        self._service = service
+
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
+        """All that the service is told stands in the request."""
+        return self._client.submit(request)
+
+    def grades(self, domain: str) -> bool:
+        """Whether the service knows this domain."""
+        return domain in self._client.domains
+
+    def check(self) -> None:
+        """Raises RewardServiceEnded. Of a service elsewhere the client hopes that it comes back."""
+        if self._service is not None:
+            self._service.check()
+
+
+class ClientOnDemand:
+    """The client of a rank that may never need one, such as most ranks of an engine that is spread over several: it
+    comes into being with the first request. `version` and `domains` are those that the main rank has found."""
+
+    def __init__(self, make: Callable[[], RewardClient], *, version: str, domains: frozenset[str]) -> None:
+        self._make = make
+        self._client: RewardClient | None = None
+        self.version, self.domains = version, domains
+
+    def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
+        """As that of RewardClient. Called from one thread at a time."""
+        if self._client is None:
+            self._client = self._make()
+        return self._client.submit(request)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def announced_by_main(folder: Path, ranks: Ranks) -> Announced | None:
+    """For the clients of all ranks: the main rank reads reward.discovery_dir, and the others ask the main rank. None
+    where there is one rank, which reads by itself."""
+    if ranks.layout.world_size == 1:
+        return None
+    board = ranks.board("reward servers")
+    known: dict[str, str] = {}
+
+    def read() -> dict[str, str]:
+        found = read_folder(folder)
+        board.write(json.dumps(found))
+        return found
+
+    def ask() -> dict[str, str]:
+        nonlocal known
+        with suppress(RuntimeError):  # the main rank has ended: what was known has to do
+            known = json.loads(board.read() or "{}")
+        return known
+
+    return read if ranks.layout.is_main else ask
 
 
 def _what_to_do(error: str, domains: Collection[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import reduce
 from operator import getitem
@@ -13,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from nemo_prorl.compose import to_dict, write_resolved
-from nemo_prorl.config import SERVICE, ConfigError, RewardConfig, RunConfig
+from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.held_out import held_out
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
@@ -26,11 +25,10 @@ from nemo_prorl.provenance import provenance
 from nemo_prorl.reward_function.agreement import agreed_digests, what_changed
 from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
 from nemo_prorl.reward_service import (
-    RewardService,
     RewardServiceEnded,
     RewardServiceNotStarted,
-    ready_client,
-    running_service,
+    ServiceGrader,
+    reward_client,
 )
 from nemo_prorl.training.alone import alone_in
 from nemo_prorl.training.canary import canary_prompt
@@ -59,8 +57,7 @@ from nemo_prorl.training.telemetry import RunLog, Telemetry
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
-from reward.client import RewardClient, RewardServiceError
-from reward.protocol import ScoreRequest, ScoreResult
+from reward.client import RewardServiceError
 
 STOPS = (
     RanksDidNotMeet,
@@ -335,47 +332,6 @@ def graders(
             log = log_dir / f"reward_function.{config.function_name(text)}{rank}.log"
             functions.append(stack.enter_context(closing(FunctionGrader(text, config, log, digests[text]))))
         yield MixedGrader(functions, service, config, say if ranks.layout.is_main else lambda text: None)
-
-
-@contextmanager
-def reward_client(
-    config: RewardConfig, ranks: Ranks, log_dir: Path, domains: Collection[str] = ()
-) -> Iterator[ServiceGrader]:
-    """A client of the configured service, or of one that the main rank starts for this job and stops with it."""
-    with ExitStack() as stack:
-        urls, service = list(config.urls), None
-        if not urls and not config.discovery_dir:
-            if ranks.layout.is_main:
-                service = stack.enter_context(running_service(config, log_dir))
-            urls = [ranks.from_main(service.url if service else "")]
-        client = stack.enter_context(ready_client(config, urls, domains))
-        yield ServiceGrader(client, service)
-
-
-class ServiceGrader:
-    """Grader of engines/interface.py on the reward service."""
-
-    def __init__(self, client: RewardClient, service: RewardService | None) -> None:
-        """`service`: our own, if this process has started one."""
-        self._client = client
-        self.version = client.version
-        """Of the graders: equal versions give equal verdicts."""
-        self.parts = {SERVICE: "weight 1"}
-        """What the reward consists of, in words."""
-        self._service = service
-
-    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
-        """All that the service is told stands in the request."""
-        return self._client.submit(request)
-
-    def grades(self, domain: str) -> bool:
-        """Whether the service knows this domain."""
-        return domain in self._client.domains
-
-    def check(self) -> None:
-        """Raises RewardServiceEnded. Of a service elsewhere the client hopes that it comes back."""
-        if self._service is not None:
-            self._service.check()
 
 
 def load_tokenizer(config: RunConfig) -> Tokenizer:

@@ -7,7 +7,8 @@
 
 Requests travel in batches of one domain to the server with the fewest outstanding. What a server cannot take
 (overloaded, failed, gone) is tried again elsewhere with growing, jittered pauses; a server that comes back is used
-again. A request whose time or attempts are spent resolves to `infra_error` with the reason: a missing verdict.
+again (reward.discovery says which servers a client uses). A request whose time or attempts are spent resolves to
+`infra_error` with the reason: a missing verdict.
 
 Time: `request_timeout_s` bounds one attempt; `request_timeout_s * max_attempts`, or the request's own deadline_ms if
 that is shorter, bounds a request from its submission. Waiting for a server to take it, or to be there at all, uses up
@@ -26,19 +27,20 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from reward import frames
-from reward.known_server import KnownServer, OtherProtocol, report_of
+from reward.discovery import Announced, Servers, read_folder
+from reward.known_server import KnownServer
 from reward.protocol import MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status
 
 log = logging.getLogger("reward.client")
 
 _LINGER_S = 0.002
-_PROBE_S = 1.0
 _MAX_PAUSE_S = 5.0
 
 
@@ -91,23 +93,30 @@ class RewardClient:
         max_attempts: int = 5,
         batch_items: int = 32,
         domains: Collection[str] = (),
+        announced: Announced | None = None,
+        version: str = "",
     ) -> None:
-        """Servers come from `urls` or from the ready files (*.json) in `discovery_dir`, which is read again and again.
-        `domains`: those that a server must be able to grade to count as ready. Raises RewardServiceError."""
+        """Servers come from `urls` or from the ready files (*.json) in `discovery_dir`, which is looked at again and
+        again; by `announced` instead where somebody else reads the folder. `domains`: those that a server must be able
+        to grade to count as ready; `version`: that its graders must have. Raises RewardServiceError."""
         if bool(urls) == (discovery_dir is not None):
             raise RewardServiceError("give the reward client either urls or a discovery_dir")
         if not 1 <= batch_items <= MAX_BATCH_ITEMS or max_attempts < 1 or request_timeout_s <= 0:
             raise RewardServiceError(
                 f"batch_items must be 1 to {MAX_BATCH_ITEMS}, max_attempts and request_timeout_s positive"
             )
-        self._discovery_dir, self._fixed = discovery_dir, bool(urls)
-        self._servers = {url.rstrip("/"): KnownServer(url.rstrip("/")) for url in urls}
+        self._discovery_dir = discovery_dir
+        if announced is None and discovery_dir is not None:
+            announced = partial(read_folder, discovery_dir)
+        self._servers = Servers(
+            urls=[url.rstrip("/") for url in urls],
+            announced=announced,
+            domains=domains,
+            version=version,
+            on_ready=lambda: self._wake.set(),
+        )
         self._headers = {} if token_file is None else {"Authorization": f"Bearer {_token(token_file)}"}
         self._timeout_s, self._max_attempts, self._batch_items = request_timeout_s, max_attempts, batch_items
-        self._domains = tuple(domains)
-        self._version = ""
-        self.domains: frozenset[str] = frozenset()  # what the servers grade; empty until one is ready
-        self._mismatch = ""
         self._waiting: dict[str, deque[_Item]] = defaultdict(deque)
         self._all: set[_Item] = set()
         self.statistics = ClientStatistics()
@@ -128,11 +137,10 @@ class RewardClient:
         CannotGrade as soon as it is known that no server has all `domains`."""
         limit = time.monotonic() + timeout_s
         while True:
-            if self._mismatch:
-                raise RewardServiceError(self._mismatch)
-            servers = list(self._servers.values())
-            up = [server for server in servers if server.up]
-            if up and (len(up) == len(servers) or not self._fixed):
+            if self._servers.mismatch:
+                raise RewardServiceError(self._servers.mismatch)
+            servers, up = list(self._servers.used.values()), self._servers.up()
+            if up and (len(up) == len(servers) or self._discovery_dir is not None):
                 return
             if servers and all(server.is_hopeless for server in servers):
                 raise CannotGrade(f"the reward service cannot grade all that is asked of it: {self._down()}")
@@ -146,14 +154,17 @@ class RewardClient:
         raise RewardServiceError(f"the reward service was not ready within {timeout_s:g} s: {self._down()}")
 
     def _down(self) -> str:
-        """Which servers are not up, and why."""
-        down = [f"{server.url} {server.reason}" for server in list(self._servers.values()) if not server.up]
-        return "; ".join(down) or f"none announced itself in {self._discovery_dir}"
+        return self._servers.why_down(self._discovery_dir)
 
     @property
     def version(self) -> str:
         """Of the graders (reward/version.py), the same on all servers; empty before the first one is ready."""
-        return self._version
+        return self._servers.version
+
+    @property
+    def domains(self) -> frozenset[str]:
+        """What the servers grade; empty before the first one is ready."""
+        return self._servers.domains
 
     def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
         """Thread-safe. The future always gets a result; status infra_error (score None) if the service failed."""
@@ -200,7 +211,10 @@ class RewardClient:
             self._session = session
             self._stopping = asyncio.Event()
             self._started.set()
-            loops = [self._loop.create_task(self._dispatch()), self._loop.create_task(self._watch())]
+            loops = [
+                self._loop.create_task(self._dispatch()),
+                self._loop.create_task(self._servers.watch(self._get)),
+            ]
             stopping = self._loop.create_task(self._stopping.wait())
             done, _ = await asyncio.wait([*loops, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in (*loops, *self._tasks, stopping):
@@ -248,7 +262,7 @@ class RewardClient:
     def _choose(self, failures: Mapping[str, int]) -> KnownServer | None:
         """Of the servers that failed least on an item, the one with the fewest outstanding per worker; None if they
         have no room: better wait for them than ask again where it failed."""
-        up = [server for server in self._servers.values() if server.up]
+        up = self._servers.up()
         least = min((failures.get(server.url, 0) for server in up), default=0)
         usable = [server for server in up if self._room(server) > 0 and failures.get(server.url, 0) == least]
         return min(usable, key=lambda server: server.outstanding / server.num_workers, default=None)
@@ -280,7 +294,7 @@ class RewardClient:
                 error, TimeoutError
             )
             if lost:
-                server.put_down(f"is gone ({type(error).__name__})")
+                self._servers.lose(server, f"is gone ({type(error).__name__})")
             not_tried = isinstance(error, aiohttp.ClientConnectorError | _Busy)
             for item in batch:
                 self._again(item, server, reason, counts=not not_tried)
@@ -300,7 +314,7 @@ class RewardClient:
 
     def _has_no_sandbox(self) -> bool:
         """Whether no server has one, so that it would not help to ask another."""
-        return all(server.sandbox == "none" for server in self._servers.values())
+        return all(server.sandbox == "none" for server in self._servers.used.values())
 
     def _encoded(self, batch: list[_Item]) -> dict[_Item, bytes]:
         """The requests of a batch as JSON. One that JSON cannot carry (NaN, an object, endless nesting) gets its result
@@ -318,6 +332,12 @@ class RewardClient:
                 details = {"reason": f"the request cannot be written as JSON: {error}"}
                 self._resolve_without_score(item, Status.invalid_request, "invalid_request", details)
         return bodies
+
+    async def _get(self, url: str) -> tuple[int, bytes]:
+        """Status and body. Raises what aiohttp raises."""
+        timeout = aiohttp.ClientTimeout(total=10.0, sock_connect=5.0)
+        async with self._session.get(url, timeout=timeout) as reply:
+            return reply.status, await reply.read()
 
     async def _post(self, server: KnownServer, bodies: Mapping[_Item, bytes]) -> list[ScoreResult]:
         """Raises what aiohttp raises, _Busy if the server takes nothing now, or ValueError, KeyError, TypeError on an
@@ -340,8 +360,8 @@ class RewardClient:
         for item, result in zip(bodies, results, strict=True):
             if result.request_id != item.request.request_id:
                 raise ValueError("a result carries another request's id")
-            if self._version and result.version != self._version:
-                raise ValueError(f"a result comes from version {result.version}, not {self._version}")
+            if self.version and result.version != self.version:
+                raise ValueError(f"a result comes from version {result.version}, not {self.version}")
         return results
 
     def _again(self, item: _Item, server: KnownServer, reason: str, *, counts: bool) -> None:
@@ -383,61 +403,9 @@ class RewardClient:
             score=None,
             verdict=verdict,
             details=details,
-            version=self._version,
+            version=self.version,
         )
         self._resolve(item, result)
-
-    # ------------------------------------------------------------------------------------- servers
-    async def _watch(self) -> None:
-        """Keeps the list of servers and their state: new ones join, dead ones come back."""
-        while True:
-            if self._discovery_dir is not None:
-                self._discover(self._discovery_dir)
-            await asyncio.gather(*map(self._probe, list(self._servers.values())))
-            await asyncio.sleep(_PROBE_S)
-
-    def _discover(self, directory: Path) -> None:
-        announced: set[str] = set()
-        for path in sorted(directory.glob("*.json")):
-            try:
-                announced.add(str(json.loads(path.read_text())["url"]).rstrip("/"))
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                log.warning("the file %s does not announce a reward server: %s", path, error)
-        self._servers |= {url: KnownServer(url) for url in announced - self._servers.keys()}
-        for url in self._servers.keys() - announced:
-            if not self._servers[url].outstanding:  # replaced by its successor's file, or withdrawn
-                del self._servers[url]
-
-    async def _probe(self, server: KnownServer) -> None:
-        try:
-            timeout = aiohttp.ClientTimeout(total=10.0, sock_connect=5.0)
-            async with self._session.get(f"{server.url}/readyz", timeout=timeout) as reply:
-                data = await reply.read()
-            if reply.status == 401:
-                server.put_down("refuses the token")
-                return
-            report = report_of(data)
-        except OtherProtocol as error:
-            self._refuse(server, str(error))
-            return
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            server.put_down(f"does not answer ({type(error).__name__})")
-            return
-        is_ready = server.is_ready(report, self._domains)
-        if is_ready and self._version not in ("", report.version):
-            differs = f"has {report.version}, others {self._version}: servers must not differ in version"
-            self._refuse(server, differs)
-        elif is_ready:
-            self._version, self.domains = report.version, frozenset(report.domains)
-            server.up, server.reason = True, ""
-            self._wake.set()
-
-    def _refuse(self, server: KnownServer, reason: str) -> None:
-        """Leaves out a server that does not fit, for good: `wait_until_ready` raises the reason."""
-        self._mismatch = f"the reward server {server.url} {reason}"
-        if server.reason != reason:
-            log.error("%s; it is not used", self._mismatch)
-        server.put_down(reason)
 
 
 def _token(path: Path) -> str:

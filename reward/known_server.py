@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from reward import frames
 from reward.protocol import PROTOCOL_VERSION
+
+PERIOD_S = 10.0
+"""Seconds between two checks of what works, on average (our choice: a server solves its canaries every 12 s)."""
+SHORTEST_PAUSE_S = 0.5
+"""Seconds before the second check of what does not work. The pause doubles with every check, up to PERIOD_S."""
 
 
 class OtherProtocol(ValueError):
@@ -60,6 +66,26 @@ def report_of(data: bytes) -> Report:
     )
 
 
+@dataclass(slots=True)
+class Schedule:
+    """When to check something again. A part of each pause is random, so that clients which started together spread
+    their checks. Times are those of the client's event loop, in seconds."""
+
+    due_s: float = 0.0
+    """When the next check is due; 0 before the first one."""
+    pause_s: float = SHORTEST_PAUSE_S
+
+    def checked(self, now: float, *, is_well: bool) -> None:
+        """Plans the next check after one at time `now`. `is_well`: what was checked works."""
+        pause_s = PERIOD_S if is_well else self.pause_s
+        self.due_s = now + pause_s * random.uniform(0.75, 1.25)
+        self.pause_s = SHORTEST_PAUSE_S if is_well else min(2.0 * pause_s, PERIOD_S)
+
+    def hurry(self, now: float) -> None:
+        """Brings the next check forward, because something has happened."""
+        self.due_s = min(self.due_s, now + SHORTEST_PAUSE_S * random.uniform(0.75, 1.25))
+
+
 @dataclass(slots=True, eq=False)
 class KnownServer:
     """One server: its address, its last report, and the outcomes of earlier requests."""
@@ -74,6 +100,13 @@ class KnownServer:
     """Why it is not up."""
     is_hopeless: bool = False
     """Whether it will never be able to grade a domain that the client needs: it lacks the grader or a sandbox."""
+    schedule: Schedule = field(default_factory=Schedule)
+    """When the client asks it the next time whether it is ready."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the client has not asked it yet."""
+        return self.schedule.due_s == 0.0
 
     def put_down(self, reason: str) -> None:
         """Stops sending requests to it until it reports that it is ready."""

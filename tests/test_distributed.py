@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,22 @@ def report(ranks: Ranks) -> dict[str, Any]:
         "from_main": ranks.from_main(f"from {rank}"),
         "none": ranks.any(False),
         "one": ranks.any(rank == ranks.layout.world_size - 1),
+        "board": read_board(ranks),
     }
+
+
+def read_board(ranks: Ranks) -> list[str]:
+    """What a rank reads before and after the main rank has written, each time from a thread of its own."""
+    board, seen = ranks.board(f"of {ranks.layout.tensor_parallel} {ranks.layout.pipeline_parallel}"), []
+    for text in ("", "first", "second"):
+        if text and ranks.layout.is_main:
+            board.write(text)
+        ranks.barrier()
+        reader = threading.Thread(target=lambda: seen.append(board.read()))
+        reader.start()
+        reader.join()
+        ranks.barrier()
+    return seen
 
 
 def four_ranks_worker() -> list[dict[str, Any]]:
@@ -108,6 +124,7 @@ def test_values_reach_every_rank() -> None:
             assert result["replicas"] == [f"from {replica[0]}" for replica in replicas]
             assert result["from_main"] == "from 0"
             assert (result["none"], result["one"]) == (False, True)
+            assert result["board"] == ["", "first", "second"]
 
 
 def test_one_process_is_a_job_of_one_rank() -> None:

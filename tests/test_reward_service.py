@@ -14,20 +14,25 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nemo_prorl.config import ConfigError, RewardConfig
+from nemo_prorl.distributed import initialise
 from nemo_prorl.reward_service import (
     RewardServiceEnded,
     RewardServiceNotStarted,
+    announced_by_main,
     ready_client,
+    reward_client,
     reward_service,
     running_service,
 )
-from reward.client import RewardClient
+from reward.client import RewardClient, RewardServiceError
 from reward.protocol import PROTOCOL_VERSION, ScoreRequest
 from tests.conftest import REWARD_PYTHON
+from tests.engines.conftest import run_ranks
 
 WRITES_READY = """
 import json, os, sys, time
@@ -235,3 +240,60 @@ def test_a_service_that_cannot_grade_the_data_is_refused_with_its_own_reason() -
         ):
             pass
         server.shutdown()
+
+
+def two_ranks_worker(folder: Path, url: str) -> dict[str, Any]:
+    """What one of two ranks sees of the servers in a folder that only the main rank can read."""
+    ranks = initialise(1, 1)
+    is_main = ranks.layout.is_main
+    missing = folder / "missing" if is_main else Path("/no/such/folder")
+    try:
+        with reward_client(RewardConfig(discovery_dir=str(missing), ready_timeout_s=0.2), ranks, folder):
+            said = ""
+    except RewardServiceError as error:
+        said = str(error)
+    ready = folder / "node.json"
+    if is_main:
+        ready.write_text(json.dumps({"url": "http://127.0.0.1:1"}))
+    announced = announced_by_main(folder if is_main else missing, ranks)
+    assert announced is not None
+    early = {} if is_main else dict(announced())
+    ranks.barrier()
+    known = dict(announced()) if is_main else {}
+    ranks.barrier()
+    known = known or dict(announced())
+    ranks.barrier()
+    if is_main:
+        ready.write_text(json.dumps({"url": url}))
+    config = RewardConfig(discovery_dir=str(folder if is_main else missing))
+    with reward_client(config, ranks, folder) as grader:
+        request = ScoreRequest(request_id="r", domain="math", response="\\boxed{5}", task={"answer": "5"})
+        before = threading.active_count()
+        score = grader.submit(request, None).result(120).score  # type: ignore[arg-type]
+        has_begun_now = threading.active_count() > before
+        ranks.barrier()
+    return {
+        "said": said,
+        "early": early,
+        "known": known,
+        "score": score,
+        "version": grader.version,
+        "knows": grader.grades("math"),
+        "has_begun_now": has_begun_now,
+    }
+
+
+@pytest.mark.slow
+def test_the_main_rank_finds_the_servers_for_all_ranks(service: str, tmp_path: Path) -> None:
+    main, other = run_ranks(two_ranks_worker, 2, folder=tmp_path, url=service)
+    assert main["said"] == other["said"]
+    assert "no reward server announced itself in" in main["said"]
+    assert other["early"] == {}, "the main rank has told nobody yet"
+    assert main["known"] == other["known"] == {"node": "http://127.0.0.1:1"}
+    assert main["score"] == other["score"] == 1.0
+    assert main["version"] == other["version"] != ""
+    assert main["knows"]
+    assert other["knows"]
+    assert (main["has_begun_now"], other["has_begun_now"]) == (False, True), (
+        "a client comes with the first request"
+    )

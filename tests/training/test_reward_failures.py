@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from nemo_prorl.run import ServiceGrader
+from nemo_prorl.reward_service import ServiceGrader
 from nemo_prorl.training.collector import Collection
 from nemo_prorl.training.grading import RewardServiceFailing
 from reward.client import RewardClient, RewardServiceError

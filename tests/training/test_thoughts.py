@@ -10,7 +10,7 @@ import pytest
 
 from nemo_prorl.data.mix import render
 from nemo_prorl.data.rows import Row
-from nemo_prorl.run import ServiceGrader
+from nemo_prorl.reward_service import ServiceGrader
 from nemo_prorl.training.evaluation import drain
 from nemo_prorl.training.grading import GradingInFlight
 from nemo_prorl.types import Finish, Prompt, Rollout
