@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.data.rows import domains_of
-from nemo_prorl.doctor import folders, gpus, infiniband, limits, packages, sandbox
+from nemo_prorl.doctor import folders, gpu_health, gpus, infiniband, limits, packages, sandbox
 from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, refused
 from nemo_prorl.planning.fit import model_of
 from nemo_prorl.planning.memory import checkpoint_bytes
@@ -109,10 +109,11 @@ def examine_node(
     elif "sandbox" in groups:
         findings += [not_applicable("sandbox", "this run asks no reward service that would run on its nodes")]
     if gpu_probe is not None:
-        findings = [
-            *gpus.judge_gpus(_finish_gpu_probe(gpu_probe), num_allocated=place.num_allocated),
-            *findings,
-        ]
+        gpu_facts = _finish_gpu_probe(gpu_probe)
+        about_gpus = gpus.judge_gpus(gpu_facts, num_allocated=place.num_allocated)
+        if gpu_facts.gpus or place.num_allocated:
+            about_gpus.append(gpu_health.judge_gpu_health(gpu_health.read_gpu_health()))
+        findings = [*about_gpus, *findings]
     return findings
 
 
