@@ -1,4 +1,4 @@
-"""What a chain of stages would do, before it does it: its order, its differences, its cost, and what it still lacks.
+"""Plans a chain of stages before it runs: its order, its differences, its cost, and what is still missing.
 
-Reads YAML and a model's config.json; knows neither torch nor a GPU.
+Reads YAML and a model's config.json; needs neither torch nor a GPU.
 """

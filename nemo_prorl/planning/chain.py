@@ -1,4 +1,4 @@
-"""The files of conf/stage/ -> a chain: stages in the order in which they run, each the parent of the next."""
+"""Loads a chain from conf/stage/: stages in the order in which they run, each the parent of the next."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from nemo_prorl.help import conf_names
 
 GROUP = "stage"
 PAPER_STAGE = re.compile(r"run\d+")
-"""Names of the stages that are the papers' runs; a run9.yaml joins them by its name."""
+"""Names of the stages that are the papers' runs; a new run9.yaml is one of them by its name."""
 
 Chain = tuple[RunConfig, ...]
-"""Resolved configurations, oldest first: stage.parent of each is stage.name of the one before."""
+"""Resolved configurations, oldest first: each one's stage.parent is the stage.name of the one before."""
 
 
 def paper_stages(conf_dir: Path) -> list[str]:
-    """run1 ... run8."""
+    """Returns run1 ... run8."""
     return [name for name in conf_names(conf_dir, GROUP) if PAPER_STAGE.fullmatch(name)]
 
 
 def load_chain(names: Sequence[str], overrides: Sequence[str], *, config_name: str, conf_dir: Path) -> Chain:
-    """The chain of these stages and all that they continue. The overrides hold for every stage of it.
+    """Returns the chain of these stages and all their ancestors. The overrides apply to every stage of it.
 
-    stage.name and stage.parent make another stage of the one that they are given with, so they need a single name.
-    Raises ConfigError, one sentence, for stages that are no chain.
+    Overrides of stage.name and stage.parent apply to one stage only, so they need a single name. Raises ConfigError if
+    the stages are not one chain.
     """
     own = [text for text in overrides if text.startswith((f"{GROUP}.name=", f"{GROUP}.parent="))]
     if own and len(names) != 1:
-        raise ConfigError(f"{own[0]} says which stage a single one is: write stage=NAME beside it.")
+        raise ConfigError(f"{own[0]} can change one stage only: write stage=NAME beside it.")
     common = [text for text in overrides if text not in own]
     loaded: dict[str, RunConfig] = {}
     for name in names:
@@ -52,9 +52,10 @@ def load_chain(names: Sequence[str], overrides: Sequence[str], *, config_name: s
 
 
 def in_order(stages: Sequence[RunConfig]) -> Chain:
-    """Raises ConfigError unless the stages are one chain: one beginning, one child each, none left over.
+    """Returns the stages from the first to the last. Raises ConfigError unless they are one chain: one first stage, at
+    most one child each, none unconnected.
 
-    A run's folder goes from one stage to the next (see training.stages), so two children of a stage are no chain.
+    Two children of a stage are refused because they would continue in the same run folder (see training.stages).
     """
     children: dict[str, list[RunConfig]] = {}
     for config in stages:
@@ -68,8 +69,8 @@ def in_order(stages: Sequence[RunConfig]) -> Chain:
         if len(continuing) > 1:
             both = _joined([config.stage.name for config in continuing])
             raise ConfigError(
-                f"stages {both} all continue stage {parent}: a chain has one after the other, so write stage.parent "
-                "of all but one anew."
+                f"stages {both} all continue stage {parent}, but a stage of a chain has one child: change stage.parent "
+                "of all but one of them."
                 if parent
                 else f"stages {both} have no parent: write stage.parent for all but the first of the chain."
             )
@@ -81,13 +82,14 @@ def in_order(stages: Sequence[RunConfig]) -> Chain:
     if children:
         circle = _circle({c.stage.name: c.stage.parent for cs in children.values() for c in cs})
         raise ConfigError(
-            f"the stages go round in a circle, {' -> '.join(circle)}: one of them must have no parent."
+            f"the stages form a circle, {' -> '.join(circle)}: one of them must have no parent."
         )
     return tuple(ordered)
 
 
 def _check_file(name: str, child: str, conf_dir: Path) -> None:
-    """`child` continues the stage of this name, or nobody does: the user named it."""
+    """Raises ConfigError unless conf/stage/ has a stage `name`. `child` is the stage that continues it; empty: the user
+    named it."""
     names = conf_names(conf_dir, GROUP)
     if name in names:
         return
@@ -98,7 +100,8 @@ def _check_file(name: str, child: str, conf_dir: Path) -> None:
 
 
 def _circle(parents: dict[str, str]) -> list[str]:
-    """Of stages that all have a parent among themselves: the names once round, oldest first, the first one twice."""
+    """Returns the names of a circle, parents first, the first name again at the end. `parents` maps stages to their
+    parents, all of which are stages of it."""
     seen: list[str] = []
     name = min(parents)
     while name not in seen:

@@ -1,4 +1,4 @@
-"""What one resolved configuration says otherwise than another, option by option."""
+"""Differences between two resolved configurations, option by option."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nemo_prorl.config import RunConfig
 from nemo_prorl.help import options, value_text
 
 ABSENT = "-"
-"""How an entry of a mapping reads where there is none."""
+"""Shown for an entry that a mapping does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,8 @@ class Difference:
 
 
 def differences(old: RunConfig, new: RunConfig) -> list[Difference]:
-    """In the order of the configuration. Without the stage section, which says who follows whom and not how it trains;
-    mappings entry by entry."""
+    """Returns the differences in the order of the configuration, mappings entry by entry. The stage section is left
+    out, because it says which stage follows which and not how they train."""
     before, after = flattened(old), flattened(new)
     return [
         Difference(key=key, old=before.get(key, ABSENT), new=after.get(key, ABSENT))
@@ -34,7 +34,7 @@ def differences(old: RunConfig, new: RunConfig) -> list[Difference]:
 
 
 def flattened(config: RunConfig) -> dict[str, str]:
-    """Every option and every entry of a mapping by its full key."""
+    """Returns every option, and every entry of a mapping, by its full key."""
     values = to_dict(config)
     flat: dict[str, str] = {}
     for key, option in options().items():

@@ -1,14 +1,14 @@
-"""What a stage costs, from the one number that the paper gives for all of it.
+"""Estimates what a stage costs from the paper's one number, the total of 16,000 GPU hours.
 
     response tokens = trainer.num_steps x trainer.prompts_per_step x sampler.num_rollouts x expected length
     expected length = RESPONSE_SHARE x sampler.max_response_tokens
     GPU hours       = response tokens / TOKENS_PER_GPU_S / 3600 x parameters / PAPER_PARAMETERS
 
-TOKENS_PER_GPU_S is calibrated so that the paper's chain costs what it did. It therefore holds everything that the
-paper's total holds: prompts sampled in vain, validation, checkpoints, restarts. It is one point, and knows nothing of
-layout or kernels: an estimate for a plan, not a promise. SPEED_RANGE says how far it moves with what the papers leave
-open. The mean length of a response cancels out of GPU hours, because stages are long in the same proportion; the number
-of steps does not.
+TOKENS_PER_GPU_S is calibrated so that the paper's chain costs what it did, and so includes everything that the paper's
+total includes: uninformative prompts, validation, checkpoints, restarts. It is a single data point that ignores layout
+and kernels: an estimate for planning, not a promise. SPEED_RANGE shows how much it depends on what the papers leave
+open. The mean length of a response cancels out of the GPU hours, because it is the same share of the longest response
+in every stage; the number of steps does not.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ from nemo_prorl.config import RunConfig, SamplerConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
 
 PAPER_GPU_HOURS = 16_000
-"""On 4 x 8 H100-80GB, in total (2507.12507 section 4.1, 2505.24864 section 3.2)."""
+"""Total GPU hours of the paper's chain on 4 x 8 H100-80GB (2507.12507 section 4.1, 2505.24864 section 3.2)."""
 PAPER_PROMPTS = 256
-"""A step (2507.12507 section 4.1)."""
+"""Prompts per step (2507.12507 section 4.1)."""
 PAPER_RUNS = ((1_400, 16, 8_192), (500, 32, 8_192), (200, 16, 16_384))
-"""(steps, rollouts a prompt, longest response) of runs 1 to 5, 6 and 7, and 8. Rollouts, lengths, run 8's 200 steps and
-the sum beyond 2,000 steps are the papers' (2507.12507 section 4.2, 2505.24864 section 3.3), the other steps our
-choice."""
+"""(steps, rollouts per prompt, longest response in tokens) of runs 1 to 5, 6 and 7, and 8. Rollouts, lengths, run 8's
+200 steps and a total of more than 2,000 are the papers' (2507.12507 section 4.2, 2505.24864 section 3.3); the other
+steps are our choice."""
 PAPER_STEPS = (2_100, 2_450)
-"""Of all runs: the bounds of conf/stage/, which are ours, and what JustRL counts for ProRL (arXiv 2512.16649 table 4).
-The papers say more than 2,000 (2505.24864 section 3.3)."""
+"""Total steps of all runs: by conf/stage/, which is our choice, and by JustRL's count for ProRL (arXiv 2512.16649 table
+4). The papers say more than 2,000 (2505.24864 section 3.3)."""
 PAPER_PARAMETERS = 1.777e9
-"""Of DeepSeek-R1-Distill-Qwen-1.5B, with its two embeddings. The cost of a token is taken to grow with them, as the
-arithmetic of every pass and the bytes of every decoding step do."""
+"""Parameters of DeepSeek-R1-Distill-Qwen-1.5B, both embeddings included. The cost of a token is assumed proportional to
+them, as the arithmetic of every pass and the bytes of every decoding step are."""
 
 RESPONSE_SHARE = 0.5
-"""Mean response over longest response (our choice: the papers show lengths as curves only)."""
+"""Mean response length over the longest (our choice: the papers show lengths only as curves)."""
 RESPONSE_SHARES = (3_500 / 8_192, 5_500 / 8_192)
-"""What it may be: DeepScaleR, the same model on math alone at 8k, reports 5,500 falling to 3,500 tokens."""
+"""Plausible range of RESPONSE_SHARE: DeepScaleR, the same model on math alone at 8k, reports lengths that fall from
+5,500 to 3,500 tokens."""
 
 
 def expected_response_tokens(sampler: SamplerConfig) -> float:
-    """Mean tokens of a response, end-of-sequence included."""
+    """Returns the expected mean tokens of a response, end-of-sequence included."""
     return RESPONSE_SHARE * sampler.max_response_tokens
 
 
 def tokens_per_gpu_s(num_steps: int, response_share: float) -> float:
-    """Response tokens trained on a GPU and second, over everything, if the paper's chain had so many steps and its
-    responses were so long. Steps other than ours are shared out over runs 1 to 7 as ours are; run 8's are the paper's.
-    """
+    """Returns response tokens per GPU and second, averaged over the whole of the paper's chain, if it had `num_steps`
+    steps and responses of `response_share` times the longest. Steps of runs 1 to 7 are scaled to that number; run 8
+    keeps the paper's."""
     *others, last = PAPER_RUNS
     stretch = (num_steps - last[0]) / sum(steps for steps, _, _ in others)
     runs = [(steps * stretch, num_rollouts, longest) for steps, num_rollouts, longest in others] + [last]
@@ -72,7 +73,7 @@ HOURS_SHARE = TOKENS_PER_GPU_S / tokens_per_gpu_s(PAPER_STEPS[1], RESPONSE_SHARE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Of one stage at its full number of steps, or of several: estimates add up."""
+    """Estimated cost of one stage at its full number of steps, or the sum of several."""
 
     num_steps: int = 0
     response_tokens: float = 0.0
@@ -87,7 +88,7 @@ class Estimate:
 
 
 def estimate(config: RunConfig, model: Architecture | None) -> Estimate:
-    """Without a model: of one as large as the paper's."""
+    """Returns the cost of a stage. Without a model, one as large as the paper's is assumed."""
     trainer, sampler = config.trainer, config.sampler
     rollouts = trainer.num_steps * trainer.prompts_per_step * sampler.num_rollouts
     tokens = rollouts * expected_response_tokens(sampler)
@@ -100,8 +101,8 @@ def estimate(config: RunConfig, model: Architecture | None) -> Estimate:
 
 
 def between_checkpoints_s(config: RunConfig, step_s: float) -> float:
-    """From one checkpoint to the next, which is what a crash costs at most, and twice what it costs on average. What
-    comes first counts: a number of steps, or the first end of a step after so many minutes."""
+    """Returns the seconds from one checkpoint to the next: the most that a crash costs, and twice what it costs on
+    average. A checkpoint is due by the number of steps or by the clock, whichever comes first."""
     params = config.exp_manager.checkpoint_callback_params
     by_number = params.every_n_train_steps or config.trainer.num_steps
     by_clock = max(1, ceil(60 * params.every_minutes / step_s)) if params.every_minutes else by_number

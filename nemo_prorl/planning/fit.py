@@ -1,4 +1,4 @@
-"""Can this chain run on this cluster? Everything that is known before a GPU is asked for."""
+"""Checks whether a chain can run on a cluster, with everything that is known before a GPU is requested."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Cluster:
 
 
 def model_of(config: RunConfig) -> Architecture | None:
-    """Of model.path; None where there is no such folder yet. Raises ConfigError for a model that is not supported."""
+    """Returns the architecture of model.path; None if there is no such folder yet. Raises ConfigError for a model that
+    is not supported."""
     if not (Path(config.model.path) / "config.json").is_file():
         return None
     return read_architecture(config.model.path)
@@ -58,7 +59,7 @@ def check_chain(chain: Chain, cluster: Cluster, model: Architecture | None) -> N
 
 
 def _check_cluster(config: RunConfig, cluster: Cluster) -> None:
-    """Tensor parallelism talks all the time: over NVLink or hardly at all."""
+    """Raises ConfigError unless tensor parallelism stays within a node, because it needs NVLink's bandwidth."""
     trainer = config.trainer
     for key, value in (
         ("trainer.tensor_parallel", trainer.tensor_parallel),
@@ -73,7 +74,7 @@ def _check_cluster(config: RunConfig, cluster: Cluster) -> None:
 
 
 def _check_feeding(config: RunConfig, cluster: Cluster) -> None:
-    """An update's rollouts are shared among the replicas; one that gets none would only wait."""
+    """Raises ConfigError unless every replica gets a rollout of each update; one without would only wait."""
     trainer = config.trainer
     num_replicas = cluster.num_gpus // (trainer.tensor_parallel * trainer.pipeline_parallel)
     num_prompts = trainer.prompts_per_step // trainer.updates_per_step
@@ -87,7 +88,8 @@ def _check_feeding(config: RunConfig, cluster: Cluster) -> None:
 
 
 def _check_handover(parent: RunConfig, child: RunConfig) -> None:
-    """A child finds its parent's checkpoint in its own run folder, and its weights must fit its own model."""
+    """Raises ConfigError unless parent and child have the same run folder, in which the child finds its parent's
+    checkpoint, and the same model."""
     for key, before, after in (
         (
             "exp_manager.explicit_log_dir",

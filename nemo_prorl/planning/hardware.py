@@ -1,8 +1,8 @@
-"""GPUs as their vendor's data sheets describe them, and how much of that real programs get.
+"""GPUs as their vendor's data sheets describe them, and the share of these peak rates that real programs reach.
 
 Data sheets: "NVIDIA H100 Tensor Core GPU" (SXM column), "NVIDIA H200 Tensor Core GPU", "NVIDIA A100 Tensor Core GPU"
-(80 GB SXM column); network adapters: "NVIDIA DGX H100" and "DGX A100" (one adapter a GPU). Arithmetic is dense bf16,
-half of what the sheets print with sparsity; links count one direction, half of what they print.
+(80 GB SXM column); network adapters: "NVIDIA DGX H100" and "DGX A100" (one adapter per GPU). Arithmetic is dense bf16,
+half of what the sheets print with sparsity; bandwidths of links are for one direction, half of what they print.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from nemo_prorl.config import ConfigError
 GIB = 2**30
 
 ARITHMETIC_SHARE = 0.35
-"""Of the peak, in passes of the trainer (our choice, amid published model FLOPs utilisations: verl's Megatron 0.31 to
-0.40, prime-rl's 4B at 16k and 65k 0.14 and 0.35)."""
+"""Share of peak FLOPs in the trainer's passes (our choice, within published model FLOPs utilisations: verl's Megatron
+0.31 to 0.40, prime-rl's 4B at 16k and 65k 0.14 and 0.35)."""
 PREFILL_SHARE = 0.5
-"""Of the peak, in vLLM's prefill (our choice)."""
+"""Share of peak FLOPs in vLLM's prefill (our choice)."""
 DECODE_ARITHMETIC_SHARE = 0.5
-"""Of the peak, in the matrix products of a decoding step of many sequences (our choice)."""
+"""Share of peak FLOPs in the matrix products of a decoding step with many sequences (our choice)."""
 BANDWIDTH_SHARE = 0.8
-"""Of the memory's bandwidth, when weights and caches are read in long runs (our choice)."""
+"""Share of the memory's bandwidth when weights and caches are read contiguously (our choice)."""
 LINK_SHARE = 0.7
-"""Of a link's bandwidth, in collectives of large tensors (our choice)."""
+"""Share of a link's bandwidth in collectives of large tensors (our choice)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +32,16 @@ class Gpu:
 
     name: str
     memory_gib: float
-    """As CUDA reports it: less than the sheet's."""
+    """As CUDA reports it, which is less than on the data sheet."""
     flops: float
-    """Dense bf16 operations a second."""
+    """Dense bf16 operations per second."""
     memory_bytes_s: float
     nvlink_bytes_s: float
-    """To all other GPUs of the node together, one direction."""
+    """Bandwidth to all other GPUs of the node together, one direction."""
     network_bytes_s: float
-    """To other nodes, one direction."""
+    """Bandwidth to other nodes, one direction."""
     pcie_bytes_s: float
-    """To the host, one direction."""
+    """Bandwidth to the host, one direction."""
 
 
 GPUS = {
@@ -79,7 +79,7 @@ GPUS = {
 
 
 def gpu_of(name: str) -> Gpu:
-    """Raises ConfigError for one that is not known."""
+    """Returns the GPU of this name. Raises ConfigError if it is unknown."""
     if name not in GPUS:
         raise ConfigError(f"--gpu={name} is not known: write one of {', '.join(GPUS)}.")
     return GPUS[name]

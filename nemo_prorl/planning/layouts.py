@@ -1,4 +1,4 @@
-"""Which layouts of a model fit on a cluster, how fast each would be, and a way out for one that does not."""
+"""Which layouts of a model fit on a cluster, how fast each would be, and what to change if a configuration does not."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from nemo_prorl.planning.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A configuration that fits, and what it would do."""
+    """A configuration that fits, with its estimated memory and time."""
 
     config: RunConfig
     memory: Memory
     time: StepTime
     rollouts_per_engine: int
-    """Of a step's first round."""
+    """Rollouts that one engine samples in a step's first round."""
 
 
 def plan_of(
@@ -35,7 +35,7 @@ def plan_of(
     gpu: Gpu,
     workload: Workload,
 ) -> Plan:
-    """Raises ConfigError, one sentence that names the stage and a way out, unless the configuration fits."""
+    """Returns the plan. Raises ConfigError, with the stage and what to change, unless the configuration fits."""
     try:
         check_chain((config,), cluster, model)
         memory = estimate_memory(model, config, cluster, gpu, workload)
@@ -63,7 +63,7 @@ def plan_of(
 
 
 def fits(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload) -> bool:
-    """Without the time, which takes longer."""
+    """Returns whether the configuration fits, without estimating the time of a step, which takes longer."""
     try:
         check_chain((config,), cluster, model)
         memory = estimate_memory(model, config, cluster, gpu, workload)
@@ -83,8 +83,8 @@ def fitting_layouts(
     gpu: Gpu,
     workload: Workload,
 ) -> list[Plan]:
-    """Every layout that fits, fastest first; the simpler one of two that are equally fast. For each only the cheapest
-    recomputation that fits, since more of it is never faster."""
+    """Returns every layout that fits, fastest first, and of equally fast ones the one with the fewest ranks first. Each
+    has the least recomputation that fits, since more is never faster."""
     plans = []
     for layout in _layouts(config, cluster):
         for recompute in Recompute:
@@ -96,7 +96,7 @@ def fitting_layouts(
 
 
 def overrides(config: RunConfig) -> str:
-    """The layout as a user writes it."""
+    """Returns the layout as overrides of the command line."""
     trainer = config.trainer
     parts = [
         f"trainer.tensor_parallel={trainer.tensor_parallel}",
@@ -109,7 +109,8 @@ def overrides(config: RunConfig) -> str:
 
 
 def _layouts(config: RunConfig, cluster: Cluster) -> Iterator[RunConfig]:
-    """Powers of two up to a node for tensor, to sixteen for pipeline parallelism; activations as small as they get."""
+    """Yields powers of two, up to a node for tensor and up to 16 for pipeline parallelism; with sequence parallelism,
+    which makes activations smallest."""
     within = [2**power for power in range(10) if 2**power <= cluster.gpus_per_node]
     samplers = [1] if config.sampler.ahead else within
     for tensor, pipeline, sampler in product(within, (1, 2, 4, 8, 16), samplers):
@@ -126,7 +127,7 @@ def _layouts(config: RunConfig, cluster: Cluster) -> Iterator[RunConfig]:
 
 
 def _way_out(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload) -> str:
-    """The smallest change that fits, smallest by what it costs."""
+    """Returns the first change that fits, cheapest first, as the end of an error message."""
     for change in _changes(config):
         if fits(model, change, cluster, gpu, workload):
             return f"write {_written(config, change)}."
@@ -140,7 +141,8 @@ def _way_out(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu,
 
 
 def _changes(config: RunConfig) -> Iterator[RunConfig]:
-    """Sleep costs a copy of the sampler's weights, shorter passes cost launches, recomputation a third of an update."""
+    """Yields changes to a configuration that does not fit, cheapest first: smaller passes cost kernel launches,
+    releasing the sampler's memory a copy of its weights, recomputation a third of an update."""
     released = _asleep(config.sampler)
     tokens = {config.trainer.micro_batch_tokens}
     while max(min(tokens) // 2, config.sampler.context_tokens) < min(tokens):
@@ -157,7 +159,7 @@ def _changes(config: RunConfig) -> Iterator[RunConfig]:
 
 
 def _asleep(sampler: SamplerConfig) -> SamplerConfig:
-    """While the policy trains, which rules sampling ahead out."""
+    """Returns a sampler that releases its memory while the policy trains, which excludes sampling ahead."""
     return replace(sampler, release_memory=True, ahead=False)
 
 

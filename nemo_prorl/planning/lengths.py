@@ -1,7 +1,7 @@
-"""How long responses are: a log-normal that is cut off where the context ends.
+"""A model of response lengths: a log-normal distribution, cut off at the longest response.
 
-The papers print response lengths as curves only. The shape is therefore our choice: a log-normal, the usual one for
-lengths of texts, cut at the longest response, with siblings of a prompt more alike than strangers.
+The papers show response lengths only as curves, so the distribution is our choice: a log-normal, which is usual for
+lengths of texts, with rollouts of the same prompt correlated.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from nemo_prorl.types import IntArray
 
 SIGMA = 0.8
-"""Standard deviation of the logarithm (our choice: with a mean of half of the longest response, 14 % are cut off)."""
+"""Standard deviation of the log length (our choice: with a mean of half the longest response, 14 % are cut off)."""
 SIBLING_CORRELATION = 0.5
-"""Share of the logarithm's variance that belongs to the prompt (our choice: hard prompts have long answers, and yet
-rollouts of one prompt differ)."""
+"""Share of the log length's variance that the prompt explains (our choice: hard prompts have long answers, but rollouts
+of one prompt differ)."""
 
 _NORMAL = NormalDist()
 
@@ -36,7 +36,7 @@ class Lengths:
 
     @classmethod
     def with_mean(cls, mean: float, *, limit: int, sigma: float = SIGMA) -> Lengths:
-        """So that responses have this mean after they were cut. Raises ValueError unless 0 < mean < limit."""
+        """Returns the distribution whose mean is `mean` after the cut. Raises ValueError unless 0 < mean < limit."""
         if not 0 < mean < limit:
             raise ValueError(f"A mean of {mean} tokens is impossible below a limit of {limit}.")
         low, high = -10.0, log(limit) + 20 * sigma
@@ -51,16 +51,16 @@ class Lengths:
 
     @property
     def mean_square(self) -> float:
-        """Of the cut length: attention's arithmetic grows with it."""
+        """Mean square of the cut length, with which attention's arithmetic grows."""
         return _cut_moment(2, self.mu, self.sigma, self.limit)
 
     @property
     def cut_share(self) -> float:
-        """Of the responses that reach the limit."""
+        """Share of the responses that reach the limit."""
         return 1 - _NORMAL.cdf((log(self.limit) - self.mu) / self.sigma)
 
     def draw(self, num_prompts: int, num_rollouts: int, seed: int) -> IntArray:
-        """[num_prompts, num_rollouts] whole tokens, at least 1."""
+        """Draws [num_prompts, num_rollouts] lengths in whole tokens, at least 1."""
         rng = np.random.default_rng(seed)
         of_prompt = rng.standard_normal((num_prompts, 1))
         of_rollout = rng.standard_normal((num_prompts, num_rollouts))
@@ -74,7 +74,7 @@ def _cut_mean(mu: float, sigma: float, limit: float) -> float:
 
 
 def _cut_moment(k: int, mu: float, sigma: float, limit: float) -> float:
-    """E[min(X, limit)^k], the limited moment of the log-normal: exp(k mu + k^2 sigma^2 / 2) Phi(a - k sigma)
+    """Returns E[min(X, limit)^k], the limited moment of the log-normal: exp(k mu + k^2 sigma^2 / 2) Phi(a - k sigma)
     + limit^k (1 - Phi(a)) with a = (log limit - mu) / sigma (Klugman, Panjer and Willmot, Loss Models, appendix A)."""
     a = (log(limit) - mu) / sigma
     return exp(k * mu + (k * sigma) ** 2 / 2) * _NORMAL.cdf(a - k * sigma) + limit**k * (1 - _NORMAL.cdf(a))
