@@ -50,7 +50,7 @@ class Device(Enum):
 
 
 class LayerSpec(Enum):
-    """auto: Transformer Engine on CUDA when it is installed, else Megatron's local layers."""
+    """auto: Transformer Engine's layers on CUDA, where it must be installed, and Megatron's local layers on CPU."""
 
     auto = "auto"
     local = "local"
@@ -250,7 +250,8 @@ class ModelConfig:
     precision: Precision = Precision.bf16
     """Precision of weights and activations; the optimizer keeps fp32 main weights in any case."""
     layer_spec: LayerSpec = LayerSpec.auto
-    """Which layer implementations Megatron-Core uses."""
+    """Which layer implementations Megatron-Core uses. auto: Transformer Engine's on CUDA, where a run without it is
+    refused, and Megatron's own on CPU. local: Megatron's own, which are slower on CUDA and cannot pack sequences."""
     fp8: Fp8Recipe = Fp8Recipe.off
     """Transformer Engine's FP8 recipe for the linear layers; needs CUDA and Transformer Engine."""
     recompute: Recompute = Recompute.none
@@ -262,6 +263,9 @@ class ModelConfig:
     PyTorch, which is slower."""
     vocab_divisible_by: int = 1
     """The vocabulary is padded to a multiple of this times tensor_parallel; padding gets no probability."""
+    megatron: dict[str, Any] = field(default_factory=dict)
+    """Further fields of Megatron-Core's TransformerConfig, DistributedDataParallelConfig and OptimizerConfig, such as
+    {overlap_grad_reduce: true}; a field that several of them have is set in all of them (docs/gpu.md)."""
 
     def __post_init__(self) -> None:
         _positive("model", self, ["logprob_chunk_tokens", "vocab_divisible_by"])
@@ -515,10 +519,14 @@ class SamplerConfig:
     enforce_eager: bool = False
     """Skips CUDA graph capture; always true on CPU."""
     release_memory: bool = False
-    """Frees the KV cache while the policy trains (vLLM sleep level 1); no effect on CPU."""
+    """Frees the sampler's weights and KV cache while the policy trains (vLLM's sleep level 2; the next refit loads
+    the weights again). No effect on CPU."""
     ahead: bool = False
     """Samples the next step's first round while the policy trains on the current one. These rollouts are one step
     off-policy, which algorithm.correction_level corrects. The sampler always keeps its memory (our choice: off)."""
+    engine_args: dict[str, Any] = field(default_factory=dict)
+    """Further fields of vLLM's EngineArgs, such as {kv_cache_dtype: fp8}; those that the trainer sets itself are
+    refused (docs/gpu.md)."""
 
     def __post_init__(self) -> None:
         _positive("sampler", self, ["temperature", "kv_cache_mib", "max_sequences"])

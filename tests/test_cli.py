@@ -228,6 +228,27 @@ def test_a_job_with_gpus_does_not_start_with_the_interpreter_for_cpus(
     assert "Slurm gave this job 8 GPU(s) a node, but torch" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        (
+            "sampler.engine_args.kv_cache_dtyp=fp8",
+            "sampler.engine_args.kv_cache_dtyp is not a field of EngineArgs: did you mean kv_cache_dtype?",
+        ),
+        ("sampler.engine_args={block_size: 64}", "the trainer relies on its value: leave it out."),
+        ("model.megatron.lr=1", "model.megatron.lr is what trainer.learning_rate says: write that instead."),
+        ("model.megatron.overlap_grad_reduce=often", "=often has the wrong type: it takes bool."),
+    ],
+)
+def test_check_refuses_settings_that_an_engine_does_not_take(
+    model: Path, prompts: Path, override: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [f"data.train={{{prompts}: 1}}", "data.validation=[]"]
+    command = ["train", "--check", f"model.path={model}", *files, "reward.urls=[http://x]", override]
+    assert cli.main(command) == 2
+    assert capsys.readouterr().err.endswith(sentence + "\n")
+
+
 def test_train_takes_overrides_before_and_after_its_options(
     model: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

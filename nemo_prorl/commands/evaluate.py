@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.write_prompts is not None:
         return _write_prompts(config, given.write_prompts)
     choose_device(config)
-    check_model(config)
+    check_model(config, trains=False)
     if config.evaluation.benchmarks:
         return _evaluate_suite(config)
     return _evaluate_files(config, given.k, given.samples)

@@ -45,8 +45,9 @@ def composed(config_name: str, overrides: Sequence[str]) -> RunConfig:
     return compose(config_name, overrides, conf_dir=CONF_DIR)
 
 
-def check_model(config: RunConfig) -> None:
-    """Raises ConfigError unless the engines can train what is in model.path, in the layout and context asked for."""
+def check_model(config: RunConfig, *, trains: bool = True) -> None:
+    """Raises ConfigError unless the engines can train (or only sample) what is in model.path, in the layout and context
+    asked for."""
     from nemo_prorl.engines.megatron import check
 
     if (Path(config.model.path) / check.CHECKPOINT_MARK).is_file():
@@ -54,7 +55,7 @@ def check_model(config: RunConfig) -> None:
             f"model.path={config.model.path} is a Megatron checkpoint, which vLLM does not read: write the Hugging "
             "Face folder, or make one with `python -m nemo_prorl export`."
         )
-    check.check_model(config.model.path, config, world_size_from_environment())
+    check.check_model(config.model.path, config, world_size_from_environment(), trains=trains)
 
 
 def check_functions(config: RunConfig, files: Iterable[str] | None) -> None:

@@ -34,6 +34,7 @@ from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines import weight_transfer
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
+from nemo_prorl.engines.passthrough import check_engine_args, refusals
 from nemo_prorl.types import Finish, Prompt, Rollout
 
 
@@ -82,7 +83,14 @@ class VllmSampler:
         self._silent_ids = {*self._stop_ids, self._tokenizer.pad_token_id}
         weight_transfer.register()
         job = ranks.from_main(uuid.uuid4().hex)
-        with _host_process_undisturbed(), self._one_thread(), self._own_stream(), _shared_memory_of(job):
+        check_engine_args(config)
+        with (
+            _host_process_undisturbed(),
+            self._one_thread(),
+            self._own_stream(),
+            _shared_memory_of(job),
+            refusals("sampler.engine_args", sampler.engine_args),
+        ):
             self._llm = LLM(
                 model=config.model.path,
                 dtype="float32" if config.model.precision is Precision.fp32 else "bfloat16",
@@ -100,6 +108,7 @@ class VllmSampler:
                 seed=0,
                 weight_transfer_config=WeightTransferConfig(backend=weight_transfer.BACKEND),
                 **(_cpu_settings(config) if self._on_cpu else _cuda_settings(config)),
+                **sampler.engine_args,
             )
             self._llm.init_weight_transfer_engine({"init_info": {}})
 

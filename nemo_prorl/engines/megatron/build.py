@@ -5,7 +5,9 @@ The only file that knows Megatron's configuration classes and its GPTModel (depr
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+from enum import Enum
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from nemo_prorl.engines.megatron.check import FP8_MULTIPLE, use_transformer_engi
 from nemo_prorl.engines.megatron.core import parallel_state
 from nemo_prorl.engines.megatron.norm import CausalAttention, RMSNorm
 from nemo_prorl.engines.megatron.weights import mark_shards
+from nemo_prorl.engines.passthrough import refusals
 
 
 class HiddenStateModel(core.GPTModel):
@@ -88,7 +91,9 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
     """Everything that Megatron's layers read."""
     trainer, model = config.trainer, config.model
     dtype = torch.bfloat16 if model.precision is Precision.bf16 else torch.float32
-    return core.TransformerConfig(
+    return _made(
+        core.TransformerConfig,
+        config,
         num_layers=architecture.num_layers,
         hidden_size=architecture.hidden_size,
         ffn_hidden_size=architecture.ffn_size,
@@ -130,6 +135,18 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
     )
 
 
+def _made(kind: type, config: RunConfig, **settings: Any) -> Any:
+    """Builds one of Megatron's configuration objects: our settings, and those fields of model.megatron that it has.
+    Raises ConfigError if Megatron refuses the latter."""
+    given = config.model.megatron
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for name in given.keys() & fields.keys():
+        value, default = given[name], fields[name].default
+        settings[name] = type(default)[value] if isinstance(default, Enum) else value
+    with refusals("model.megatron", given):
+        return kind(**settings)
+
+
 def _stages(architecture: Architecture, pipeline_parallel: int) -> list[list[str]] | None:
     """What each pipeline stage holds, in Megatron's words."""
     if pipeline_parallel == 1:
@@ -144,12 +161,19 @@ def build_training(
     """Gradient buffers (fp32) and the optimizer. The weights must have been filled before: 16-bit ones are copied."""
     trainer = config.trainer
     sharded = trainer.distributed_optimizer and layout.data_parallel > 1
-    wrapped = core.DistributedDataParallel(
-        model.config,
-        core.DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=sharded),
-        model,
+    reduction = _made(
+        core.DistributedDataParallelConfig,
+        config,
+        grad_reduce_in_fp32=True,
+        use_distributed_optimizer=sharded,
     )
-    settings = core.OptimizerConfig(
+    wrapped = core.DistributedDataParallel(model.config, reduction, model)
+    if reduction.overlap_grad_reduce:
+        # Megatron starts to reduce a bucket when its gradients are complete: only the last micro-batch completes them.
+        model.config.no_sync_func = wrapped.no_sync
+    settings = _made(
+        core.OptimizerConfig,
+        config,
         optimizer="adam",
         lr=trainer.learning_rate,
         weight_decay=trainer.weight_decay,

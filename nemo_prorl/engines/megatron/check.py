@@ -14,6 +14,7 @@ from typing import Any
 from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, RunConfig
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
+from nemo_prorl.engines.passthrough import check_engine_args, check_megatron
 from nemo_prorl.layout import check_layout
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -27,10 +28,13 @@ CHECKPOINT_MARK = "policy.json"
 """A folder with this file is one of our Megatron checkpoints (see checkpoint.py)."""
 
 
-def check_model(model: str | Path | Mapping[str, Any], config: RunConfig, world_size: int) -> None:
+def check_model(
+    model: str | Path | Mapping[str, Any], config: RunConfig, world_size: int, *, trains: bool = True
+) -> None:
     """Raises ConfigError, one sentence, unless the model can be built as `config` says on `world_size` ranks.
 
     `model` is the folder (config.model.path) or the content of a config.json, for which files are not looked at.
+    `trains` is False where only the sampler runs, so that Megatron's options do not matter.
     """
     if not model:
         raise ConfigError("model.path is empty: write model.path=FOLDER of a Hugging Face checkpoint.")
@@ -39,8 +43,11 @@ def check_model(model: str | Path | Mapping[str, Any], config: RunConfig, world_
         check_files(Path(model), architecture)
     check_shape(architecture, config, world_size)
     _check_head_dim(architecture)
-    _check_layer_spec(config)
-    _check_fp8(architecture, config)
+    check_engine_args(config)
+    if trains:
+        _check_layer_spec(config)
+        _check_fp8(architecture, config)
+        check_megatron(config)
 
 
 def check_shape(architecture: Architecture, config: RunConfig, world_size: int) -> None:
@@ -64,9 +71,7 @@ def has_transformer_engine() -> bool:
 def use_transformer_engine(config: RunConfig, cuda: bool) -> bool:
     """The meaning of model.layer_spec on this machine."""
     spec = config.model.layer_spec
-    return spec is LayerSpec.transformer_engine or (
-        spec is LayerSpec.auto and cuda and has_transformer_engine()
-    )
+    return spec is LayerSpec.transformer_engine or (spec is LayerSpec.auto and cuda)
 
 
 def check_files(folder: Path, architecture: Architecture) -> None:
@@ -139,9 +144,16 @@ def _check_head_dim(architecture: Architecture) -> None:
 
 
 def _check_layer_spec(config: RunConfig) -> None:
-    if config.model.layer_spec is LayerSpec.transformer_engine and not (
-        has_cuda() and has_transformer_engine()
-    ):
+    """Refuses what is not installed. On a GPU Megatron's own layers are much slower and compute on padding, so a run
+    gets them only if somebody asks for them."""
+    spec = config.model.layer_spec
+    if spec is LayerSpec.auto and has_cuda() and not has_transformer_engine():
+        raise ConfigError(
+            "model.layer_spec=auto takes Transformer Engine's layers on a GPU, and the package "
+            "transformer_engine[pytorch] is not installed: install it, or write model.layer_spec=local (slower, and "
+            "without packed sequences)."
+        )
+    if spec is LayerSpec.transformer_engine and not (has_cuda() and has_transformer_engine()):
         raise ConfigError(
             "model.layer_spec=transformer_engine needs CUDA and the package transformer_engine[pytorch]: "
             "install it, or write model.layer_spec=local."

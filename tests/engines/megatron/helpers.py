@@ -42,6 +42,7 @@ def run_config(
     temperature: float = 1.2,
     chunk: int = 16,
     recompute: Recompute = Recompute.none,
+    megatron: dict[str, Any] | None = None,
     **trainer: Any,
 ) -> RunConfig:
     """fp32, small chunks and micro-batches, so that every batch takes several of both.
@@ -57,7 +58,11 @@ def run_config(
     }
     return RunConfig(
         model=ModelConfig(
-            path=str(path), precision=Precision.fp32, logprob_chunk_tokens=chunk, recompute=recompute
+            path=str(path),
+            precision=Precision.fp32,
+            logprob_chunk_tokens=chunk,
+            recompute=recompute,
+            megatron=megatron or {},
         ),
         trainer=TrainerConfig(**(settings | trainer)),
         sampler=SamplerConfig(max_prompt_tokens=128, max_response_tokens=384, temperature=temperature),
@@ -159,6 +164,8 @@ class Case:
     name: str
     model: str
     trainer: dict[str, Any] = field(default_factory=dict)
+    megatron: dict[str, Any] = field(default_factory=dict)
+    """model.megatron."""
     empty_replica: bool = False
     """Gives all rows to the first replica."""
     resume: str = ""
@@ -188,7 +195,7 @@ def my_rows(case: Case, layout: distributed.Layout, num_rows: int) -> list[int]:
 def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) -> dict[str, Any]:
     """Of this rank's replica: log-probabilities, gradients, the weights after two updates, and those after the second
     update of policies that continue from a checkpoint saved between the two, and save it again first."""
-    config = run_config(models[case.model], **case.trainer)
+    config = run_config(models[case.model], megatron=case.megatron, **case.trainer)
     ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
     policy = MegatronPolicy(config, ranks)
     if case.algorithm is None:

@@ -11,6 +11,8 @@ TP, PP, SP = (
     {"tensor_parallel": 2, "sequence_parallel": True},
 )
 UNSHARDED = {"distributed_optimizer": False}
+OVERLAP = {"overlap_grad_reduce": True, "bucket_size": 20_000}
+"""Several buckets, each reduced while the backward pass of the last micro-batch goes on."""
 OF_SEQUENCES = AlgorithmConfig(
     ratio_level=RatioLevel.sequence,
     correction_level=CorrectionLevel.geometric,
@@ -30,6 +32,7 @@ TWO = [
     Case(name="dp2", model="qwen2", resume="two/pp2"),
     Case(name="dp2-unsharded", model="qwen2", trainer=UNSHARDED, resume="two/dp2"),
     Case(name="dp2-algorithm", model="qwen2", trainer=UNSHARDED, algorithm=OF_SEQUENCES),
+    Case(name="dp2-overlap", model="qwen2", trainer=UNSHARDED, megatron=OVERLAP),
     Case(name="tp2-sp", model="qwen2", trainer=SP, resume="two/dp2-unsharded"),
     Case(name="tied-tp2", model="qwen3_tied", trainer=TP, resume="one/qwen3_tied"),
     Case(name="tied-pp2", model="qwen3_tied", trainer=PP, resume="two/tied-tp2"),

@@ -131,6 +131,16 @@ class TestWithGpu:
     def test_any_head_dim_is_left_to_the_gpu_kernels(self) -> None:
         check_model(QWEN | {"architectures": ["LlamaForCausalLM"], "head_dim": 40}, run_config(), 1)
 
+    def test_auto_without_transformer_engine_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(check, "has_transformer_engine", lambda: False)
+        with pytest.raises(
+            ConfigError, match=r"layer_spec=auto takes .* not installed.* write .*local"
+        ) as error:
+            check_model(QWEN, run_config(), 1)
+        assert_one_sentence(error.value)
+        check_model(QWEN, run_config({"layer_spec": LayerSpec.local}), 1)
+        check_model(QWEN, run_config(), 1, trains=False)  # the sampler has no such layers
+
     def test_auto_is_transformer_engine(self) -> None:
         assert check.use_transformer_engine(run_config(), cuda=True)
         assert not check.use_transformer_engine(run_config({"layer_spec": LayerSpec.local}), cuda=True)

@@ -68,7 +68,7 @@ def build_model(folder: Path, *, seed: int, tied: bool = True) -> Path:
     return folder
 
 
-def run_config(path: Path, **sampler: int) -> RunConfig:
+def run_config(path: Path, *, precision: Precision = Precision.fp32, **sampler: Any) -> RunConfig:
     settings = {
         "max_prompt_tokens": 256,
         "max_response_tokens": 256,
@@ -76,7 +76,7 @@ def run_config(path: Path, **sampler: int) -> RunConfig:
         "max_sequences": 256,
     }
     return RunConfig(
-        model=ModelConfig(path=str(path), precision=Precision.fp32),
+        model=ModelConfig(path=str(path), precision=precision),
         sampler=SamplerConfig(**(settings | sampler)),
     )
 
@@ -149,8 +149,8 @@ def start(models_dir: Path, tokenizer: Qwen2Tokenizer) -> Iterator[Callable[...,
     ranks = distributed.initialise(1, 1)
     started: list[VllmSampler] = []
 
-    def build(name: str, **sampler: int) -> VllmSampler:
-        started.append(VllmSampler(run_config(models_dir / name, **sampler), ranks, tokenizer))
+    def build(name: str, **settings: Any) -> VllmSampler:
+        started.append(VllmSampler(run_config(models_dir / name, **settings), ranks, tokenizer))
         return started[-1]
 
     yield build

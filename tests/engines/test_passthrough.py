@@ -1,0 +1,136 @@
+"""Settings that are passed through to vLLM and Megatron: a mistake is found before either is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
+from nemo_prorl.engines import passthrough
+from nemo_prorl.engines.passthrough import MEGATRON, VLLM, check_engine_args, check_megatron
+
+
+def engine_args(**given: Any) -> RunConfig:
+    return RunConfig(sampler=SamplerConfig(engine_args=given))
+
+
+def megatron(**given: Any) -> RunConfig:
+    return RunConfig(model=ModelConfig(megatron=given))
+
+
+GOOD: list[dict[str, Any]] = [
+    {"kv_cache_dtype": "fp8", "enable_prefix_caching": False},
+    {"compilation_config": {"cudagraph_mode": "FULL_DECODE_ONLY"}, "attention_backend": "FLASH_ATTN"},
+    {"cudagraph_capture_sizes": [1, 2, 4], "max_num_scheduled_tokens": 4096, "cpu_offload_gb": 1},
+    {"async_scheduling": None, "kv_cache_dtype_skip_layers": ["0"]},
+]
+
+
+@pytest.mark.parametrize("given", GOOD, ids=[", ".join(given) for given in GOOD])
+def test_good_engine_args_pass(given: dict[str, Any]) -> None:
+    check_engine_args(engine_args(**given))
+
+
+def test_good_settings_of_megatron_pass() -> None:
+    check_megatron(megatron(overlap_grad_reduce=True, bucket_size=40_000_000, attention_backend="flash"))
+    check_megatron(megatron(recompute_modules=["core_attn", "mlp"], barrier_with_L1_time=False))
+
+
+BAD_ENGINE_ARGS: dict[str, dict[str, Any]] = {
+    "kv_cache_dtyp is not a field of EngineArgs: did you mean kv_cache_dtype": {"kv_cache_dtyp": "fp8"},
+    "zebra is not a field of EngineArgs: vllm has no such setting": {"zebra": 1},
+    "kv_cache_dtype=fp9 has the wrong type: it takes one of auto, float16, .*fp8": {"kv_cache_dtype": "fp9"},
+    r"enable_prefix_caching=yes has the wrong type: it takes bool \| None": {"enable_prefix_caching": "yes"},
+    "cudagraph_capture_sizes=4 has the wrong type": {"cudagraph_capture_sizes": 4},
+    "long_prefill_token_threshold=True has the wrong type: it takes int": {
+        "long_prefill_token_threshold": True
+    },
+    "max_num_seqs is what sampler.max_sequences says: write that": {"max_num_seqs": 8},
+    "dtype is what model.precision says": {"dtype": "float16"},
+    "hf_overrides cannot be set, because the trainer relies on its value": {"hf_overrides": {}},
+    "block_size cannot be set": {"block_size": 64},  # on CPU
+}
+
+
+@pytest.mark.parametrize("message", BAD_ENGINE_ARGS)
+def test_bad_engine_args_are_refused(message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^sampler.engine_args.{message}.*[.?]$"):
+        check_engine_args(engine_args(**BAD_ENGINE_ARGS[message]))
+
+
+BAD_MEGATRON: dict[str, dict[str, Any]] = {
+    "overlap_grad_reduc is not a field of TransformerConfig or .*: did you mean overlap_grad_reduce": {
+        "overlap_grad_reduc": True
+    },
+    "overlap_grad_reduce=1 has the wrong type: it takes bool": {"overlap_grad_reduce": 1},
+    "attention_backend=fast has the wrong type: it takes one of flash, fused": {"attention_backend": "fast"},
+    "main_grads_dtype=bf16 has the wrong type: it takes torch.dtype, which cannot be written here": {
+        "main_grads_dtype": "bf16"
+    },
+    "lr is what trainer.learning_rate says": {"lr": 1e-6},
+    "overlap_param_gather cannot be set": {"overlap_param_gather": True},
+    "num_layers is what model.path says": {"num_layers": 2},
+}
+
+
+@pytest.mark.parametrize("message", BAD_MEGATRON)
+def test_bad_settings_of_megatron_are_refused(message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^model.megatron.{message}.*[.?]$"):
+        check_megatron(megatron(**BAD_MEGATRON[message]))
+
+
+def test_what_runs_on_cpu_alone_may_be_set_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passthrough, "has_cuda", lambda: True)
+    check_engine_args(engine_args(block_size=64, max_num_batched_tokens=8192, enable_chunked_prefill=False))
+
+
+@pytest.mark.parametrize("target", [VLLM, MEGATRON], ids=["vllm", "megatron"])
+def test_the_source_says_what_the_imported_dataclasses_say(target: passthrough.Target) -> None:
+    """The fields are read without an import; here the real ones are asked. And no table names a field that is gone."""
+    import dataclasses
+
+    from megatron.core.distributed import DistributedDataParallelConfig
+    from megatron.core.optimizer import OptimizerConfig
+    from megatron.core.transformer import TransformerConfig
+    from vllm.engine.arg_utils import EngineArgs
+
+    classes = (
+        [EngineArgs]
+        if target is VLLM
+        else [TransformerConfig, DistributedDataParallelConfig, OptimizerConfig]
+    )
+    real = {field.name for one in classes for field in dataclasses.fields(one)}
+    assert passthrough.fields_of(target).keys() == real
+    assert {*target.instead, *target.relied_on} <= real
+    assert target is MEGATRON or set(passthrough.RELIED_ON_ON_CPU) <= real
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys; from nemo_prorl.engines import passthrough as p; p.fields_of(p.VLLM); p.fields_of(p.MEGATRON); "
+        "assert not {'torch', 'vllm', 'megatron.core'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_package_that_is_missing_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passthrough, "_folder", lambda package: None)
+    with pytest.raises(ConfigError, match="is given, but the package vllm is not installed"):
+        check_engine_args(engine_args(kv_cache_dtype="fp8"))
+    check_engine_args(engine_args())
+
+
+def test_what_an_engine_refuses_is_the_settings_fault_only_where_there_are_any() -> None:
+    with (
+        pytest.raises(
+            ConfigError, match=r"^model.megatron={.bucket_size.: 0} is refused: too small for 2 ranks\.$"
+        ),
+        passthrough.refusals("model.megatron", {"bucket_size": 0}),
+    ):
+        raise ValueError("too small\nfor 2 ranks.")
+    with pytest.raises(ValueError, match="ours") as raised, passthrough.refusals("model.megatron", {}):
+        raise ValueError("ours")
+    assert not isinstance(raised.value, ConfigError)

@@ -1,0 +1,60 @@
+"""sampler.engine_args: what a user passes through reaches the engine, and cannot undo what the trainer sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.engines import passthrough, vllm_sampler
+
+
+def test_values_arrive_in_the_engine_and_rollouts_stay_the_same(start, sampler, make_prompt, draw):
+    given = {
+        "enable_prefix_caching": False,
+        "scheduling_policy": "priority",
+        "max_num_scheduled_tokens": 2048,
+    }
+    other = start("base", engine_args=given)
+    config = other._llm.llm_engine.vllm_config
+    assert config.cache_config.enable_prefix_caching is False
+    assert config.scheduler_config.policy == "priority"
+    assert config.scheduler_config.max_num_scheduled_tokens == 2048
+    assert sampler._llm.llm_engine.vllm_config.cache_config.enable_prefix_caching, "it would be so anyway"
+    ((got,), (expected,)) = (
+        draw(engine, [make_prompt("3+4=?")], num_rollouts=1) for engine in (other, sampler)
+    )
+    assert got[0].token_ids.tolist() == expected[0].token_ids.tolist()
+
+
+@pytest.mark.parametrize("given", [{"max_num_scheduled_tokens": -1}, {"compilation_config": {"zebra": 1}}])
+def test_what_vllm_itself_refuses_is_one_sentence(start, given):
+    with pytest.raises(ConfigError, match=r"^sampler.engine_args={.*} is refused: .*\.$") as raised:
+        start("base", engine_args=given)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_everything_that_the_trainer_sets_is_refused(start, monkeypatch, on_cpu):
+    """On either device: the tables of passthrough.py name what the call has."""
+    passed: dict[str, Any] = {}
+
+    class Recorded(Exception):
+        pass
+
+    def record(**settings):
+        passed.update(settings)
+        raise Recorded
+
+    monkeypatch.setattr(vllm_sampler, "LLM", record)
+    monkeypatch.setattr(passthrough, "has_cuda", lambda: not on_cpu)
+    if not on_cpu:
+        monkeypatch.setattr(vllm_sampler, "_cpu_settings", vllm_sampler._cuda_settings)
+    with pytest.raises(Recorded):
+        start("base")
+    passed.pop("use_tqdm_on_load")  # shows a bar, or does not
+    assert len(passed) > 12
+    for name in passed:
+        with pytest.raises(ConfigError, match=f"sampler.engine_args.{name} (is what|cannot be set)"):
+            start("base", engine_args={name: passed[name]})
