@@ -98,6 +98,8 @@ class VllmSampler:
                 max_num_seqs=sampler.max_sequences,
                 tensor_parallel_size=sampler.tensor_parallel,
                 distributed_executor_backend="external_launcher",
+                # Logits in fp32, as the trainer has them: in 16 bits they would be rounded to steps of up to 0.1 nats.
+                hf_overrides={"head_dtype": "float32"},
                 # Log-probabilities of the distribution sampled from: temperature and top-p applied.
                 logprobs_mode="processed_logprobs",
                 # Sampling is given in full by each request, never by the checkpoint.
