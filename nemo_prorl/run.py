@@ -18,6 +18,7 @@ from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
+from nemo_prorl.engines import in_use
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.layout import rank_from_environment, world_size_from_environment
@@ -185,7 +186,10 @@ def train_stage(
             log.say(change)
         state.reward = grader.parts
         watchdog.beat()
-        sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
+        # The loop begins with a refit, so the sampler need not read the checkpoint.
+        sampler = stack.enter_context(build_sampler(config, ranks, tokenizer, reads_weights=False))
+        if ranks.layout.is_main:
+            in_use.note_engines(policy, sampler, run_dir, log.say)
         checkpoints = CheckpointWriter(
             run_dir,
             model_dir=Path(config.model.path),
@@ -294,11 +298,14 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
 
 
 @contextmanager
-def build_sampler(config: RunConfig, ranks: Ranks, tokenizer: Tokenizer) -> Iterator[Sampler]:
-    """vLLM beside the policy, on every rank; ends it without touching the process group."""
+def build_sampler(
+    config: RunConfig, ranks: Ranks, tokenizer: Tokenizer, *, reads_weights: bool = True
+) -> Iterator[Sampler]:
+    """Builds vLLM beside the policy, on every rank; ends it without touching the process group. Its weights need not be
+    read where a refit comes before the first sample."""
     from nemo_prorl.engines.vllm_sampler import VllmSampler
 
-    sampler = VllmSampler(config, ranks, tokenizer)
+    sampler = VllmSampler(config, ranks, tokenizer, reads_weights=reads_weights)
     try:
         yield sampler
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 from pathlib import Path
 
@@ -32,6 +33,21 @@ def check_gpus() -> None:
             f"LOCAL_RANK={local_rank}, but torch sees {num_gpus} GPU(s) on this node: start one rank a GPU, and let "
             "every rank see all GPUs of its node (srun --gpu-bind=none)."
         )
+
+
+def in_use() -> dict[str, str]:
+    """Describes this rank's device and the libraries that drive it, as torch reports them."""
+    if not torch.cuda.is_available():
+        return {"device": f"CPU {platform.machine()}", "torch": torch.__version__}
+    capability = ".".join(map(str, torch.cuda.get_device_capability()))
+    return {
+        "device": f"{torch.cuda.get_device_name()}, capability {capability}",
+        "driver": driver_version(),
+        "torch": torch.__version__,
+        "CUDA": str(torch.version.cuda),
+        "cuDNN": str(torch.backends.cudnn.version()),
+        "NCCL": ".".join(map(str, torch.cuda.nccl.version())),
+    }
 
 
 def driver_version() -> str:

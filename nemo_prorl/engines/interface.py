@@ -47,7 +47,11 @@ class LoadedWeights:
 
 
 class Sampler(Protocol):
-    """Draws rollouts. Colocated with the policy: `wake` before use, `sleep` gives its memory back."""
+    """Draws rollouts. Colocated with the policy: `sleep` gives its memory back, and its weights with it, so that
+    `load_weights` comes after `wake`."""
+
+    num_preemptions: int
+    """Rollouts that were removed from a full KV cache since the sampler was built, to be computed again later."""
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> LoadedWeights:
         """Takes the complete set of Hugging-Face-named tensors, and says what it has got. Raises ValueError on a
@@ -69,6 +73,11 @@ class Sampler(Protocol):
     def wake(self) -> None: ...
 
     def sleep(self) -> None: ...
+
+    def in_use(self) -> Mapping[str, str]:
+        """Returns what this rank's engine computes with (versions, kernels, precision), by names for people. Every
+        value is read from the engine as it was built."""
+        ...
 
     def close(self) -> None: ...
 
@@ -139,6 +148,15 @@ class Policy(Protocol):
     def prepare_for_training(self) -> None: ...
 
     def finish_training(self) -> None: ...
+
+    def take_peak_gib(self) -> float:
+        """Returns the largest amount of memory, in GiB, that torch has reserved on this rank's GPU since the last call;
+        0 on CPU. What vLLM's sleep mode has released may still count."""
+        ...
+
+    def in_use(self) -> Mapping[str, str]:
+        """As `Sampler.in_use`."""
+        ...
 
 
 class Grader(Protocol):

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+import vllm
 import vllm.v1.engine.core as engine_core
 from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 from vllm import LLM, SamplingParams
 from vllm.config import WeightTransferConfig
-from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
 from vllm.inputs import tokens_input
+from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.outputs import RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
@@ -35,17 +34,26 @@ from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines import weight_transfer
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
 from nemo_prorl.engines.passthrough import check_engine_args, refusals
+from nemo_prorl.engines.vllm_guest import host_process_undisturbed, shared_memory_of
 from nemo_prorl.types import Finish, Prompt, Rollout
 
 
 class VllmSampler:
-    """Starts with the weights of the checkpoint `config.model.path`, as policy version 0. `tokenizer` is the one that
-    made the prompts: one object, since transformers picks different classes for one folder.
+    """Starts with the weights of the checkpoint `config.model.path`, as policy version 0; with `reads_weights` False it
+    does not read them, and refuses to sample before the first `load_weights`. `tokenizer` is the one that made the
+    prompts: one object, since transformers picks different classes for one folder.
 
     Raises ConfigError when the ranks cannot be split into engines or vLLM cannot run the model here.
     """
 
-    def __init__(self, config: RunConfig, ranks: Ranks, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        ranks: Ranks,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        reads_weights: bool = True,
+    ) -> None:
         if os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") != "0" or not dist.is_initialized():
             # Else vLLM would start processes of its own, or a default group that ours then clashes with.
             raise RuntimeError(
@@ -61,6 +69,8 @@ class VllmSampler:
         """Index of this rank's engine."""
         self.num_engines = ranks.layout.world_size // sampler.tensor_parallel
         """Engines that may be given different prompts."""
+        self.num_preemptions = 0
+        """Rollouts that vLLM has removed from a full KV cache so far, to compute them again later."""
         self._on_cpu = current_platform.is_cpu()
         # Sampling ahead goes on beside the policy's work, so not on its stream. One stream for good: vLLM's runner
         # keeps the one that it finds at first, and copies sampled tokens out when that one has got so far.
@@ -68,8 +78,10 @@ class VllmSampler:
         self._context_tokens = sampler.context_tokens
         self._sleeps = sampler.release_memory and not self._on_cpu
         self._asleep = False
-        self._policy_version = 0
-        self._unusable = ""  # why it may not sample; empty when it may
+        self._has_kv_cache = True  # between `wake` and the refit it does not
+        self._policy_version = 0 if reads_weights else -1
+        self._unusable = "" if reads_weights else "it has no weights yet; load a complete set"
+        """Why it may not sample; empty when it may."""
         self._kv_cache_is_poisoned = False
 
         hf_config = AutoConfig.from_pretrained(config.model.path).get_text_config()
@@ -82,37 +94,20 @@ class VllmSampler:
         self._stop_ids = _stop_ids(config.model.path, hf_config, tokenizer)
         self._silent_ids = {*self._stop_ids, self._tokenizer.pad_token_id}
         weight_transfer.register()
-        job = ranks.from_main(uuid.uuid4().hex)
         check_engine_args(config)
+        job = ranks.from_main(uuid.uuid4().hex)
         with (
-            _host_process_undisturbed(),
+            host_process_undisturbed(),
             self._one_thread(),
             self._own_stream(),
-            _shared_memory_of(job),
+            shared_memory_of(job),
             refusals("sampler.engine_args", sampler.engine_args),
         ):
-            self._llm = LLM(
-                model=config.model.path,
-                dtype="float32" if config.model.precision is Precision.fp32 else "bfloat16",
-                max_model_len=sampler.context_tokens,
-                max_num_seqs=sampler.max_sequences,
-                tensor_parallel_size=sampler.tensor_parallel,
-                distributed_executor_backend="external_launcher",
-                # Logits in fp32, as the trainer has them: in 16 bits they would be rounded to steps of up to 0.1 nats.
-                hf_overrides={"head_dtype": "float32"},
-                # Log-probabilities of the distribution sampled from: temperature and top-p applied.
-                logprobs_mode="processed_logprobs",
-                # Sampling is given in full by each request, never by the checkpoint.
-                generation_config="vllm",
-                skip_tokenizer_init=True,
-                disable_log_stats=True,
-                use_tqdm_on_load=False,
-                seed=0,
-                weight_transfer_config=WeightTransferConfig(backend=weight_transfer.BACKEND),
-                **(_cpu_settings(config) if self._on_cpu else _cuda_settings(config)),
-                **sampler.engine_args,
-            )
+            settings = _settings(config, reads_weights=reads_weights)
+            device_settings = _cpu_settings(config) if self._on_cpu else _cuda_settings(config)
+            self._llm = LLM(**settings, **device_settings, **sampler.engine_args)
             self._llm.init_weight_transfer_engine({"init_info": {}})
+        self._count_preemptions()
 
     def sample(
         self,
@@ -179,7 +174,7 @@ class VllmSampler:
         """
         if self._asleep:
             raise RuntimeError("The sampler cannot load weights: it is asleep, call wake() first.")
-        self._kv_cache_is_poisoned |= bool(self._unusable)
+        self._kv_cache_is_poisoned |= bool(self._unusable) and self._policy_version >= 0
         self._unusable = f"loading weights of version {version} failed; load a complete set"
         checked = weight_transfer.checked(weights, self._shapes, self._tied_head)
         loaded: list[LoadedWeights] = []
@@ -187,6 +182,9 @@ class VllmSampler:
             self._llm.start_weight_update()
             self._llm.update_weights({"update_info": {"weights": checked, "loaded": loaded}})
             self._llm.finish_weight_update(str(version))
+            if not self._has_kv_cache:
+                self._llm.wake_up(tags=["kv_cache"])
+                self._has_kv_cache = True
             if not self._llm.reset_prefix_cache():
                 raise RuntimeError("vLLM kept its prefix cache: requests are still running.")
             if self._kv_cache_is_poisoned:
@@ -198,17 +196,32 @@ class VllmSampler:
         return loaded[0]
 
     def wake(self) -> None:
-        """Takes its GPU memory back (vLLM sleep level 1). No effect on CPU or without `sampler.release_memory`."""
+        """Allocates the memory of the weights again, for the refit that has to follow. The KV cache is allocated at the
+        end of the refit, which needs room for tensors of its own. No effect on CPU or without
+        `sampler.release_memory`."""
         if self._asleep:
-            self._llm.wake_up()
+            self._llm.wake_up(tags=["weights"])
             self._asleep = False
-            self._kv_cache_is_poisoned = True  # the memory may hold anything; zeroed with the next weights
 
     def sleep(self) -> None:
-        """Gives its GPU memory back: weights move to the host, the KV cache is dropped."""
+        """Frees the GPU memory of weights and KV cache (vLLM's sleep level 2). The engine refuses to sample until it is
+        awake and a complete set of weights is loaded."""
         if self._sleeps and not self._asleep:
-            self._llm.sleep(level=1)
-            self._asleep = True
+            self._llm.sleep(level=2)
+            self._asleep, self._has_kv_cache = True, False
+            self._kv_cache_is_poisoned = True  # the memory that it gets may hold anything
+            self._unusable = "its weights were dropped when it fell asleep; load a complete set"
+
+    def in_use(self) -> dict[str, str]:
+        """See `engines.interface.Sampler`. Of the worker of this rank alone."""
+        (facts, *_) = self._llm.collective_rpc(_facts)
+        config = self._llm.llm_engine.vllm_config
+        asynchronous = config.scheduler_config.async_scheduling
+        return facts | {
+            "scheduling": "asynchronous" if asynchronous else "synchronous",
+            "KV cache": f"{config.cache_config.kv_cache_size_tokens:,} tokens",
+            "CUDA graphs": str(config.compilation_config.cudagraph_mode.name).lower(),
+        }
 
     def close(self) -> None:
         """Ends the engine; the process group, which is ours, stays."""
@@ -274,6 +287,17 @@ class VllmSampler:
             policy_version=self._policy_version,
         )
 
+    def _count_preemptions(self) -> None:
+        """Counts calls of the scheduler: vLLM itself counts preemptions only along with statistics of every token."""
+        scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
+        preempt = scheduler._preempt_request
+
+        def counted(*args: Any, **kwargs: Any) -> None:
+            self.num_preemptions += 1
+            preempt(*args, **kwargs)
+
+        scheduler._preempt_request = counted
+
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
         """On CPU: the policy may use more threads, but sums over several threads depend on how they are split."""
@@ -306,6 +330,31 @@ def rollout_seed(seed: int, uid: str, sibling: int) -> int:
     """63 bits, the same in every process (Python's own hash is not)."""
     digest = hashlib.blake2b(f"{seed}/{sibling}/{uid}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
+
+
+def _settings(config: RunConfig, *, reads_weights: bool) -> dict[str, Any]:
+    """Arguments of `vllm.LLM` that do not depend on the device."""
+    sampler = config.sampler
+    return {
+        "model": config.model.path,
+        "load_format": "auto" if reads_weights else "dummy",
+        "dtype": "float32" if config.model.precision is Precision.fp32 else "bfloat16",
+        # Logits in fp32, as the trainer has them: in 16 bits they would be rounded to steps of up to 0.1 nats.
+        "hf_overrides": {"head_dtype": "float32"},
+        # Log-probabilities of the distribution sampled from: temperature and top-p applied.
+        "logprobs_mode": "processed_logprobs",
+        # Sampling is given in full by each request, never by the checkpoint.
+        "generation_config": "vllm",
+        "max_model_len": sampler.context_tokens,
+        "max_num_seqs": sampler.max_sequences,
+        "tensor_parallel_size": sampler.tensor_parallel,
+        "distributed_executor_backend": "external_launcher",
+        "skip_tokenizer_init": True,
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+        "seed": 0,
+        "weight_transfer_config": WeightTransferConfig(backend=weight_transfer.BACKEND),
+    }
 
 
 def _cpu_settings(config: RunConfig) -> dict[str, Any]:
@@ -356,48 +405,21 @@ def _stop_ids(path: str, hf_config: Any, tokenizer: Any) -> list[int]:
     return sorted(ids)
 
 
+def _facts(worker: Any) -> dict[str, str]:
+    """Reads from a worker what it computes with."""
+    layers = worker.vllm_config.compilation_config.static_forward_context.values()
+    backends = {layer.get_attn_backend().get_name() for layer in layers if hasattr(layer, "get_attn_backend")}
+    heads = {
+        module.head_dtype for module in worker.get_model().modules() if isinstance(module, LogitsProcessor)
+    }
+    return {
+        "sampler": f"vLLM {vllm.__version__}",
+        "model runner": "V2" if worker.use_v2_model_runner else "V1",
+        "sampler's attention": ", ".join(sorted(backends)),
+        "sampler's head": ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in heads)),
+    }
+
+
 def _zero_kv_cache(worker: Any) -> None:
     for cache in worker.model_runner.kv_caches:
         cache.zero_()
-
-
-@contextmanager
-def _host_process_undisturbed() -> Iterator[None]:
-    """vLLM takes the process for its own: it seeds all random generators, disables torch.set_num_threads and rewrites
-    variables that child processes and launchers read."""
-    variables = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LOCAL_WORLD_SIZE")
-    before = {name: os.environ.get(name) for name in variables}
-    set_num_threads = torch.set_num_threads
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    cuda_state = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
-        if cuda_state is not None:
-            torch.cuda.set_rng_state(cuda_state)
-        torch.set_num_threads = set_num_threads
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _shared_memory_of(job: str) -> Iterator[None]:
-    """On CPU the ranks of an engine share a piece of memory, which vLLM names by the engine's address. That is the same
-    for every job under an external launcher: two jobs of one machine would meet in it, and what a killed job leaves
-    behind keeps every later one from starting. Here it has a name of its own while the ranks find it, and then none."""
-    name = _CPUSHMDistributed.make_group_name
-    _CPUSHMDistributed.make_group_name = staticmethod(
-        lambda communicator: f"nemo_prorl-{job}{name(communicator).lstrip('/')}"
-    )
-    try:
-        yield
-    finally:
-        _CPUSHMDistributed.make_group_name = staticmethod(name)
-        for file in Path("/dev/shm").glob(f"nemo_prorl-{job}*"):
-            file.unlink(missing_ok=True)

@@ -31,6 +31,7 @@ class SamplerFleet:
         self._on_progress = on_progress
         self._engine, self._shard = divmod(ranks.layout.rank, tensor_parallel)
         self.num_engines = ranks.layout.world_size // tensor_parallel
+        self._num_preemptions = 0
 
     def sample_share(
         self,
@@ -61,6 +62,12 @@ class SamplerFleet:
         sampled = self._sampler.sample(prompts, settings, lambda rollout: self._on_progress())
         shards = self._ranks.gather(sampled if self._shard == 0 else [])
         return [shards[rank] for rank in range(0, len(shards), len(shards) // self.num_engines)]
+
+    def take_preemptions(self) -> int:
+        """Returns how many rollouts all engines have removed from a full KV cache since the last call. Collective."""
+        before, mine = self._num_preemptions, self._sampler.num_preemptions
+        self._num_preemptions = mine
+        return sum(self._ranks.gather(mine - before if self._shard == 0 else 0))
 
     def gather(
         self, share: dict[int, list[Rollout]], prompts: Sequence[Prompt], settings: SamplingSettings

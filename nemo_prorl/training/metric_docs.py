@@ -97,6 +97,8 @@ METRICS = {
     "sampler/num_unmended_tensors": "Those that were still wrong after everything had been loaded again.",
     "sampler/updates_behind": "Updates between the weights that sampled the step's rollouts and those that the step "
     "begins with; 0 unless `sampler.ahead`.",
+    "sampler/num_preemptions": "Rollouts that vLLM removed from a full KV cache since the step before and computed "
+    "again later, over all engines. Many of them call for a smaller `sampler.max_sequences`.",
     # Shaping
     "shaping/termination_factor/num_rollouts": "Rollouts whose score was multiplied because they did not end.",
     "shaping/malformed_thought_factor/num_rollouts": "Rollouts whose score was multiplied because of malformed thought "
@@ -130,6 +132,8 @@ METRICS = {
     "time/refit_s": "Seconds to bring the weights to the sampler and to check them there.",
     "time/validation_s": "Seconds of the validation after the step; it is not part of `time/step_s`.",
     "time/save_s": "Seconds that the loop waited for checkpoints since the step before.",
+    "memory/PHASE_gib": "Most memory that torch had reserved on the main rank's GPU in that phase of the step, in GiB; "
+    "the phases are those of `time/PHASE_s`. Absent on CPU.",
 }
 """Name, or pattern of names, -> what it means."""
 METRICS |= {

@@ -90,7 +90,7 @@ class ProRLTrainer:
         self._measured: dict[str, Any] = self._last_validation()
         """Metrics of the last finished step, or what is known of the weights that a reset went back to: they say how
         good the next checkpoint is."""
-        self.stopwatch = Stopwatch(watchdog.enter)
+        self.stopwatch = Stopwatch(watchdog.enter, policy.take_peak_gib)
         self.fleet = SamplerFleet(
             sampler, ranks, tensor_parallel=config.sampler.tensor_parallel, on_progress=watchdog.beat
         )
@@ -343,6 +343,7 @@ class ProRLTrainer:
             **policy_metrics(collection, self.config.algorithm),
             **self.refitted.metrics,
             "sampler/updates_behind": updates_behind(collection, updates_before),
+            "sampler/num_preemptions": self.fleet.take_preemptions(),
             **selection_metrics(collection),
             **shaping_metrics(collection, self.config.shaping, updates_before),
             **grading_metrics(collection),
@@ -356,7 +357,7 @@ class ProRLTrainer:
             "throughput/tokens_per_s": num_tokens / step_s,
             "time/step_s": step_s,
             "time/save_s": self.checkpoints.take_waited_s() if self.checkpoints is not None else 0.0,
-            **{f"time/{name}": seconds for name, seconds in self.stopwatch.seconds.items()},
+            **self.stopwatch.metrics(),
         }
 
     def _validation_is_due(self) -> bool:

@@ -162,6 +162,7 @@ class ScriptedSampler:
     """Rollouts of each call."""
     version: int = 0
     weight: float = 0.0
+    num_preemptions: int = 0
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> LoadedWeights:
         received = dict(weights)
@@ -220,6 +221,7 @@ class ScriptedPolicy:
     learning_rate: float = 0.5
     entropy: float = 0.5
     on_logprobs: Callable[[], None] = lambda: None
+    take_peak_gib: Callable[[], float] = lambda: 0.0
     events: list[str] = field(default_factory=list)
     batches: list[TrainBatch] = field(default_factory=list)
     num_prepared: int = 0

@@ -91,6 +91,25 @@ def test_a_run_leaves_what_it_promises(alone: Path) -> None:
     assert (alone / "reward_service.log").is_file()
 
 
+def test_a_run_says_first_what_it_computes_with(alone: Path) -> None:
+    facts = json.loads((alone / "engines.json").read_text())
+    assert (facts["layers"], facts["sequences"], facts["precision"]) == (
+        "Megatron's own",
+        "padded",
+        "float32",
+    )
+    assert (facts["sampler's head"], facts["model runner"], facts["scheduling"]) == (
+        "float32",
+        "V1",
+        "synchronous",
+    )
+    assert facts["device"].startswith("CPU")
+    places = 32 * 2**20 // (2 * 4 * 2 * 32 * 4)  # keys and values of four layers, two heads of 32, fp32
+    assert facts["KV cache"] == f"{places // 32 * 32:,} tokens"
+    (line,) = [line for line in (alone / "run.log").read_text().splitlines() if " in use: " in line]
+    assert all(f"{name}: {value}" in line for name, value in facts.items())
+
+
 def test_the_policy_is_trained_on_real_verdicts(alone: Path) -> None:
     for record in steps(alone):
         assert 0.0 < record["reward/mean"] < 1.0

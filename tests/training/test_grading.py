@@ -237,6 +237,29 @@ def test_phases_add_up() -> None:
     assert set(stopwatch.seconds) == {"a"}
 
 
+def test_every_phase_has_the_most_memory_that_was_held_while_it_ran() -> None:
+    held = iter(
+        [9.0, 2.0, 4.0, 5.0, 7.0, 1.0]
+    )  # before outer, in it before inner, in inner, in outer behind it, ...
+    stopwatch = Stopwatch(peak_gib=lambda: next(held))
+    with stopwatch.measure("outer_s"), stopwatch.measure("inner_s"):
+        pass
+    with stopwatch.measure("inner_s"):
+        pass
+    metrics = stopwatch.metrics()
+    assert metrics.keys() == {"time/outer_s", "time/inner_s", "memory/outer_gib", "memory/inner_gib"}
+    assert (metrics["memory/outer_gib"], metrics["memory/inner_gib"]) == (5.0, 4.0)
+    stopwatch.restart()
+    assert stopwatch.metrics() == {}
+
+
+def test_where_no_memory_is_measured_there_is_no_metric_of_it() -> None:
+    stopwatch = Stopwatch()
+    with stopwatch.measure("a_s"):
+        pass
+    assert stopwatch.metrics().keys() == {"time/a_s"}
+
+
 def test_a_pause_is_not_in_the_stopwatchs_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 5.0, 8.0, 10.0, 20.0, 21.0, 30.0])
     monkeypatch.setattr("nemo_prorl.training.timing.time", SimpleNamespace(perf_counter=lambda: next(clock)))

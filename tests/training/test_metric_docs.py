@@ -18,6 +18,7 @@ from tests.training.scripted_run import Run
 ELSEWHERE = {
     "controller", "went_back_to_step",  # tests/training/test_controller.py, test_reset_to_best.py
     # tests/training/test_own_reward.py
+    "memory/PHASE_gib",  # tests/training/test_grading.py: only a GPU has it
     "reward/part_FUNCTION", "validation/part_FUNCTION", "validation/DOMAIN/part_FUNCTION",
 }  # fmt: skip
 """What a run records only on occasions that these tests make."""

@@ -80,7 +80,7 @@ def train_in_turn(folder: Path, options: dict[str, list[str]]) -> None:
     with run.build_sampler(first, ranks, run.load_tokenizer(first)) as sampler:
 
         @contextmanager
-        def the_sampler(*_: Any) -> Iterator[Any]:
+        def the_sampler(*_: Any, **__: Any) -> Iterator[Any]:
             yield sampler
 
         with patch.object(run, "build_policy", the_policy), patch.object(run, "build_sampler", the_sampler):

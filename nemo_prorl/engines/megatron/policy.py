@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -284,6 +285,31 @@ class MegatronPolicy:
         return checkpoint.Trained(
             optimizer=self.optimizer, reference=self._reference, num_updates=self.num_updates
         )
+
+    def take_peak_gib(self) -> float:
+        if self._device.type != "cuda":
+            return 0.0
+        peak = torch.cuda.max_memory_reserved() / 2**30
+        torch.cuda.reset_peak_memory_stats()
+        return peak
+
+    def in_use(self) -> dict[str, str]:
+        """See `engines.interface.Policy`. Transformer Engine chooses its attention kernel in the first pass, so it is
+        not known here."""
+        layer = next(iter(self.model.decoder.layers))
+        of_te = any(type(m).__module__.startswith("transformer_engine") for m in layer.modules())
+        version = importlib.metadata.version("transformer_engine") if of_te else ""
+        config = self.model.config
+        precision = str(config.params_dtype).removeprefix("torch.")
+        return {
+            "trainer": f"Megatron-Core {importlib.metadata.version('megatron-core')}",
+            "layers": f"Transformer Engine {version}" if of_te else "Megatron's own",
+            "trainer's attention": type(layer.self_attention.core_attention).__name__,
+            "sequences": "packed" if self._packs else "padded",
+            "precision": f"{precision} and FP8 {config.fp8}" if config.fp8 else precision,
+            "log-probabilities": "Triton's kernels" if self._fuses else "plain PyTorch",
+            "gradient accumulation": "fused" if config.gradient_accumulation_fusion else "plain",
+        }
 
     # Sharing the GPU with the sampler
 

@@ -149,8 +149,9 @@ def start(models_dir: Path, tokenizer: Qwen2Tokenizer) -> Iterator[Callable[...,
     ranks = distributed.initialise(1, 1)
     started: list[VllmSampler] = []
 
-    def build(name: str, **settings: Any) -> VllmSampler:
-        started.append(VllmSampler(run_config(models_dir / name, **settings), ranks, tokenizer))
+    def build(name: str, *, reads_weights: bool = True, **settings: Any) -> VllmSampler:
+        config = run_config(models_dir / name, **settings)
+        started.append(VllmSampler(config, ranks, tokenizer, reads_weights=reads_weights))
         return started[-1]
 
     yield build

@@ -11,7 +11,7 @@ import vllm._custom_ops as custom_ops
 
 from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
 from nemo_prorl.distributed import Layout, Ranks
-from nemo_prorl.engines import weight_transfer
+from nemo_prorl.engines import vllm_sampler, weight_transfer
 from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.engines.vllm_sampler import VllmSampler
 
@@ -193,3 +193,62 @@ def test_ranks_that_cannot_be_split_into_engines_are_refused(sampler, models_dir
     )
     with pytest.raises(ConfigError, match="3 rank"):
         VllmSampler(config, Ranks(layout=layout), tokenizer)
+
+
+def test_without_the_checkpoints_weights_it_waits_for_a_refit_and_is_the_same_then(
+    start, weights_of, sampled
+):
+    empty, fresh = start("base", reads_weights=False), start("base")
+    with pytest.raises(RuntimeError, match="has no weights yet"):
+        sampled(empty)
+    incomplete = dict(list(weights_of("base").items())[:-1])
+    with pytest.raises(ValueError, match="lacks 1 of"):
+        empty.load_weights(incomplete.items(), 0)
+    with pytest.raises(RuntimeError, match="failed"):
+        sampled(empty)
+    assert not empty.load_weights(weights_of("base").items(), 0).not_held
+    assert sampled(empty) == sampled(fresh)
+
+
+def test_asleep_it_has_neither_weights_nor_cache_and_gets_them_back_one_after_the_other(
+    start, weights_of, sampled, monkeypatch
+):
+    """The order of the calls to vLLM, which sleeps on CUDA only: nothing sleeps here. The cache comes back after the
+    weights, when the refit needs no memory any more, and is cleared before anything is sampled."""
+    engine, calls = start("base"), []
+    expected = sampled(engine)
+
+    def note(name):
+        method = getattr(engine._llm, name)
+
+        def call(*args, **settings):
+            calls.append((name, *args, *settings.items()))
+            return None if name in ("sleep", "wake_up") else method(*args, **settings)
+
+        monkeypatch.setattr(engine._llm, name, call)
+
+    for name in ("sleep", "wake_up", "start_weight_update", "finish_weight_update", "collective_rpc"):
+        note(name)
+    monkeypatch.setattr(engine, "_sleeps", True)
+    for version in (1, 2):
+        calls.clear()
+        engine.sleep()
+        engine.sleep()
+        with pytest.raises(RuntimeError, match="asleep"):
+            engine.load_weights(weights_of("base").items(), version)
+        engine.wake()
+        engine.wake()
+        with pytest.raises(RuntimeError, match="weights were dropped when it fell asleep"):
+            sampled(engine)
+        with pytest.raises(ValueError, match="lacks"):
+            engine.load_weights([], version)
+        assert ("wake_up", ("tags", ["kv_cache"])) not in calls
+        engine.load_weights(weights_of("base").items(), version)
+        assert sampled(engine) == expected
+        assert [call for call in calls if call[0] != "start_weight_update"] == [
+            ("sleep", ("level", 2)),
+            ("wake_up", ("tags", ["weights"])),
+            ("finish_weight_update", str(version)),
+            ("wake_up", ("tags", ["kv_cache"])),
+            ("collective_rpc", vllm_sampler._zero_kv_cache),
+        ]
