@@ -33,9 +33,11 @@ CUDA_GRAPH_BYTES = 1 * GIB
 """vLLM's captured graphs (our choice; vLLM prints the true figure when it starts)."""
 PREFILL_TOKENS = 16384
 """vLLM's max_num_batched_tokens for an offline engine on GPUs of 70 GiB and more (vllm/engine/arg_utils.py, 0.32)."""
-TEMPERED_BYTES_A_LOGIT = 4
-"""On top of vLLM's share: its fp32 copy of the logits at a temperature other than 1, which the run that measures the
-share leaves out (vllm/v1/worker/gpu/model_runner.py, _dummy_sampler_run; gpu/sample/sampler.py, 0.32)."""
+LOGIT_BYTES = 4
+"""Bytes of one logit of the sampler, whose head yields fp32 for models of any precision (engines/vllm_sampler.py).
+vLLM holds the logits twice: at a temperature other than 1 it divides a copy of them. The run that measures vLLM's share
+leaves the copy out, so it comes on top (vllm/v1/worker/gpu/model_runner.py, _dummy_sampler_run; gpu/sample/sampler.py,
+0.32)."""
 
 
 class NoRoom(ConfigError):
@@ -237,7 +239,7 @@ def _phases(
     if config.model.recompute is Recompute.full:  # one layer at a time is whole again
         kept += num_tokens * layer_activation_bytes(model, _without_recompute(config))
     asleep = {"vLLM": float(CUDA_GRAPH_BYTES)} if config.sampler.release_memory else vllm
-    tempered = float(config.sampler.max_sequences * model.vocab_size * TEMPERED_BYTES_A_LOGIT)
+    tempered = float(config.sampler.max_sequences * model.vocab_size * LOGIT_BYTES)
     beside = tempered if config.sampler.ahead else 0.0
     reference = {"reference": weights["weights"]} if config.algorithm.kl_beta > 0 else {}
     forward_head = head_bytes(model, config, num_tokens, backward=False) * last
@@ -278,16 +280,12 @@ def refit_bytes(model: Architecture, config: RunConfig) -> float:
 
 
 def _host(model: Architecture, config: RunConfig, cluster: Cluster, stage: int) -> dict[str, float]:
-    """The reference always; optimizer states while the sampler works, the sampler's weights while it sleeps; what a
-    rank writes of weights and states, from the beginning of a save until it is on disk. The first and the third are
-    pinned, which torch rounds up to powers of two, tensor by tensor."""
+    """The reference always; optimizer states while the sampler works; what a rank writes of weights and states, from
+    the beginning of a save until it is on disk. The first is pinned, which torch rounds up to powers of two, tensor by
+    tensor. A sleeping sampler holds nothing: the refit brings its weights."""
     num_parameters, replicas = parameters_on_rank(model, config, stage), data_parallel(config, cluster)
     weights = float(element_bytes(config) * num_parameters)
     parts = {"reference": weights, "optimizer": optimizer_bytes(num_parameters, config, replicas)}
-    if config.sampler.release_memory:
-        parts["sampler asleep"] = (
-            element_bytes(config) * model.num_parameters / config.sampler.tensor_parallel
-        )
     if config.exp_manager.create_checkpoint_callback:
         parts["checkpoint"] = (weights + optimizer_bytes(num_parameters, config, 1)) / replicas
     return parts
@@ -300,7 +298,7 @@ def _vllm_parts(model: Architecture, config: RunConfig, gpu: Gpu, workload: Work
     given = sampler.memory_fraction * gpu.memory_gib * GIB
     weights = each * model.num_parameters / sampler.tensor_parallel
     hidden = PREFILL_TOKENS * each * (3 * model.ffn_size / sampler.tensor_parallel + 4 * model.hidden_size)
-    logits = sampler.max_sequences * model.vocab_size * 4  # its head computes in fp32
+    logits = sampler.max_sequences * model.vocab_size * LOGIT_BYTES
     graphs = 0 if sampler.enforce_eager else CUDA_GRAPH_BYTES
     cache = given - weights - max(hidden, logits) - graphs
     if num_fitting(model, config, cache, workload) < 1 or cache < sampler.context_tokens * kv_bytes_a_token(

@@ -274,15 +274,13 @@ def optimizer_s(model: Architecture, config: RunConfig, cluster: Cluster, gpu: G
 
 
 def refit_s(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu) -> float:
-    """Every rank gets every tensor whole from its replica, checks it and writes its share into the engine; an engine
-    that has slept takes its weights back first."""
+    """Every rank gets every tensor whole from its replica, checks it and writes its share into the engine."""
     ranks = config.trainer.tensor_parallel * config.trainer.pipeline_parallel
     whole = element_bytes(config) * model.num_parameters
     gather = whole * (ranks - 1) / ranks / (_link(cluster, gpu, ranks) * LINK_SHARE)
     place = 3 * whole / (gpu.memory_bytes_s * BANDWIDTH_SHARE)
-    sleep = 2 * whole / config.sampler.tensor_parallel / (gpu.pcie_bytes_s * LINK_SHARE)
     num_tensors = model.num_layers * (9 + 3 * model.qkv_bias + 2 * model.qk_norm) + 3
-    return gather + place + num_tensors * TENSOR_S + (sleep if config.sampler.release_memory else 0.0)
+    return gather + place + num_tensors * TENSOR_S
 
 
 def _bubble(pipeline_parallel: int, num_micro_batches: int) -> float:

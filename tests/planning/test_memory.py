@@ -243,13 +243,19 @@ def test_a_checkpoint_on_disk_by_hand() -> None:
 
 
 def test_what_the_host_holds_for_a_gpu_by_hand() -> None:
-    """14 bytes a parameter of a checkpoint, weights among them, shared by 32 replicas; a sleeping sampler's weights."""
+    """14 bytes a parameter of a checkpoint, weights among them, shared by 32 replicas; nothing of a sampler asleep."""
     asleep = config(sampler={"release_memory": True, "tensor_parallel": 2})
     host = estimate_memory(SMALL, asleep, PAPER, H100, WORKLOAD).host
+    assert host == estimate_memory(SMALL, config(), PAPER, H100, WORKLOAD).host
     assert host["checkpoint"] == 14 * 1_777_088_000 / 32
     assert host["optimizer"] == 12 * 1_777_088_000 / 32
-    assert host["sampler asleep"] == 2 * 1_777_088_000 / 2
-    assert "sampler asleep" not in estimate_memory(SMALL, config(), PAPER, H100, WORKLOAD).host
+
+
+def test_the_sampler_has_fp32_logits_in_any_precision() -> None:
+    """And makes room for them beside its share only where they are larger than what prefill holds."""
+    wide = {"max_sequences": 8192, "memory_fraction": 0.7}
+    parts = estimate_memory(SMALL, config(sampler=wide), PAPER, H100, WORKLOAD).vllm_parts
+    assert parts["working memory"] == 4 * 8192 * SMALL.vocab_size
 
 
 def test_sampling_ahead_holds_the_samplers_logits_beside_everything_else() -> None:
