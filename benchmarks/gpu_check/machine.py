@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
-import subprocess
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from nemo_prorl.engines.device import driver_version
 from nemo_prorl.engines.megatron.check import has_transformer_engine
 from nemo_prorl.planning.hardware import GPUS, Gpu
 
@@ -69,7 +69,7 @@ class Machine:
         """For people."""
         versions = (f"{name} {version or '-'}" for name, version in self.versions.items())
         gpu = f"{self.num_gpus} x {self.memory_gib:.1f} GiB, capability {self.capability[0]}.{self.capability[1]}, "
-        gpu += f"driver {self.driver or 'unknown'}, CUDA {self.cuda}"
+        gpu += f"driver {self.driver}, CUDA {self.cuda}"
         return [
             f"device    {self.device}",
             f"          {gpu if self.num_gpus else 'no GPU'}",
@@ -96,7 +96,7 @@ def look() -> Machine:
         num_gpus=torch.cuda.device_count(),
         capability=(properties.major, properties.minor),
         memory_gib=properties.total_memory / 2**30,
-        driver=_driver(),
+        driver=driver_version(),
         cuda=torch.version.cuda or "",
         versions=versions,
     )
@@ -109,14 +109,6 @@ def _version(*distributions: str) -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     return ""
-
-
-def _driver() -> str:
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
 
 
 def _wrapped(versions: Any) -> list[str]:

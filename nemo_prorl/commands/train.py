@@ -37,6 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     check_model(config)
     check_functions(config, [*config.data.train, *config.data.validation])
     environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
+    environment.let_segments_grow(sampler_tensor_parallel=config.sampler.tensor_parallel)
     prepare_engines()
     if given.check:
         from nemo_prorl.commands.starting import describe_start

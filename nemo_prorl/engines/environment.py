@@ -55,6 +55,12 @@ CPU_ONLY = {
     "VLLM_USE_V2_MODEL_RUNNER": "0",
 }
 
+CUDA_ONLY = {
+    # For fp32 models vLLM takes its Triton attention, and Triton multiplies fp32 numbers as TF32 by default: with ten
+    # bits of mantissa, where the trainer has 23. 16-bit models, and kernels that name a precision, are not affected.
+    "TRITON_F32_DEFAULT": "ieee",
+}
+
 
 OPEN_FILES = 65_536
 """Enough for a rank among thousands."""
@@ -120,7 +126,7 @@ def prepare() -> None:
     warnings.filterwarnings("ignore", module=f"({'|'.join(CHATTY)})(\\..*)?$")
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.ERROR)
-    for name, value in (ALWAYS if has_cuda() else ALWAYS | CPU_ONLY).items():
+    for name, value in (ALWAYS | (CUDA_ONLY if has_cuda() else CPU_ONLY)).items():
         os.environ.setdefault(name, value)
     _allow_open_files()
 
@@ -141,3 +147,13 @@ def order_launches(*, tensor_parallel: int, ahead: bool) -> None:
     launched, hence with `ahead` CUDA's own number of queues. No effect once CUDA is initialised."""
     if tensor_parallel > 1 and not ahead:
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+
+
+def let_segments_grow(*, sampler_tensor_parallel: int) -> None:
+    """Makes torch's allocator grow its segments instead of adding new ones. Packed passes differ in their number of
+    tokens, so that fixed segments which one pass leaves behind are often of no use to the next.
+
+    vLLM switches this off for its own memory pools. It stays off for engines of several ranks, whose custom all-reduce
+    shares memory by CUDA IPC. No effect on CPU, or once CUDA is initialised."""
+    if sampler_tensor_parallel == 1 and has_cuda() and "PYTORCH_ALLOC_CONF" not in os.environ:
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")

@@ -21,7 +21,8 @@ print(os.environ["OMP_NUM_THREADS"], os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"
 
 
 def run(**variables: str) -> str:
-    inherited = {k: v for k, v in os.environ.items() if k not in environment.ALWAYS | environment.CPU_ONLY}
+    ours = environment.ALWAYS | environment.CPU_ONLY | environment.CUDA_ONLY
+    inherited = {k: v for k, v in os.environ.items() if k not in ours}
     return subprocess.run(
         [sys.executable, "-c", SCRIPT], env=inherited | variables, check=True, capture_output=True, text=True
     ).stdout.strip()
@@ -33,13 +34,14 @@ def test_prepare_is_light_and_keeps_what_the_user_set() -> None:
 
 
 def test_cuda_machines_keep_their_threads_and_their_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in environment.ALWAYS | environment.CPU_ONLY:
+    for name in environment.ALWAYS | environment.CPU_ONLY | environment.CUDA_ONLY:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(environment, "has_cuda", lambda: True)
     environment.prepare()
     assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert not environment.CPU_ONLY.keys() & os.environ.keys()
-    for name in environment.ALWAYS:
+    assert os.environ["TRITON_F32_DEFAULT"] == "ieee"
+    for name in environment.ALWAYS | environment.CUDA_ONLY:
         monkeypatch.delenv(name)
 
 
@@ -56,6 +58,32 @@ def test_launches_are_in_order_where_megatron_overlaps_and_nobody_samples_beside
         monkeypatch.delenv(name)
     environment.order_launches(tensor_parallel=tensor_parallel, ahead=ahead)
     assert os.environ.get(name) == found
+
+
+@pytest.mark.parametrize(
+    ("tensor_parallel", "cuda", "users", "found"),
+    [
+        (1, True, {}, "expandable_segments:True"),
+        (2, True, {}, None),
+        (1, False, {}, None),
+        (1, True, {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}, "max_split_size_mb:512"),
+        (1, True, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:512"}, None),
+    ],
+)
+def test_segments_grow_where_no_engine_shares_memory_by_ipc(
+    tensor_parallel: int,
+    cuda: bool,
+    users: dict[str, str],
+    found: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "has_cuda", lambda: cuda)
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        monkeypatch.setenv(name, users.get(name, ""))  # so that what is set below is taken back
+        if name not in users:
+            monkeypatch.delenv(name)
+    environment.let_segments_grow(sampler_tensor_parallel=tensor_parallel)
+    assert os.environ.get("PYTORCH_CUDA_ALLOC_CONF") == found
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
