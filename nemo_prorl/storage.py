@@ -28,6 +28,8 @@ OWN_FILES = {MANIFEST_FILE, "policy.json", "metadata.json", "state.json"}
 
 
 LOCK_FILE = "lock"
+ENGINES_FILE = "engines.json"
+"""In a run's folder: what the newest process that trained there computes with (`engines.in_use`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.health import RECENT, bests_of, duration, findings_of
 from nemo_prorl.report.runs import OUTSIDE_STEP, RUNNING_S, Run, read_json, read_run
+from nemo_prorl.storage import ENGINES_FILE
 from nemo_prorl.training.lives import Life, hours_by_stage, read_lives
 
 SILENT_STEPS = 2.0
@@ -55,6 +56,8 @@ class Status:
     """The same in rank hours."""
     checkpoint_step: int | None = None
     checkpoint_age_s: float | None = None
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """What its newest process computes with; empty for runs of older versions."""
     alarms: tuple[str, ...] = ()
 
 
@@ -101,6 +104,7 @@ def read_status(folder: Path) -> Status:
         left_hours=left_s * num_ranks / 3600 if left_s is not None and lives else None,
         checkpoint_step=int(checkpoint.parent.name.split("-")[1]) if checkpoint else None,
         checkpoint_age_s=max(0.0, time.time() - checkpoint.stat().st_mtime) if checkpoint else None,
+        engines=read_json(folder / ENGINES_FILE),
         alarms=tuple(
             f"{finding.title}: {finding.text}"
             for finding in findings_of(run)
@@ -140,6 +144,8 @@ def status_lines(status: Status) -> list[str]:
         )
     elif status.step is not None:
         lines.append("  no checkpoint yet")
+    if status.engines:
+        lines.append("  in use: " + "; ".join(f"{name}: {value}" for name, value in status.engines.items()))
     return [*lines, *(f"  look at: {alarm}" for alarm in status.alarms)]
 
 

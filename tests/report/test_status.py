@@ -16,6 +16,7 @@ import yaml
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.report.status import read_status, status_lines
+from nemo_prorl.storage import ENGINES_FILE
 from nemo_prorl.training.lives import lives_file
 from nemo_prorl.training.markers import mark_done, mark_failed
 from nemo_prorl.training.watchdog import heartbeat
@@ -79,6 +80,14 @@ def test_a_run_that_trains(folder: Path) -> None:
     )
     assert "16.00 GPU h in run2, 40.00 in all, 2 starts; " in others[1]
     assert others[2].startswith("  checkpoint of step 40, 0 s ago")
+
+
+def test_it_says_what_the_run_computes_with(folder: Path) -> None:
+    assert not any("in use" in line for line in status_lines(read_status(folder))), "runs of older versions"
+    (folder / ENGINES_FILE).write_text(json.dumps({"device": "NVIDIA H100", "layers": "Megatron's own"}))
+    status = read_status(folder)
+    assert status.engines["layers"] == "Megatron's own"
+    assert "  in use: device: NVIDIA H100; layers: Megatron's own" in status_lines(status)
 
 
 def test_a_run_that_was_killed(folder: Path) -> None:
