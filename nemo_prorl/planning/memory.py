@@ -1,9 +1,8 @@
-"""What a GPU holds in each phase of a step, as this trainer holds it. Bytes; every function one formula.
+"""Estimates what this trainer holds on a GPU in each phase of a step, in bytes. Each function is one formula.
 
-Policy and sampler share each GPU. While one works, what the other does not need is elsewhere: gradients are freed and
-optimizer states move to the host after the last update of a step; the reference lives on the host and visits the GPU
-for its pass; vLLM keeps its share of the GPU, or all but a remainder of it sleeps during updates
-(sampler.release_memory).
+Policy and sampler share each GPU. While one works, the other's unneeded memory is released: gradients are freed and
+optimizer states move to the host after the last update of a step; the reference stays on the host and is copied to the
+GPU for its pass; vLLM keeps its memory, or releases nearly all of it during updates (sampler.release_memory).
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from nemo_prorl.planning.hardware import GIB, Gpu
 from nemo_prorl.planning.workload import Workload
 
 PLANNED_SHARE = 0.9
-"""Of the GPU's memory that a plan may fill (our choice: the rest is for what the plan has wrong)."""
+"""Share of the GPU's memory that a plan may fill (our choice: the rest is a margin for errors of the estimate)."""
 CONTEXT_BYTES = 3 * GIB
 """CUDA's context and the workspaces of cuBLAS and cuDNN (experience with other trainers; not measured here)."""
 COMMUNICATOR_BYTES = 0.4 * GIB
 """Buffers of one NCCL communicator (experience: 0.2 to 0.5 GiB with NVLink; not measured here)."""
 FRAGMENTATION, GROWING_FRAGMENTATION = 1.12, 1.05
-"""Memory that torch reserves over what is in use: packed passes have another number of tokens each time (experience:
-1.10 to 1.25; not measured here). The second where its segments grow instead (expandable_segments), which the trainer
-asks for where the sampler has one GPU."""
+"""Memory that torch reserves, as a multiple of what is in use, because packed passes vary in their number of tokens
+(experience: 1.10 to 1.25; not measured here). The second applies with expandable_segments, which the trainer sets if
+the sampler has one GPU."""
 GRAPH_SEQUENCES = 512
-"""vLLM captures CUDA graphs for up to so many sequences on an H100 (vllm/config/vllm.py, 0.32)."""
+"""Largest number of sequences for which vLLM captures CUDA graphs on an H100 (vllm/config/vllm.py, 0.32)."""
 CUDA_GRAPH_BYTES = 1 * GIB
 """vLLM's captured graphs (our choice; vLLM prints the true figure when it starts)."""
 PREFILL_TOKENS = 16384
@@ -41,29 +40,29 @@ leaves the copy out, so it comes on top (vllm/v1/worker/gpu/model_runner.py, _du
 
 
 class NoRoom(ConfigError):
-    """vLLM's share of the GPU is too small. A sentence without its end, which is a way out."""
+    """vLLM's share of the GPU is too small. The message lacks its end, which says what to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Of the GPU that holds most, by phase and part, in bytes. What vLLM takes is one part, `vllm_parts` its inside."""
+    """Memory of the fullest GPU, by phase and part, in bytes. vLLM's is one part; `vllm_parts` breaks it down."""
 
     phases: Mapping[str, Mapping[str, float]]
     vllm_parts: Mapping[str, float]
     host: Mapping[str, float]
-    """In host memory, for each GPU."""
+    """Host memory per GPU, by part."""
     num_fitting: int
-    """Sequences of mean length for which the KV cache of one engine has room."""
+    """Sequences of mean length that fit into the KV cache of one engine."""
     num_places: int
-    """Those of them that it may decode at one time (sampler.max_sequences)."""
+    """Sequences that an engine decodes at a time: `num_fitting`, but at most sampler.max_sequences."""
     fixed: float
-    """CUDA's and NCCL's own, in every phase."""
+    """Memory of CUDA and NCCL, in every phase."""
     fragmentation: float
     fullest_stage: int
 
     def total(self, phase: str) -> float:
-        """As torch reserves it, with everything that is not in the parts."""
-        vllm = self.phases[phase].get("vLLM", 0.0)  # of its own making: it reserves what it was given
+        """Returns the bytes that are reserved in a phase, including what is not in the parts."""
+        vllm = self.phases[phase].get("vLLM", 0.0)  # not fragmented: it reserves exactly what it was given
         return self.fixed + vllm + self.fragmentation * (sum(self.phases[phase].values()) - vllm)
 
     @property
@@ -74,7 +73,7 @@ class Memory:
 def estimate_memory(
     model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload
 ) -> Memory:
-    """Raises NoRoom when vLLM's share of the GPU has none for its weights and a single sequence."""
+    """Returns the memory of the fullest GPU. Raises NoRoom if vLLM's share cannot hold its weights and one sequence."""
     stages = range(config.trainer.pipeline_parallel)
     vllm = _vllm_parts(model, config, gpu, workload)
     fitting = num_fitting(model, config, vllm["KV cache"], workload)
@@ -95,9 +94,9 @@ def estimate_memory(
 
 
 def parameters_on_rank(model: Architecture, config: RunConfig, stage: int) -> int:
-    """Parameters of one rank of a pipeline stage. Column- and row-parallel layers and the vocabulary are split over the
-    tensor-parallel ranks, norms are not (Shoeybi et al., arXiv 1909.08053, section 3); a tied embedding is there twice
-    when the stages at both ends differ."""
+    """Returns the parameters of one rank of a pipeline stage. Column- and row-parallel layers and the vocabulary are
+    split over the tensor-parallel ranks, norms are not (Shoeybi et al., arXiv 1909.08053, section 3); with several
+    stages, first and last both have a tied embedding."""
     tensor, pipeline = config.trainer.tensor_parallel, config.trainer.pipeline_parallel
     hidden = model.hidden_size
     queries, key_values = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
@@ -111,26 +110,26 @@ def parameters_on_rank(model: Architecture, config: RunConfig, stage: int) -> in
 
 
 def element_bytes(config: RunConfig) -> int:
-    """Of a weight or an activation."""
+    """Returns the bytes of one weight or activation."""
     return 2 if config.model.precision is Precision.bf16 else 4
 
 
 def gradient_bytes(num_parameters: int) -> int:
-    """fp32 (grad_reduce_in_fp32), whole on each rank: the distributed optimizer shards states, not gradients
-    (Rajbhandari et al., arXiv 1910.02054, section 5.1: its stage 1)."""
+    """Returns the bytes of fp32 gradients (grad_reduce_in_fp32), which are complete on each rank: the distributed
+    optimizer shards states, not gradients (Rajbhandari et al., arXiv 1910.02054, section 5.1, stage 1)."""
     return 4 * num_parameters
 
 
 def optimizer_bytes(num_parameters: int, config: RunConfig, data_parallel: int) -> float:
-    """Adam's two fp32 moments, and an fp32 copy of 16-bit weights; over the replicas when sharded (arXiv 1910.02054,
-    section 3.1 and 5.1: K = 12)."""
+    """Returns the bytes of Adam's two fp32 moments and of an fp32 copy of 16-bit weights, divided by the replicas if
+    sharded (arXiv 1910.02054, sections 3.1 and 5.1: K = 12)."""
     each = 12 if config.model.precision is Precision.bf16 else 8
     return each * num_parameters / (data_parallel if config.trainer.distributed_optimizer else 1)
 
 
 def checkpoint_bytes(model: Architecture, config: RunConfig) -> float:
-    """On disk: weights, optimizer states, and the reference's weights; a tied embedding twice where the stages at both
-    ends differ."""
+    """Returns the size on disk: weights, optimizer states and the reference's weights; with several pipeline stages a
+    tied embedding counts twice."""
     trainer = config.trainer
     stages = range(trainer.pipeline_parallel)
     num_parameters = trainer.tensor_parallel * sum(
@@ -140,14 +139,14 @@ def checkpoint_bytes(model: Architecture, config: RunConfig) -> float:
 
 
 def layer_activation_bytes(model: Architecture, config: RunConfig) -> float:
-    """That one layer keeps of one token for its backward pass. The method is Korthikanti et al.'s (arXiv 2205.05198,
-    section 4), counted anew for this layer: no dropout, SwiGLU, grouped queries, an attention that keeps no scores.
+    """Returns the bytes per token that one layer keeps for its backward pass. The method is Korthikanti et al.'s (arXiv
+    2205.05198, section 4), recounted for this layer: no dropout, SwiGLU, grouped queries, flash attention.
 
-    4 h: both norms' inputs and both blocks' inputs. 2 q: queries and context. 2 k: keys and values, which the local
-    spec repeats to q. 3 f: the up-projection's two halves and what SwiGLU, fused on CUDA, makes of them. 4 d: cosine
-    and sine of the rotation, for queries and keys (once a position; a pass may hold one row). And fp32: the softmax's
-    normaliser of each head, the scale of each norm. Held against the tensors that torch saves in
-    tests/planning/test_memory_of_engines.py.
+    4 h: inputs of both norms and of both blocks. 2 q: queries and context. 2 k: keys and values, which the local spec
+    repeats to q. 3 f: the up-projection's two halves and the output of SwiGLU, which is fused on CUDA. 4 d: cosine and
+    sine of the rotary embedding, for queries and keys (once per position; a pass may hold one row). In fp32: each
+    head's softmax normaliser and each norm's scale. tests/planning/test_memory_of_engines.py compares this with the
+    tensors that torch saves.
     """
     tensor = config.trainer.tensor_parallel
     recompute, each = config.model.recompute, element_bytes(config)
@@ -162,17 +161,17 @@ def layer_activation_bytes(model: Architecture, config: RunConfig) -> float:
 
 
 def layer_working_bytes(model: Architecture, config: RunConfig) -> float:
-    """Of one token, beyond what is kept, while a layer runs: the feed-forward block's widest moment, both halves of the
-    up-projection and what is made of them."""
+    """Returns the additional bytes per token while a layer runs, at the feed-forward block's peak: both halves of the
+    up-projection and their product."""
     tensor = config.trainer.tensor_parallel
     return element_bytes(config) * (3 * model.ffn_size / tensor + 2 * model.hidden_size)
 
 
 def head_bytes(model: Architecture, config: RunConfig, num_tokens: int, *, backward: bool) -> float:
-    """Of log-probability and entropy over this rank's share of the vocabulary, as engines/megatron/vocab_parallel.py
-    computes them. Forward: logits and exponentials of a chunk, fp32. Backward: the chunk's gradient in fp32 and in
-    16 bits; the gradient of the output weights, in fp32 and at the end in theirs; and the response tokens' hidden
-    states and their gradient."""
+    """Returns the bytes for log-probabilities and entropy over this rank's shard of the vocabulary, as computed by
+    engines/megatron/vocab_parallel.py. Forward: logits and exponentials of a chunk, in fp32. Backward: the chunk's
+    gradient in fp32 and in 16 bits; the gradient of the output weights, in fp32 and finally in their precision; and the
+    response tokens' hidden states and their gradient."""
     each = element_bytes(config)
     tensor = config.trainer.tensor_parallel
     vocabulary = model.padded_vocab(tensor, config.model.vocab_divisible_by) / tensor
@@ -186,21 +185,21 @@ def head_bytes(model: Architecture, config: RunConfig, num_tokens: int, *, backw
 
 
 def kv_bytes_a_token(model: Architecture, config: RunConfig) -> float:
-    """Keys and values of every layer on one GPU of an engine (Kwon et al., arXiv 2309.06180, section 3). An engine of
-    more GPUs than key-value heads holds copies of them."""
+    """Returns the bytes per token of all layers' keys and values on one GPU of an engine (Kwon et al., arXiv
+    2309.06180, section 3). An engine with more GPUs than key-value heads holds copies of them."""
     heads = max(1.0, model.num_kv_heads / config.sampler.tensor_parallel)
     return 2 * model.num_layers * heads * model.head_dim * element_bytes(config)
 
 
 def num_fitting(model: Architecture, config: RunConfig, kv_cache_bytes: float, workload: Workload) -> int:
-    """Sequences of mean length that the KV cache holds."""
+    """Returns how many sequences of mean length fit into the KV cache."""
     return int(kv_cache_bytes / kv_bytes_a_token(model, config) / workload.rollout_tokens(config))
 
 
 def num_communicators(model: Architecture, config: RunConfig, cluster: Cluster) -> int:
-    """NCCL communicators of a rank. NCCL makes one for each group that talks: all ranks, the replicas, the
-    tensor-parallel ranks, the pipeline, and both ends of a pipeline that shares a tied embedding; and vLLM has two for
-    an engine of several GPUs (torch's group and its own, PyNccl)."""
+    """Returns the number of NCCL communicators of a rank, one for each group of several ranks: all ranks, the replicas,
+    the tensor-parallel ranks, the pipeline, and both ends of a pipeline with a tied embedding; and two of vLLM for an
+    engine of several GPUs (torch's group and its own, PyNccl)."""
     tensor, pipeline = config.trainer.tensor_parallel, config.trainer.pipeline_parallel
     groups = [cluster.num_gpus, data_parallel(config, cluster), tensor, pipeline]
     groups += [pipeline] * model.tied + [config.sampler.tensor_parallel] * 2
@@ -208,17 +207,18 @@ def num_communicators(model: Architecture, config: RunConfig, cluster: Cluster) 
 
 
 def tokens_of_pass(config: RunConfig) -> int:
-    """In the largest forward pass: the budget, or one rollout that is longer."""
+    """Returns the tokens of the largest forward pass: trainer.micro_batch_tokens, or one longer rollout."""
     return max(config.trainer.micro_batch_tokens, config.sampler.context_tokens)
 
 
 def data_parallel(config: RunConfig, cluster: Cluster) -> int:
-    """Replicas of the policy."""
+    """Returns the number of replicas of the policy."""
     return cluster.num_gpus // (config.trainer.tensor_parallel * config.trainer.pipeline_parallel)
 
 
 def _sequence_split(config: RunConfig) -> int:
-    """Ranks that the activations between the tensor-parallel regions are split over (arXiv 2205.05198, section 4.2)."""
+    """Returns the ranks over which sequence parallelism splits activations between the tensor-parallel regions (arXiv
+    2205.05198, section 4.2)."""
     return config.trainer.tensor_parallel if config.trainer.sequence_parallel else 1
 
 
@@ -236,7 +236,7 @@ def _phases(
     in_flight = trainer.pipeline_parallel - stage
     kept = num_tokens * num_layers * layer_activation_bytes(model, config) * in_flight
     working = num_tokens * layer_working_bytes(model, config)
-    if config.model.recompute is Recompute.full:  # one layer at a time is whole again
+    if config.model.recompute is Recompute.full:  # the recomputed layer keeps all its activations
         kept += num_tokens * layer_activation_bytes(model, _without_recompute(config))
     asleep = {"vLLM": float(CUDA_GRAPH_BYTES)} if config.sampler.release_memory else vllm
     tempered = float(config.sampler.max_sequences * model.vocab_size * LOGIT_BYTES)
@@ -266,9 +266,8 @@ def _phases(
 
 
 def refit_bytes(model: Architecture, config: RunConfig) -> float:
-    """What a refit needs at its fullest: the embedding, which is the largest tensor, whole on each rank of a replica;
-    the pieces of which it is made, where tensor-parallel ranks have split it; and a layer that vLLM has not completed.
-    """
+    """Returns the peak memory of a refit: the embedding, which is the largest tensor, complete on each rank of a
+    replica; its pieces, if tensor-parallel ranks have split it; and a layer that vLLM has not yet completed."""
     trainer, each = config.trainer, element_bytes(config)
     embedding = (
         model.padded_vocab(trainer.tensor_parallel, config.model.vocab_divisible_by) * model.hidden_size
@@ -292,8 +291,8 @@ def _host(model: Architecture, config: RunConfig, cluster: Cluster, stage: int) 
 
 
 def _vllm_parts(model: Architecture, config: RunConfig, gpu: Gpu, workload: Workload) -> dict[str, float]:
-    """Inside of sampler.memory_fraction: the cache gets what the rest leaves, measured by vLLM in a run at its fullest
-    (vllm/v1/worker/gpu_worker.py, determine_available_memory)."""
+    """Returns how vLLM divides sampler.memory_fraction: the KV cache gets what weights and peak working memory leave,
+    which vLLM measures in a profiling run (vllm/v1/worker/gpu_worker.py, determine_available_memory)."""
     sampler, each = config.sampler, element_bytes(config)
     given = sampler.memory_fraction * gpu.memory_gib * GIB
     weights = each * model.num_parameters / sampler.tensor_parallel

@@ -1,4 +1,4 @@
-"""Files that a chain names and that are not there yet, with what makes them."""
+"""Files that a chain names but that do not exist yet, with the commands that make them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAKERS = (
     (r"data/(\w+)/(train|validation)\.parquet", r"python -m nemo_prorl data build \1"),
     (r"runs/tiny/\S+", "python -m nemo_prorl demo"),
 )
-"""Path -> the command that makes it, or what it has to be; the first that fits the whole path."""
+"""(pattern of the whole path, command that makes the file); the first match counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Missing:
 
 
 def missing_files(chain: Chain) -> list[Missing]:
-    """Each once, in the order in which the stages need them."""
+    """Returns each missing file once, in the order in which the stages need them."""
     wanted: dict[str, bool] = {}
     for config in chain:
         model = config.model.path

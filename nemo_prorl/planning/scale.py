@@ -34,7 +34,7 @@ H20 = Gpu(
     network_bytes_s=50e9,
     pcie_bytes_s=64e9,
 )
-"""For one published row only. NVIDIA has no public data sheet of it; these are the figures that resellers print."""
+"""Used for one published row only. NVIDIA publishes no data sheet for it; these figures are from resellers."""
 
 CASES = (
     # model, nodes of 8 H100, longest response
@@ -51,8 +51,8 @@ CASES = (
 
 
 def recipe(max_response_tokens: int) -> RunConfig:
-    """The paper's step as conf/train.yaml has it: 256 prompts x 16 rollouts, 4 updates; the sampler sleeps during
-    updates."""
+    """Returns the paper's step as in conf/train.yaml: 256 prompts x 16 rollouts, 4 updates; the sampler releases its
+    memory during updates."""
     return RunConfig(
         trainer=TrainerConfig(micro_batch_tokens=20480),
         sampler=SamplerConfig(
@@ -62,7 +62,7 @@ def recipe(max_response_tokens: int) -> RunConfig:
 
 
 def scale_plans() -> Iterator[tuple[str, Cluster, int, Plan | None]]:
-    """(model, cluster, longest response, the fastest plan that fits) of every case."""
+    """Yields (model, cluster, longest response, fastest plan that fits) for every case."""
     for name, num_nodes, max_response_tokens in CASES:
         cluster = Cluster(num_nodes=num_nodes, gpus_per_node=8)
         plans = fitting_layouts(
@@ -78,12 +78,12 @@ class Comparison:
     what: str
     published: str
     number: float
-    """What the ratio is taken to: the middle of a range, a bound."""
+    """The published number that the estimate is divided by: the middle of a range, or a bound."""
     estimate: float
 
 
 def comparisons() -> list[Comparison]:
-    """Against systems that are not this one: peers' own figures for their own software."""
+    """Compares estimates with the figures that other systems publish for their own software."""
     rows = [
         Comparison(
             what=f"verl, 7B, H20: {part}, {gpus} GPUs",
@@ -137,11 +137,11 @@ VERL = {
     128: {"sampling": 177.85, "old log-probabilities": 53.92, "updates": 113.81},
 }
 """Qwen2.5-Math-7B, colocated and synchronous, 512 prompts x 16 rollouts of up to 28k tokens, on H20 (verl's
-documentation, fully asynchronous policy trainer, at commit 2147009; newer versions of the page have the updates of 32
-GPUs, colocated and asynchronous, the other way round, which contradicts their own seconds of whole steps:
-docs/scale.md)."""
+documentation, fully asynchronous policy trainer, at commit 2147009; newer versions of the page swap the updates on 32
+GPUs between colocated and asynchronous, which contradicts their own seconds of whole steps: docs/scale.md)."""
 VERL_RESPONSE_TOKENS = 1_240
-"""Not published. The one free number: with it the pass on 32 GPUs takes what verl's took."""
+"""Mean response length, which is not published. It is the one fitted number: with it the log-probability pass on 32
+GPUs takes as long as verl's."""
 
 
 def _verl(num_gpus: int) -> dict[str, float]:
@@ -159,7 +159,8 @@ def _verl(num_gpus: int) -> dict[str, float]:
 
 
 def _nemo_rl_gate() -> StepTime:
-    """The configuration that NeMo RL's nightly test runs: 32 prompts x 16 rollouts, one update, 512 tokens in all."""
+    """Estimates the configuration of NeMo RL's nightly test: 32 prompts x 16 rollouts, one update, 512 tokens of prompt
+    and response together."""
     config = RunConfig(
         trainer=TrainerConfig(prompts_per_step=32, updates_per_step=1, micro_batch_tokens=2048),
         sampler=SamplerConfig(max_prompt_tokens=128, max_response_tokens=384),

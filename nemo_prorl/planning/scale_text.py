@@ -1,4 +1,4 @@
-"""Memory, time and tail of a plan as people read them, in a terminal of 100 columns. Every function returns lines."""
+"""Formats a plan's memory, time and long tail for a terminal of 100 columns. Every function returns lines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TIME_COLUMNS = (
     ("updates", ("updates",)),
     ("rest", ("gradient exchange", "optimizer", "refit")),
 )
-"""Column of the stages' table -> parts of a step."""
+"""Columns of the table of stages, each with the parts of a step that it adds up."""
 MAX_LAYOUTS = 8
 
 
 def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
-    """Every phase of every stage that differs from the one before."""
+    """One row per phase, for every stage that differs from the one before."""
     rows: list[tuple[str, ...]] = [("stage", "phase", *MEMORY_PARTS, "total")]
     before = None
     for plan in plans:
@@ -43,10 +43,10 @@ def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
     said = [
         f"The total includes {last.fixed / GIB:.1f} GiB for CUDA and NCCL, and {last.fragmentation - 1:.0%} of what is "
         f"not vLLM's for fragmentation. A plan may fill {PLANNED_SHARE:.0%} of the GPU.",
-        f"Of this vLLM has {vllm}.",
+        f"vLLM's part: {vllm}.",
         _places_text(plans[-1]),
-        f"In host memory for each GPU: {host}.",
-        *(["A stage without a row is as the one before it."] if len(plans) > 1 else []),
+        f"Host memory per GPU: {host}.",
+        *(["A stage without a row is like the one before it."] if len(plans) > 1 else []),
     ]
     return [
         f"GiB of the fullest GPU, of {gpu.memory_gib:g}",
@@ -57,24 +57,24 @@ def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
 
 
 def _places_text(plan: Plan) -> str:
-    """How many responses an engine decodes at a time, and what to write where it would be given more than it holds."""
+    """Says how many responses an engine decodes at a time, and what to write if it would get more than fit."""
     memory, most = plan.memory, min(plan.config.sampler.max_sequences, plan.rollouts_per_engine)
     text = (
-        f"An engine gets {plan.rollouts_per_engine:,} responses a step and has room for {memory.num_fitting:,} of mean "
-        "length at one time."
+        f"An engine gets {plan.rollouts_per_engine:,} responses per step, and its KV cache has room for "
+        f"{memory.num_fitting:,} of mean length at a time."
     )
     if most > memory.num_fitting:
         text += (
-            f" vLLM would begin {most:,}, throw some out when the cache is full, and compute them again: write "
+            f" vLLM would start {most:,}, preempt some when the cache is full, and recompute them: write "
             f"sampler.max_sequences={memory.num_fitting}."
         )
     if min(most, memory.num_fitting) > GRAPH_SEQUENCES:
-        text += f" More than {GRAPH_SEQUENCES} at one time run without CUDA graphs, which the estimate leaves out."
+        text += f" More than {GRAPH_SEQUENCES} at a time run without CUDA graphs, which the estimate ignores."
     return text
 
 
 def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
-    """A row a stage, the sum beside the paper's, and where the seconds of the last stage go."""
+    """One row per stage; for several stages their sum beside the paper's, for a single one the parts of its step."""
     head = [name for name, _ in TIME_COLUMNS]
     rows: list[tuple[str, ...]] = [("stage", *head, "step", "steps", "GPU h", "bottleneck")]
     hours = 0.0
@@ -96,8 +96,8 @@ def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
     lines = ["Seconds of a step", *table(rows, "l" + "r" * (len(head) + 3) + "l"), ""]
     if len(plans) > 1:
         lines += [
-            f"In all {hours:,.0f} GPU hours of steps. The paper's chain took {PAPER_GPU_HOURS:,} of everything, which",
-            "includes what is not estimated here: validation, checkpoints, restarts (docs/scale.md).",
+            f"The steps take {hours:,.0f} GPU hours. The paper's chain took {PAPER_GPU_HOURS:,}, which include what is",
+            "not estimated here: validation, checkpoints, restarts (docs/scale.md).",
         ]
         return [*lines, *crash_text([(plan.config, plan.time.seconds) for plan in plans], cluster)]
     (plan,) = plans
@@ -114,7 +114,7 @@ def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
 
 
 def layouts_text(plans: Sequence[Plan]) -> list[str]:
-    """The fastest of those that fit."""
+    """One row for each of the fastest layouts that fit."""
     if not plans:
         return ["", "No layout fits."]
     rows = [("step", "GiB", "tensor", "pipeline", "sampler", "recompute")]
@@ -141,12 +141,12 @@ def layouts_text(plans: Sequence[Plan]) -> list[str]:
 def without_repeats(
     results: Sequence[tuple[str, dict[Scheduling, Sampling]]],
 ) -> list[tuple[str, dict[Scheduling, Sampling]]]:
-    """Stages whose sampling differs from that of the stage before."""
+    """Returns the stages whose sampling differs from that of the stage before."""
     return [result for index, result in enumerate(results) if not index or result[1] != results[index - 1][1]]
 
 
 def tail_text(results: Sequence[tuple[str, dict[Scheduling, Sampling]]]) -> list[str]:
-    """Both ways to share rollouts out, for each named case."""
+    """One row for each stage and each way of distributing rollouts over engines."""
     rows: list[tuple[str, ...]] = [
         ("stage", "rollouts by", "sampling", "to prompts", "waiting", "half empty")
     ]
@@ -164,15 +164,15 @@ def tail_text(results: Sequence[tuple[str, dict[Scheduling, Sampling]]]) -> list
                 )
             )
     return [
-        "How rollouts are shared out, and what the longest ones cost",
+        "How rollouts are distributed over engines, and what the longest ones cost",
         *table(rows, "llrrrr"),
         "",
-        "A stage without a row is as the one before it. The trainer shares out by rollouts.",
+        "A stage without a row is like the one before it. The trainer distributes single rollouts.",
     ]
 
 
 def scale_text(rows: Iterable[tuple[str, Cluster, int, Plan | None]]) -> list[str]:
-    """Markdown: a row a model and cluster."""
+    """A Markdown table with a row for each model and cluster."""
     lines = [
         "| model | H100 | response "
         "| layout: TP x PP, sampler TP, recompute | GiB | step, s | sampling | tokens/s/GPU |",
@@ -197,7 +197,7 @@ def scale_text(rows: Iterable[tuple[str, Cluster, int, Plan | None]]) -> list[st
 
 
 def comparisons_text(rows: Iterable[Comparison]) -> list[str]:
-    """Markdown: estimate over published."""
+    """A Markdown table of estimates beside published numbers."""
     lines = ["| published | | estimate | ratio |", "|---|---|---|---|"]
     for row in rows:
         estimate = f"{row.estimate:,.0f}" if row.estimate > 1000 else f"{row.estimate:.3g}"

@@ -24,7 +24,8 @@ _SHAPES = {
 
 
 def shape_of(model: str) -> Architecture:
-    """Of a name above, or of a folder with a config.json. Raises ConfigError for anything else."""
+    """Returns the shape of a model named above, or of a folder with a config.json. Raises ConfigError for anything
+    else."""
     if model in _SHAPES:
         return _architecture(*_SHAPES[model])
     if (Path(model) / "config.json").is_file():

@@ -1,7 +1,7 @@
-"""How long a step takes, part by part. Seconds; every function one formula.
+"""Estimates how long a step takes, part by part, in seconds. Each function is one formula.
 
-A step samples its prompts, grades them beside the log-probability passes, updates, and refits the sampler. What happens
-between steps (validation, checkpoints, restarts) is not in it.
+A step samples its prompts, grades them during the log-probability passes, updates, and refits the sampler. What happens
+between steps (validation, checkpoints, restarts) is not included.
 """
 
 from __future__ import annotations
@@ -37,45 +37,45 @@ from nemo_prorl.planning.tail import DecodeCost, Sampling, Scheduling, simulate
 from nemo_prorl.planning.workload import Workload, prompt_tokens
 
 LOOP_STEP_S = 2e-3
-"""Of vLLM's loop in the trainer's process, for each decoding step, whatever the number of sequences: building the batch
+"""CPU time of vLLM's loop in the trainer's process per decoding step, for any number of sequences: building the batch
 and launching its CUDA graph (our choice; not measured)."""
 LOOP_SEQUENCE_S = 13.5e-6
-"""Of the same loop for each sequence of a step: scheduling it and taking in its token. vLLM 0.32 with a model that does
-nothing took 46 to 49 us of CPU time on a core that runs plain Python three to four times slower than a 3.5 GHz Xeon
-(measured); divided by that it is 12 to 15 us there (estimated). vLLM schedules asynchronously on GPUs, so a step takes
-as long as the GPU or the loop, whichever takes longer."""
+"""CPU time of the same loop per sequence and step: scheduling it and receiving its token. vLLM 0.32 with a model that
+does nothing took 46 to 49 us on a core that runs plain Python three to four times slower than a 3.5 GHz Xeon
+(measured), which makes 12 to 15 us on the Xeon (estimated). vLLM schedules asynchronously on GPUs, so a step takes as
+long as the GPU or the loop, whichever is slower."""
 EAGER_LAYER_S = 60e-6
-"""More for each layer without CUDA graphs: a dozen launches of 5 us (our choice)."""
+"""Additional time per layer without CUDA graphs: a dozen launches of 5 us (our choice)."""
 SAMPLED_BYTES_A_LOGIT = 32
-"""Moved for each logit of a sequence in a decoding step: written and read in fp32, copied, divided by the temperature,
-and read for the draw, the log-probability and the rank (vllm/v1/worker/gpu/sample/, 0.32)."""
+"""Memory traffic per logit of a sequence in a decoding step: written and read in fp32, copied, divided by the
+temperature, and read for the draw, the log-probability and the rank (vllm/v1/worker/gpu/sample/, 0.32)."""
 ALL_REDUCE_S = 15e-6
 """Latency of one small all-reduce over NVLink (our choice)."""
 PAGEABLE_BYTES_S = 6e9
-"""To and from host memory that is not pinned (our choice)."""
+"""Bandwidth to and from host memory that is not pinned (our choice)."""
 TENSOR_S = 0.5e-3
-"""Gathering, checking and placing one tensor of a refit, beside its bytes (our choice)."""
+"""Overhead of gathering, checking and placing one tensor of a refit, in addition to its bytes (our choice)."""
 NUM_DRAWS = 3
-"""Of lengths, over which the tail is averaged."""
+"""Number of draws of response lengths over which the tail is averaged."""
 REFERENCE_VISITS = 2
-"""How often the reference is fetched in a step: for the groups that are graded when sampling ends, and for the rest."""
+"""Copies of the reference to the GPU per step: for the groups that are graded when sampling ends, and for the rest."""
 GRADING_TAIL_S = 5.0
-"""From the last rollout to its verdict: ProRL's limit for the tests of a program (2507.12507, appendix)."""
+"""Time from the last rollout to its score: ProRL's limit for the tests of a program (2507.12507, appendix)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """Of one step in the middle of a stage, when the policy has left its reference."""
+    """Estimated time of one step in the middle of a stage, when the policy differs from its reference."""
 
     parts: Mapping[str, float]
     """Name -> seconds, in the order of the step."""
     sampling: Sampling
     bubble_share: float
-    """Of the updates, in which pipeline stages wait for each other."""
+    """Share of the updates' time in which pipeline stages wait for each other."""
     num_sampled: int
     """Rollouts sampled; the informative ones among them are trained on."""
     response_tokens: float
-    """Trained on."""
+    """Response tokens trained on."""
 
     @property
     def seconds(self) -> float:
@@ -96,7 +96,7 @@ def estimate_step(
     *,
     scheduling: Scheduling = Scheduling.rollouts,
 ) -> StepTime:
-    """`memory` decides how many sequences an engine decodes at a time."""
+    """Returns the time of a step. `memory` decides how many sequences an engine decodes at a time."""
     trainer, num_rollouts = config.trainer, config.sampler.num_rollouts
     uses_reference = config.algorithm.kl_beta > 0
     rollouts = Rollouts.of(workload, config)
@@ -130,13 +130,13 @@ def estimate_step(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollouts:
-    """The average rollout, as far as passes of the trainer are concerned."""
+    """The average rollout, as the trainer's passes see it."""
 
     tokens: float
-    """Of prompt and response."""
+    """Tokens of prompt and response."""
     response_tokens: float
     attended_tokens: float
-    """To which a token attends: half of E[T^2] / E[T] for a causal mask."""
+    """Mean number of tokens that a token attends to: half of E[T^2] / E[T] for a causal mask."""
 
     @classmethod
     def of(cls, workload: Workload, config: RunConfig) -> Rollouts:
@@ -157,7 +157,7 @@ def sampling_of(
     *,
     seed: int = 0,
 ) -> Sampling:
-    """The step's rollouts, simulated."""
+    """Simulates the sampling of a step's rollouts."""
     return _sampled(
         workload.sampled_prompts(config),
         config.sampler.num_rollouts,
@@ -174,7 +174,7 @@ def sampling_of(
 def tail_of(
     model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, workload: Workload, memory: Memory
 ) -> dict[Scheduling, Sampling]:
-    """Every way to share the rollouts out; means over NUM_DRAWS draws of lengths."""
+    """Simulates every way of distributing rollouts over engines; means over NUM_DRAWS draws of lengths."""
 
     def mean(scheduling: Scheduling) -> Sampling:
         draws = [
@@ -191,10 +191,10 @@ def tail_of(
 
 
 def decode_cost(model: Architecture, config: RunConfig, gpu: Gpu) -> DecodeCost:
-    """One decoding step reads the weights once and every context's keys and values (Pope et al., arXiv 2211.05102,
-    section 2.1), and multiplies: 2 operations a parameter and sequence. Reading and multiplying are added up, which is
-    an upper bound of what overlaps. The draw is not split. Tensor parallelism adds two all-reduces a layer (arXiv
-    1909.08053, section 3). The engine's loop runs beside all that."""
+    """Returns the cost of decoding. One step reads the weights once and every context's keys and values (Pope et al.,
+    arXiv 2211.05102, section 2.1), and computes 2 operations per parameter and sequence. Reading and computing are
+    added, an upper bound because they overlap. Drawing the token is not split over GPUs. Tensor parallelism adds two
+    all-reduces per layer (arXiv 1909.08053, section 3). The engine's loop on the CPU runs in parallel."""
     tensor = config.sampler.tensor_parallel
     read = model.num_parameters - (0 if model.tied else model.vocab_size * model.hidden_size)
     weights = element_bytes(config) * read / tensor
@@ -213,16 +213,18 @@ def decode_cost(model: Architecture, config: RunConfig, gpu: Gpu) -> DecodeCost:
 
 
 def forward_flops(model: Architecture, rollouts: Rollouts) -> float:
-    """Of one rollout: 2 operations a parameter and token; attention 4 q a token and attended token in every layer
-    (Kaplan et al., arXiv 2001.08361, table 1); the output layer for response tokens only."""
+    """Returns the operations of one rollout's forward pass: 2 per parameter and token; for attention 4 q per token and
+    attended token in every layer (Kaplan et al., arXiv 2001.08361, table 1); the output layer for response tokens
+    only."""
     matrices, attention, head = _flops_parts(model, rollouts)
     return matrices + attention + head
 
 
 def update_flops(model: Architecture, rollouts: Rollouts, recompute: Recompute) -> float:
-    """Of one rollout. Backward costs twice the forward pass (arXiv 2001.08361, section 2.1), attention's 2.5 times
-    (FlashAttention-2, arXiv 2307.08691, section 3.1); the output layer's logits are computed again
-    (engines/megatron/vocab_parallel.py), as are layers under full recomputation, attention under selective."""
+    """Returns the operations of one rollout's forward and backward pass. Backward costs twice the forward pass (arXiv
+    2001.08361, section 2.1), for attention 2.5 times (FlashAttention-2, arXiv 2307.08691, section 3.1). The output
+    layer's logits are computed again (engines/megatron/vocab_parallel.py), and so are layers with full recomputation,
+    attention with selective."""
     matrices, attention, head = _flops_parts(model, rollouts)
     full, any_at_all = recompute is Recompute.full, recompute is not Recompute.none
     return (3 + full) * matrices + (3.5 + any_at_all) * attention + 4 * head
@@ -231,7 +233,7 @@ def update_flops(model: Architecture, rollouts: Rollouts, recompute: Recompute) 
 def forward_s(
     model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, rollouts: Rollouts, num_rollouts: int
 ) -> float:
-    """One log-probability pass over so many rollouts, chunk by chunk (training/collector.py)."""
+    """Returns the time of one log-probability pass over `num_rollouts`, chunk by chunk (training/collector.py)."""
     compute = num_rollouts * forward_flops(model, rollouts) / _flops(cluster, gpu)
     passes = num_rollouts * rollouts.tokens / config.trainer.micro_batch_tokens
     of_group = config.sampler.num_rollouts * rollouts.tokens / config.trainer.micro_batch_tokens
@@ -244,7 +246,7 @@ def forward_s(
 def update_s(
     model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, rollouts: Rollouts, num_rollouts: int
 ) -> float:
-    """Forward and backward passes of all updates of a step."""
+    """Returns the time of the forward and backward passes of all updates of a step."""
     recompute = config.model.recompute
     compute = num_rollouts * update_flops(model, rollouts, recompute) / _flops(cluster, gpu)
     bubble = _bubble(config.trainer.pipeline_parallel, _micro_batches_of_update(config, cluster, rollouts))
@@ -254,9 +256,9 @@ def update_s(
 
 
 def gradient_sync_s(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu) -> float:
-    """Of one update, after its last backward pass. A ring moves (d - 1) / d of the bytes once for a reduce-scatter or
-    an all-gather, twice for an all-reduce (Patarasuk and Yuan, 2009). Sharded: fp32 gradients are scattered, 16-bit
-    weights gathered; else gradients are all-reduced."""
+    """Returns the time of one update's gradient exchange, after its last backward pass. A ring moves (d - 1) / d of the
+    bytes once for a reduce-scatter or an all-gather, twice for an all-reduce (Patarasuk and Yuan, 2009). With a sharded
+    optimizer fp32 gradients are reduce-scattered and 16-bit weights gathered; otherwise gradients are all-reduced."""
     replicas, num_parameters = data_parallel(config, cluster), parameters_on_rank(model, config, 0)
     sharded = config.trainer.distributed_optimizer
     moved = (4 + element_bytes(config) if sharded else 2 * 4) * num_parameters * (replicas - 1) / replicas
@@ -264,8 +266,8 @@ def gradient_sync_s(model: Architecture, config: RunConfig, cluster: Cluster, gp
 
 
 def optimizer_s(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu) -> float:
-    """AdamW reads gradient, weight and moments and writes weight and moments, at each update; between steps its states
-    go to the host and back."""
+    """Returns AdamW's time per step: each update reads gradient, weight and moments and writes weight and moments;
+    between steps the states go to the host and back."""
     num_parameters, replicas = parameters_on_rank(model, config, 0), data_parallel(config, cluster)
     states = optimizer_bytes(num_parameters, config, replicas)
     mine = num_parameters / (replicas if config.trainer.distributed_optimizer else 1)
@@ -284,12 +286,12 @@ def refit_s(model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu) 
 
 
 def _bubble(pipeline_parallel: int, num_micro_batches: int) -> float:
-    """Waiting over working: (p - 1) / m (Narayanan et al., arXiv 2104.04473, section 2.2.1)."""
+    """Returns the ratio of waiting to working time: (p - 1) / m (Narayanan et al., arXiv 2104.04473, section 2.2.1)."""
     return (pipeline_parallel - 1) / num_micro_batches
 
 
 def _micro_batches_of_update(config: RunConfig, cluster: Cluster, rollouts: Rollouts) -> int:
-    """Of each replica."""
+    """Returns the micro-batches of one update on each replica."""
     trainer = config.trainer
     num_rollouts = trainer.prompts_per_step / trainer.updates_per_step * config.sampler.num_rollouts
     of_replica = num_rollouts * rollouts.tokens / data_parallel(config, cluster)
@@ -297,7 +299,7 @@ def _micro_batches_of_update(config: RunConfig, cluster: Cluster, rollouts: Roll
 
 
 def _flops_parts(model: Architecture, rollouts: Rollouts) -> tuple[float, float, float]:
-    """Operations of one rollout's forward pass: (matrices of the layers, attention, output layer)."""
+    """Returns the operations of one rollout's forward pass: (matrices of the layers, attention, output layer)."""
     queries = model.num_heads * model.head_dim
     return (
         2 * _matrix_parameters(model) * rollouts.tokens,
@@ -309,8 +311,8 @@ def _flops_parts(model: Architecture, rollouts: Rollouts) -> tuple[float, float,
 def _tensor_parallel_s(
     model: Architecture, config: RunConfig, cluster: Cluster, gpu: Gpu, num_tokens: float
 ) -> float:
-    """One all-reduce of the hidden states in every layer, two of which a forward pass has, and two a backward pass
-    (arXiv 1909.08053, section 3); sequence parallelism splits each in two halves of the same sum."""
+    """Returns the time of one all-reduce of the hidden states in every layer. Forward and backward passes have two each
+    (arXiv 1909.08053, section 3). Sequence parallelism replaces each by two collectives of the same total."""
     tensor = config.trainer.tensor_parallel
     of_replica = num_tokens / data_parallel(config, cluster)
     layers = model.num_layers / config.trainer.pipeline_parallel
@@ -319,7 +321,7 @@ def _tensor_parallel_s(
 
 
 def _matrix_parameters(model: Architecture) -> int:
-    """Of all layers, without embedding and output layer."""
+    """Returns the parameters of all layers, without embedding and output layer."""
     return model.num_parameters - model.vocab_size * model.hidden_size * (1 if model.tied else 2)
 
 
@@ -328,12 +330,12 @@ def _weight_bytes(model: Architecture, config: RunConfig) -> float:
 
 
 def _flops(cluster: Cluster, gpu: Gpu) -> float:
-    """That all GPUs together reach."""
+    """Returns the operations per second that all GPUs together reach."""
     return cluster.num_gpus * gpu.flops * ARITHMETIC_SHARE
 
 
 def _link(cluster: Cluster, gpu: Gpu, num_ranks: int) -> float:
-    """Between so many ranks that lie side by side."""
+    """Returns the bandwidth between `num_ranks` consecutive ranks, in bytes per second."""
     return gpu.nvlink_bytes_s if num_ranks <= cluster.gpus_per_node else gpu.network_bytes_s
 
 
@@ -349,7 +351,7 @@ def _sampled(
     scheduling: Scheduling,
     seed: int,
 ) -> Sampling:
-    """Layouts of the trainer share the sampler's simulation."""
+    """Simulates sampling; cached, because it is the same for many layouts of the trainer."""
     return simulate(
         lengths.draw(num_prompts, num_rollouts, seed),
         prompt_tokens=prompt_tokens,

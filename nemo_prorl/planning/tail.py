@@ -1,8 +1,8 @@
-"""What the longest responses cost: engines simulated rollout by rollout, under two ways to share the work out.
+"""Simulates what the longest responses cost, for two ways of distributing rollouts over engines.
 
-Within an engine all active sequences grow by one token at each decoding step, so between two ends of sequences nothing
-happens but steps that slowly take longer: the simulation jumps from end to end. Nothing is preempted: a sequence begins
-when its engine has a place free, after the engine has read its prompt if it has not yet.
+Within an engine all active sequences grow by one token per decoding step, so the simulation jumps from the end of one
+sequence to the end of the next. Nothing is preempted: a sequence starts when its engine has a free place, after the
+prompt's prefill if it is the prompt's first there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from nemo_prorl.types import IntArray
 
 
 class Scheduling(Enum):
-    """prompts: whole groups are dealt to the engines before the first token. rollouts: single rollouts are, so that the
-    siblings of a hard prompt are on many engines."""
+    """prompts: whole groups are distributed over the engines before the first token. rollouts: single rollouts are, so
+    that the long rollouts of a hard prompt are spread over many engines."""
 
     prompts = "prompts"
     rollouts = "rollouts"
@@ -27,12 +27,12 @@ class Scheduling(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeCost:
-    """Seconds of one decoding step, in which the engine's loop on the CPU prepares the next one:
+    """Costs in seconds. A decoding step, during which the engine's loop on the CPU prepares the next one, takes
     max(step_s + sequence_s x sequences + context_token_s x tokens in their contexts,
     loop_step_s + loop_sequence_s x sequences)."""
 
     prefill_s: float
-    """Of a prompt, once on each engine that has a rollout of it: siblings share it."""
+    """Prefill of a prompt, once on each engine that has rollouts of it."""
     step_s: float
     sequence_s: float
     context_token_s: float
@@ -40,10 +40,10 @@ class DecodeCost:
     loop_sequence_s: float = 0.0
 
     def seconds(self, num_steps: int, num_sequences: int, context_tokens: int) -> float:
-        """Of so many steps in a row, each of which adds a token to every context."""
+        """Returns the time of consecutive steps, each of which adds a token to every context."""
         loop = self.loop_step_s + self.loop_sequence_s * num_sequences
         first = self.step_s + self.sequence_s * num_sequences + self.context_token_s * context_tokens
-        growth = self.context_token_s * num_sequences  # of the GPU's part, from step to step
+        growth = self.context_token_s * num_sequences  # of the GPU's time, from step to step
         by_loop = ceil((loop - first) / growth) if growth else num_steps * (loop > first)
         by_loop = min(max(by_loop, 0), num_steps)  # steps in which the loop takes longer than the GPU
         by_gpu = num_steps - by_loop
@@ -52,14 +52,14 @@ class DecodeCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """One batch of rollouts, sampled."""
+    """Simulated time of sampling one batch of rollouts."""
 
     seconds: float
     waiting_share: float
-    """Of the engines' time, in which an engine has nothing left to do and waits for the last one."""
+    """Share of the engines' time in which an engine has nothing left to do and waits for the last one."""
     half_empty_share: float
-    """Of the engines' time, in which an engine decodes less than half as many sequences as it had at its fullest,
-    waiting included: the tail."""
+    """Share of the engines' time in which an engine decodes less than half of its peak number of sequences, waiting
+    included."""
 
 
 def simulate(
@@ -71,7 +71,7 @@ def simulate(
     cost: DecodeCost,
     scheduling: Scheduling,
 ) -> Sampling:
-    """Samples responses of `lengths` [num_prompts, num_rollouts] on engines of `num_places` sequences each."""
+    """Simulates responses of `lengths` [num_prompts, num_rollouts] tokens on engines of `num_places` sequences each."""
     rows: list[list[int]] = lengths.tolist()
     engines = [
         _Engine(
@@ -96,7 +96,7 @@ def simulate(
 
 
 def _dealt(rows: list[list[int]], engine: int, num_engines: int) -> Iterator[list[int]]:
-    """One engine's rollouts when they are dealt one by one, prompt by prompt."""
+    """Yields one engine's rollouts of each prompt, if rollouts are distributed one by one."""
     dealt = 0
     for row in rows:
         if mine := row[(engine - dealt) % num_engines :: num_engines]:
@@ -110,11 +110,11 @@ class _Engine:
     prompt_tokens: int
     num_places: int
     queue: deque[list[int]]
-    """Lengths of the rollouts of each prompt that is still to be taken."""
+    """Lengths of the rollouts of each prompt that is not yet prefilled."""
     backlog: deque[int] = field(default_factory=deque)
-    """Lengths of rollouts whose prompt is taken and that wait for a place."""
+    """Lengths of rollouts whose prompt is prefilled and that wait for a place."""
     active: list[tuple[int, int]] = field(default_factory=list)
-    """Heap of (step at which it ends, length)."""
+    """Heap of (step at which the rollout ends, length)."""
     step: int = 0
     context_tokens: int = 0
     busy_s: float = 0.0
@@ -122,14 +122,14 @@ class _Engine:
     fullest: int = 0
 
     def run(self) -> None:
-        """From the first prompt to the last end."""
+        """Simulates from the first prompt to the end of the last rollout."""
         self._take()
         while self.active:
             self._end_next()
             self._take()
 
     def _take(self) -> None:
-        """Prompts, as long as there are some, and places for rollouts of them."""
+        """Prefills prompts and starts their rollouts, as long as there are prompts and places."""
         self._fill()
         while self.queue and len(self.active) + len(self.backlog) < self.num_places:
             self.busy_s += self.cost.prefill_s
@@ -137,7 +137,7 @@ class _Engine:
             self._fill()
 
     def _fill(self) -> None:
-        """Starts what waits, as far as there are places."""
+        """Starts waiting rollouts, as long as there are places."""
         while self.backlog and len(self.active) < self.num_places:
             length = self.backlog.popleft()
             heappush(self.active, (self.step + length, length))

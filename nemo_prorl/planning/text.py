@@ -1,4 +1,4 @@
-"""A plan as people read it, in a terminal of 100 columns. Every function returns lines."""
+"""Formats a plan for a terminal of 100 columns. Every function returns lines, except `large`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WIDTH = 100
 
 
 def chain_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
-    """Every stage: its cost, and what it does otherwise than its parent."""
+    """Every stage: its cost, and its differences from its parent."""
     lines = [*_heading(chain, cluster), *_cost_table(chain, chain, cluster, model)]
     lines += ["", f"{chain[0].stage.name}: {_beginning(chain[0])}"]
     for parent, config in pairwise(chain):
@@ -59,7 +59,7 @@ def stage_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> li
 
 
 def remaining_text(missing: Sequence[Missing], model: Architecture | None) -> list[str]:
-    """What is to be done before the first `train`, and what could therefore not be checked."""
+    """What could not be checked, and which files have to be made before the first `train`."""
     lines = []
     if model is None:
         lines += [
@@ -79,7 +79,7 @@ def _heading(chain: Chain, cluster: Cluster) -> list[str]:
 
 
 def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
-    """One row a stage, and the sum of the whole chain."""
+    """One row per stage, and the sum of the whole chain."""
 
     def row(name: str, response: str, num_rollouts: str, cost: Estimate, ending: str) -> tuple[str, ...]:
         days = cost.gpu_hours / cluster.num_gpus / 24
@@ -183,7 +183,7 @@ def _crash(chain: Chain, cluster: Cluster, model: Architecture | None) -> list[s
 
 
 def crash_text(steps: Sequence[tuple[RunConfig, float]], cluster: Cluster) -> list[str]:
-    """What a crash costs: of the stage of which it costs most. `steps`: stages with the seconds of a step."""
+    """What a crash costs in the stage where it costs most. `steps`: stages with the seconds of a step."""
     seconds, config = max(
         ((between_checkpoints_s(config, step_s), config) for config, step_s in steps),
         key=lambda pair: pair[0],
@@ -203,7 +203,7 @@ def crash_text(steps: Sequence[tuple[RunConfig, float]], cluster: Cluster) -> li
 
 
 def large(number: float) -> str:
-    """Three digits and a unit. Example: 2.90 B"""
+    """Formats a number with three digits and a unit. Example: 2.90 B"""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:#.3g}".rstrip(".") + f" {unit}"
@@ -211,9 +211,9 @@ def large(number: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
-    """Columns as wide as their widest cell, two blanks between them, indented; `alignment` has l or r a column.
+    """An indented table with two blanks between columns; `alignment` has one letter, l or r, per column.
 
-    The last column is folded at blanks where the terminal ends, and goes below where a word of it has no room.
+    The last column is wrapped at the terminal's width, and starts on a new line if one of its words is too long.
     """
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""What a step works on, as far as the configuration does not say it: lengths, and how many prompts teach something."""
+"""Assumptions about a step that the configuration does not contain: lengths, and how many prompts are informative."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nemo_prorl.planning.estimate import RESPONSE_SHARE
 from nemo_prorl.planning.lengths import Lengths
 
 PROMPT_TOKENS = 256
-"""Mean of a prompt, or sampler.max_prompt_tokens where that is less (our choice: with Qwen2.5's tokenizer
-MATH has a mean of 96, CodeContests of 684 and Reasoning Gym of 275, and the paper's sets of their sizes about this)."""
+"""Mean tokens of a prompt, or sampler.max_prompt_tokens if that is less (our choice: with Qwen2.5's tokenizer MATH has
+a mean of 96, CodeContests of 684 and Reasoning Gym of 275; weighted by the sizes of the paper's sets about this)."""
 INFORMATIVE_SHARE = 0.6
-"""Of sampled prompts that have both good and bad rollouts (our choice: the papers do not print it)."""
+"""Share of sampled prompts that have both good and bad rollouts (our choice: the papers do not state it)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Workload:
     """Example: Workload(response_share=0.5, informative_share=0.6)"""
 
     response_share: float = RESPONSE_SHARE
-    """Mean response over longest response."""
+    """Mean response length over the longest."""
     informative_share: float = INFORMATIVE_SHARE
 
     def __post_init__(self) -> None:
@@ -35,16 +35,17 @@ class Workload:
             )
 
     def lengths(self, config: RunConfig) -> Lengths:
-        """Of responses."""
+        """Returns the distribution of response lengths."""
         longest = config.sampler.max_response_tokens
         return Lengths.with_mean(self.response_share * longest, limit=longest)
 
     def rollout_tokens(self, config: RunConfig) -> float:
-        """Mean of prompt and response together."""
+        """Returns the mean tokens of prompt and response together."""
         return prompt_tokens(config) + self.response_share * config.sampler.max_response_tokens
 
     def sampled_prompts(self, config: RunConfig) -> int:
-        """In a step's first round, as training/collector.py sizes it; more are rare once the yield is known."""
+        """Returns the prompts of a step's first round, as training/collector.py sizes it; further rounds are rare once
+        the yield is known."""
         needed, dynamic = config.trainer.prompts_per_step, config.dynamic_sampling
         wanted = min(needed * dynamic.oversample / self.informative_share, 4 * needed)
         return ceil(wanted) if dynamic.enabled else needed
@@ -56,5 +57,5 @@ class Workload:
 
 
 def prompt_tokens(config: RunConfig) -> int:
-    """Mean of a prompt."""
+    """Returns the mean tokens of a prompt."""
     return min(PROMPT_TOKENS, config.sampler.max_prompt_tokens)
