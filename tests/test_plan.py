@@ -195,14 +195,14 @@ def test_more_responses_than_an_engine_holds_come_with_what_to_write(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = " ".join(plan(capsys, "--memory", "stage=run1", "--nodes", "1").split())
-    assert "An engine gets 1,068 responses a step" in said
+    assert "An engine gets 1,068 responses per step" in said
     wanted = said.split("write sampler.max_sequences=")[1].split(".")[0]
     said = " ".join(
         plan(capsys, "--memory", "stage=run1", "--nodes", "1", f"sampler.max_sequences={wanted}").split()
     )
-    assert "vLLM would begin" not in said
+    assert "vLLM would start" not in said
     many = ["--gpu", "h200", "sampler.max_sequences=600"]
-    assert "More than 512 at one time run without CUDA graphs" in " ".join(
+    assert "More than 512 at a time run without CUDA graphs" in " ".join(
         plan(capsys, "--memory", "stage=run1", "--nodes", "1", *many).split()
     )
 
