@@ -207,7 +207,7 @@ def _state(
             )
         return "done", f"done: {stage} ended after step {run.last['step']} ({run.outcomes[stage]})."
     if end == "paused":
-        on = f"job {lives[-1].job} goes on with it" if lives[-1].job else "the same command goes on with it"
+        on = "a job in the queue goes on with it" if lives[-1].job else "the same command goes on with it"
         return "paused", f"paused after {where}, {duration(age_s)} ago; {on}."
     if end:
         return "stopped", f"stopped after {where}, {duration(age_s)} ago: {end}"

@@ -115,7 +115,7 @@ def test_a_paused_run(folder: Path) -> None:
     live(folder, ("run2", 2.0, "paused"), age_s=120)
     assert "paused after step 30 of 40 of run2, 2 min ago; the same command" in read_status(folder).sentence
     live(folder, ("run2", 2.0, "paused"), age_s=120, job="77")
-    assert "job 77 goes on with it" in read_status(folder).sentence
+    assert "a job in the queue goes on with it" in read_status(folder).sentence
 
 
 def test_a_run_that_stopped_says_why(folder: Path) -> None:
