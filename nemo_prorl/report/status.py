@@ -131,7 +131,7 @@ def status_lines(status: Status) -> list[str]:
         )
     lines += [f"  {', '.join(said)}"] if said else []
     if status.stage_hours:
-        unit = "GPU h" if status.on_gpus else "h of a CPU rank"
+        unit = "GPU h" if status.on_gpus else "CPU rank h"
         hours, total = status.stage_hours.get(status.stage, 0.0), sum(status.stage_hours.values())
         starts = f"{status.num_starts} start{'s' * (status.num_starts > 1)}"
         text = f"  {hours:,.2f} {unit} in {status.stage}, {total:,.2f} in all, {starts}"
@@ -179,7 +179,13 @@ def _without_steps(folder: Path, lives: Sequence[Life], jobs: Mapping[str, str],
     else:
         sentence = "no run: it holds none of the files that a run leaves."
     return Status(
-        run_dir=str(folder), state=state, sentence=sentence, stage=stage, stage_hours=hours_by_stage(lives)
+        run_dir=str(folder),
+        state=state,
+        sentence=sentence,
+        stage=stage,
+        on_gpus=bool(lives) and lives[-1].on_gpus,
+        num_starts=len(lives),
+        stage_hours=hours_by_stage(lives),
     )
 
 

@@ -117,5 +117,6 @@ def recorded_life(
     try:
         yield recorder
     except BaseException as error:
-        recorder.end(str(error) or type(error).__name__)
+        ctrl_c = "interrupted by Ctrl-C" if isinstance(error, KeyboardInterrupt) else ""
+        recorder.end(str(error) or ctrl_c or type(error).__name__)
         raise

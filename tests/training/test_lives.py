@@ -43,7 +43,7 @@ def test_the_error_that_ends_a_process_is_on_record(tmp_path: Path) -> None:
         recorded_life(tmp_path, "a", began=time.time(), num_ranks=1, on_gpus=False, is_main=True),
     ):
         raise KeyboardInterrupt
-    assert [life.end for life in read_lives(tmp_path)] == ["the disk is full", "KeyboardInterrupt"]
+    assert [life.end for life in read_lives(tmp_path)] == ["the disk is full", "interrupted by Ctrl-C"]
 
 
 def test_other_ranks_write_nothing(tmp_path: Path) -> None:
