@@ -172,7 +172,7 @@ def test_memory_and_time_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> No
     assert phases[:3] == ["sampling", "passes", "updates"]
     times = {row[0]: row[-1] for row in rows if len(row) == 10 and row[1] not in phases}
     assert times == {f"run{i}": "sampling" for i in range(1, 9)}
-    assert "16,000 of everything" in said
+    assert "16,000, which include what is" in said
     assert max(map(len, said.splitlines())) <= 100
 
 
