@@ -168,20 +168,18 @@ def head(scale: Scale) -> Iterator[Figure]:
 def training_rows(count: int) -> list[Any]:
     """Lengths as reasoning models have them: a median of 3,000 tokens, and one in ten at the limit of 8,096."""
     from nemo_prorl.data.batch import TrainingRow
-    from nemo_prorl.types import Finish, Prompt, Rollout
+    from nemo_prorl.types import PreparedRollout, Prompt
 
     rng = np.random.default_rng(0)
     prompt = Prompt(uid="p", domain="math", source="bench", text="", token_ids=tuple(range(128)), task={})
     rows = []
     for length in np.clip(rng.lognormal(8.0, 0.77, count), 16, 8096 - 128).astype(int):
         values = rng.standard_normal(length, dtype=np.float32)
-        rollout = Rollout(
-            prompt=prompt, sibling=0, token_ids=rng.integers(0, VOCAB, length), sampler_logprobs=values,
-            text="", finish=Finish.stop, policy_version=0,
+        rollout = PreparedRollout(
+            prompt=prompt, token_ids=rng.integers(0, VOCAB, length), sampler_logprobs=values,
+            old_logprobs=values, reference_logprobs=values,
         )  # fmt: skip
-        rows.append(
-            TrainingRow(rollout=rollout, advantage=0.5, old_logprobs=values, reference_logprobs=values)
-        )
+        rows.append(TrainingRow(rollout=rollout, advantage=0.5))
     return rows
 
 
@@ -201,8 +199,8 @@ def by_pad_sequence(rows: list[Any]) -> list[torch.Tensor]:
         padded(lambda row: np.concatenate([row.rollout.prompt.token_ids, row.rollout.token_ids])),
         padded(response(lambda row: np.ones(len(row.rollout.token_ids), np.float32))).bool(),
         padded(response(lambda row: row.rollout.sampler_logprobs)),
-        padded(response(lambda row: row.old_logprobs)),
-        padded(response(lambda row: row.reference_logprobs)),
+        padded(response(lambda row: row.rollout.old_logprobs)),
+        padded(response(lambda row: row.rollout.reference_logprobs)),
     ]
 
 
@@ -260,19 +258,18 @@ def selection(scale: Scale) -> Iterator[Figure]:
     from nemo_prorl.algorithm.advantage import STD_EPSILON, group_advantages
     from nemo_prorl.algorithm.selection import classify, keep_first
     from nemo_prorl.config import Advantage, InformativeBy
-    from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout
+    from nemo_prorl.types import Finish, Prompt, RolloutGroup, RolloutOutline, ScoredRollout
     from reward.protocol import ScoreResult, Status
 
     rewards = (np.random.default_rng(0).random((512, 16)) < 0.3).astype(float)
     prompt = Prompt(uid="p", domain="math", source="bench", text="", token_ids=(1,), task={})
-    none = np.zeros(0)
     groups = [
         RolloutGroup(
             prompt=prompt,
             members=tuple(
                 ScoredRollout(
-                    rollout=Rollout(prompt=prompt, sibling=sibling, token_ids=none.astype(int), text="",
-                                    sampler_logprobs=none, finish=Finish.stop, policy_version=0),
+                    rollout=RolloutOutline(prompt=prompt, sibling=sibling, num_tokens=0, finish=Finish.stop,
+                                           policy_version=0, has_malformed_thought=False),
                     verdict=ScoreResult(request_id="r", status=Status.graded, score=score, verdict=""),
                     reward=float(score),
                 )

@@ -412,6 +412,11 @@ class AlgorithmConfig:
     entropy_coefficient_max: float = 0.1
     """Upper bound of the adaptive entropy coefficient (our choice)."""
 
+    @property
+    def takes_kl_from_rewards(self) -> bool:
+        """Whether the KL penalty lowers the rewards instead of being a term of the loss."""
+        return self.kl_beta > 0 and self.kl_in is KlIn.reward
+
     def __post_init__(self) -> None:
         _at_least("algorithm", self, 0, ["clip_high", "kl_beta", "entropy_coefficient", "entropy_step"])
         _at_least("algorithm", self, 0, ["kl_clamp_log_ratio", "kl_clamp_value", "correction_low"])

@@ -11,7 +11,8 @@ import os
 import pickle
 import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import psutil
@@ -61,19 +62,54 @@ class Layout:
         return self.rank == self.replica_ranks(self.replica)[0]
 
 
+@dataclass(slots=True)
+class Traffic:
+    """Counts what this rank gets from others in `gather` and `exchange`."""
+
+    num_bytes: int = 0
+
+    def take(self) -> int:
+        """Bytes since the last call."""
+        taken, self.num_bytes = self.num_bytes, 0
+        return taken
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
     """This process among its peers."""
 
     layout: Layout
+    traffic: Traffic = field(default_factory=Traffic)
 
     def gather(self, value: T) -> list[T]:
         """Every rank's value, in rank order, on every rank."""
         if self.layout.world_size == 1:
             return [value]
-        values: list[Any] = [None] * self.layout.world_size
-        dist.all_gather_object(values, value)
-        return values
+        parts: list[Any] = [None] * self.layout.world_size
+        dist.all_gather_object(parts, pickle.dumps(value))
+        self.traffic.num_bytes += sum(len(part) for part in parts) - len(parts[self.layout.rank])
+        return [pickle.loads(part) for part in parts]
+
+    def exchange(self, parcels: Mapping[int, T]) -> list[T]:
+        """Sends a value to each rank that `parcels` names; returns those that were sent to this rank, in the order of
+        their senders. Every rank calls it at the same time, with or without something to send."""
+        rank, world_size = self.layout.rank, self.layout.world_size
+        if world_size == 1:
+            return list(parcels.values())
+        sent = [
+            pickle.dumps(parcels[to]) if to in parcels and to != rank else b"" for to in range(world_size)
+        ]
+        sizes = torch.tensor([len(part) for part in sent])
+        sizes_received = torch.empty_like(sizes)
+        dist.all_to_all_single(sizes_received, sizes)
+        received = torch.empty(int(sizes_received.sum()), dtype=torch.uint8)
+        dist.all_to_all_single(received, _as_tensor(b"".join(sent)), sizes_received.tolist(), sizes.tolist())
+        self.traffic.num_bytes += len(received)
+        parts = received.split(sizes_received.tolist())
+        values = {sender: pickle.loads(part.numpy()) for sender, part in enumerate(parts) if len(part)}
+        if rank in parcels:
+            values[rank] = parcels[rank]
+        return [values[sender] for sender in sorted(values)]
 
     def gather_replicas(self, value: T) -> list[T]:
         """One value a replica (its leader's), in replica order, on every rank."""
@@ -114,6 +150,10 @@ class Board:
     def read(self) -> str:
         """The latest text; empty before the first one. Raises DistError or RuntimeError when the main rank is gone."""
         return self._store.get(self._name).decode() if self._store.check([self._name]) else ""
+
+
+def _as_tensor(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 class RanksDidNotMeet(RuntimeError):

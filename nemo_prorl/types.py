@@ -1,6 +1,7 @@
 """The data that flows through a step, and nothing else.
 
-    Prompt -> Rollout -> ScoredRollout -> RolloutGroup -> PreparedGroup -> TrainBatch -> UpdateReport
+    Prompt -> Rollout -> ScoredRollout -> RolloutGroup (what every rank knows)
+                      -> RolloutTokens -> PreparedRollout -> TrainBatch -> UpdateReport (what few ranks need)
 
 Array names end in their shape: `B` rollouts, `T` tokens of prompt and response, `R` tokens of one response.
 A value at position t of a `_BT` array belongs to the token at position t (so a log-probability at t was computed
@@ -25,6 +26,8 @@ from reward.protocol import ScoreResult
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+TokenIds = NDArray[np.int32] | IntArray
+"""Between ranks token ids have 32 bits, which is enough for every vocabulary."""
 
 PARTS = "parts"
 """The entry of a verdict's details that has the value of each reward function, and the service's score, by name."""
@@ -60,20 +63,14 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
-    """One sampled answer. Token ids are what the sampler produced; text is never tokenised again."""
+class RolloutTokens:
+    """A rollout as a forward pass needs it. Only the ranks that compute with it have it."""
 
     prompt: Prompt
-    sibling: int
-    """Index of this rollout in its group, 0 .. n - 1."""
-    token_ids: IntArray
-    """[R], the end-of-sequence token included when finish is `stop`."""
+    token_ids: TokenIds
+    """[R], the end-of-sequence token included when the rollout ended with one."""
     sampler_logprobs: FloatArray
     """[R], log-probability of each token under the sampling distribution (temperature applied)."""
-    text: str
-    finish: Finish
-    policy_version: int
-    """Number of optimizer updates behind the weights that sampled it."""
 
     @property
     def length(self) -> int:
@@ -82,10 +79,52 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout(RolloutTokens):
+    """One sampled answer, on the rank that sampled it. Token ids are what the sampler produced; text is never tokenised
+    again."""
+
+    sibling: int
+    """Index of this rollout in its group, 0 .. n - 1."""
+    text: str
+    finish: Finish
+    policy_version: int
+    """Number of optimizer updates behind the weights that sampled it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutOutline:
+    """What every rank knows of a rollout: not its tokens and its text, which are large."""
+
+    prompt: Prompt
+    sibling: int
+    num_tokens: int
+    """Of the response."""
+    finish: Finish
+    policy_version: int
+    has_malformed_thought: bool
+    """See `algorithm.shaping.is_malformed_thought`."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and response."""
+        return len(self.prompt.token_ids) + self.num_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRollout(RolloutTokens):
+    """A rollout with the trainer's log-probabilities of its tokens."""
+
+    old_logprobs: FloatArray
+    """[R]"""
+    reference_logprobs: FloatArray
+    """[R]; the very array of old_logprobs where the policy is its reference, or nothing needs the KL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
     """A rollout with the service's verdict and the reward that training makes of it (after shaping)."""
 
-    rollout: Rollout
+    rollout: RolloutOutline
     verdict: ScoreResult
     reward: float
     in_loss: bool = True
@@ -112,15 +151,6 @@ class RolloutGroup:
     @property
     def rewards(self) -> tuple[float, ...]:
         return tuple(member.reward for member in self.members)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedGroup:
-    """A group with the log-probabilities of its rollouts, one [R] array a member."""
-
-    group: RolloutGroup
-    old_logprobs: tuple[FloatArray, ...]
-    reference_logprobs: tuple[FloatArray, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

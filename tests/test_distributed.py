@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -76,6 +77,18 @@ def test_ranks_hold_whole_replicas_or_there_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
+def exchanged(ranks: Ranks) -> dict[str, Any]:
+    """Every rank sends an array to itself and to the next, of another length on every rank; then nobody but the last
+    sends, to all; then nobody at all."""
+    rank, world_size = ranks.layout.rank, ranks.layout.world_size
+    ranks.traffic.take()
+    parcels = {to % world_size: np.full(1000 * rank, rank) for to in (rank, rank + 1)}
+    found = [(int(part.sum()), len(part)) for part in ranks.exchange(parcels)]
+    num_bytes = ranks.traffic.take()
+    of_last = ranks.exchange({to: (rank, to) for to in range(world_size)} if rank == world_size - 1 else {})
+    return {"next": found, "bytes": num_bytes, "of_last": of_last, "nothing": ranks.exchange({})}
+
+
 def report(ranks: Ranks) -> dict[str, Any]:
     rank = ranks.layout.rank
     value = {"rank": rank, "bytes": bytes([rank]) * (1000 * rank)}  # of other lengths on other ranks
@@ -87,6 +100,7 @@ def report(ranks: Ranks) -> dict[str, Any]:
         "none": ranks.any(False),
         "one": ranks.any(rank == ranks.layout.world_size - 1),
         "board": read_board(ranks),
+        "exchange": exchanged(ranks),
     }
 
 
@@ -117,7 +131,7 @@ def four_ranks_worker() -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_values_reach_every_rank() -> None:
     expected_replicas = [[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0], [1], [2], [3]]]
-    for results in run_ranks(four_ranks_worker, 4):
+    for rank, results in enumerate(run_ranks(four_ranks_worker, 4)):
         for result, replicas in zip(results, expected_replicas, strict=True):
             assert result["gather"] == [0, 1, 2, 3]
             assert result["sizes"] == [0, 1000, 2000, 3000]
@@ -125,6 +139,11 @@ def test_values_reach_every_rank() -> None:
             assert result["from_main"] == "from 0"
             assert (result["none"], result["one"]) == (False, True)
             assert result["board"] == ["", "first", "second"]
+            before = (rank - 1) % 4
+            exchange = result["exchange"]
+            assert exchange["next"] == [(1000 * r * r, 1000 * r) for r in sorted((before, rank))]
+            assert 8000 * before < exchange["bytes"] < 8000 * before + 500
+            assert (exchange["of_last"], exchange["nothing"]) == ([(3, rank)], [])
 
 
 def test_one_process_is_a_job_of_one_rank() -> None:
@@ -133,6 +152,7 @@ def test_one_process_is_a_job_of_one_rank() -> None:
 from nemo_prorl.distributed import initialise
 ranks = initialise(1, 1)
 assert (ranks.gather(5), ranks.gather_replicas(7)) == ([5], [7])
+assert (ranks.exchange({0: 6}), ranks.exchange({}), ranks.traffic.take()) == ([6], [], 0)
 assert ranks.from_main(8) == 8 and ranks.any(True) and not ranks.any(False)
 ranks.barrier()
 initialise(1, 1)

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from nemo_prorl.algorithm.kl import kl_penalty
-from nemo_prorl.config import Advantage, AlgorithmConfig, KlIn
-from nemo_prorl.types import FloatArray, IntArray, PreparedGroup
+from nemo_prorl.config import Advantage, AlgorithmConfig
+from nemo_prorl.types import FloatArray, IntArray, RolloutGroup
 
 _Values = NDArray[np.float64]
 
@@ -21,21 +21,25 @@ BATCH_VARIANCE_FLOOR = 1e-8
 """Lower bound of the variance in `batch_normalised`, as in NeMo RL and OpenRLHF."""
 
 
-def step_advantages(groups: Sequence[PreparedGroup], config: AlgorithmConfig) -> list[FloatArray]:
+def step_advantages(
+    groups: Sequence[RolloutGroup], config: AlgorithmConfig, kl_sums: Sequence[Sequence[float]] = ()
+) -> list[FloatArray]:
     """Returns one [n] float32 array per group: the advantages of its rollouts, by `algorithm.advantage`.
 
     groups: all groups of the step, since batch_std normalises over them; so the result does not depend on how they are
     later distributed over updates and replicas. Rollouts that shaping keeps out of the loss count in the statistics of
-    their group but not in those of the batch, as in NeMo RL. With kl_in=reward the rewards are those of
-    `rewards_after_kl`. Raises ValueError on a reward that is NaN or infinite.
+    their group but not in those of the batch, as in NeMo RL.
+    kl_sums: `response_kl` of every rollout, one [n] sequence per group; needed only with kl_in=reward, where the rewards
+    are those of `rewards_after_kl`. Raises ValueError on a reward that is NaN or infinite.
     """
-    rewards = [rewards_after_kl(group, config) for group in groups]
+    rewards = [group.rewards for group in groups]
+    if config.takes_kl_from_rewards:
+        rewards = [rewards_after_kl(*pair, config) for pair in zip(rewards, kl_sums, strict=True)]
     advantages = [group_advantages(values, config.advantage) for values in rewards]
     if config.advantage is not Advantage.batch_std:
         return [values.astype(np.float32) for values in advantages]
     num_tokens = [
-        np.array([len(member.rollout.token_ids) * member.in_loss for member in group.group.members])
-        for group in groups
+        np.array([member.rollout.num_tokens * member.in_loss for member in group.members]) for group in groups
     ]
     return [values.astype(np.float32) for values in batch_normalised(advantages, num_tokens)]
 
@@ -93,24 +97,21 @@ def batch_normalised(advantages: Sequence[_Values], num_tokens: Sequence[IntArra
     return [(part - mean) * scale for part in advantages]
 
 
-def rewards_after_kl(group: PreparedGroup, config: AlgorithmConfig) -> list[float]:
-    """Returns the rewards of a group's rollouts; with kl_in=reward less kl_beta times the response's sum of
-    `kl_penalty`.
+def rewards_after_kl(
+    rewards: Sequence[float], kl_sums: Sequence[float], config: AlgorithmConfig
+) -> tuple[float, ...]:
+    """Returns the rewards of a group's rollouts less kl_beta times the response's sum of `kl_penalty` (kl_in=reward).
 
     R'_i = R_i - beta * sum_t KL_t, with KL_t from `old` log-probabilities: a constant, without gradient. With k1 the
     sum is log(old / reference) of the whole response (RLOO, arXiv 2402.14740; TRL's RLOOTrainer). verl's
     `use_kl_in_reward` sums the same way for estimators with one advantage per rollout. NeMo RL instead subtracts each
-    token's KL from that token's advantage, and OpenRLHF the sum over the remaining tokens. With kl_beta 0 the reference
-    is not read. Raises ValueError if the penalty makes a reward NaN or infinite, which happens with an unclamped k3 at
-    tokens whose probability has changed by a factor of exp(80).
+    token's KL from that token's advantage, and OpenRLHF the sum over the remaining tokens. Raises ValueError if the
+    penalty makes a reward NaN or infinite, which happens with an unclamped k3 at tokens whose probability has changed by
+    a factor of exp(80).
     """
-    rewards = list(group.group.rewards)
-    if config.kl_in is KlIn.loss or config.kl_beta == 0:
-        return rewards
-    penalised = [
-        reward - config.kl_beta * _response_kl(old, reference, config)
-        for reward, old, reference in zip(rewards, group.old_logprobs, group.reference_logprobs, strict=True)
-    ]
+    penalised = tuple(
+        reward - config.kl_beta * kl_sum for reward, kl_sum in zip(rewards, kl_sums, strict=True)
+    )
     if not np.isfinite(penalised).all():
         raise ValueError(
             "the KL penalty that algorithm.kl_in=reward takes off the rewards makes one of them infinite or NaN: bound "
@@ -119,7 +120,8 @@ def rewards_after_kl(group: PreparedGroup, config: AlgorithmConfig) -> list[floa
     return penalised
 
 
-def _response_kl(old_logprobs: FloatArray, reference_logprobs: FloatArray, config: AlgorithmConfig) -> float:
+def response_kl(old_logprobs: FloatArray, reference_logprobs: FloatArray, config: AlgorithmConfig) -> float:
+    """Returns the sum of `kl_penalty` over the tokens of one response, in nats; both arrays are [R]."""
     old, reference = (
         torch.from_numpy(np.asarray(array, dtype=np.float64)) for array in (old_logprobs, reference_logprobs)
     )

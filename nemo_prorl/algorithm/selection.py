@@ -30,8 +30,8 @@ class Kept(NamedTuple):
 
     indices: tuple[int, ...]
     """Indices of the groups to train on, in prompt order."""
-    num_surplus: int
-    """Informative groups beyond those; their sampling and grading is wasted."""
+    surplus: tuple[int, ...]
+    """Indices of the informative groups beyond those; their sampling and grading is wasted."""
 
 
 def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
@@ -71,4 +71,27 @@ def keep_first(kinds_in_prompt_order: Sequence[Informativeness], needed: int) ->
     if needed < 0:
         raise ValueError(f"needed must not be negative, got {needed}")
     informative = [i for i, kind in enumerate(kinds_in_prompt_order) if kind is Informativeness.informative]
-    return Kept(indices=tuple(informative[:needed]), num_surplus=max(0, len(informative) - needed))
+    return Kept(indices=tuple(informative[:needed]), surplus=tuple(informative[needed:]))
+
+
+def known_to_be_kept(
+    kinds_in_prompt_order: Sequence[Informativeness | None], needed: int
+) -> list[bool | None]:
+    """Returns for each group whether `keep_first` will keep it, as far as the groups known so far determine that.
+
+    kinds_in_prompt_order: None for a group whose verdicts are still missing. The result is None where it depends on
+    missing verdicts, of the group itself or of groups before it. A True or False is final, whatever the missing verdicts
+    turn out to be.
+    """
+    decided: list[bool | None] = []
+    num_informative = num_open = 0
+    for kind in kinds_in_prompt_order:
+        if num_informative >= needed or kind not in (None, Informativeness.informative):
+            decided.append(False)
+        elif kind is not None and num_informative + num_open < needed:
+            decided.append(True)
+        else:
+            decided.append(None)
+        num_informative += kind is Informativeness.informative
+        num_open += kind is None
+    return decided

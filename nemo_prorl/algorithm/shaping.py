@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from nemo_prorl.config import LengthPenaltyConfig, ShapingConfig
-from nemo_prorl.types import Finish, Rollout
+from nemo_prorl.types import Finish, Rollout, RolloutOutline
 from reward.extract import THINK_END, THINK_START
 
 SHAPINGS = (
@@ -32,13 +32,30 @@ class Shaped(NamedTuple):
     """The rules of SHAPINGS that applied to it, in that order."""
 
 
-def unshaped(rollout: Rollout, score: float) -> Shaped:
+def outline(rollout: Rollout) -> RolloutOutline:
+    """Returns what the rules below look at, and what every rank knows of a rollout."""
+    return RolloutOutline(
+        prompt=rollout.prompt,
+        sibling=rollout.sibling,
+        num_tokens=len(rollout.token_ids),
+        finish=rollout.finish,
+        policy_version=rollout.policy_version,
+        has_malformed_thought=is_malformed_thought(rollout.text, in_thought=rollout.prompt.opens_thought),
+    )
+
+
+def unshaped(rollout: RolloutOutline, score: float) -> Shaped:
     """Returns the score itself: what validation and evaluation report."""
     return Shaped(score)
 
 
 def shape_reward(
-    rollout: Rollout, score: float, *, max_response_tokens: int, num_updates: int, config: ShapingConfig
+    rollout: RolloutOutline,
+    score: float,
+    *,
+    max_response_tokens: int,
+    num_updates: int,
+    config: ShapingConfig,
 ) -> Shaped:
     """Returns the reward of a rollout, whether it enters the loss, and which rules applied.
 
@@ -60,16 +77,12 @@ def shape_reward(
     """
     if not math.isfinite(score):
         raise ValueError(f"a score must be a finite number, got {score}")
-    num_tokens, unfinished = len(rollout.token_ids), rollout.finish is Finish.length
+    num_tokens, unfinished = rollout.num_tokens, rollout.finish is Finish.length
     reward, applied = score, []
     if config.termination_factor < 1 and unfinished and score >= 0:
         reward *= config.termination_factor
         applied.append("termination_factor")
-    if (
-        config.malformed_thought_factor < 1
-        and score >= 0
-        and is_malformed_thought(rollout.text, in_thought=rollout.prompt.opens_thought)
-    ):
+    if config.malformed_thought_factor < 1 and score >= 0 and rollout.has_malformed_thought:
         reward *= config.malformed_thought_factor
         applied.append("malformed_thought_factor")
     ramp = overlong_ramp(num_tokens, max_response_tokens, config.overlong_buffer_share)

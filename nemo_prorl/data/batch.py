@@ -1,20 +1,21 @@
-"""Turns groups into right-padded batches, and divides them evenly over updates and replicas."""
+"""Turns rollouts into right-padded batches, and divides them evenly over replicas."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from nemo_prorl.types import FloatArray, PreparedGroup, Rollout, TokenBatch, TrainBatch
+from nemo_prorl.types import FloatArray, PreparedRollout, RolloutTokens, TokenBatch, TrainBatch
 
 PASSES_A_CHUNK = 16
 """How many forward passes' worth of rollouts form one request for log-probabilities: enough that most rollouts find
 others of about the same length, and at 8k tokens no more than a few groups."""
 
 
-def token_batch(rollouts: Sequence[Rollout]) -> TokenBatch:
+def token_batch(rollouts: Sequence[RolloutTokens]) -> TokenBatch:
     """Returns a [B, T] batch of prompts and responses; T is the longest of them."""
     lengths = np.array([rollout.length for rollout in rollouts], dtype=np.int64)
     shape = (len(rollouts), int(lengths.max(initial=0)))
@@ -27,7 +28,7 @@ def token_batch(rollouts: Sequence[Rollout]) -> TokenBatch:
     return TokenBatch(token_ids_BT=token_ids, response_mask_BT=mask, lengths_B=lengths)
 
 
-def responses(values_BT: FloatArray, rollouts: Sequence[Rollout]) -> tuple[FloatArray, ...]:
+def responses(values_BT: FloatArray, rollouts: Sequence[RolloutTokens]) -> tuple[FloatArray, ...]:
     """Returns the response part of each row: one [R] array per rollout."""
     starts = [len(rollout.prompt.token_ids) for rollout in rollouts]
     return tuple(
@@ -40,31 +41,8 @@ def responses(values_BT: FloatArray, rollouts: Sequence[Rollout]) -> tuple[Float
 class TrainingRow:
     """One rollout, ready for training."""
 
-    rollout: Rollout
+    rollout: PreparedRollout
     advantage: float
-    old_logprobs: FloatArray
-    reference_logprobs: FloatArray
-
-    @property
-    def length(self) -> int:
-        """Tokens of prompt and response."""
-        return self.rollout.length
-
-
-def training_rows(groups: Sequence[PreparedGroup], advantages: Sequence[FloatArray]) -> list[TrainingRow]:
-    """Returns every rollout of every group in order, except those that shaping keeps out of the loss. `advantages` has
-    one [n] array per group. Rollouts that are left out do not count in the update's tokens and rollouts, the
-    denominators of its loss (as in NeMo RL, where the sample mask is 0 in both counts)."""
-    return [
-        TrainingRow(
-            rollout=member.rollout, advantage=float(advantage), old_logprobs=old, reference_logprobs=reference
-        )
-        for group, group_advantages in zip(groups, advantages, strict=True)
-        for member, advantage, old, reference in zip(
-            group.group.members, group_advantages, group.old_logprobs, group.reference_logprobs, strict=True
-        )
-        if member.in_loss
-    ]
 
 
 def train_batch(rows: Sequence[TrainingRow]) -> TrainBatch:
@@ -82,8 +60,8 @@ def train_batch(rows: Sequence[TrainingRow]) -> TrainBatch:
         tokens=tokens,
         advantages_B=np.array([row.advantage for row in rows], dtype=np.float32),
         sampler_logprobs_BT=padded([row.rollout.sampler_logprobs for row in rows]),
-        old_logprobs_BT=padded([row.old_logprobs for row in rows]),
-        reference_logprobs_BT=padded([row.reference_logprobs for row in rows]),
+        old_logprobs_BT=padded([row.rollout.old_logprobs for row in rows]),
+        reference_logprobs_BT=padded([row.rollout.reference_logprobs for row in rows]),
     )
 
 
@@ -109,9 +87,11 @@ def balance(lengths: Sequence[int], num_parts: int) -> list[list[int]]:
 
     Each part's indices ascend. The division does not change the loss, only who computes it.
     """
-    loads, parts = [0] * num_parts, [[] for _ in range(num_parts)]  # type: tuple[list[int], list[list[int]]]
+    parts: list[list[int]] = [[] for _ in range(num_parts)]
+    # A heap: the shortest part first, among equals the one with the lowest number.
+    loads = [(0, part) for part in range(num_parts)]
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        part = min(range(num_parts), key=lambda p: (loads[p], p))
-        loads[part] += lengths[index]
+        load, part = loads[0]
+        heapq.heapreplace(loads, (load + lengths[index], part))
         parts[part].append(index)
     return [sorted(part) for part in parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -31,7 +31,7 @@ from nemo_prorl.run import (
 )
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
 from nemo_prorl.training.fleet import SamplerFleet
-from nemo_prorl.types import RolloutGroup
+from nemo_prorl.training.samples import Sample, gather_samples
 
 
 def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequence[Benchmark]) -> list[str]:
@@ -118,7 +118,7 @@ def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = 
             raise ConfigError("data.validation names no prompt that fits: give at least one prompt file.")
         if machinery.ranks.layout.is_main:
             machinery.say(left_out_prompts(config, tokenizer, lengths))
-        groups = evaluate(
+        groups, share = evaluate(
             prompts,
             validation_settings(config),
             fleet=machinery.fleet,
@@ -126,8 +126,10 @@ def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = 
             ranks=machinery.ranks,
             max_failed_share=machinery.max_failed_share,
         )
-        if samples is not None and machinery.ranks.layout.is_main:
-            write_samples(samples, groups)
+        if samples is not None:
+            found = gather_samples(groups, share, machinery.ranks)
+            if machinery.ranks.layout.is_main:
+                write_samples(samples, found)
     return summarise(groups, ks)
 
 
@@ -189,21 +191,21 @@ def _write(out: Path, header: Mapping[str, Any], done: Mapping[str, BenchmarkRes
     (out / "results.md").write_text("\n".join([*title, *sections]), encoding="utf-8")
 
 
-def write_samples(path: Path, groups: list[RolloutGroup]) -> None:
+def write_samples(path: Path, samples: Iterable[Sample]) -> None:
     """Writes one line per rollout: prompt, response, score, verdict."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
-        for group in groups:
-            for member in group.members:
-                record = {
-                    "uid": group.prompt.uid,
-                    "domain": group.prompt.domain,
-                    "sibling": member.rollout.sibling,
-                    "prompt": group.prompt.text,
-                    "response": member.rollout.text,
-                    "finish": member.rollout.finish.value,
-                    "score": member.verdict.score,
-                    "verdict": member.verdict.verdict,
-                    **({"parts": dict(member.parts)} if member.parts else {}),
-                }
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        for sample in samples:
+            member, rollout = sample.member, sample.member.rollout
+            record = {
+                "uid": rollout.prompt.uid,
+                "domain": rollout.prompt.domain,
+                "sibling": rollout.sibling,
+                "prompt": rollout.prompt.text,
+                "response": sample.text,
+                "finish": rollout.finish.value,
+                "score": member.verdict.score,
+                "verdict": member.verdict.verdict,
+                **({"parts": dict(member.parts)} if member.parts else {}),
+            }
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -14,11 +14,10 @@ from threading import Event
 from typing import Any
 
 from nemo_prorl.engines.interface import SamplingSettings
+from nemo_prorl.training.fleet import Share
 from nemo_prorl.training.grading import GradingInFlight
 from nemo_prorl.types import Prompt, Rollout
 
-Share = dict[int, list[Rollout]]
-"""What SamplerFleet.sample_share returns."""
 SampleShare = Callable[[Sequence[Prompt], SamplingSettings, Callable[[int, Rollout], None]], Share]
 
 

@@ -2,8 +2,9 @@
 
 Which groups are kept is a function of the prompts' order and of the rewards alone, never of what finished first:
 short answers get no advantage from being short. Log-probabilities are computed chunk by chunk while other verdicts
-are still on their way. Which prompts form a chunk is known before the first verdict, so that a group's numbers do not
-depend on what happened to be ready beside it.
+are still on their way. Which prompts form a chunk is known before the first verdict, and a chunk waits until it is
+decided which of its groups are kept, so that a group's numbers do not depend on what happened to be ready beside it,
+and no pass is spent on groups beyond what the step needs.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
-from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first
+from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first, known_to_be_kept
 from nemo_prorl.algorithm.shaping import shape_reward
 from nemo_prorl.config import RunConfig
 from nemo_prorl.data.batch import PASSES_A_CHUNK, balance, chunks, responses, token_batch
@@ -23,18 +23,31 @@ from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, Policy, SamplingSettings
 from nemo_prorl.training.ahead import Round, RoundAhead
-from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.fleet import Key, SamplerFleet, Share
 from nemo_prorl.training.grading import (
     GradingInFlight,
     RewardServiceFailing,
     check_failures,
+    for_all_ranks,
     graded_group,
 )
 from nemo_prorl.training.timing import Stopwatch
-from nemo_prorl.types import FloatArray, PreparedGroup, Rollout, RolloutGroup, RunState, TokenBatch
+from nemo_prorl.types import (
+    FloatArray,
+    PreparedRollout,
+    RolloutGroup,
+    RolloutOutline,
+    RolloutTokens,
+    RunState,
+    TokenBatch,
+)
 from reward.protocol import ScoreResult
 
-_POLL_S = 0.02
+
+def poll_s(world_size: int) -> float:
+    """Seconds between two looks at what has been graded. Each look is a collective of all ranks, whose time grows with
+    their number (some 2 ms with 32 ranks, our estimate): it is to take a tenth of the time up to 400 ranks."""
+    return min(0.02 * max(1.0, world_size / 32), 0.25)
 
 
 class Saturated(RuntimeError):
@@ -44,20 +57,27 @@ class Saturated(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """What a step is trained on, the same on every rank, and how it came about."""
+    """What a step is trained on, and how it came about; the same on every rank but for `prepared` and the clock."""
 
-    groups: tuple[PreparedGroup, ...]
-    """In prompt order."""
     sampled: tuple[RolloutGroup, ...]
     """Every group of the step, kept or not, in prompt order: what rewards and lengths are reported over."""
+    kept: tuple[int, ...]
+    """Indices in `sampled` of what the step is trained on."""
+    prepared: Mapping[Key, PreparedRollout]
+    """Rollouts of kept groups whose log-probabilities this replica has computed, by (index in `sampled`, sibling)."""
     kinds: Counter[Informativeness]
-    num_surplus: int
-    """Informative groups beyond what the step needed: sampled, and not trained on."""
+    surplus: tuple[int, ...]
+    """Indices in `sampled` of informative groups beyond what the step needed: sampled and graded in vain."""
     num_rounds: int
     grading_busy_s: float
     """Seconds in which this rank had something at the graders."""
     grading_exposed_s: float
     """Seconds in which this rank did nothing but wait for them."""
+
+    @property
+    def groups(self) -> tuple[RolloutGroup, ...]:
+        """What the step is trained on, in prompt order."""
+        return tuple(self.sampled[index] for index in self.kept)
 
 
 class Collector:
@@ -86,6 +106,7 @@ class Collector:
         self._stopwatch = stopwatch
         self._say = say
         self._on_progress = on_progress
+        self._poll_s = poll_s(ranks.layout.world_size)
         self._ahead: RoundAhead | None = None
 
     def collect(self, state: RunState, *, ahead: bool = False) -> Collection:
@@ -94,22 +115,23 @@ class Collector:
         RewardServiceFailing."""
         needed, dynamic = self._config.trainer.prompts_per_step, self._config.dynamic_sampling
         groups: list[RolloutGroup] = []
-        prepared: dict[int, PreparedGroup] = {}
+        prepared: dict[Key, PreparedRollout] = {}
         verdicts: list[ScoreResult] = []
         rounds: list[Round] = []
-        kept, num_surplus = tuple[int, ...](), 0
+        kept, surplus = tuple[int, ...](), tuple[int, ...]()
         while len(kept) < needed and len(rounds) < (dynamic.max_rounds if dynamic.enabled else 1):
             size = self._round_size(needed - len(kept), state)
-            round_, rollouts = self._sample(size, state.step, is_first=not rounds)
+            round_, share, rollouts = self._sample(size, state.step, is_first=not rounds)
             if ahead and not rounds:
                 self._begin_ahead(self._round_size(needed, state), state.step + 1)
             rounds.append(round_)
-            fresh_groups, fresh_prepared = self._grade(round_, rollouts, state, verdicts)
+            mine = self._deal_tokens(round_, share, rollouts)
+            fresh, of_round = self._settle(round_, rollouts, mine, needed - len(kept), state, verdicts)
             check_failures(verdicts, self._config.reward.max_failed_share)
-            prepared |= {len(groups) + index: group for index, group in fresh_prepared.items()}
-            groups += fresh_groups
-            kept, num_surplus = keep_first([self._kind(group) for group in groups], needed)
-        state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * (len(kept) + num_surplus) / len(groups)
+            prepared |= {(len(groups) + index, sibling): row for (index, sibling), row in of_round.items()}
+            groups += fresh
+            kept, surplus = keep_first([self._kind(group) for group in groups], needed)
+        state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * (len(kept) + len(surplus)) / len(groups)
         kinds = Counter(classify(group, dynamic.by) for group in groups)
         if not dynamic.enabled and len(kept) < needed:
             self._say(
@@ -126,10 +148,11 @@ class Collector:
                 )
             raise Saturated(_describe_saturation(kinds, len(kept), needed, len(rounds)))
         return Collection(
-            groups=tuple(prepared[index] for index in kept),
             sampled=tuple(groups),
+            kept=kept,
+            prepared=prepared,
             kinds=kinds,
-            num_surplus=num_surplus,
+            surplus=surplus,
             num_rounds=len(rounds),
             grading_busy_s=sum(round_.in_flight.busy_s for round_ in rounds),
             grading_exposed_s=sum(round_.in_flight.exposed_s for round_ in rounds),
@@ -162,8 +185,11 @@ class Collector:
             return missing
         return math.ceil(min(missing * dynamic.oversample / max(state.sampling_yield, 0.05), 4 * missing))
 
-    def _sample(self, num_prompts: int, step: int, *, is_first: bool) -> tuple[Round, list[list[Rollout]]]:
-        """So many prompts, now; as the first of a step the round that the step before has begun, if it has."""
+    def _sample(
+        self, num_prompts: int, step: int, *, is_first: bool
+    ) -> tuple[Round, Share, list[list[RolloutOutline]]]:
+        """So many prompts, now; as the first of a step the round that the step before has begun, if it has. The share
+        is what this rank has sampled of it."""
         self.finish_ahead()  # of this step; of the next one, where this one's first round was not enough
         with self._stopwatch.measure("sampling_s"):
             if self._ahead is not None and is_first:
@@ -172,7 +198,7 @@ class Collector:
             else:
                 round_ = self._new_round(num_prompts, step)
                 share = self._fleet.sample_share(round_.prompts, round_.settings, round_.submit)
-            return round_, self._fleet.gather(share, round_.prompts, round_.settings)
+            return round_, share, self._fleet.outlines(share, round_.prompts, round_.settings.num_rollouts)
 
     def _begin_ahead(self, num_prompts: int, step: int) -> None:
         cursor = self._prompts.state()
@@ -189,34 +215,31 @@ class Collector:
         in_flight = GradingInFlight(self._grader, say=self._say, on_progress=self._on_progress)
         return Round(prompts=self._prompts.take(num_prompts), settings=settings, in_flight=in_flight)
 
-    def _grade(
-        self,
-        round_: Round,
-        rollouts: list[list[Rollout]],
-        state: RunState,
-        all_verdicts: list[ScoreResult],
-    ) -> tuple[list[RolloutGroup], dict[int, PreparedGroup]]:
-        """Grades and prepares one round; the same on every rank. Keys are positions in its prompts.
-
-        `all_verdicts` of the step grows by the round's."""
-        verdicts: dict[tuple[int, int], ScoreResult] = {}
-        groups, mine = self._settle(round_, rollouts, verdicts, state)
-        all_verdicts += verdicts.values()
-        prepared: dict[int, PreparedGroup] = {}
+    def _deal_tokens(
+        self, round_: Round, share: Share, rollouts: Sequence[Sequence[RolloutOutline]]
+    ) -> dict[Key, RolloutTokens]:
+        """Brings each prompt's rollouts to the replica that is to prepare them; returns those of this one."""
+        layout = self._ranks.layout
+        sizes = [sum(rollout.length for rollout in group) for group in rollouts]
+        receivers = {
+            index: layout.replica_ranks(replica)
+            for replica, part in enumerate(balance(sizes, layout.data_parallel))
+            for index in part
+        }
         with self._stopwatch.measure("exchange_s"):
-            for part in self._ranks.gather_replicas(mine):
-                prepared |= part
-        return groups, prepared
+            return self._fleet.tokens(share, round_.prompts, receivers)
 
     def _settle(
         self,
         round_: Round,
-        rollouts: list[list[Rollout]],
-        verdicts: dict[tuple[int, int], ScoreResult],
+        rollouts: Sequence[Sequence[RolloutOutline]],
+        mine: Mapping[Key, RolloutTokens],
+        needed: int,
         state: RunState,
-    ) -> tuple[list[RolloutGroup], dict[int, PreparedGroup]]:
-        """Collects all `verdicts`, and meanwhile prepares this replica's share of the groups that are worth it."""
-        layout = self._ranks.layout
+        all_verdicts: list[ScoreResult],
+    ) -> tuple[list[RolloutGroup], dict[Key, PreparedRollout]]:
+        """Collects all verdicts of a round, and meanwhile prepares `mine`, as far as they are of the first `needed`
+        groups that are worth it. `all_verdicts` of the step grows by the round's."""
         shape = partial(
             shape_reward,
             max_response_tokens=self._config.sampler.max_response_tokens,
@@ -225,12 +248,15 @@ class Collector:
         )
         self._stopwatch.begin("grading")
         sizes = [sum(rollout.length for rollout in group) for group in rollouts]
-        mine = balance(sizes, layout.data_parallel)[layout.replica]
-        waiting = chunks(mine, sizes, PASSES_A_CHUNK * self._config.trainer.micro_batch_tokens)
+        indices = sorted({index for index, _ in mine})
+        waiting = chunks(indices, sizes, PASSES_A_CHUNK * self._config.trainer.micro_batch_tokens)
+        verdicts: dict[Key, ScoreResult] = {}
         groups: dict[int, RolloutGroup] = {}
-        prepared: dict[int, PreparedGroup] = {}
+        kinds: list[Informativeness | None] = [None] * len(rollouts)
+        prepared: dict[Key, PreparedRollout] = {}
         while len(groups) < len(rollouts):
-            for part in self._ranks.gather(round_.in_flight.take_finished()):
+            finished = round_.in_flight.take_finished()
+            for part in self._ranks.gather({key: for_all_ranks(found) for key, found in finished.items()}):
                 verdicts |= part
                 if part:
                     self._on_progress()
@@ -241,46 +267,48 @@ class Collector:
                 for index, group in enumerate(rollouts)
                 if index not in groups and all((index, r.sibling) in verdicts for r in group)
             }
-            groups |= decided
-            ready = [chunk for chunk in waiting if groups.keys() >= set(chunk)]
-            waiting = [chunk for chunk in waiting if chunk not in ready]
-            if useful := list(filter(None, (self._useful(chunk, groups) for chunk in ready))):
-                prepared |= self._prepare(useful, state.policy_is_reference)
-                self._stopwatch.begin("grading")
             if not decided:
-                round_.in_flight.wait(_POLL_S)
+                round_.in_flight.wait(self._poll_s)
+                continue
+            groups |= decided
+            for index, group in decided.items():
+                kinds[index] = self._kind(group)
+            kept = known_to_be_kept(kinds, needed)
+            ready = [chunk for chunk in waiting if all(kept[index] is not None for index in chunk)]
+            waiting = [chunk for chunk in waiting if chunk not in ready]
+            keys = [
+                [key for index in chunk if kept[index] for key in _keys(index, groups)] for chunk in ready
+            ]
+            if any(keys):
+                prepared |= self._prepare([{key: mine[key] for key in part} for part in keys if part], state)
+                self._stopwatch.begin("grading")
+        all_verdicts += verdicts.values()
         return [groups[index] for index in range(len(rollouts))], prepared
 
-    def _useful(self, chunk: Sequence[int], groups: Mapping[int, RolloutGroup]) -> dict[int, RolloutGroup]:
-        kinds = {index: self._kind(groups[index]) for index in chunk}
-        return {index: groups[index] for index in chunk if kinds[index] is Informativeness.informative}
-
     def _prepare(
-        self, ready: Sequence[Mapping[int, RolloutGroup]], policy_is_reference: bool
-    ) -> dict[int, PreparedGroup]:
-        """Of chunks of groups, each a batch of its own; the reference comes once for all of them."""
-        rollouts = [[m.rollout for group in chunk.values() for m in group.members] for chunk in ready]
-        batches = [token_batch(chunk) for chunk in rollouts]
+        self, ready: Sequence[Mapping[Key, RolloutTokens]], state: RunState
+    ) -> dict[Key, PreparedRollout]:
+        """Of chunks of rollouts, each a batch of its own; the reference comes once for all of them."""
+        batches = [token_batch(list(chunk.values())) for chunk in ready]
         with self._stopwatch.measure("old_logprobs_s"):
             old = self._logprobs(batches)
+        reference = old
         with self._stopwatch.measure("reference_logprobs_s"):
-            reference = old
-            if not policy_is_reference:
+            if not state.policy_is_reference:
                 with self._policy.reference():
                     reference = self._logprobs(batches)
-        prepared: dict[int, PreparedGroup] = {}
+        prepared: dict[Key, PreparedRollout] = {}
         for index, chunk in enumerate(ready):
-            rows = zip(
-                responses(old[index], rollouts[index]),
-                responses(reference[index], rollouts[index]),
-                strict=True,
-            )
-            for place, group in chunk.items():
-                of_group = list(islice(rows, len(group.members)))
-                prepared[place] = PreparedGroup(
-                    group=group,
-                    old_logprobs=tuple(old for old, _ in of_group),
-                    reference_logprobs=tuple(reference for _, reference in of_group),
+            rows = list(chunk.values())
+            of_old = responses(old[index], rows)
+            of_reference = of_old if reference is old else responses(reference[index], rows)
+            for number, (key, row) in enumerate(chunk.items()):
+                prepared[key] = PreparedRollout(
+                    prompt=row.prompt,
+                    token_ids=row.token_ids,
+                    sampler_logprobs=row.sampler_logprobs,
+                    old_logprobs=of_old[number],
+                    reference_logprobs=of_reference[number],
                 )
         return prepared
 
@@ -290,6 +318,11 @@ class Collector:
             logprobs.append(self._policy.logprobs(batch))
             self._on_progress()
         return logprobs
+
+
+def _keys(index: int, groups: Mapping[int, RolloutGroup]) -> list[Key]:
+    """Of the group's graded rollouts."""
+    return [(index, member.rollout.sibling) for member in groups[index].members]
 
 
 def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:

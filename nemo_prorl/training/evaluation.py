@@ -12,8 +12,8 @@ from nemo_prorl.algorithm.shaping import unshaped
 from nemo_prorl.config import RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, SamplingSettings
-from nemo_prorl.training.fleet import SamplerFleet
-from nemo_prorl.training.grading import GradingInFlight, check_failures, graded_group
+from nemo_prorl.training.fleet import Key, SamplerFleet, Share
+from nemo_prorl.training.grading import GradingInFlight, check_failures, for_all_ranks, graded_group
 from nemo_prorl.training.held_out import CORRECT, domain_mean
 from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout
 from reward.protocol import ScoreResult
@@ -42,36 +42,30 @@ def evaluate(
     max_failed_share: float,
     say: Callable[[str], None] = lambda text: None,
     on_progress: Callable[[], None] = lambda: None,
-) -> list[RolloutGroup]:
-    """One group a prompt, in order, on every rank; the reward of a member is its bare score. `say` and `on_progress`:
-    see GradingInFlight.
+) -> tuple[list[RolloutGroup], Share]:
+    """(one group a prompt, in order, on every rank; what this rank has sampled). The reward of a member is its bare
+    score. `say` and `on_progress`: see GradingInFlight.
 
     Raises RewardServiceFailing when more than `max_failed_share` of the verdicts are missing.
     """
-    rollouts: dict[tuple[int, int], Rollout] = {}
-    verdicts: dict[tuple[int, int], ScoreResult] = {}
-    sample_and_grade(
+    verdicts: dict[Key, ScoreResult] = {}
+    share = sample_and_grade(
         prompts,
         settings,
         fleet=fleet,
         in_flight=GradingInFlight(grader, say=say, on_progress=on_progress),
-        on_rollout=lambda index, rollout: rollouts.__setitem__((index, rollout.sibling), rollout),
+        on_rollout=lambda index, rollout: None,
         on_verdict=verdicts.__setitem__,
     )
-    for others in ranks.gather((rollouts, verdicts)):
-        rollouts |= others[0]
-        verdicts |= others[1]
+    rollouts = fleet.outlines(share, prompts, settings.num_rollouts)
+    for part in ranks.gather({key: for_all_ranks(verdict) for key, verdict in verdicts.items()}):
+        verdicts |= part
     check_failures(list(verdicts.values()), max_failed_share)
-    siblings = range(settings.num_rollouts)
-    return [
-        graded_group(
-            prompt,
-            [rollouts[index, sibling] for sibling in siblings],
-            [verdicts[index, sibling] for sibling in siblings],
-            unshaped,
-        )
-        for index, prompt in enumerate(prompts)
+    groups = [
+        graded_group(prompt, group, [verdicts[index, r.sibling] for r in group], unshaped)
+        for index, (prompt, group) in enumerate(zip(prompts, rollouts, strict=True))
     ]
+    return groups, share
 
 
 def sample_and_grade(
@@ -81,9 +75,10 @@ def sample_and_grade(
     fleet: SamplerFleet,
     in_flight: GradingInFlight,
     on_rollout: Callable[[int, Rollout], None],
-    on_verdict: Callable[[tuple[int, int], ScoreResult], None],
-) -> None:
-    """This rank's share of the rollouts and their verdicts, each told to the caller as soon as it is there.
+    on_verdict: Callable[[Key, ScoreResult], None],
+) -> Share:
+    """This rank's share of the rollouts and their verdicts, each told to the caller as soon as it is there. Returns the
+    rollouts.
 
     Keys are (index of the prompt, sibling). Nothing is collective but the sampling itself, so ranks end when they are
     done.
@@ -94,11 +89,12 @@ def sample_and_grade(
         in_flight.submit((index, rollout.sibling), rollout)
         deliver(in_flight, on_verdict)
 
-    fleet.sample_share(prompts, settings, finished)
+    share = fleet.sample_share(prompts, settings, finished)
     drain(in_flight, on_verdict)
+    return share
 
 
-def drain(in_flight: GradingInFlight, on_verdict: Callable[[tuple[int, int], ScoreResult], None]) -> None:
+def drain(in_flight: GradingInFlight, on_verdict: Callable[[Key, ScoreResult], None]) -> None:
     """Waits for every verdict that is under way."""
     deliver(in_flight, on_verdict)
     while in_flight.num_pending:
@@ -106,7 +102,7 @@ def drain(in_flight: GradingInFlight, on_verdict: Callable[[tuple[int, int], Sco
         deliver(in_flight, on_verdict)
 
 
-def deliver(in_flight: GradingInFlight, on_verdict: Callable[[tuple[int, int], ScoreResult], None]) -> None:
+def deliver(in_flight: GradingInFlight, on_verdict: Callable[[Key, ScoreResult], None]) -> None:
     """What has arrived since the last time."""
     for key, verdict in in_flight.take_finished().items():
         on_verdict(key, verdict)
@@ -147,7 +143,7 @@ def _summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, f
         "num_prompts": float(len(graded)),
         "num_rollouts": float(len(rollouts)),
         "reward": float(np.mean([np.mean(group.rewards) for group in graded])),
-        "response_tokens": float(np.mean([len(rollout.token_ids) for rollout in rollouts])),
+        "response_tokens": float(np.mean([rollout.num_tokens for rollout in rollouts])),
         "no_eos_share": float(np.mean([rollout.finish is Finish.length for rollout in rollouts])),
     }
     for name, value in part_means([member for group in graded for member in group.members]).items():

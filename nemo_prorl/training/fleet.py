@@ -1,4 +1,5 @@
-"""All sampling engines of the job as one: deals rollouts out, brings every one of them to every rank.
+"""All sampling engines of the job as one: deals rollouts out, and brings each to the ranks that compute with it. What
+all ranks need to know of every rollout is small.
 
 Rollouts are dealt one by one, not prompt by prompt: siblings are of similar length, and a hard prompt whose rollouts
 are all on one engine keeps the others waiting (docs/scale.md has the figures). Who samples what depends on the prompts'
@@ -7,11 +8,21 @@ order alone, so it is the same in every run; what comes out does not depend on w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
+import numpy as np
+
+from nemo_prorl.algorithm.shaping import outline
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Sampler, SamplingSettings
-from nemo_prorl.types import Prompt, Rollout
+from nemo_prorl.types import FloatArray, Prompt, Rollout, RolloutOutline, RolloutTokens, TokenIds
+
+Share = Mapping[int, Sequence[Rollout]]
+"""Rollouts that one engine has sampled, by index of the prompt."""
+Key = tuple[int, int]
+"""Names a rollout of a step on every rank: (index of the prompt, sibling)."""
 
 
 class SamplerFleet:
@@ -69,15 +80,34 @@ class SamplerFleet:
         self._num_preemptions = mine
         return sum(self._ranks.gather(mine - before if self._shard == 0 else 0))
 
-    def gather(
-        self, share: dict[int, list[Rollout]], prompts: Sequence[Prompt], settings: SamplingSettings
-    ) -> list[list[Rollout]]:
-        """The rollouts of every prompt, in the prompts' order, on every rank: of what each got from `sample_share`."""
-        groups: list[dict[int, Rollout]] = [{} for _ in prompts]
-        for part in self._ranks.gather(share):
-            for index, rollouts in part.items():
-                groups[index] |= {rollout.sibling: rollout for rollout in rollouts}
-        return [[group[sibling] for sibling in range(settings.num_rollouts)] for group in groups]
+    def outlines(
+        self, share: Share, prompts: Sequence[Prompt], num_rollouts: int
+    ) -> list[list[RolloutOutline]]:
+        """Of all rollouts of every prompt, in the prompts' order, on every rank. Collective; `share` is what this rank
+        got from `sample_share`."""
+        groups: list[dict[int, RolloutOutline]] = [{} for _ in prompts]
+        mine = [(index, _facts(outline(r))) for index, rollouts in share.items() for r in rollouts]
+        for part in self._ranks.gather(mine):
+            for index, facts in part:
+                groups[index][facts["sibling"]] = RolloutOutline(prompt=prompts[index], **facts)
+        return [[group[sibling] for sibling in range(num_rollouts)] for group in groups]
+
+    def tokens(
+        self, share: Share, prompts: Sequence[Prompt], receivers: Mapping[int, Sequence[int]]
+    ) -> dict[Key, RolloutTokens]:
+        """Those of the prompts for which `receivers`, by index of the prompt, names this rank. Collective."""
+        parcels: dict[int, dict[Key, tuple[TokenIds, FloatArray]]] = {}
+        for index, rollouts in share.items():
+            packed = {
+                (index, r.sibling): (r.token_ids.astype(np.int32), r.sampler_logprobs) for r in rollouts
+            }
+            for rank in receivers[index]:
+                parcels.setdefault(rank, {}).update(packed)
+        return {
+            key: RolloutTokens(prompt=prompts[key[0]], token_ids=token_ids, sampler_logprobs=logprobs)
+            for parcel in self._ranks.exchange(parcels)
+            for key, (token_ids, logprobs) in parcel.items()
+        }
 
 
 def dealt(engine: int, num_engines: int, num_prompts: int, num_rollouts: int) -> dict[int, range]:
@@ -90,3 +120,8 @@ def dealt(engine: int, num_engines: int, num_prompts: int, num_rollouts: int) ->
         for index in range(num_prompts)
     }
     return {index: siblings for index, siblings in shares.items() if siblings}
+
+
+def _facts(rollout: RolloutOutline) -> dict[str, Any]:
+    """All but the prompt, which every rank has."""
+    return {field.name: getattr(rollout, field.name) for field in fields(rollout) if field.name != "prompt"}

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import ALL_COMPLETED, Future, wait
+from dataclasses import replace
 from functools import partial
 
 from nemo_prorl.algorithm.shaping import Shaped
 from nemo_prorl.engines.interface import Grader
 from nemo_prorl.training.timing import union_s
-from nemo_prorl.types import Prompt, Rollout, RolloutGroup, ScoredRollout
+from nemo_prorl.types import PARTS, Prompt, Rollout, RolloutGroup, RolloutOutline, ScoredRollout
 from reward.protocol import ScoreRequest, ScoreResult, Status
 
+_REASON = "reason"
+"""The entry of a verdict's details that says why there is no score."""
 WAITING_LINE_S = 30.0
 """How often somebody who watches the run is told that it stands still because no verdict comes."""
 
@@ -29,9 +32,9 @@ def was_graded(verdict: ScoreResult) -> bool:
 
 def graded_group(
     prompt: Prompt,
-    rollouts: Sequence[Rollout],
+    rollouts: Sequence[RolloutOutline],
     verdicts: Sequence[ScoreResult],
-    shape: Callable[[Rollout, float], Shaped],
+    shape: Callable[[RolloutOutline, float], Shaped],
 ) -> RolloutGroup:
     """The group without the rollouts that a grader failed on: a failure is nobody's reward of 0.
 
@@ -45,14 +48,18 @@ def graded_group(
     return RolloutGroup(prompt=prompt, members=members, num_failed=len(rollouts) - len(members))
 
 
+def for_all_ranks(verdict: ScoreResult) -> ScoreResult:
+    """Returns the verdict without what only the rank that asked for it looks at."""
+    details = {name: verdict.details[name] for name in (PARTS, _REASON) if name in verdict.details}
+    return replace(verdict, request_id="", details=details)
+
+
 def check_failures(verdicts: Sequence[ScoreResult], max_failed_share: float) -> None:
     """Raises RewardServiceFailing, with the most frequent reasons, when too many verdicts are missing."""
     failed = [verdict for verdict in verdicts if not was_graded(verdict)]
     if len(failed) <= max_failed_share * len(verdicts):
         return
-    reasons = Counter(f"{v.status.value}: {v.details.get('reason', v.verdict)}" for v in failed).most_common(
-        3
-    )
+    reasons = Counter(f"{v.status.value}: {v.details.get(_REASON, v.verdict)}" for v in failed).most_common(3)
     raise RewardServiceFailing(
         f"grading failed on {len(failed)} of {len(verdicts)} rollouts, more than "
         f"reward.max_failed_share={max_failed_share:g} ({'; '.join(f'{n} x {why}' for why, n in reasons)}). "
@@ -108,11 +115,11 @@ class GradingInFlight:
         return finished
 
     def wait(self, timeout_s: float) -> None:
-        """Until one more verdict is there, or the time is up. Raises if the graders are known to be gone for good."""
+        """Until all verdicts are there, or the time is up. Raises if the graders are known to be gone for good."""
         self._grader.check()
         start = time.perf_counter()
         if self._pending:
-            wait(self._pending.values(), timeout=timeout_s, return_when=FIRST_COMPLETED)
+            wait(self._pending.values(), timeout=timeout_s, return_when=ALL_COMPLETED)
         else:
             time.sleep(timeout_s)
         now = time.perf_counter()

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from nemo_prorl.algorithm.metrics import kl_at_sampling, merge_statistics, sampler_agreement
+from nemo_prorl.algorithm.metrics import UpdateStatistics, kl_at_sampling, sampler_agreement
 from nemo_prorl.algorithm.selection import Informativeness
 from nemo_prorl.algorithm.shaping import SHAPINGS, length_penalty_is_on
 from nemo_prorl.config import AlgorithmConfig, ShapingConfig
 from nemo_prorl.training.collector import Collection
 from nemo_prorl.training.evaluation import part_means
 from nemo_prorl.training.held_out import CORRECT
-from nemo_prorl.types import Finish, ScoredRollout
+from nemo_prorl.types import Finish, PreparedRollout, ScoredRollout
 
 
 def rollout_metrics(collection: Collection) -> dict[str, float]:
     """Rewards and lengths over everything that was sampled, kept or not: selection must not flatter the numbers."""
     members = [member for group in collection.sampled for member in group.members]
-    lengths = [float(len(member.rollout.token_ids)) for member in members]
+    lengths = [float(member.rollout.num_tokens) for member in members]
     metrics = {
         "reward/mean": float(np.mean([member.reward for member in members])),
         "reward/pass_rate": _pass_rate(members),
         "reward/trained_mean": float(
-            np.mean([r for group in collection.groups for r in group.group.rewards])
+            np.mean([reward for group in collection.groups for reward in group.rewards])
         ),
         "response/tokens_mean": float(np.mean(lengths)),
         "response/tokens_p50": float(np.quantile(lengths, 0.5)),
@@ -45,19 +45,23 @@ def rollout_metrics(collection: Collection) -> dict[str, float]:
     return metrics | {f"data/{domain}/num_prompts": float(count) for domain, count in sorted(domains.items())}
 
 
-def policy_metrics(collection: Collection, config: AlgorithmConfig) -> dict[str, float]:
-    """How far apart sampler, trainer and reference were on what the step is trained on, before its updates. The KL is
-    exactly 0 in the step after a reset, however many updates that step has."""
-    groups = collection.groups
-    sampler = [member.rollout.sampler_logprobs for group in groups for member in group.group.members]
-    old = [logprobs for group in groups for logprobs in group.old_logprobs]
-    reference = [logprobs for group in groups for logprobs in group.reference_logprobs]
-    return merge_statistics([sampler_agreement(sampler, old), kl_at_sampling(old, reference, config)])
+def sampling_statistics(
+    prepared: Iterable[PreparedRollout], config: AlgorithmConfig
+) -> list[UpdateStatistics]:
+    """How far apart sampler, trainer and reference were on what this replica has prepared, before the step's updates;
+    `merge_statistics` makes one of all replicas'. The KL is exactly 0 in the step after a reset, however many updates
+    that step has."""
+    rows = list(prepared)
+    old = [row.old_logprobs for row in rows]
+    return [
+        sampler_agreement([row.sampler_logprobs for row in rows], old),
+        kl_at_sampling(old, [row.reference_logprobs for row in rows], config),
+    ]
 
 
 def updates_behind(collection: Collection, num_updates: int) -> float:
     """How old the weights were that sampled what is trained on from `num_updates` on; 0 unless it was ahead."""
-    versions = [m.rollout.policy_version for group in collection.groups for m in group.group.members]
+    versions = [m.rollout.policy_version for group in collection.groups for m in group.members]
     return num_updates - float(np.mean(versions))
 
 
@@ -70,7 +74,8 @@ def selection_metrics(collection: Collection) -> dict[str, float]:
         / len(collection.sampled),
         "dynamic_sampling/num_kept": float(len(collection.groups)),
         "dynamic_sampling/kept_share": len(collection.groups) / len(collection.sampled),
-        "dynamic_sampling/num_surplus": float(collection.num_surplus),
+        "dynamic_sampling/num_surplus": float(len(collection.surplus)),
+        "dynamic_sampling/surplus_share": _surplus_share(collection),
         "dynamic_sampling/num_rounds": float(collection.num_rounds),
         "dynamic_sampling/num_failed_rollouts": float(sum(group.num_failed for group in collection.sampled)),
     }
@@ -96,6 +101,12 @@ def grading_metrics(collection: Collection) -> dict[str, float]:
         "grading/exposed_s": exposed,
         "grading/overlap_share": max(0.0, 1.0 - exposed / busy) if busy > 0 else 1.0,
     }
+
+
+def _surplus_share(collection: Collection) -> float:
+    """Of the sampled response tokens, those of informative groups that the step did not need."""
+    num_tokens = [sum(m.rollout.num_tokens for m in group.members) for group in collection.sampled]
+    return sum(num_tokens[index] for index in collection.surplus) / max(1, sum(num_tokens))
 
 
 def _pass_rate(members: Sequence[ScoredRollout]) -> float:

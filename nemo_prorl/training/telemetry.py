@@ -23,6 +23,7 @@ from nemo_prorl.training.held_out import DOMAIN_MEAN, PROMPT_MEAN
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from nemo_prorl.training.samples import Sample
     from nemo_prorl.types import RolloutGroup, RunState
 
 
@@ -142,7 +143,7 @@ class Telemetry:
         self._file = MetricsFile(run_dir / "metrics.jsonl")
         self._file.rewind(state.num_records, state.step)
         self._difficulty = DifficultyLog(run_dir, step=state.step)
-        self._samples = SampleLog(run_dir, num_kept=config.validation.num_kept, step=state.step)
+        self._samples = SampleLog(run_dir, step=state.step)
         make_loggers = nemo_loggers if wants_nemo(exp_manager) else lightning_loggers
         self._loggers = make_loggers(exp_manager, first_step=state.step + 1 if state.num_records else 0)
         self._log = log
@@ -183,9 +184,9 @@ class Telemetry:
         """Every prompt that a step sampled, kept or not."""
         self._difficulty.write(step, groups)
 
-    def held_out(self, step: int, groups: Sequence[RolloutGroup]) -> None:
-        """Every prompt of a validation."""
-        self._samples.write(step, groups)
+    def held_out(self, step: int, samples: Sequence[Sample]) -> None:
+        """What is kept of a validation's rollouts."""
+        self._samples.write(step, samples)
 
     def _show(self, record: Mapping[str, Any], stage_step: int) -> None:
         if self._num_shown % 20 == 0:

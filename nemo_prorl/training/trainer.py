@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from nemo_prorl.algorithm.advantage import step_advantages
 from nemo_prorl.algorithm.entropy import active_entropy_coefficient, next_entropy_coefficient
 from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics, update_statistics
 from nemo_prorl.algorithm.objective import policy_loss
 from nemo_prorl.config import ControllerAction, ControllerMode, ResetTo, RunConfig
-from nemo_prorl.data.batch import balance, train_batch, training_rows
+from nemo_prorl.data.batch import train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
@@ -23,6 +22,7 @@ from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.training.collector import Collection, Collector, Saturated
 from nemo_prorl.training.controller import Decision, ResetController
 from nemo_prorl.training.deadline import Deadline
+from nemo_prorl.training.dealing import deal
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.grading import RewardServiceFailing
@@ -30,12 +30,13 @@ from nemo_prorl.training.held_out import WENT_BACK, check_monitor
 from nemo_prorl.training.refit import Refit, Refitted
 from nemo_prorl.training.requests import reset_request_id, take_reset_request
 from nemo_prorl.training.resets import better_checkpoint, go_back, reset_policy
+from nemo_prorl.training.samples import gather_samples
 from nemo_prorl.training.save_schedule import SaveSchedule
 from nemo_prorl.training.stages import Outcome, last_line
 from nemo_prorl.training.step_metrics import (
     grading_metrics,
-    policy_metrics,
     rollout_metrics,
+    sampling_statistics,
     selection_metrics,
     shaping_metrics,
     updates_behind,
@@ -43,7 +44,7 @@ from nemo_prorl.training.step_metrics import (
 from nemo_prorl.training.telemetry import RunLog, Telemetry
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.training.watchdog import Watchdog
-from nemo_prorl.types import PreparedGroup, Prompt, RunState, UpdateReport
+from nemo_prorl.types import Prompt, RunState, UpdateReport
 
 
 class StoppedByController(RuntimeError):
@@ -144,7 +145,7 @@ class ProRLTrainer:
             with self.stopwatch.pause():  # time/save_s has it
                 self._poll_saving()
             self.sampler.sleep()
-            reports, statistics = self._update(collection.groups)
+            reports, statistics = self._update(collection)
             self._refit()
             if self.telemetry is not None:
                 self.telemetry.prompts(self.state.step + 1, collection.sampled)
@@ -279,25 +280,21 @@ class ProRLTrainer:
         """Of any rank: a signal may reach one alone."""
         return next((reason for reason in self.ranks.gather(self.deadline.reason()) if reason), "")
 
-    def _update(self, groups: Sequence[PreparedGroup]) -> tuple[list[UpdateReport], list[UpdateStatistics]]:
-        """The step's optimizer updates, each on an equal share of the groups, balanced over the replicas."""
-        algorithm, layout = self.config.algorithm, self.ranks.layout
+    def _update(self, collection: Collection) -> tuple[list[UpdateReport], list[UpdateStatistics]]:
+        """The step's optimizer updates."""
+        algorithm = self.config.algorithm
         loss = partial(policy_loss, config=algorithm, entropy_coefficient=self._entropy_coefficient())
         try:
-            advantages = step_advantages(groups, algorithm)
+            with self.stopwatch.measure("exchange_s"):
+                updates = deal(collection, self.config, self.ranks)
         except ValueError as error:  # before anything has changed
             raise NonFiniteUpdate(f"step {self.state.step + 1} is not trained on: {error}.") from error
         reports: list[UpdateReport] = []
         statistics: list[UpdateStatistics] = []
         with self.stopwatch.measure("updates_s"):
             self.policy.prepare_for_training()
-            for share in np.array_split(
-                np.arange(len(groups)), min(self.config.trainer.updates_per_step, len(groups))
-            ):
-                part = [groups[index] for index in share]
-                rows = training_rows(part, [advantages[index] for index in share])
-                mine = balance([row.length for row in rows], layout.data_parallel)[layout.replica]
-                batch = train_batch([rows[index] for index in mine])
+            for rows in updates:
+                batch = train_batch(rows)
                 report = self.policy.update(batch, loss)
                 self.watchdog.beat()
                 self.state.num_updates += 1
@@ -329,18 +326,17 @@ class ProRLTrainer:
         """Everything about one step; collective over the ranks."""
         step_s = self.stopwatch.elapsed_s()
         updates_before = self.state.num_updates - len(reports)
-        parts = [part for replica in self.ranks.gather_replicas(list(statistics)) for part in replica]
-        objective = merge_statistics(parts)
+        mine = [*statistics, *sampling_statistics(collection.prepared.values(), self.config.algorithm)]
+        objective = merge_statistics([part for parts in self.ranks.gather_replicas(mine) for part in parts])
         coefficient = self._entropy_coefficient()
         self.state.entropy = objective["objective/entropy"]
         self.state.entropy_coefficient = next_entropy_coefficient(
             self.state.entropy_coefficient, self.state.entropy, self.config.algorithm
         )
-        num_tokens = sum(len(m.rollout.token_ids) for group in collection.sampled for m in group.members)
+        num_tokens = sum(m.rollout.num_tokens for group in collection.sampled for m in group.members)
         return {
             **rollout_metrics(collection),
             **objective,
-            **policy_metrics(collection, self.config.algorithm),
             **self.refitted.metrics,
             "sampler/updates_behind": updates_behind(collection, updates_before),
             "sampler/num_preemptions": self.fleet.take_preemptions(),
@@ -355,6 +351,7 @@ class ProRLTrainer:
             "data/num_too_long": self.prompts.num_too_long,
             "throughput/num_tokens": num_tokens,
             "throughput/tokens_per_s": num_tokens / step_s,
+            "throughput/exchange_mib": self.ranks.traffic.take() / 2**20,
             "time/step_s": step_s,
             "time/save_s": self.checkpoints.take_waited_s() if self.checkpoints is not None else 0.0,
             **self.stopwatch.metrics(),
@@ -378,7 +375,7 @@ class ProRLTrainer:
         if not self.held_out:
             return {}
         with self.stopwatch.measure("validation_s"):
-            groups = evaluate(
+            groups, share = evaluate(
                 self.held_out,
                 validation_settings(self.config),
                 fleet=self.fleet,
@@ -388,8 +385,9 @@ class ProRLTrainer:
                 say=self.log.say,
                 on_progress=self.watchdog.beat,
             )
+            kept = gather_samples(groups, share, self.ranks, num_kept=self.config.validation.num_kept)
         if self.telemetry is not None:
-            self.telemetry.held_out(self.state.step, groups)
+            self.telemetry.held_out(self.state.step, kept)
         seconds = self.stopwatch.seconds["validation_s"]
         self.deadline.note("validation", seconds)
         summary = summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))

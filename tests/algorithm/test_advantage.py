@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.advantage import group_advantages, rewards_after_kl, step_advantages
+from nemo_prorl.algorithm.advantage import group_advantages, response_kl, rewards_after_kl, step_advantages
 from nemo_prorl.config import Advantage, AlgorithmConfig, KlEstimator, KlIn
-from nemo_prorl.types import Finish, PreparedGroup, Prompt, Rollout, RolloutGroup, ScoredRollout
+from nemo_prorl.types import Finish, Prompt, RolloutGroup, RolloutOutline, ScoredRollout
 from reward.protocol import ScoreResult, Status
 from tests.algorithm.oracle import oracle_kl
 
@@ -119,20 +119,15 @@ def group_of(
     num_tokens: list[int],
     *,
     filtered: tuple[int, ...] = (),
-    old: list[list[float]] | None = None,
-    reference: list[list[float]] | None = None,
-) -> PreparedGroup:
+) -> RolloutGroup:
     prompt = Prompt(uid="p", domain="math", source="s", text="", token_ids=(1,), task={})
     verdict = ScoreResult(request_id="r", status=Status.graded, score=0.5, verdict="")
 
-    def arrays(rows: list[list[float]] | None) -> tuple[np.ndarray, ...]:
-        return tuple(np.array(row, dtype=np.float32) for row in rows or [[-1.0] * n for n in num_tokens])
-
     members = tuple(
         ScoredRollout(
-            rollout=Rollout(
-                prompt=prompt, sibling=i, token_ids=np.zeros(n, dtype=np.int64), text="", policy_version=0,
-                sampler_logprobs=np.zeros(n, dtype=np.float32), finish=Finish.stop,
+            rollout=RolloutOutline(
+                prompt=prompt, sibling=i, num_tokens=n, finish=Finish.stop, policy_version=0,
+                has_malformed_thought=False,
             ),
             verdict=verdict,
             reward=reward,
@@ -140,11 +135,7 @@ def group_of(
         )
         for i, (reward, n) in enumerate(zip(rewards, num_tokens, strict=True))
     )  # fmt: skip
-    return PreparedGroup(
-        group=RolloutGroup(prompt=prompt, members=members),
-        old_logprobs=arrays(old),
-        reference_logprobs=arrays(reference),
-    )
+    return RolloutGroup(prompt=prompt, members=members)
 
 
 STEPS = st.lists(
@@ -211,8 +202,12 @@ def in_reward(**options: object) -> AlgorithmConfig:
     return AlgorithmConfig(kl_in=KlIn.reward, **(unclamped | options))  # type: ignore[arg-type]
 
 
-def group_with(reference: list[list[float]]) -> PreparedGroup:
-    return group_of(REWARDS_OF_FOUR, [4, 1, 3, 2], old=OLD, reference=reference)
+def kl_sums(config: AlgorithmConfig, reference: list[list[float]] = REFERENCE) -> list[float]:
+    pairs = zip(OLD, reference, strict=True)
+    return [response_kl(np.float32(o), np.float32(r), config) for o, r in pairs]
+
+
+GROUP_OF_FOUR = group_of(REWARDS_OF_FOUR, [4, 1, 3, 2])
 
 
 @pytest.mark.parametrize("estimator", KlEstimator)
@@ -222,21 +217,28 @@ def test_the_kl_of_the_response_is_taken_from_the_reward(estimator):
         reward - 0.05 * sum(oracle_kl(o, r, config) for o, r in zip(old, reference, strict=True))
         for reward, old, reference in zip(REWARDS_OF_FOUR, OLD, REFERENCE, strict=True)
     ]
-    assert rewards_after_kl(group_with(REFERENCE), config) == pytest.approx(expected, rel=1e-6)
+    assert rewards_after_kl(REWARDS_OF_FOUR, kl_sums(config), config) == pytest.approx(expected, rel=1e-6)
 
 
 def test_rloo_with_the_kl_in_the_reward_is_trls():
     """Recorded from RLOOTrainer of TRL 1.16.0, beta 0.05; how, test_peers.py says."""
     config = in_reward(kl_estimator=KlEstimator.k1, advantage=Advantage.leave_one_out)
-    (advantages,) = step_advantages([group_with(REFERENCE)], config)
+    (advantages,) = step_advantages([GROUP_OF_FOUR], config, [kl_sums(config)])
     assert advantages.tolist() == pytest.approx([0.454833333, -0.3925, 0.172833333, -0.235166667], abs=1e-6)
 
 
 @pytest.mark.parametrize("config", [in_reward(kl_beta=0.0), AlgorithmConfig(kl_in=KlIn.loss)])
-def test_a_reward_without_kl_does_not_read_the_reference(config):
-    assert rewards_after_kl(group_with(NO_REFERENCE), config) == REWARDS_OF_FOUR
+def test_a_reward_without_kl_needs_no_reference(config):
+    (advantages,) = step_advantages([GROUP_OF_FOUR], config)
+    expected = group_advantages(REWARDS_OF_FOUR, Advantage.group_std)
+    assert advantages.tolist() == expected.astype(np.float32).tolist()
+
+
+def test_a_kl_that_is_missing_is_not_taken_for_0():
+    with pytest.raises(ValueError, match="zip"):
+        step_advantages([GROUP_OF_FOUR], in_reward())
 
 
 def test_a_kl_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="finite"):
-        step_advantages([group_with(NO_REFERENCE)], in_reward())
+        step_advantages([GROUP_OF_FOUR], in_reward(), [kl_sums(in_reward(), NO_REFERENCE)])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.selection import Informativeness, keep_first
+from nemo_prorl.algorithm.selection import Informativeness, keep_first, known_to_be_kept
 from nemo_prorl.algorithm.selection import classify as classify_by
 from nemo_prorl.config import InformativeBy
-from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout
+from nemo_prorl.types import Finish, Prompt, RolloutGroup, RolloutOutline, ScoredRollout
 from reward.protocol import ScoreResult, Status
 
 PROMPT = Prompt(uid="p#0", domain="math", source="s", text="?", token_ids=(1,), task={})
@@ -30,14 +29,13 @@ def group(
 ) -> RolloutGroup:
     members = tuple(
         ScoredRollout(
-            rollout=Rollout(
+            rollout=RolloutOutline(
                 prompt=PROMPT,
                 sibling=i,
-                token_ids=np.array([2]),
-                sampler_logprobs=np.array([-0.1], dtype=np.float32),
-                text="",
+                num_tokens=1,
                 finish=Finish.stop,
                 policy_version=0,
+                has_malformed_thought=False,
             ),
             verdict=ScoreResult(request_id=str(i), status=Status.graded, score=score, verdict="graded"),
             reward=reward,
@@ -115,8 +113,8 @@ def test_vectors_of_skyrl_filter_sampling():
     prompts it calls good. Its rewards are no scores from 0 to 1, so the scores here are constant."""
     rewards = {"uid1": [1.0, 2.0], "uid2": [1.0, 1.0], "uid3": [3.0, 4.0]}
     kinds = [classify(group([0.5, 0.5], pair), InformativeBy.reward) for pair in rewards.values()]
-    assert keep_first(kinds, 1) == ((0,), 1)
-    assert keep_first(kinds, 2) == ((0, 2), 0)
+    assert keep_first(kinds, 1) == ((0,), (2,))
+    assert keep_first(kinds, 2) == ((0, 2), ())
 
 
 KINDS = st.lists(st.sampled_from(Informativeness), max_size=30)
@@ -125,14 +123,14 @@ KINDS = st.lists(st.sampled_from(Informativeness), max_size=30)
 @given(kinds=KINDS, needed=st.integers(0, 12))
 @settings(deadline=None)
 def test_keeps_the_first_informative_in_prompt_order(kinds, needed):
-    kept, surplus = [], 0
+    kept, surplus = [], []
     for index, kind in enumerate(kinds):
         if kind == "informative":
             if len(kept) < needed:
                 kept.append(index)
             else:
-                surplus += 1
-    assert keep_first(kinds, needed) == (tuple(kept), surplus)
+                surplus.append(index)
+    assert keep_first(kinds, needed) == (tuple(kept), tuple(surplus))
 
 
 @given(kinds=KINDS, later=KINDS, needed=st.integers(0, 12))
@@ -141,6 +139,26 @@ def test_later_rounds_displace_nothing(kinds, later, needed):
     """A prompt once kept stays kept, so a further round of sampling cannot change what came before it."""
     before, after = keep_first(kinds, needed).indices, keep_first(kinds + later, needed).indices
     assert after[: len(before)] == before
+
+
+@given(kinds=KINDS, needed=st.integers(0, 12), order=st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_what_is_decided_early_is_what_is_decided_in_the_end(kinds, needed, order):
+    """Verdicts come in any order; nothing is undecided longer than it has to be."""
+    kept = keep_first(kinds, needed).indices
+    known = [None] * len(kinds)
+    for index in order.sample(range(len(kinds)), len(kinds)):
+        decided = known_to_be_kept(known, needed)
+        for place, is_kept in enumerate(decided):
+            assert is_kept in (None, place in kept)
+            if is_kept is None:  # the missing verdicts could still bring it about, and prevent it
+                best, worst = Informativeness.informative, Informativeness.all_wrong
+                before = [kind or worst for kind in known[:place]]
+                assert place in keep_first([*before, known[place] or best], needed).indices
+                before = [kind or best for kind in known[:place]]
+                assert place not in keep_first([*before, known[place] or worst], needed).indices
+        known[index] = kinds[index]
+    assert known_to_be_kept(known, needed) == [place in kept for place in range(len(kinds))]
 
 
 def test_a_negative_need_is_refused():

@@ -17,25 +17,30 @@ from nemo_prorl.algorithm.shaping import (
     cosine_length_reward,
     is_malformed_thought,
     length_penalty_is_on,
+    outline,
     overlong_ramp,
     shape_reward,
     unshaped,
 )
 from nemo_prorl.config import ConfigError, LengthPenaltyConfig, ShapingConfig
-from nemo_prorl.types import Finish, Prompt, Rollout
+from nemo_prorl.types import Finish, Prompt, Rollout, RolloutOutline
 
 PROMPT = Prompt(uid="p#0", domain="math", source="s", text="?", token_ids=(1,), task={})
 
 
-def rollout_of(num_tokens: int, *, finish: Finish = Finish.stop, text: str = "") -> Rollout:
-    return Rollout(
-        prompt=PROMPT,
-        sibling=0,
-        token_ids=np.zeros(num_tokens, dtype=np.int64),
-        sampler_logprobs=np.zeros(num_tokens, dtype=np.float32),
-        text=text,
-        finish=finish,
-        policy_version=0,
+def rollout_of(
+    num_tokens: int, *, finish: Finish = Finish.stop, text: str = "", prompt: Prompt = PROMPT
+) -> RolloutOutline:
+    return outline(
+        Rollout(
+            prompt=prompt,
+            sibling=0,
+            token_ids=np.zeros(num_tokens, dtype=np.int64),
+            sampler_logprobs=np.zeros(num_tokens, dtype=np.float32),
+            text=text,
+            finish=finish,
+            policy_version=0,
+        )
     )
 
 
@@ -255,7 +260,7 @@ def test_a_malformed_thought_costs_its_factor():
     config = ShapingConfig(malformed_thought_factor=0.0, termination_factor=0.5)
     assert shape(1.0, 5, config, text="</think>4") == (0.0, True, ("malformed_thought_factor",))
     assert shape(1.0, 5, config, text="<think>a</think>4") == (1.0, True, ())
-    opened = replace(rollout_of(5, text="</think>4"), prompt=replace(PROMPT, opens_thought=True))
+    opened = rollout_of(5, text="</think>4", prompt=replace(PROMPT, opens_thought=True))
     assert shape_reward(opened, 1.0, max_response_tokens=25, num_updates=0, config=config).reward == 1.0
     both = shape(
         1.0,

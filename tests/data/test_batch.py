@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,18 +14,14 @@ from nemo_prorl.data.batch import (
     responses,
     token_batch,
     train_batch,
-    training_rows,
 )
 from nemo_prorl.types import (
     Finish,
-    PreparedGroup,
+    PreparedRollout,
     Prompt,
     Rollout,
-    RolloutGroup,
-    ScoredRollout,
     TrainBatch,
 )
-from reward.protocol import ScoreResult, Status
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=7)
 """(tokens of the prompt, tokens of the response) of each rollout."""
@@ -53,12 +47,14 @@ def rollout(num_prompt_tokens: int, num_response_tokens: int, index: int = 0) ->
 
 def row(num_prompt_tokens: int, num_response_tokens: int, index: int) -> TrainingRow:
     made = rollout(num_prompt_tokens, num_response_tokens, index)
-    return TrainingRow(
-        rollout=made,
-        advantage=float(index),
+    prepared = PreparedRollout(
+        prompt=made.prompt,
+        token_ids=made.token_ids,
+        sampler_logprobs=made.sampler_logprobs,
         old_logprobs=made.sampler_logprobs - 100,
         reference_logprobs=made.sampler_logprobs - 200,
     )
+    return TrainingRow(rollout=prepared, advantage=float(index))
 
 
 def per_token(batch: TrainBatch) -> dict[str, np.ndarray]:
@@ -99,8 +95,8 @@ def test_responses_undo_the_padding(lengths: list[tuple[int, int]]) -> None:
     rollouts = [each.rollout for each in rows]
     for name, wanted in (
         ("sampler", [each.rollout.sampler_logprobs for each in rows]),
-        ("old", [each.old_logprobs for each in rows]),
-        ("reference", [each.reference_logprobs for each in rows]),
+        ("old", [each.rollout.old_logprobs for each in rows]),
+        ("reference", [each.rollout.reference_logprobs for each in rows]),
     ):
         values = per_token(batch)[name]
         for got, want in zip(responses(values, rollouts), wanted, strict=True):
@@ -140,39 +136,6 @@ def test_an_empty_batch_is_a_batch() -> None:
     assert len(train_batch([row(1, 1, 0)]).select([])) == 0
 
 
-def test_training_rows_keep_members_and_their_numbers_together() -> None:
-    def group(first: int, size: int) -> PreparedGroup:
-        rows = [row(2, 3, first + index) for index in range(size)]
-        verdict = ScoreResult(request_id="r", status=Status.graded, score=1.0, verdict="correct")
-        members = tuple(ScoredRollout(rollout=r.rollout, verdict=verdict, reward=1.0) for r in rows)
-        return PreparedGroup(
-            group=RolloutGroup(prompt=rows[0].rollout.prompt, members=members),
-            old_logprobs=tuple(r.old_logprobs for r in rows),
-            reference_logprobs=tuple(r.reference_logprobs for r in rows),
-        )
-
-    groups = [group(0, 2), group(2, 3)]
-    advantages = [np.array([0, 1], dtype=np.float32), np.array([2, 3, 4], dtype=np.float32)]
-    rows = training_rows(groups, advantages)
-    assert [r.advantage for r in rows] == [0, 1, 2, 3, 4]
-    for index, made in enumerate(rows):
-        expected = row(2, 3, index)
-        assert made.rollout.prompt.uid == f"p{index}"
-        np.testing.assert_array_equal(made.old_logprobs, expected.old_logprobs)
-        np.testing.assert_array_equal(made.reference_logprobs, expected.reference_logprobs)
-        assert made.length == 5
-    kept_out = replace(groups[1].group.members[1], in_loss=False)
-    members = (groups[1].group.members[0], kept_out, groups[1].group.members[2])
-    filtered = [groups[0], replace(groups[1], group=replace(groups[1].group, members=members))]
-    rows = training_rows(filtered, advantages)
-    assert [r.advantage for r in rows] == [0, 1, 2, 4]
-    np.testing.assert_array_equal(rows[-1].old_logprobs, row(2, 3, 4).old_logprobs)
-    with pytest.raises(ValueError, match="zip"):
-        training_rows(groups, advantages[:1])
-    with pytest.raises(ValueError, match="zip"):
-        training_rows(groups, [advantages[0], advantages[0]])
-
-
 @settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 10_000), max_size=80), num_parts=st.integers(1, 9))
 def test_shares_are_whole_and_nearly_equal(lengths: list[int], num_parts: int) -> None:
@@ -183,6 +146,20 @@ def test_shares_are_whole_and_nearly_equal(lengths: list[int], num_parts: int) -
     loads = [sum(lengths[index] for index in part) for part in parts]
     assert max(loads) - min(loads) <= max(lengths, default=0)
     assert parts == balance(lengths, num_parts), "every rank comes to the same shares"
+
+
+@settings(deadline=None)
+@given(lengths=st.lists(st.integers(0, 30), max_size=60), num_parts=st.integers(1, 9))
+def test_the_next_longest_goes_to_the_least_loaded_of_equals_to_the_first(
+    lengths: list[int], num_parts: int
+) -> None:
+    """The rule by looking at every part each time, which takes rows times parts."""
+    loads, parts = [0] * num_parts, [[] for _ in range(num_parts)]  # type: tuple[list[int], list[list[int]]]
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        part = min(range(num_parts), key=lambda p: (loads[p], p))
+        loads[part] += lengths[index]
+        parts[part].append(index)
+    assert balance(lengths, num_parts) == [sorted(part) for part in parts]
 
 
 def test_equal_lengths_are_shared_out_equally() -> None:

@@ -29,7 +29,8 @@ from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.reward_service import reward_service
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.collector import Collection, Collector
-from nemo_prorl.types import Finish, FloatArray, Rollout, RunState, TokenBatch
+from nemo_prorl.training.fleet import Key, SamplerFleet, Share
+from nemo_prorl.types import Finish, FloatArray, Rollout, RolloutTokens, RunState, TokenBatch
 from tests.engines.conftest import run_ranks
 from tests.engines.megatron.helpers import plain_logprobs
 from tests.training.tiny import REWARD_PYTHON, ROOT
@@ -241,6 +242,8 @@ class Seen:
     """Of its shard of the head."""
     probe_logprobs: FloatArray
     steps: list[Collection]
+    shares: list[Share]
+    """What it has sampled in each round of sampling."""
 
 
 def watched_run(run_yaml: Path, overrides: list[str]) -> Seen:
@@ -252,15 +255,20 @@ def watched_run(run_yaml: Path, overrides: list[str]) -> Seen:
     vocab_rows, logprobs = policy.model.output_layer.weight.shape[0], policy.logprobs(probe())
     del policy
     steps: list[Collection] = []
-    collect = Collector.collect
+    shares: list[Share] = []
+    collect, tokens = Collector.collect, SamplerFleet.tokens
 
     def watched(self: Collector, state: RunState, *, ahead: bool = False) -> Collection:
         steps.append(collect(self, state, ahead=ahead))
         return steps[-1]
 
-    Collector.collect = watched  # type: ignore[method-assign]
+    def watched_tokens(self: SamplerFleet, share: Share, *arguments: Any) -> dict[Key, RolloutTokens]:
+        shares.append(share)
+        return tokens(self, share, *arguments)
+
+    Collector.collect, SamplerFleet.tokens = watched, watched_tokens  # type: ignore[method-assign]
     assert run.train(config) == 0
-    return Seen(vocab_rows=vocab_rows, probe_logprobs=logprobs, steps=steps)
+    return Seen(vocab_rows=vocab_rows, probe_logprobs=logprobs, steps=steps, shares=shares)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +282,8 @@ class Runs:
     @property
     def rollouts(self) -> list[Rollout]:
         """Of the first step, by one rank."""
-        return [member.rollout for group in self.alone.steps[0].sampled for member in group.members]
+        rounds = self.alone.shares[: self.alone.steps[0].num_rounds]
+        return [rollout for share in rounds for group in share.values() for rollout in group]
 
 
 @pytest.fixture(scope="module")
@@ -343,10 +352,11 @@ def test_the_text_keeps_the_tags_and_leaves_out_the_end(runs: Runs, as_published
 
 def test_only_what_follows_the_thought_is_graded(runs: Runs) -> None:
     """The grader's word against the text: a yes counts after </think>, and never within an open thought."""
+    texts = {(rollout.prompt.uid, rollout.sibling): rollout.text for rollout in runs.rollouts}
     outcomes = set()
     for group in runs.alone.steps[0].sampled:
         for member in group.members:
-            text = member.rollout.text
+            text = texts[member.rollout.prompt.uid, member.rollout.sibling]
             visible = text.rpartition("</think>")[2].lower()
             wanted = float("yes" in visible and "<think>" not in visible)
             assert member.verdict.score == wanted, text
@@ -354,11 +364,11 @@ def test_only_what_follows_the_thought_is_graded(runs: Runs) -> None:
     assert outcomes == {(1.0, True), (0.0, True), (0.0, False)}
 
 
-def logprobs_by_transformers(model: Any, rollout: Rollout) -> np.ndarray:
+def logprobs_by_transformers(model: Any, rollout: RolloutTokens) -> np.ndarray:
     ids = torch.tensor([[*rollout.prompt.token_ids, *rollout.token_ids]])
     with torch.no_grad():
         logits = model(ids).logits[0, len(rollout.prompt.token_ids) - 1 : -1].double() / TEMPERATURE
-    return logits.log_softmax(-1).gather(1, torch.from_numpy(rollout.token_ids)[:, None])[:, 0].numpy()
+    return logits.log_softmax(-1).gather(1, torch.from_numpy(rollout.token_ids).long()[:, None])[:, 0].numpy()
 
 
 def assert_logprobs(step: Collection, policy: Path) -> None:
@@ -370,11 +380,10 @@ def assert_logprobs(step: Collection, policy: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).eval()
-    for group in step.groups:
-        for member, old in zip(group.group.members, group.old_logprobs, strict=True):
-            wanted = logprobs_by_transformers(model, member.rollout)
-            np.testing.assert_allclose(old, wanted, atol=1e-5, rtol=0)
-            np.testing.assert_allclose(member.rollout.sampler_logprobs, wanted, atol=1e-3, rtol=0)
+    for row in step.prepared.values():
+        wanted = logprobs_by_transformers(model, row)
+        np.testing.assert_allclose(row.old_logprobs, wanted, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(row.sampler_logprobs, wanted, atol=1e-3, rtol=0)
 
 
 def test_rollouts_have_the_log_probabilities_of_transformers(runs: Runs) -> None:
@@ -388,17 +397,15 @@ def test_two_ranks_train_on_the_same_rollouts(runs: Runs) -> None:
         runs.alone.steps, zip(*(seen.steps for seen in runs.both), strict=True), strict=True
     ):
         for other in others:
-            for one, same in zip(step.groups, other.groups, strict=True):
-                assert [member.rollout.text for member in one.group.members] == [
-                    member.rollout.text for member in same.group.members
-                ]
-                assert one.group.rewards == same.group.rewards
-                for left, right in zip(one.old_logprobs, same.old_logprobs, strict=True):
-                    np.testing.assert_allclose(left, right, atol=2e-5, rtol=0)
+            assert [group.rewards for group in step.groups] == [group.rewards for group in other.groups]
+            assert step.prepared.keys() == other.prepared.keys()
+            for key, left in step.prepared.items():
+                right = other.prepared[key]
+                assert left.token_ids.tolist() == right.token_ids.tolist()
+                np.testing.assert_allclose(left.old_logprobs, right.old_logprobs, atol=2e-5, rtol=0)
     moved = [
-        float(np.abs(old - reference).max())
-        for group in runs.alone.steps[1].groups
-        for old, reference in zip(group.old_logprobs, group.reference_logprobs, strict=True)
+        float(np.abs(row.old_logprobs - row.reference_logprobs).max())
+        for row in runs.alone.steps[1].prepared.values()
     ]
     assert max(moved) > 0.01
 

@@ -22,6 +22,7 @@ import pytest
 import torch
 
 from nemo_prorl.algorithm.fingerprint import fingerprint
+from nemo_prorl.algorithm.shaping import outline
 from nemo_prorl.config import (
     DynamicSamplingConfig,
     Precision,
@@ -120,7 +121,9 @@ def make_group(
     prompt = make_prompt(uid, scores, domain=domain)
     members = tuple(
         ScoredRollout(
-            rollout=make_rollout(prompt, sibling, finish=finish), verdict=verdict("r", score), reward=score
+            rollout=outline(make_rollout(prompt, sibling, finish=finish)),
+            verdict=verdict("r", score),
+            reward=score,
         )
         for sibling, score in enumerate(scores)
         if score is not None
@@ -411,24 +414,27 @@ def new_state(**values: Any) -> RunState:
     return RunState(stage="main", **values)
 
 
-def uids(groups: Iterable[Any]) -> list[str]:
-    """Of groups, prepared or not."""
-    return [getattr(group, "group", group).prompt.uid for group in groups]
+def uids(groups: Iterable[RolloutGroup]) -> list[str]:
+    return [group.prompt.uid for group in groups]
 
 
-def contents(collection: Collection) -> list[Any]:
-    """Everything that training sees, comparable by ==."""
-    return [
-        (
-            prepared.group.prompt.uid,
-            prepared.group.rewards,
-            [member.rollout.token_ids.tolist() for member in prepared.group.members],
-            [member.rollout.sampler_logprobs.tolist() for member in prepared.group.members],
-            [array.tolist() for array in prepared.old_logprobs],
-            [array.tolist() for array in prepared.reference_logprobs],
-        )
-        for prepared in collection.groups
+def contents(collection: Collection) -> tuple[list[Any], dict[Any, Any]]:
+    """Everything that training sees, comparable by ==: (what every rank knows, what this replica has prepared)."""
+    groups = [
+        (group.prompt.uid, group.rewards, [member.rollout.num_tokens for member in group.members])
+        for group in collection.groups
     ]
+    prepared = {
+        key: (
+            row.prompt.uid,
+            row.token_ids.tolist(),
+            row.sampler_logprobs.tolist(),
+            row.old_logprobs.tolist(),
+            row.reference_logprobs.tolist(),
+        )
+        for key, row in collection.prepared.items()
+    }
+    return groups, prepared
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from nemo_prorl.algorithm.selection import Informativeness as Kind
 from nemo_prorl.config import InformativeBy, LengthPenaltyConfig, ShapingConfig
+from nemo_prorl.distributed import Layout
 from nemo_prorl.training import collector
 from nemo_prorl.training.collector import Saturated
 from nemo_prorl.training.grading import RewardServiceFailing
-from nemo_prorl.types import Rollout
 from tests.training.conftest import (
     FAILED,
     MIXED,
@@ -32,6 +32,7 @@ from tests.training.conftest import (
     make_config,
     make_prompt,
     make_prompts,
+    make_rollout,
     new_state,
     uids,
 )
@@ -100,7 +101,7 @@ def test_nothing_depends_on_what_finishes_first(
         except (Saturated, AssertionError) as error:
             collections.append(str(error))
         else:
-            collections.append((contents(collection), collection.kinds, collection.num_surplus))
+            collections.append((contents(collection), collection.kinds, collection.surplus))
     assert collections[0] == collections[1] == collections[2]
 
 
@@ -118,7 +119,7 @@ def test_short_answers_have_no_advantage(clock: Clock, longest_first: bool) -> N
         new_state()
     )
     assert uids(collection.groups) == ["p0", "p1"]
-    assert collection.num_surplus == 2
+    assert collection.surplus == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -141,16 +142,23 @@ def test_every_layout_collects_the_same_on_every_rank(
             config, make_prompts(*scripts), sampler=sampler, grader=grader, ranks=ranks
         ).collect(new_state())
         requests.extend(request.request_id for request in grader.requests)
-        return contents(collection), uids(collection.sampled), collection.kinds, collection.num_surplus
+        known, prepared = contents(collection)
+        return (known, uids(collection.sampled), collection.kinds, collection.surplus), prepared
 
     alone = make_collector(
         make_config(prompts_per_step=5, max_failed_share=1.0), make_prompts(*scripts)
     ).collect(new_state())
     ranks = run_as_ranks(collect, world_size, tensor, pipeline)
-    assert all(rank == ranks[0] for rank in ranks)
-    assert ranks[0][0] == contents(alone)
+    assert all(known == ranks[0][0] for known, _ in ranks)
+    known, all_prepared = contents(alone)
+    assert ranks[0][0][0] == known
+    layout = Layout(rank=0, world_size=world_size, tensor_parallel=tensor, pipeline_parallel=pipeline)
+    replicas = [layout.replica_ranks(replica) for replica in range(layout.data_parallel)]
+    assert all(ranks[rank][1] == ranks[members[0]][1] for members in replicas for rank in members)
+    of_replicas = [item for members in replicas for item in ranks[members[0]][1].items()]
+    assert sorted(of_replicas) == sorted(all_prepared.items()), "each is prepared once"
     assert max(Counter(requests).values()) == 1, "a rollout is graded once, whoever sampled it"
-    assert len(requests) == NUM_ROLLOUTS * len(ranks[0][1])
+    assert len(requests) == NUM_ROLLOUTS * len(ranks[0][0][1])
 
 
 # What is counted
@@ -206,20 +214,43 @@ def test_uninformative_groups_cost_no_forward_pass() -> None:
     assert policy.num_prepared == NUM_ROLLOUTS
 
 
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    scripts=st.lists(st.sampled_from([MIXED, MIXED, RIGHT, WRONG]), min_size=24, max_size=24),
+    order=st.randoms(use_true_random=False),
+)
+def test_groups_beyond_what_the_step_needs_cost_no_forward_pass(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, scripts: list[Any], order: Random
+) -> None:
+    """In whichever order verdicts come, and though chunks of several groups are computed together."""
+    monkeypatch.setattr(collector, "PASSES_A_CHUNK", 1)
+    config = make_config(prompts_per_step=4, oversample=2.0, max_rounds=3, min_fill=0.0)
+    config.trainer.micro_batch_tokens = 60
+    policy, grader = ScriptedPolicy(), ScriptedGrader(choose=order.randrange)
+    try:
+        collection = make_collector(config, make_prompts(*scripts), policy=policy, grader=grader).collect(
+            new_state()
+        )
+    except (Saturated, AssertionError):
+        return  # too few, or more wanted than listed
+    assert policy.num_prepared == len(collection.prepared) == NUM_ROLLOUTS * len(collection.kept)
+    assert {index for index, _ in collection.prepared} == set(collection.kept)
+
+
 def test_log_probabilities_belong_to_their_tokens() -> None:
     policy = ScriptedPolicy(weight=0.25, reference_weight=-0.5)
     sampler = ScriptedSampler(weight=0.25)
     prompts = make_prompts(MIXED, MIXED, MIXED, MIXED)
     collector = make_collector(make_config(), prompts, sampler=sampler, policy=policy)
     collection = collector.collect(new_state(num_updates=1))
-    for prepared in collection.groups:
-        for member, old, reference in zip(
-            prepared.group.members, prepared.old_logprobs, prepared.reference_logprobs, strict=True
-        ):
-            rollout: Rollout = member.rollout
-            assert old.tolist() == rollout.sampler_logprobs.tolist()
-            liked = rollout.token_ids % 3 - 1
-            assert reference.tolist() == pytest.approx((old - 0.75 * liked).tolist(), abs=1e-6)
+    assert len(collection.prepared) == 4 * NUM_ROLLOUTS
+    for (index, sibling), row in collection.prepared.items():
+        sampled = make_rollout(prompts[index], sibling, weight=0.25)
+        assert (row.prompt, row.token_ids.tolist()) == (prompts[index], sampled.token_ids.tolist())
+        assert row.old_logprobs.tolist() == row.sampler_logprobs.tolist() == sampled.sampler_logprobs.tolist()
+        liked = row.token_ids % 3 - 1
+        expected = (row.old_logprobs - 0.75 * liked).tolist()
+        assert row.reference_logprobs.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_policy_that_is_its_reference_needs_no_second_pass() -> None:
@@ -228,9 +259,7 @@ def test_a_policy_that_is_its_reference_needs_no_second_pass() -> None:
     state = new_state(num_updates=8, last_reset_update=8)
     collection = make_collector(make_config(), make_prompts(*[MIXED] * 4), policy=policy).collect(state)
     assert policy.num_references == 0
-    for prepared in collection.groups:
-        for old, reference in zip(prepared.old_logprobs, prepared.reference_logprobs, strict=True):
-            assert old.tobytes() == reference.tobytes()
+    assert all(row.reference_logprobs is row.old_logprobs for row in collection.prepared.values())
 
 
 def test_the_reference_is_fetched_once_for_all_groups_that_are_ready() -> None:
@@ -246,9 +275,9 @@ def test_rewards_are_shaped_and_scores_are_not() -> None:
     collection = make_collector(make_config(prompts_per_step=1, shaping=shaping), [prompt]).collect(
         new_state()
     )
-    (prepared,) = collection.groups
-    assert prepared.group.rewards == pytest.approx((1.0, 0.0, -0.25, 0.5))
-    assert [member.verdict.score for member in prepared.group.members] == MIXED
+    (group,) = collection.groups
+    assert group.rewards == pytest.approx((1.0, 0.0, -0.25, 0.5))
+    assert [member.verdict.score for member in group.members] == MIXED
 
 
 @pytest.mark.parametrize(("by", "kept"), [("score", ["mixed"]), ("reward", ["all_right", "mixed"])])
@@ -271,7 +300,7 @@ def test_the_length_penalty_is_on_by_the_updates_of_the_run() -> None:
     for num_updates in range(7):
         prompt = make_prompt("p", MIXED, lengths=[32, 32, 16, 16])  # of 32
         collection = make_collector(config, [prompt]).collect(new_state(num_updates=num_updates))
-        rewards.append(collection.groups[0].group.rewards)
+        rewards.append(collection.groups[0].rewards)
     on, off = pytest.approx((0.5, -0.5, -0.25, 0.75)), (1.0, 0.0, 0.0, 1.0)
     assert rewards == [on, on, off, off, off, on, on]
 
@@ -293,7 +322,7 @@ def test_groups_without_a_response_that_ends_are_not_trained_on(enabled: bool) -
     )  # fmt: skip
     collection = make_collector(config, prompts).collect(new_state())
     assert uids(collection.groups) == ["one ends", "all end"]
-    assert [member.in_loss for member in collection.groups[0].group.members] == [False, False, False, True]
+    assert [member.in_loss for member in collection.groups[0].members] == [False, False, False, True]
     assert collection.kinds[Kind.all_filtered] == 1
 
 
@@ -330,7 +359,7 @@ def test_a_round_is_as_large_as_the_yield_asks_and_no_larger_than_four_times(
     config = make_config(prompts_per_step=8, oversample=oversample)
     collection = make_collector(config, make_prompts(*[MIXED] * 40), sampler=sampler).collect(state)
     assert sampler.num_sampled == [expected]
-    assert collection.num_surplus == expected - 8
+    assert collection.surplus == tuple(range(8, expected))
     assert state.sampling_yield == pytest.approx(0.5 * seen_yield + 0.5)
 
 
@@ -420,7 +449,7 @@ def test_without_dynamic_sampling_everything_gradable_is_trained_on() -> None:
     assert uids(collection.groups) == ["p0", "p1", "p3"]
     assert sampler.num_sampled == [4]
     assert (collection.kinds[Kind.all_right], collection.kinds[Kind.service_failure]) == (1, 1)
-    assert (collection.num_surplus, collection.num_rounds) == (0, 1)
+    assert (collection.surplus, collection.num_rounds) == ((), 1)
 
 
 def test_without_dynamic_sampling_a_step_goes_on_with_what_overlong_filtering_leaves() -> None:

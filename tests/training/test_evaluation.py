@@ -39,7 +39,7 @@ def test_a_summary_by_hand() -> None:
         make_group("c", [0.25, 0.25, 0.25, 0.25], domain="logic", finish=Finish.length),
         make_group("d", FAILED, domain="logic"),
     ]
-    lengths = [len(member.rollout.token_ids) for group in groups for member in group.members]
+    lengths = [member.rollout.num_tokens for group in groups for member in group.members]
     assert summarise(groups, [1, 4]) == pytest.approx(
         {
             "num_prompts": 3,
@@ -99,7 +99,7 @@ def test_nothing_graded_is_no_reward_of_0() -> None:
 def run_evaluation(
     *scripts: Any, max_failed_share: float = 0.0, grader: Any = None, ranks: Any = SINGLE, sampler: Any = None
 ) -> Any:
-    return evaluate(
+    groups, _ = evaluate(
         make_prompts(*scripts),
         SETTINGS,
         fleet=SamplerFleet(sampler or ScriptedSampler(), ranks, tensor_parallel=1),
@@ -107,6 +107,7 @@ def run_evaluation(
         ranks=ranks,
         max_failed_share=max_failed_share,
     )
+    return groups
 
 
 def test_evaluation_samples_as_it_is_told_and_keeps_every_prompt() -> None:

@@ -1,4 +1,4 @@
-"""All engines as one: every rollout is sampled once, by one engine, and every rank gets every rollout."""
+"""All engines as one: every rollout is sampled once, by one engine; all ranks know of it, and some get its tokens."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from nemo_prorl.algorithm.shaping import outline
 from nemo_prorl.engines.interface import SamplingSettings
 from nemo_prorl.training.fleet import SamplerFleet, dealt
-from tests.training.conftest import NUM_ROLLOUTS, ScriptedSampler, make_prompts
+from tests.training.conftest import NUM_ROLLOUTS, ScriptedSampler, make_prompts, make_rollout
 from tests.training.thread_ranks import run_as_ranks
 
 SETTINGS = SamplingSettings(
@@ -34,13 +35,25 @@ def test_rollouts_are_dealt_out_and_results_brought_together(
             SETTINGS,
             lambda index, rollout: reported.append((index, rollout.prompt.uid, rollout.sibling)),
         )
-        groups = fleet.gather(share, prompts, SETTINGS)
-        return sampler.num_rollouts, [[(r.prompt.uid, r.sibling) for r in group] for group in groups]
+        receivers = {index: [index % world_size, (index + 1) % world_size] for index in range(num_prompts)}
+        tokens = fleet.tokens(share, prompts, receivers)
+        got = {
+            key: (row.prompt.uid, row.token_ids.tolist(), row.sampler_logprobs.tolist())
+            for key, row in tokens.items()
+        }
+        return sampler.num_rollouts, fleet.outlines(share, prompts, NUM_ROLLOUTS), got
 
     results = run_as_ranks(sample, world_size, 1, 1)
-    expected = [[(prompt.uid, sibling) for sibling in range(NUM_ROLLOUTS)] for prompt in prompts]
-    assert all(groups == expected for _, groups in results)
-    shares = [num_sampled for num_sampled, _ in results]
+    rollouts = [[make_rollout(prompt, sibling) for sibling in range(NUM_ROLLOUTS)] for prompt in prompts]
+    assert all(outlines == [list(map(outline, group)) for group in rollouts] for _, outlines, _ in results)
+    for rank, (*_, got) in enumerate(results):
+        assert got == {
+            (index, r.sibling): (r.prompt.uid, r.token_ids.tolist(), r.sampler_logprobs.tolist())
+            for index, group in enumerate(rollouts)
+            for r in group
+            if rank in (index % world_size, (index + 1) % world_size)
+        }
+    shares = [num_sampled for num_sampled, *_ in results]
     for engine in range(world_size // tensor_parallel):
         members = shares[engine * tensor_parallel : (engine + 1) * tensor_parallel]
         assert all(member == members[0] for member in members), "the ranks of an engine sample together"

@@ -38,11 +38,11 @@ def test_a_missing_verdict_drops_its_rollout_and_nothing_else() -> None:
     prompts = make_prompts([None, 1.0, 0.0, 1.0], [0.0, None, None, 1.0])
     config = make_config(prompts_per_step=2, max_failed_share=0.5)
     collection = make_collector(config, prompts).collect(new_state())
-    first, second = (prepared.group for prepared in collection.groups)
+    first, second = collection.groups
     assert (first.rewards, first.num_failed) == ((1.0, 0.0, 1.0), 1)
     assert [member.rollout.sibling for member in first.members] == [1, 2, 3]
     assert (second.rewards, second.num_failed) == ((0.0, 1.0), 2)
-    assert all(len(prepared.old_logprobs) == len(prepared.group.members) for prepared in collection.groups)
+    assert sorted(collection.prepared) == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 3)]
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ class Run:
 def assert_complete(collection: Collection) -> None:
     """Everything was graded, and as the script says."""
     assert uids(collection.groups) == [f"p{index}" for index in range(NUM_PROMPTS)]
-    assert {group.group.rewards for group in collection.groups} == {tuple(MIXED)}
+    assert {group.rewards for group in collection.groups} == {tuple(MIXED)}
 
 
 def assert_dropped_not_zeroed(collection: Collection) -> int:
@@ -284,7 +284,7 @@ def test_what_a_dead_service_left_ungraded_is_dropped_and_counted(start: Start) 
     run = Run(start(first(3, honest, then=dies)), max_failed_share=1.0, min_fill=0.0)
     collection = run.step()
     assert assert_dropped_not_zeroed(collection) == 18
-    assert all(len(set(prepared.group.rewards)) == 2 for prepared in collection.groups)
+    assert all(len(set(group.rewards)) == 2 for group in collection.groups)
 
 
 def test_another_server_takes_over_from_a_dead_one(start: Start) -> None:
@@ -328,4 +328,4 @@ def test_an_honest_0_is_a_0(start: Start) -> None:
         new_state()
     )
     run.client.close()
-    assert {group.group.rewards for group in collection.groups} == {tuple(WRONG)}
+    assert {group.rewards for group in collection.groups} == {tuple(WRONG)}

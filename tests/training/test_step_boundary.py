@@ -322,6 +322,6 @@ def test_the_heartbeat_follows_the_run(tmp_path: Path) -> None:
     run.on_phase = note
     run.fit()
     assert phases == [
-        "refit", "validation", "sampling", "grading", "old_logprobs", "reference_logprobs", "grading", "exchange",
-        "updates", "refit", "validation", "checkpoint",
+        "refit", "validation", "sampling", "exchange", "grading", "old_logprobs", "reference_logprobs", "grading",
+        "exchange", "updates", "refit", "validation", "checkpoint",
     ]  # fmt: skip

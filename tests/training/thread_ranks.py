@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from nemo_prorl.distributed import Layout, Ranks
+from nemo_prorl.distributed import Layout, Ranks, Traffic
 
 
 class ThreadRanks:
@@ -17,6 +17,7 @@ class ThreadRanks:
 
     def __init__(self, layout: Layout, slots: list[Any], barrier: threading.Barrier) -> None:
         self.layout, self._slots, self._barrier = layout, slots, barrier
+        self.traffic = Traffic()
 
     def gather(self, value: Any) -> list[Any]:
         self._slots[self.layout.rank] = value
@@ -24,6 +25,10 @@ class ThreadRanks:
         values = list(self._slots)
         self._barrier.wait()
         return values
+
+    def exchange(self, parcels: Mapping[int, Any]) -> list[Any]:
+        everything = self.gather(parcels)
+        return [sent[self.layout.rank] for sent in everything if self.layout.rank in sent]
 
     def from_main(self, value: Any) -> Any:
         return self.gather(value)[0]

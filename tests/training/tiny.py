@@ -186,8 +186,8 @@ def steps(run_dir: Path, stage: str = "main") -> list[dict[str, Any]]:
 
 
 def timeless(record: dict[str, Any]) -> dict[str, Any]:
-    """Everything but the clock."""
-    timed = ("time/", "throughput/tokens_per_s", "grading/")
+    """Everything but the clock, and what ranks tell each other while they wait."""
+    timed = ("time/", "throughput/tokens_per_s", "throughput/exchange_mib", "grading/")
     return {key: value for key, value in record.items() if not key.startswith(timed)}
 
 

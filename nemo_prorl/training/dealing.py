@@ -1,0 +1,85 @@
+"""From a step's groups to the rows that each replica trains on: advantages, fair shares, and the exchange of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from nemo_prorl.algorithm.advantage import response_kl, step_advantages
+from nemo_prorl.config import AlgorithmConfig, RunConfig
+from nemo_prorl.data.batch import TrainingRow, balance
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.training.collector import Collection
+from nemo_prorl.training.fleet import Key
+from nemo_prorl.types import FloatArray, PreparedRollout, TokenIds
+
+Packed = tuple[TokenIds, FloatArray, FloatArray, FloatArray]
+"""(token ids, sampler, old, reference log-probabilities) of one rollout. The last two may be one array, which pickle
+then sends once."""
+
+
+def deal(collection: Collection, config: RunConfig, ranks: Ranks) -> list[list[TrainingRow]]:
+    """The step's updates, each with the rows of it that this replica trains on: an equal share of the groups for every
+    update, balanced over the replicas. Collective. Raises ValueError on a reward that is NaN or infinite.
+
+    Rollouts that shaping keeps out of the loss are in no row. They are not counted in the update's tokens and rollouts
+    either, by which its loss is divided (as in NeMo RL, where its sample mask is 0 in both counts).
+    """
+    layout = ranks.layout
+    advantages = step_advantages(
+        collection.groups, config.algorithm, _kl_sums(collection, config.algorithm, ranks)
+    )
+    num_updates = min(config.trainer.updates_per_step, len(collection.kept))
+    dealt: list[list[list[tuple[Key, float]]]] = []  # by update and replica
+    for share in np.array_split(np.arange(len(collection.kept)), num_updates):
+        members = [
+            ((collection.kept[place], member.rollout.sibling), float(advantage), member.rollout.length)
+            for place in share
+            for member, advantage in zip(collection.groups[place].members, advantages[place], strict=True)
+            if member.in_loss
+        ]
+        parts = balance([length for *_, length in members], layout.data_parallel)
+        dealt.append([[members[index][:2] for index in part] for part in parts])
+    owner = {key: replica for parts in dealt for replica, part in enumerate(parts) for key, _ in part}
+    rows = _exchanged(collection, owner, ranks)
+    return [
+        [TrainingRow(rollout=rows[key], advantage=advantage) for key, advantage in parts[layout.replica]]
+        for parts in dealt
+    ]
+
+
+def _exchanged(collection: Collection, owner: Mapping[Key, int], ranks: Ranks) -> dict[Key, PreparedRollout]:
+    """Brings each rollout from the replica that prepared it to the one that trains on it."""
+    parcels: dict[int, dict[Key, Packed]] = {}
+    if ranks.layout.leads_replica:
+        for key, row in collection.prepared.items():
+            packed = (row.token_ids, row.sampler_logprobs, row.old_logprobs, row.reference_logprobs)
+            for rank in ranks.layout.replica_ranks(owner[key]) if key in owner else ():
+                parcels.setdefault(rank, {})[key] = packed
+    return {
+        key: PreparedRollout(
+            prompt=collection.sampled[key[0]].prompt,
+            token_ids=token_ids,
+            sampler_logprobs=sampler,
+            old_logprobs=old,
+            reference_logprobs=reference,
+        )
+        for parcel in ranks.exchange(parcels)
+        for key, (token_ids, sampler, old, reference) in parcel.items()
+    }
+
+
+def _kl_sums(collection: Collection, config: AlgorithmConfig, ranks: Ranks) -> list[list[float]]:
+    """The KL of every response to the reference, by group and member; computed where the rollouts were prepared."""
+    if not config.takes_kl_from_rewards:
+        return []
+    mine = {
+        key: response_kl(row.old_logprobs, row.reference_logprobs, config)
+        for key, row in collection.prepared.items()
+    }
+    found = {key: kl for part in ranks.gather_replicas(mine) for key, kl in part.items()}
+    return [
+        [found[index, member.rollout.sibling] for member in collection.sampled[index].members]
+        for index in collection.kept
+    ]

@@ -1,0 +1,192 @@
+"""What each replica trains on: every row once, with its own numbers, whatever the layout; and what it costs to bring it
+there."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nemo_prorl.config import Advantage, AlgorithmConfig, KlIn, RunConfig, ShapingConfig
+from nemo_prorl.distributed import Layout, Ranks, initialise
+from nemo_prorl.training.dealing import deal
+from nemo_prorl.types import Prompt, Rollout
+from tests.engines.conftest import run_ranks
+from tests.training.conftest import (
+    MIXED,
+    NUM_ROLLOUTS,
+    RIGHT,
+    SINGLE,
+    ScriptedGrader,
+    ScriptedPolicy,
+    ScriptedSampler,
+    make_collector,
+    make_config,
+    make_prompt,
+    make_rollout,
+    new_state,
+)
+from tests.training.thread_ranks import ThreadRanks, run_as_ranks
+
+PROMPTS = [
+    make_prompt(f"p{i}", RIGHT if i % 5 == 2 else MIXED, unfinished=[i % 4] if i % 3 == 0 else [])
+    for i in range(40)
+]
+
+
+def config_of(**algorithm: Any) -> RunConfig:
+    shaping = ShapingConfig(overlong_filtering=True)
+    config = make_config(prompts_per_step=12, updates_per_step=3, oversample=1.25, shaping=shaping)
+    config.algorithm = AlgorithmConfig(**algorithm)
+    return config
+
+
+def dealt(ranks: Ranks | ThreadRanks, config: RunConfig, policy: ScriptedPolicy) -> list[list[Any]]:
+    """Everything of the rows of each update that this rank trains on."""
+    collection = make_collector(
+        config, PROMPTS, sampler=ScriptedSampler(weight=0.25), policy=policy, ranks=ranks
+    ).collect(new_state(num_updates=1))
+    return [
+        [
+            (
+                row.rollout.prompt.uid,
+                row.rollout.token_ids.tolist(),
+                row.rollout.sampler_logprobs.tolist(),
+                row.rollout.old_logprobs.tolist(),
+                row.rollout.reference_logprobs.tolist(),
+                row.advantage,
+            )
+            for row in rows
+        ]
+        for rows in deal(collection, config, ranks)  # type: ignore[arg-type]
+    ]
+
+
+@pytest.mark.parametrize("kl_in", KlIn)
+@pytest.mark.parametrize(
+    ("world_size", "tensor", "pipeline"), [(2, 1, 1), (4, 2, 1), (4, 1, 2), (5, 1, 1), (8, 2, 2)]
+)
+def test_every_row_is_trained_on_once_and_is_the_same_in_every_layout(
+    world_size: int, tensor: int, pipeline: int, kl_in: KlIn
+) -> None:
+    config = config_of(kl_in=kl_in, kl_beta=0.1, advantage=Advantage.batch_std)
+
+    def each(ranks: Ranks | ThreadRanks) -> list[list[Any]]:
+        return dealt(ranks, config, ScriptedPolicy(weight=0.125, reference_weight=-0.5))
+
+    alone = each(SINGLE)
+    ranks = run_as_ranks(each, world_size, tensor, pipeline)
+    layout = Layout(rank=0, world_size=world_size, tensor_parallel=tensor, pipeline_parallel=pipeline)
+    replicas = [layout.replica_ranks(replica) for replica in range(layout.data_parallel)]
+    assert all(ranks[rank] == ranks[members[0]] for members in replicas for rank in members)
+    for update in range(3):
+        rows = [row for members in replicas for row in ranks[members[0]][update]]
+        assert sorted(rows) == sorted(alone[update])
+
+
+def test_a_row_has_the_numbers_of_its_own_rollout() -> None:
+    """In prompt order, four groups an update, without what shaping keeps out of the loss."""
+    config = config_of(advantage=Advantage.group_mean)
+    updates = dealt(SINGLE, config, ScriptedPolicy(weight=0.25, reference_weight=0.75))
+    kept = [prompt for index, prompt in enumerate(PROMPTS) if index % 5 != 2][:12]
+    expected = [
+        [
+            (
+                prompt.uid,
+                rollout.token_ids.tolist(),
+                rollout.sampler_logprobs.tolist(),
+                MIXED[rollout.sibling] - 0.5,
+            )
+            for prompt in kept[4 * update : 4 * update + 4]
+            for rollout in (make_rollout(prompt, sibling, weight=0.25) for sibling in range(NUM_ROLLOUTS))
+            if rollout.sibling not in prompt.task["unfinished"]
+        ]
+        for update in range(3)
+    ]
+    assert [[(*row[:3], row[-1]) for row in rows] for rows in updates] == expected
+    for rows in updates:
+        for _, token_ids, sampler, old, reference, _ in rows:
+            assert old == sampler
+            liked = np.array(token_ids) % 3 - 1
+            assert reference == pytest.approx((np.array(old) + 0.5 * liked).tolist(), abs=1e-6)
+
+
+def test_what_a_rank_trains_on_is_all_that_it_is_sent() -> None:
+    """Apart from what all ranks know: a row's tokens go to the ranks of one replica."""
+    config = config_of()
+    sent: list[int] = []
+
+    def each(ranks: ThreadRanks) -> int:
+        exchange = ranks.exchange
+
+        def counting(parcels: Any) -> Any:
+            sent.extend(len(parcel) for parcel in parcels.values())
+            return exchange(parcels)
+
+        ranks.exchange = counting  # type: ignore[method-assign]
+        return sum(map(len, dealt(ranks, config, ScriptedPolicy())))
+
+    num_trained = sum(run_as_ranks(each, 4, 1, 1))
+    num_sampled = NUM_ROLLOUTS * 15
+    assert sum(sent) == num_sampled + num_trained
+
+
+# What it costs
+
+
+class WordySampler(ScriptedSampler):
+    """Its rollouts have text, about four characters a token, as a model's have."""
+
+    def sample(
+        self, prompts: Any, settings: Any, on_finish: Any, siblings: Any = None
+    ) -> list[list[Rollout]]:
+        groups = super().sample(prompts, settings, lambda rollout: None, siblings)
+        groups = [[replace(r, text=r.text.ljust(4 * len(r.token_ids))) for r in group] for group in groups]
+        for group in groups:
+            for rollout in group:
+                on_finish(rollout)
+        return groups
+
+
+def realistic_prompts(count: int) -> list[Prompt]:
+    """Of 250 tokens; every fifth has 60 KB of a program's tests, as code has. Responses of 400 to 1,600 tokens."""
+    prompts = []
+    for index in range(count):
+        lengths = np.random.default_rng(index).integers(400, 1600, NUM_ROLLOUTS).tolist()
+        tests = {"inputs": [f"{index}" * 30_000], "outputs": [f"{index}" * 30_000]} if index % 5 == 0 else {}
+        prompt = make_prompt(
+            f"p{index}", MIXED if zlib.crc32(b"%d" % index) % 5 < 3 else RIGHT, lengths=lengths, **tests
+        )
+        prompts.append(replace(prompt, text="p" * 900, token_ids=(7,) * 250))
+    return prompts
+
+
+def received_by_each_rank() -> tuple[int, int]:
+    """(bytes that this rank got in one step from sampling to the rows that it trains on, response tokens sampled)"""
+    ranks = initialise(1, 1)
+    config = make_config(prompts_per_step=32, oversample=1.25)
+    state = new_state(num_updates=1)
+    state.sampling_yield = 0.6
+    collector = make_collector(
+        config,
+        realistic_prompts(200),
+        sampler=WordySampler(),
+        policy=ScriptedPolicy(reference_weight=0.5),
+        grader=ScriptedGrader(at_once=True),
+        ranks=ranks,
+    )
+    collection = collector.collect(state)
+    assert sum(map(len, deal(collection, config, ranks))) > 0
+    num_tokens = sum(m.rollout.num_tokens for group in collection.sampled for m in group.members)
+    return ranks.traffic.take(), num_tokens
+
+
+@pytest.mark.slow
+def test_a_step_costs_a_fraction_of_what_it_did() -> None:
+    """Four ranks over gloo. BEFORE"""
+    per_token = [num_bytes / num_tokens for num_bytes, num_tokens in run_ranks(received_by_each_rank, 4)]
+    print(f"bytes that a rank receives for each response token sampled: {[round(n, 2) for n in per_token]}")
+    assert max(per_token) < 26 / 4
