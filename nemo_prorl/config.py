@@ -379,7 +379,8 @@ class AlgorithmConfig:
     """With aggregation=sequence_mean_token_sum the sum over a response is divided by this (Dr. GRPO: the maximum number
     of response tokens); 1 leaves the plain sum."""
     kl_beta: float = 1e-4
-    """Weight of the KL penalty (ProRL: 1e-4); 0 leaves it out."""
+    """Weight of the KL penalty (ProRL: 1e-4). With 0 there is no penalty, and no log-probabilities of the reference are
+    computed either, unless a signal of the controller or the monitored metric is a KL."""
     kl_estimator: KlEstimator = KlEstimator.k3
     """Estimator of the KL penalty (ProRL eq. 5: k3)."""
     kl_in: KlIn = KlIn.loss
@@ -1158,6 +1159,18 @@ class RunConfig:
                 "sampler.ahead=true trains on rollouts of older weights: write algorithm.correction_level=token "
                 "(or sequence, or geometric) as well."
             )
+
+    @property
+    def measures_kl(self) -> bool:
+        """Whether the KL to the reference is measured, by one more pass over all rollouts: for the penalty, the
+        controller's signal, or the choice of the best checkpoint."""
+        controller, monitor = self.controller, self.exp_manager.checkpoint_callback_params.monitor
+        is_signal = controller.kl_spike.action is not ControllerAction.ignore
+        return (
+            self.algorithm.kl_beta > 0
+            or (controller.mode is ControllerMode.automatic and is_signal)
+            or monitor.startswith("objective/kl_")
+        )
 
 
 def _check_best_exists(config: RunConfig) -> None:

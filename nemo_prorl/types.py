@@ -117,7 +117,7 @@ class PreparedRollout(RolloutTokens):
     old_logprobs: FloatArray
     """[R]"""
     reference_logprobs: FloatArray
-    """[R]; the very array of old_logprobs where the policy is its reference, or nothing needs the KL."""
+    """[R]; the very array of old_logprobs where the policy is its reference, or the KL is not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +151,11 @@ class RolloutGroup:
     @property
     def rewards(self) -> tuple[float, ...]:
         return tuple(member.reward for member in self.members)
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all responses."""
+        return sum(member.rollout.num_tokens for member in self.members)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,8 @@ def step_advantages(
     groups: all groups of the step, since batch_std normalises over them; so the result does not depend on how they are
     later distributed over updates and replicas. Rollouts that shaping keeps out of the loss count in the statistics of
     their group but not in those of the batch, as in NeMo RL.
-    kl_sums: `response_kl` of every rollout, one [n] sequence per group; needed only with kl_in=reward, where the rewards
-    are those of `rewards_after_kl`. Raises ValueError on a reward that is NaN or infinite.
+    kl_sums: `response_kl` of every rollout, one [n] sequence per group; needed only with kl_in=reward, where the
+    rewards are those of `rewards_after_kl`. Raises ValueError on a reward that is NaN or infinite.
     """
     rewards = [group.rewards for group in groups]
     if config.takes_kl_from_rewards:
@@ -106,8 +106,8 @@ def rewards_after_kl(
     sum is log(old / reference) of the whole response (RLOO, arXiv 2402.14740; TRL's RLOOTrainer). verl's
     `use_kl_in_reward` sums the same way for estimators with one advantage per rollout. NeMo RL instead subtracts each
     token's KL from that token's advantage, and OpenRLHF the sum over the remaining tokens. Raises ValueError if the
-    penalty makes a reward NaN or infinite, which happens with an unclamped k3 at tokens whose probability has changed by
-    a factor of exp(80).
+    penalty makes a reward NaN or infinite, which happens with an unclamped k3 at tokens whose probability has changed
+    by a factor of exp(80).
     """
     penalised = tuple(
         reward - config.kl_beta * kl_sum for reward, kl_sum in zip(rewards, kl_sums, strict=True)

@@ -79,9 +79,15 @@ class UpdateStatistics:
 
 
 def update_statistics(
-    report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig, *, is_first: bool = False
+    report: UpdateReport,
+    batch: TrainBatch,
+    config: AlgorithmConfig,
+    *,
+    is_first: bool = False,
+    with_kl: bool = True,
 ) -> UpdateStatistics:
-    """Returns statistics of one update over this replica's rows, under the weights before the update.
+    """Returns statistics of one update over this replica's rows, under the weights before the update. Without
+    `with_kl` the KL to the reference is left out.
 
     Before a step's first update (`is_first`) these are the weights of old_logprobs. The KL is then computed from
     old_logprobs, because another pass, with other rows in its micro-batches, differs in the last bits and would hide
@@ -118,7 +124,6 @@ def update_statistics(
     importance = importance_weights(old - sampler, mask_BT, config)
     held_back = old if is_first else current
     of_tokens = {
-        "objective/kl_to_reference": kl_penalty(held_back, reference, config),
         "objective/entropy": entropy,
         "objective/ratio": ratio,
         "objective/clip_low_fraction": bindings.low,
@@ -128,10 +133,12 @@ def update_statistics(
         "objective/importance_weight_mean": importance.weight_BT,
         "objective/importance_limited_fraction": importance.limited_BT,
     }
+    if with_kl:
+        of_tokens["objective/kl_to_reference"] = kl_penalty(held_back, reference, config)
     if config.kl_beta:
         of_tokens["objective/kl_clamped_fraction"] = kl_is_clamped(held_back, reference, config)
     values = {name: tensor.numpy()[mask].astype(np.float64) for name, tensor in of_tokens.items()}
-    kl, ratios = values["objective/kl_to_reference"], values.pop("objective/ratio")
+    ratios, kl = values.pop("objective/ratio"), values.get("objective/kl_to_reference")
     is_rollout = np.asarray(mask.any(axis=1))
     rows = batch.advantages_B[is_rollout].astype(np.float64)
     is_limited = (importance.limited_BT & mask_BT).any(dim=1).numpy()
@@ -142,7 +149,7 @@ def update_statistics(
         maxima={
             "objective/ratio_max": float(ratios.max()),
             "objective/advantage_max": float(rows.max()),
-            "objective/kl_to_reference_max": float(kl.max()),
+            **({} if kl is None else {"objective/kl_to_reference_max": float(kl.max())}),
         },
         deviations={"objective/advantage": Moments.of(rows)},
         samples={"objective/ratio": QuantileSample.of(ratios, (1, 99))},

@@ -80,8 +80,8 @@ def known_to_be_kept(
     """Returns for each group whether `keep_first` will keep it, as far as the groups known so far determine that.
 
     kinds_in_prompt_order: None for a group whose verdicts are still missing. The result is None where it depends on
-    missing verdicts, of the group itself or of groups before it. A True or False is final, whatever the missing verdicts
-    turn out to be.
+    missing verdicts, of the group itself or of groups before it. A True or False is final, whatever the missing
+    verdicts turn out to be.
     """
     decided: list[bool | None] = []
     num_informative = num_open = 0

@@ -79,6 +79,11 @@ class Collection:
         """What the step is trained on, in prompt order."""
         return tuple(self.sampled[index] for index in self.kept)
 
+    @property
+    def num_tokens(self) -> int:
+        """Response tokens of everything that was sampled and graded."""
+        return sum(group.num_tokens for group in self.sampled)
+
 
 class Collector:
     """Fills batches. One instance a run; every rank calls `collect` at the same time."""
@@ -294,7 +299,7 @@ class Collector:
             old = self._logprobs(batches)
         reference = old
         with self._stopwatch.measure("reference_logprobs_s"):
-            if not state.policy_is_reference:
+            if self._config.measures_kl and not state.policy_is_reference:
                 with self._policy.reference():
                     reference = self._logprobs(batches)
         prepared: dict[Key, PreparedRollout] = {}

@@ -45,6 +45,9 @@ METRICS = {
     "dynamic_sampling/num_service_failure": "Sampled prompts of which fewer than two rollouts were graded.",
     "dynamic_sampling/num_kept": "Prompts that the step trains on.",
     "dynamic_sampling/num_surplus": "Informative prompts beyond those that the step needed; they are not trained on.",
+    "dynamic_sampling/surplus_share": "Share of the sampled response tokens that belong to those prompts: they were "
+    "sampled and graded, and nothing else. This share of `time/sampling_s` is what the surplus costs; "
+    "`dynamic_sampling.oversample` sets it.",
     "dynamic_sampling/informative_share": "`num_informative / num_prompts`: the yield of dynamic sampling.",
     "dynamic_sampling/kept_share": "`num_kept / num_prompts`.",
     "dynamic_sampling/num_rounds": "Rounds of sampling that it took to fill the step.",
@@ -53,10 +56,11 @@ METRICS = {
     # The objective
     "objective/loss": "Mean over the step's updates of the loss that was minimised.",
     "objective/kl_to_reference": "KL penalty of the current policy to the reference (`algorithm.kl_estimator`, clamped "
-    "as the loss is), mean over tokens.",
+    "as the loss is), mean over tokens. With `algorithm.kl_beta=0` the KL metrics are absent, unless the controller's "
+    "signal `kl_spike` (`controller.mode=automatic`) or the monitored metric needs them.",
     "objective/kl_to_reference_max": "The largest KL penalty of a token.",
     "objective/kl_at_sampling": "KL penalty of the policy before the step's first update, mean over tokens; exactly 0 "
-    "in the step after a reset.",
+    "in the step after a reset. Absent where `objective/kl_to_reference` is.",
     "objective/kl_clamped_fraction": "Share of tokens on which a clamp of the KL penalty acts. Absent with "
     "`algorithm.kl_beta=0`.",
     "objective/approx_kl_to_old": "KL of the policy that sampled to the current one, mean over tokens of r - 1 - log r "
@@ -123,11 +127,14 @@ METRICS = {
     # Throughput and time
     "throughput/num_tokens": "Response tokens that the step sampled, over all ranks.",
     "throughput/tokens_per_s": "`throughput/num_tokens / time/step_s`.",
+    "throughput/exchange_mib": "MiB that the main rank received from other ranks in the step as Python objects: tokens "
+    "and log-probabilities of the rollouts that it computes with, verdicts and metrics; not gradients and weights.",
     "time/step_s": "Seconds from the first prompt of the step to the end of its refit, without saving.",
     "time/sampling_s": "Seconds in which the loop waited for the sampler.",
     "time/old_logprobs_s": "Seconds for log-probabilities under the policy that sampled.",
     "time/reference_logprobs_s": "Seconds for log-probabilities under the reference, loading it included.",
-    "time/exchange_s": "Seconds to bring the prepared groups to every rank.",
+    "time/exchange_s": "Seconds to bring the tokens of rollouts to the ranks that compute with them: once before "
+    "the log-probability passes, once before the updates.",
     "time/updates_s": "Seconds for the optimizer updates.",
     "time/refit_s": "Seconds to bring the weights to the sampler and to check them there.",
     "time/validation_s": "Seconds of the validation after the step; it is not part of `time/step_s`.",

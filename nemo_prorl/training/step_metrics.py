@@ -10,11 +10,22 @@ import numpy as np
 from nemo_prorl.algorithm.metrics import UpdateStatistics, kl_at_sampling, sampler_agreement
 from nemo_prorl.algorithm.selection import Informativeness
 from nemo_prorl.algorithm.shaping import SHAPINGS, length_penalty_is_on
-from nemo_prorl.config import AlgorithmConfig, ShapingConfig
+from nemo_prorl.config import RunConfig, ShapingConfig
 from nemo_prorl.training.collector import Collection
 from nemo_prorl.training.evaluation import part_means
 from nemo_prorl.training.held_out import CORRECT
 from nemo_prorl.types import Finish, PreparedRollout, ScoredRollout
+
+
+def collection_metrics(collection: Collection, shaping: ShapingConfig, num_updates: int) -> dict[str, float]:
+    """Everything that the rollouts alone say. num_updates: optimizer updates of the run before this step."""
+    return {
+        **rollout_metrics(collection),
+        "sampler/updates_behind": updates_behind(collection, num_updates),
+        **selection_metrics(collection),
+        **shaping_metrics(collection, shaping, num_updates),
+        **grading_metrics(collection),
+    }
 
 
 def rollout_metrics(collection: Collection) -> dict[str, float]:
@@ -45,18 +56,16 @@ def rollout_metrics(collection: Collection) -> dict[str, float]:
     return metrics | {f"data/{domain}/num_prompts": float(count) for domain, count in sorted(domains.items())}
 
 
-def sampling_statistics(
-    prepared: Iterable[PreparedRollout], config: AlgorithmConfig
-) -> list[UpdateStatistics]:
+def sampling_statistics(prepared: Iterable[PreparedRollout], config: RunConfig) -> list[UpdateStatistics]:
     """How far apart sampler, trainer and reference were on what this replica has prepared, before the step's updates;
     `merge_statistics` makes one of all replicas'. The KL is exactly 0 in the step after a reset, however many updates
-    that step has."""
+    that step has, and absent where it is not measured."""
     rows = list(prepared)
     old = [row.old_logprobs for row in rows]
-    return [
-        sampler_agreement([row.sampler_logprobs for row in rows], old),
-        kl_at_sampling(old, [row.reference_logprobs for row in rows], config),
-    ]
+    statistics = [sampler_agreement([row.sampler_logprobs for row in rows], old)]
+    if config.measures_kl:
+        statistics.append(kl_at_sampling(old, [row.reference_logprobs for row in rows], config.algorithm))
+    return statistics
 
 
 def updates_behind(collection: Collection, num_updates: int) -> float:
@@ -105,8 +114,8 @@ def grading_metrics(collection: Collection) -> dict[str, float]:
 
 def _surplus_share(collection: Collection) -> float:
     """Of the sampled response tokens, those of informative groups that the step did not need."""
-    num_tokens = [sum(m.rollout.num_tokens for m in group.members) for group in collection.sampled]
-    return sum(num_tokens[index] for index in collection.surplus) / max(1, sum(num_tokens))
+    in_vain = sum(collection.sampled[index].num_tokens for index in collection.surplus)
+    return in_vain / max(1, collection.num_tokens)
 
 
 def _pass_rate(members: Sequence[ScoredRollout]) -> float:

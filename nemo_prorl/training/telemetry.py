@@ -196,7 +196,7 @@ class Telemetry:
         self._num_shown += 1
         self._shown_s += float(record.get("time/step_s", 0.0))
         left_s = self._shown_s / self._num_shown * (self._num_steps - stage_step)
-        cells = [form.format(record.get(key, float("nan"))) for _, key, form in self.COLUMNS]
+        cells = [form.format(record[key]) if key in record else "-" for _, key, form in self.COLUMNS]
         minutes, seconds = divmod(int(left_s), 60)
         self._log.say(
             f"{stage_step:>4}/{self._num_steps:<4}"

@@ -33,14 +33,7 @@ from nemo_prorl.training.resets import better_checkpoint, go_back, reset_policy
 from nemo_prorl.training.samples import gather_samples
 from nemo_prorl.training.save_schedule import SaveSchedule
 from nemo_prorl.training.stages import Outcome, last_line
-from nemo_prorl.training.step_metrics import (
-    grading_metrics,
-    rollout_metrics,
-    sampling_statistics,
-    selection_metrics,
-    shaping_metrics,
-    updates_behind,
-)
+from nemo_prorl.training.step_metrics import collection_metrics, sampling_statistics
 from nemo_prorl.training.telemetry import RunLog, Telemetry
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.training.watchdog import Watchdog
@@ -284,6 +277,7 @@ class ProRLTrainer:
         """The step's optimizer updates."""
         algorithm = self.config.algorithm
         loss = partial(policy_loss, config=algorithm, entropy_coefficient=self._entropy_coefficient())
+        summarised = partial(update_statistics, config=algorithm, with_kl=self.config.measures_kl)
         try:
             with self.stopwatch.measure("exchange_s"):
                 updates = deal(collection, self.config, self.ranks)
@@ -298,7 +292,7 @@ class ProRLTrainer:
                 report = self.policy.update(batch, loss)
                 self.watchdog.beat()
                 self.state.num_updates += 1
-                statistics.append(update_statistics(report, batch, algorithm, is_first=not reports))
+                statistics.append(summarised(report, batch, is_first=not reports))
                 reports.append(report)
             self.policy.finish_training()
         return reports, statistics
@@ -326,23 +320,19 @@ class ProRLTrainer:
         """Everything about one step; collective over the ranks."""
         step_s = self.stopwatch.elapsed_s()
         updates_before = self.state.num_updates - len(reports)
-        mine = [*statistics, *sampling_statistics(collection.prepared.values(), self.config.algorithm)]
+        mine = [*statistics, *sampling_statistics(collection.prepared.values(), self.config)]
         objective = merge_statistics([part for parts in self.ranks.gather_replicas(mine) for part in parts])
         coefficient = self._entropy_coefficient()
         self.state.entropy = objective["objective/entropy"]
         self.state.entropy_coefficient = next_entropy_coefficient(
             self.state.entropy_coefficient, self.state.entropy, self.config.algorithm
         )
-        num_tokens = sum(m.rollout.num_tokens for group in collection.sampled for m in group.members)
+        num_tokens = collection.num_tokens
         return {
-            **rollout_metrics(collection),
+            **collection_metrics(collection, self.config.shaping, updates_before),
             **objective,
             **self.refitted.metrics,
-            "sampler/updates_behind": updates_behind(collection, updates_before),
             "sampler/num_preemptions": self.fleet.take_preemptions(),
-            **selection_metrics(collection),
-            **shaping_metrics(collection, self.config.shaping, updates_before),
-            **grading_metrics(collection),
             "objective/loss": float(np.mean([report.loss for report in reports])),
             "objective/entropy_coefficient": coefficient,
             "optimizer/grad_norm": float(np.mean([report.grad_norm for report in reports])),

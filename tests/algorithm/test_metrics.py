@@ -242,6 +242,15 @@ def test_right_after_a_reset_the_kl_is_exactly_0(estimator, random_batch):
     assert told == {key: later[key] for key in told}
 
 
+def test_a_kl_that_is_not_measured_is_absent_and_everything_else_is_told(random_batch):
+    batch = random_batch(1, [3, 2])
+    config = AlgorithmConfig(kl_beta=0.0)
+    told = merge_statistics([update_statistics(report_on(batch, 0), batch, config)])
+    rest = merge_statistics([update_statistics(report_on(batch, 0), batch, config, with_kl=False)])
+    assert told.keys() - rest.keys() == {"objective/kl_to_reference", "objective/kl_to_reference_max"}
+    assert rest == {key: told[key] for key in rest}
+
+
 def test_the_kl_at_sampling_is_the_mean_over_tokens():
     old = [np.array([-1.0, -2.0], dtype=np.float32), np.array([-0.5], dtype=np.float32)]
     reference = [np.array([-1.5, -2.0], dtype=np.float32), np.array([-0.25], dtype=np.float32)]

@@ -215,7 +215,9 @@ def test_a_step_without_some_numbers_is_shown_all_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     telemetry(tmp_path).step(record(1, **{"reward/mean": 0.5}), stage_step=1)
-    assert "nan" in capsys.readouterr().err
+    *_, shown = capsys.readouterr().err.splitlines()
+    assert "0.500" in shown
+    assert "nan" not in shown, "a run without a KL penalty has no KL: nothing is wrong"
 
 
 def test_validation_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -258,6 +258,7 @@ EXPECTED = {
     "sampler/logprob_abs_diff_mean", "sampler/logprob_abs_diff_p99", "sampler/logprob_abs_diff_max",
     "dynamic_sampling/num_informative", "dynamic_sampling/num_all_right", "dynamic_sampling/num_all_wrong",
     "dynamic_sampling/num_all_equal", "dynamic_sampling/num_service_failure", "dynamic_sampling/num_surplus",
+    "dynamic_sampling/surplus_share", "throughput/exchange_mib",
     "dynamic_sampling/kept_share", "dynamic_sampling/informative_share",
     "dynamic_sampling/num_rounds", "dynamic_sampling/num_failed_rollouts",
     "grading/busy_s", "grading/exposed_s", "grading/overlap_share",
