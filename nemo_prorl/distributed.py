@@ -11,7 +11,8 @@ import os
 import pickle
 import socket
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -124,6 +125,22 @@ class Ranks:
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         return box[0]
 
+    def on_main(self, function: Callable[[], T]) -> T:
+        """What `function` returns on rank 0, on every rank; the others do not call it. Its error is raised on all."""
+        return self.from_main(self.together(function if self.layout.is_main else lambda: None))  # type: ignore[arg-type, return-value]
+
+    def together(self, function: Callable[[], T]) -> T:
+        """What `function` returns on this rank; it is not collective. An error on any rank is raised on all, so that no
+        rank waits for one that has given up."""
+        try:
+            value, error = function(), None
+        except Exception as caught:
+            error = caught
+        for rank, found in enumerate(self.gather(None if error is None else _sendable(error))):
+            if found is not None:
+                raise error if error is not None and rank == self.layout.rank else found
+        return value
+
     def any(self, flag: bool) -> bool:
         """True on every rank as soon as it is true on one."""
         return any(self.gather(flag))
@@ -152,8 +169,20 @@ class Board:
         return self._store.get(self._name).decode() if self._store.check([self._name]) else ""
 
 
+def _sendable(error: Exception) -> Exception:
+    """The error, or what other ranks are told instead: they may be unable to unpickle an error of any type."""
+    if isinstance(error, ConfigError):
+        return error
+    return RuntimeError(f"on {socket.gethostname()}: {''.join(traceback.format_exception(error))}")
+
+
 def _as_tensor(data: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def alone() -> Ranks:
+    """For work outside a job, which needs no process group."""
+    return Ranks(layout=Layout(rank=0, world_size=1, tensor_parallel=1, pipeline_parallel=1))
 
 
 class RanksDidNotMeet(RuntimeError):

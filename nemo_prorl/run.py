@@ -15,7 +15,7 @@ from nemo_prorl.compose import to_dict, write_resolved
 from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.held_out import held_out
 from nemo_prorl.data.mix import PromptMix, Tokenizer
-from nemo_prorl.data.rows import domains_of
+from nemo_prorl.data.rows import domains_of, read_content
 from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
 from nemo_prorl.engines import in_use
@@ -116,7 +116,9 @@ def train_alone(config: RunConfig) -> None:
         ranks = initialise(
             trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
         )
-        start = find_intact_start(config, agreed_starting_point(config, ranks), ranks)
+        # The main rank looks for all: a shared file system may show others an older state, and a thousand ranks that
+        # look through the same folder are a load for it.
+        start = find_intact_start(config, ranks.on_main(lambda: starting_point(config)), ranks)
         log = RunLog(run_dir, speaks=ranks.layout.is_main)
         if ranks.layout.is_main:
             clear_marks(config, log)
@@ -133,22 +135,6 @@ def train_alone(config: RunConfig) -> None:
             if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
                 mark_failed(run_dir, config.stage.name, reason=str(error))
             raise
-
-
-def agreed_starting_point(config: RunConfig, ranks: Ranks) -> StartingPoint:
-    """Collective: `starting_point` as the main rank sees it. A shared file system may show other ranks an older state,
-    and a thousand ranks that look through the same folder are a load for it. Raises ConfigError on every rank."""
-    found: StartingPoint | ConfigError | None = None
-    if ranks.layout.is_main:
-        try:
-            found = starting_point(config)
-        except ConfigError as error:
-            found = error
-    found = ranks.from_main(found)
-    if isinstance(found, ConfigError):
-        raise found
-    assert found is not None
-    return found
 
 
 def starting_point(config: RunConfig) -> StartingPoint:
@@ -169,8 +155,8 @@ def train_stage(
     if ranks.layout.is_main:
         write_resolved(config, run_dir / "resolved.yaml")
         write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
-    tokenizer = load_tokenizer(config)
-    prompts, validation_prompts, held_out_lengths = read_prompts(config, tokenizer)
+    tokenizer = ranks.together(lambda: load_tokenizer(config))
+    prompts, validation_prompts, held_out_lengths = read_prompts(config, tokenizer, ranks)
     if ranks.layout.is_main:
         log.say(left_out_prompts(config, tokenizer, held_out_lengths))
     with ExitStack() as stack:
@@ -354,18 +340,24 @@ def load_tokenizer(config: RunConfig) -> Tokenizer:
 
 
 def read_prompts(
-    config: RunConfig, tokenizer: Tokenizer
+    config: RunConfig, tokenizer: Tokenizer, ranks: Ranks
 ) -> tuple[PromptMix, list[Prompt], list[FileLengths]]:
-    """(what is trained on, what is validated on, lengths for `left_out_prompts`). Raises ConfigError for files that
-    cannot be used."""
-    prompts = PromptMix(
-        config.data.train,
-        seed=config.seed,
-        tokenizer=tokenizer,
-        max_prompt_tokens=config.sampler.max_prompt_tokens,
-        with_extra=bool(config.reward.function),
-    )
-    return prompts, *held_out_prompts(config, tokenizer)
+    """(what is trained on, what is validated on, lengths for `left_out_prompts`). Collective: the main rank alone reads
+    training files whole. Raises ConfigError for files that cannot be used, on every rank."""
+    contents = ranks.on_main(lambda: {path: read_content(Path(path)) for path in config.data.train})
+
+    def read() -> tuple[PromptMix, list[Prompt], list[FileLengths]]:
+        prompts = PromptMix(
+            config.data.train,
+            seed=config.seed,
+            tokenizer=tokenizer,
+            max_prompt_tokens=config.sampler.max_prompt_tokens,
+            with_extra=bool(config.reward.function),
+            contents=contents,
+        )
+        return prompts, *held_out_prompts(config, tokenizer)
+
+    return ranks.together(read)
 
 
 def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> tuple[list[Prompt], list[FileLengths]]:

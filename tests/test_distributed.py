@@ -89,6 +89,25 @@ def exchanged(ranks: Ranks) -> dict[str, Any]:
     return {"next": found, "bytes": num_bytes, "of_last": of_last, "nothing": ranks.exchange({})}
 
 
+def failing(ranks: Ranks) -> list[str]:
+    """What this rank is told when rank 1 fails, and when the main rank does, in two ways."""
+    told = []
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    for error in (ConfigError("write another"), LookupError("no such place")):
+        for attempt in (
+            lambda error=error: ranks.together(lambda: fail(error) if ranks.layout.rank == 1 else None),
+            lambda error=error: ranks.on_main(lambda: fail(error)),
+        ):
+            try:
+                attempt()
+            except (ConfigError, LookupError, RuntimeError) as caught:
+                told.append(f"{type(caught).__name__} {'no such place' in str(caught)}")
+    return told
+
+
 def report(ranks: Ranks) -> dict[str, Any]:
     rank = ranks.layout.rank
     value = {"rank": rank, "bytes": bytes([rank]) * (1000 * rank)}  # of other lengths on other ranks
@@ -101,6 +120,9 @@ def report(ranks: Ranks) -> dict[str, Any]:
         "one": ranks.any(rank == ranks.layout.world_size - 1),
         "board": read_board(ranks),
         "exchange": exchanged(ranks),
+        "on_main": ranks.on_main(lambda: f"by {rank}"),
+        "together": ranks.together(lambda: f"by {rank}"),
+        "failing": failing(ranks),
     }
 
 
@@ -144,6 +166,9 @@ def test_values_reach_every_rank() -> None:
             assert exchange["next"] == [(1000 * r * r, 1000 * r) for r in sorted((before, rank))]
             assert 8000 * before < exchange["bytes"] < 8000 * before + 500
             assert (exchange["of_last"], exchange["nothing"]) == ([(3, rank)], [])
+            assert (result["on_main"], result["together"]) == ("by 0", f"by {rank}")
+            own, of_main = ("LookupError" if rank == at else "RuntimeError" for at in (1, 0))
+            assert result["failing"] == ["ConfigError False"] * 2 + [f"{own} True", f"{of_main} True"]
 
 
 def test_one_process_is_a_job_of_one_rank() -> None:

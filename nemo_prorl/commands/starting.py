@@ -25,11 +25,12 @@ def check_start(config: RunConfig) -> list[str]:
 def describe_start(config: RunConfig) -> list[str]:
     """Sentences on prompts and starting point, for which model and data are read. Raises ConfigError."""
     from nemo_prorl import run
+    from nemo_prorl.distributed import alone
     from nemo_prorl.training.stages import best_without_checkpoint
 
     start = run.starting_point(config)
     tokenizer = run.load_tokenizer(config)
-    *_, held_out_lengths = run.read_prompts(config, tokenizer)
+    *_, held_out_lengths = run.read_prompts(config, tokenizer, alone())
     how = "go on" if start.is_resume else "start"
     return [
         run.left_out_prompts(config, tokenizer, held_out_lengths),

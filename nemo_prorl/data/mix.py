@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.rows import Row, RowFile, check_distinct
+from nemo_prorl.data.rows import FileContent, Row, RowFile, check_distinct, read_content
 from nemo_prorl.types import Prompt
 from reward.extract import THINK_START, is_open_thought
 
@@ -71,14 +72,24 @@ class PromptMix:
         tokenizer: Tokenizer,
         max_prompt_tokens: int,
         with_extra: bool = False,
+        contents: Mapping[str, FileContent] | None = None,
     ) -> None:
-        """with_extra: prompts also carry the files' further columns."""
+        """with_extra: prompts also carry the files' further columns. contents: of every file, if they have been read
+        before (`read_content`); a file of another size raises ConfigError."""
         if not weights:
             raise ConfigError(
                 "data.train is empty: name at least one prompt file, such as data.train={a.parquet: 1}."
             )
         self._files = {path: RowFile(Path(path), with_extra=with_extra) for path in weights}
         check_distinct(list(self._files.values()))
+        contents = contents or {path: read_content(Path(path)) for path in weights}
+        for path in weights:
+            if Path(path).stat().st_size != contents[path].num_bytes:
+                raise ConfigError(
+                    f"data file {path} has another size on {socket.gethostname()} than where the main rank runs: "
+                    "copy the same file to every machine, or write a path on a shared file system."
+                )
+        self._fingerprints = {path: contents[path].sha256 for path in weights}
         total = sum(weights.values())
         self._shares = {path: weight / total for path, weight in weights.items()}
         self._read = dict.fromkeys(weights, 0)
@@ -109,13 +120,13 @@ class PromptMix:
         New weights hold from now on: the mix does not catch up on a new file.
         """
         same_mix = state["shares"] == self._by_content(self._shares)
-        for path, file in self._files.items():
-            self._read[path] = int(state["read"].get(file.fingerprint, 0))
-            self._given[path] = int(state["given"][file.fingerprint]) if same_mix else 0
+        for path, fingerprint in self._fingerprints.items():
+            self._read[path] = int(state["read"].get(fingerprint, 0))
+            self._given[path] = int(state["given"][fingerprint]) if same_mix else 0
         self.num_too_long = int(state["num_too_long"])
 
     def _by_content(self, values: Mapping[str, T]) -> dict[str, T]:
-        return {file.fingerprint: values[path] for path, file in self._files.items()}
+        return {fingerprint: values[path] for path, fingerprint in self._fingerprints.items()}
 
     def _next(self) -> Prompt:
         path = self._most_behind()
@@ -141,7 +152,7 @@ class PromptMix:
         file = self._files[path]
         epoch, position = divmod(count, len(file))
         if self._orders.get(path, (-1, None))[0] != epoch:
-            digest = hashlib.sha256(f"{self._seed}/{file.fingerprint}/{epoch}".encode()).digest()
+            digest = hashlib.sha256(f"{self._seed}/{self._fingerprints[path]}/{epoch}".encode()).digest()
             generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
             self._orders[path] = (epoch, generator.permutation(len(file)))
         return file[int(self._orders[path][1][position])], epoch

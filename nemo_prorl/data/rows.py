@@ -8,6 +8,7 @@ import functools
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,31 @@ def domains_of(files: Iterable[str]) -> set[str]:
     return domains
 
 
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """Identifies what is in a data file."""
+
+    sha256: str
+    num_bytes: int
+
+
+def read_content(path: Path) -> FileContent:
+    """Reads the whole file. Raises ConfigError where that is not possible."""
+    try:
+        with path.open("rb") as file:
+            return FileContent(
+                hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
+            )
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except OSError as error:
+        raise ConfigError(f"data file {path} cannot be read ({error}): see docs/data.md.") from error
+
+
+def _missing(path: Path) -> ConfigError:
+    return ConfigError(f"data file {path} does not exist: write an existing prompt file (docs/data.md).")
+
+
 class RowFile:
     """Random access to a prompt file that may be larger than memory: only recently used row groups are held."""
 
@@ -108,14 +134,10 @@ class RowFile:
         self.path = path
         self._columns = None if with_extra else SCHEMA.names
         if not path.is_file():
-            raise ConfigError(
-                f"data file {path} does not exist: write an existing prompt file (docs/data.md)."
-            )
+            raise _missing(path)
         try:
             self._file = pq.ParquetFile(path, memory_map=True)
             self._check_columns()
-            with path.open("rb") as content:
-                self.fingerprint = hashlib.file_digest(content, "sha256").hexdigest()
             self.uids = self._file.read(["uid"])["uid"].cast(pa.string())
         except (pa.ArrowException, OSError) as error:
             reason = " ".join(str(error).split())

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.rows import SCHEMA, Row, RowFile, check_distinct, write_rows
+from nemo_prorl.data.rows import SCHEMA, Row, RowFile, check_distinct, read_content, write_rows
 from tests.data.conftest import make_row
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -58,8 +58,7 @@ def test_the_fingerprint_is_of_the_content_wherever_it_lies(tmp_path: Path) -> N
     write_rows(tmp_path / "deep" / "there.parquet", [make_row("a")])
     write_rows(tmp_path / "other.parquet", [make_row("a", "another question")])
     here, there, other = (
-        RowFile(tmp_path / name).fingerprint
-        for name in ("here.parquet", "deep/there.parquet", "other.parquet")
+        read_content(tmp_path / name) for name in ("here.parquet", "deep/there.parquet", "other.parquet")
     )
     assert here == there != other
 

@@ -13,7 +13,7 @@ class ThreadRanks:
     """One of several ranks that are threads of this process."""
 
     gather_replicas = Ranks.gather_replicas
-    any = Ranks.any
+    on_main, together, any = Ranks.on_main, Ranks.together, Ranks.any
 
     def __init__(self, layout: Layout, slots: list[Any], barrier: threading.Barrier) -> None:
         self.layout, self._slots, self._barrier = layout, slots, barrier
