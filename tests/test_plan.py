@@ -1,5 +1,6 @@
 """The command plan, as a user sees it."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -163,6 +164,18 @@ def test_a_model_and_data_that_nobody_named_are_still_to_do() -> None:
     assert [item.path for item in missing_files((RunConfig(),))] == ["model.path", "data.train"]
 
 
+def test_sampling_ahead_is_a_bound_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["stage=run1", "--time", "algorithm.correction_level=token", "sampler.release_memory=false"]
+    options += ["sampler.memory_fraction=0.35", "trainer.micro_batch_tokens=12288"]
+    seconds = r"run1 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +([\d.]+)"
+    without, ahead = plan(capsys, *options), " ".join(plan(capsys, *options, "sampler.ahead=true").split())
+    assert "bound" not in without
+    (alone,), (best,) = re.findall(seconds, without), re.findall(seconds, ahead)
+    assert float(best) < float(alone)
+    assert f"the {best} s are a bound, not an expectation" in ahead
+    assert f"the step would take {alone} s" in ahead
+
+
 def test_memory_and_time_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a model it is the paper's; the recipe as it is fits the paper's cluster."""
     said = plan(capsys, "--memory", "--time")
@@ -195,7 +208,7 @@ def test_more_responses_than_an_engine_holds_come_with_what_to_write(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = " ".join(plan(capsys, "--memory", "stage=run1", "--nodes", "1").split())
-    assert "An engine gets 1,068 responses per step" in said
+    assert "An engine gets 956 responses per step" in said
     wanted = said.split("write sampler.max_sequences=")[1].split(".")[0]
     said = " ".join(
         plan(capsys, "--memory", "stage=run1", "--nodes", "1", f"sampler.max_sequences={wanted}").split()

@@ -241,7 +241,7 @@ def _phases(
     asleep = {"vLLM": float(CUDA_GRAPH_BYTES)} if config.sampler.release_memory else vllm
     tempered = float(config.sampler.max_sequences * model.vocab_size * LOGIT_BYTES)
     beside = tempered if config.sampler.ahead else 0.0
-    reference = {"reference": weights["weights"]} if config.algorithm.kl_beta > 0 else {}
+    reference = {"reference": weights["weights"]} if config.measures_kl else {}
     forward_head = head_bytes(model, config, num_tokens, backward=False) * last
     backward_head = head_bytes(model, config, num_tokens, backward=True) * last
     return {

@@ -11,6 +11,7 @@ from nemo_prorl.planning.hardware import GIB, Gpu
 from nemo_prorl.planning.layouts import Plan, overrides
 from nemo_prorl.planning.memory import GRAPH_SEQUENCES, PLANNED_SHARE
 from nemo_prorl.planning.scale import Comparison
+from nemo_prorl.planning.step_time import StepTime
 from nemo_prorl.planning.tail import Sampling, Scheduling
 from nemo_prorl.planning.text import WIDTH, crash_text, table
 
@@ -109,8 +110,18 @@ def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
         f"Of sampling, engines wait {tail.waiting_share:.0%} for the last one, and are less than half full "
         f"{tail.half_empty_share:.0%}.",
         f"Of updates, pipeline stages wait {plan.time.bubble_share:.0%}.",
+        *(wrap(_ahead_text(plan.time), WIDTH) if plan.config.sampler.ahead else []),
         *crash_text([(plan.config, plan.time.seconds)], cluster),
     ]
+
+
+def _ahead_text(time: StepTime) -> str:
+    """What the estimate means with sampler.ahead."""
+    return (
+        f"With sampler.ahead the {time.seconds:.1f} s are a bound, not an expectation: they hold if sampling and "
+        "training do not slow each other down, and they share a GPU and a Python interpreter. If no sampling hid, "
+        f"the step would take {time.seconds + time.hidden_s:.1f} s."
+    )
 
 
 def layouts_text(plans: Sequence[Plan]) -> list[str]:

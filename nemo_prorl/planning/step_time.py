@@ -76,6 +76,8 @@ class StepTime:
     """Rollouts sampled; the informative ones among them are trained on."""
     response_tokens: float
     """Response tokens trained on."""
+    hidden_s: float = 0.0
+    """Seconds of sampling that are not in `parts`, because `sampler.ahead` could at best hide them behind the rest."""
 
     @property
     def seconds(self) -> float:
@@ -98,7 +100,7 @@ def estimate_step(
 ) -> StepTime:
     """Returns the time of a step. `memory` decides how many sequences an engine decodes at a time."""
     trainer, num_rollouts = config.trainer, config.sampler.num_rollouts
-    uses_reference = config.algorithm.kl_beta > 0
+    uses_reference = config.measures_kl
     rollouts = Rollouts.of(workload, config)
     sampling = sampling_of(model, config, cluster, gpu, workload, memory, scheduling)
     prepared = workload.prepared_prompts(config) * num_rollouts
@@ -115,9 +117,10 @@ def estimate_step(
         "optimizer": optimizer_s(model, config, cluster, gpu),
         "refit": refit_s(model, config, cluster, gpu),
     }
-    if config.sampler.ahead:  # at best: as if decoding and training did not slow each other down on one GPU
-        hidden = sum(parts.values()) - parts["sampling"] - parts["refit"]
-        parts["sampling"] = max(0.0, parts["sampling"] - hidden)
+    hidden_s = 0.0
+    if config.sampler.ahead:  # a bound: as if decoding and training did not slow each other down
+        hidden_s = min(parts["sampling"], sum(parts.values()) - parts["sampling"] - parts["refit"])
+        parts["sampling"] -= hidden_s
     bubble = _bubble(trainer.pipeline_parallel, _micro_batches_of_update(config, cluster, rollouts))
     return StepTime(
         parts=parts,
@@ -125,6 +128,7 @@ def estimate_step(
         bubble_share=bubble / (1 + bubble),
         num_sampled=workload.sampled_prompts(config) * num_rollouts,
         response_tokens=trained * rollouts.response_tokens,
+        hidden_s=hidden_s,
     )
 
 

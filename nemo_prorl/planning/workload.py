@@ -51,9 +51,12 @@ class Workload:
         return ceil(wanted) if dynamic.enabled else needed
 
     def prepared_prompts(self, config: RunConfig) -> int:
-        """Whose log-probabilities are computed: all informative ones, those beyond what the step needs included."""
-        sampled = self.sampled_prompts(config)
-        return round(sampled * self.informative_share) if config.dynamic_sampling.enabled else sampled
+        """Whose log-probabilities are computed: informative ones, as many as the step needs."""
+        if not config.dynamic_sampling.enabled:
+            return self.sampled_prompts(config)
+        return min(
+            round(self.sampled_prompts(config) * self.informative_share), config.trainer.prompts_per_step
+        )
 
 
 def prompt_tokens(config: RunConfig) -> int:

@@ -66,6 +66,8 @@ class Collection:
     prepared: Mapping[Key, PreparedRollout]
     """Rollouts of kept groups whose log-probabilities this replica has computed, by (index in `sampled`, sibling)."""
     kinds: Counter[Informativeness]
+    num_needed: int
+    """How many of `sampled` it took to fill the step: those behind them were sampled and graded in vain."""
     surplus: tuple[int, ...]
     """Indices in `sampled` of informative groups beyond what the step needed: sampled and graded in vain."""
     num_rounds: int
@@ -157,6 +159,7 @@ class Collector:
             kept=kept,
             prepared=prepared,
             kinds=kinds,
+            num_needed=kept[-1] + 1 if len(kept) == needed else len(groups),
             surplus=surplus,
             num_rounds=len(rounds),
             grading_busy_s=sum(round_.in_flight.busy_s for round_ in rounds),

@@ -45,9 +45,9 @@ METRICS = {
     "dynamic_sampling/num_service_failure": "Sampled prompts of which fewer than two rollouts were graded.",
     "dynamic_sampling/num_kept": "Prompts that the step trains on.",
     "dynamic_sampling/num_surplus": "Informative prompts beyond those that the step needed; they are not trained on.",
-    "dynamic_sampling/surplus_share": "Share of the sampled response tokens that belong to those prompts: they were "
-    "sampled and graded, and nothing else. This share of `time/sampling_s` is what the surplus costs; "
-    "`dynamic_sampling.oversample` sets it.",
+    "dynamic_sampling/surplus_share": "Share of the sampled response tokens that belong to prompts, informative or "
+    "not, behind the last one that the step needed: they were sampled and graded in vain. About this share of "
+    "`time/sampling_s` is what the surplus costs; `dynamic_sampling.oversample` sets it.",
     "dynamic_sampling/informative_share": "`num_informative / num_prompts`: the yield of dynamic sampling.",
     "dynamic_sampling/kept_share": "`num_kept / num_prompts`.",
     "dynamic_sampling/num_rounds": "Rounds of sampling that it took to fill the step.",

@@ -113,8 +113,8 @@ def grading_metrics(collection: Collection) -> dict[str, float]:
 
 
 def _surplus_share(collection: Collection) -> float:
-    """Of the sampled response tokens, those of informative groups that the step did not need."""
-    in_vain = sum(collection.sampled[index].num_tokens for index in collection.surplus)
+    """Of the sampled response tokens, those of groups that the step did not need, informative or not."""
+    in_vain = sum(group.num_tokens for group in collection.sampled[collection.num_needed :])
     return in_vain / max(1, collection.num_tokens)
 
 

@@ -159,6 +159,8 @@ def test_sampling_ahead_hides_at_most_what_the_policy_does_meanwhile() -> None:
     assert {k: v for k, v in ahead.parts.items() if k != "sampling"} == {
         k: v for k, v in one.parts.items() if k != "sampling"
     }
+    assert ahead.seconds + ahead.hidden_s == pytest.approx(one.seconds)
+    assert (one.hidden_s, ahead.hidden_s > 0) == (0.0, True)
     assert ahead.seconds == pytest.approx(one.parts["sampling"] + one.parts["refit"]), (
         "sampling is the longer part"
     )

@@ -263,6 +263,7 @@ def test_a_round_is_as_large_as_the_yield_asks_and_no_larger_than_four_times(
     collection = make_collector(config, make_prompts(*[MIXED] * 40), sampler=sampler).collect(state)
     assert sampler.num_sampled == [expected]
     assert collection.surplus == tuple(range(8, expected))
+    assert collection.num_needed == 8
     assert state.sampling_yield == pytest.approx(0.5 * seen_yield + 0.5)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nemo_prorl.training import collector
 from nemo_prorl.training.collector import Saturated
+from nemo_prorl.training.step_metrics import selection_metrics
 from tests.training.conftest import (
     FAILED,
     MIXED,
@@ -25,6 +26,7 @@ from tests.training.conftest import (
     ScriptedSampler,
     make_collector,
     make_config,
+    make_prompt,
     make_prompts,
     make_rollout,
     new_state,
@@ -87,6 +89,20 @@ def test_groups_beyond_what_the_step_needs_cost_no_forward_pass(
         return  # too few, or more wanted than listed
     assert policy.num_prepared == len(collection.prepared) == NUM_ROLLOUTS * len(collection.kept)
     assert {index for index, _ in collection.prepared} == set(collection.kept)
+
+
+def test_what_lies_behind_the_last_prompt_needed_was_sampled_in_vain() -> None:
+    scripts, lengths = [MIXED, RIGHT, MIXED, WRONG, MIXED], [1, 2, 3, 5, 8]
+    prompts = [
+        make_prompt(f"p{i}", s, lengths=[n] * 4)
+        for i, (s, n) in enumerate(zip(scripts, lengths, strict=True))
+    ]
+    full = make_collector(make_config(prompts_per_step=2, oversample=2.5), prompts).collect(new_state())
+    assert (full.kept, full.surplus) == ((0, 2), (4,))
+    assert selection_metrics(full)["dynamic_sampling/surplus_share"] == (5 + 8) / sum(lengths)
+    config = make_config(prompts_per_step=5, max_rounds=1, min_fill=0.0)
+    not_full = make_collector(config, prompts).collect(new_state())
+    assert selection_metrics(not_full)["dynamic_sampling/surplus_share"] == 0.0
 
 
 def test_log_probabilities_belong_to_their_tokens() -> None:
