@@ -186,7 +186,8 @@ def received_by_each_rank() -> tuple[int, int]:
 
 @pytest.mark.slow
 def test_a_step_costs_a_fraction_of_what_it_did() -> None:
-    """Four ranks over gloo. BEFORE"""
+    """Four ranks over gloo. When all ranks got all prompts, texts, token ids of 64 bits and log-probabilities, twice, a
+    rank received 45 to 52 bytes per response token in this very step (2026-11-22, commit 9c8c7a6); 2.8 to 3.0 since."""
     per_token = [num_bytes / num_tokens for num_bytes, num_tokens in run_ranks(received_by_each_rank, 4)]
     print(f"bytes that a rank receives for each response token sampled: {[round(n, 2) for n in per_token]}")
-    assert max(per_token) < 26 / 4
+    assert max(per_token) < 45 / 12
