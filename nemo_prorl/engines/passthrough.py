@@ -163,8 +163,7 @@ MEGATRON = Target(
 def check_engine_args(config: RunConfig) -> None:
     """Raises ConfigError for a key of sampler.engine_args that vLLM does not have or that the trainer sets, and for a
     value of the wrong type."""
-    relied_on = () if has_cuda() else RELIED_ON_ON_CPU
-    _check(VLLM, config.sampler.engine_args, relied_on)
+    _check(VLLM, config.sampler.engine_args, () if has_cuda() else RELIED_ON_ON_CPU)
 
 
 def check_megatron(config: RunConfig) -> None:
@@ -187,18 +186,20 @@ def fields_of(target: Target) -> dict[str, Declared]:
 
 @contextmanager
 def refusals(option: str, given: Mapping[str, Any]) -> Iterator[None]:
-    """Blames the settings that were passed through, if there are any, for what an engine refuses in the body: raises
-    ConfigError in place of the engine's own error."""
+    """Names the settings that were passed through, if there are any, when an engine refuses something in the body:
+    raises ConfigError in place of the engine's own error."""
     try:
         yield
     except (ValueError, TypeError, AssertionError, NotImplementedError) as error:
         if not given or isinstance(error, ConfigError):
             raise
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"{option}={dict(given)} is refused: {reason.rstrip('.')}.") from error
+        raise ConfigError(
+            f"the engine cannot be built with {option}={dict(given)}: {reason.rstrip('.')}."
+        ) from error
 
 
-def _check(target: Target, given: Mapping[str, Any], relied_on: tuple[str, ...] = ()) -> None:
+def _check(target: Target, given: Mapping[str, Any], on_cpu: tuple[str, ...] = ()) -> None:
     if not given:
         return
     known = fields_of(target)
@@ -206,8 +207,9 @@ def _check(target: Target, given: Mapping[str, Any], relied_on: tuple[str, ...] 
         key = f"{target.option}.{name}"
         if name in target.instead:
             raise ConfigError(f"{key} is what {target.instead[name]} says: write that instead.")
-        if name in (*target.relied_on, *relied_on):
-            raise ConfigError(f"{key} cannot be set, because the trainer relies on its value: leave it out.")
+        if name in (*target.relied_on, *on_cpu):
+            where = "cannot be set on CPU" if name in on_cpu else "cannot be set"
+            raise ConfigError(f"{key} {where}, because the trainer relies on its value: leave it out.")
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
             hint = f"did you mean {close[0]}?" if close else f"{target.package} has no such setting."
