@@ -22,10 +22,12 @@ test-clients: setup  ## other trainers' own client code against the service, in 
 	@scripts/setup.sh clients
 	@.venv-clients/bin/python -m pytest tests/clients $(PYTEST_ARGS)
 
-test-kernels: setup  ## the CUDA kernels, by Triton's interpreter and compiler, which it puts into .venv-triton
+test-kernels: setup  ## what needs Triton, which it puts into .venv-triton: our kernels, and vLLM's model runner V2
 	@test -d .venv-triton/triton-$(TRITON).dist-info || .venv/bin/python -m pip install -qq --disable-pip-version-check \
 		--no-deps --upgrade --target .venv-triton -r requirements/triton.txt
 	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest tests/gpu/test_kernel.py $(PYTEST_ARGS)
+	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest -p tests.gpu.runner_v2 tests/engines/vllm/test_sampling.py \
+		-k "of_transformers and not 0.6"
 
 TRITON = $(shell sed -n 's/^triton==//p' requirements/triton.txt)
 
