@@ -59,7 +59,7 @@ def _hard(what: int) -> float:
 
 
 def _open_files(limits: Limits, num_ranks: int) -> Finding:
-    """Gloo's sockets grow by about 1.3 with each rank (measured with up to 12 ranks); 4 leave room for other groups,
+    """Gloo's sockets grow by about 2 with each rank (measured with up to 12 ranks); 4 leave room for other groups,
     and 512 for libraries, data and logs (our choice)."""
     needed = 512 + 4 * num_ranks
     found = f"at most {_number(limits.open_files)} per process; {num_ranks} rank(s) need about {needed:,}"
