@@ -38,14 +38,16 @@ class Job:
     num_copies: int = 1
     """Jobs that train the stage one after the other, each from where the one before has paused."""
 
-    def after(self, job_id: str, copy: int = 1) -> list[str]:
-        """The whole command of a copy, `job_id` being the copy before, or of the first one the last job of the parent,
-        if there is one. A job whose parent failed is cancelled instead of waiting for ever."""
+    def after(self, parent_id: str, copy: int = 1, before: str = "") -> list[str]:
+        """The whole command. `parent_id`: the last job of the parent, if there is one; a job whose parent failed is
+        cancelled instead of waiting for ever. `before`: of a copy from the second on, the one before it."""
         sbatch, *arguments = self.command
-        waiting = [f"--dependency=afterok:{job_id}", "--kill-on-invalid-dep=yes"] if job_id else []
-        if copy > 1:
-            waiting = [f"--dependency=afterany:{job_id}", f"--export=ALL,COPY={copy}"]
-        return [sbatch, *waiting, *arguments]
+        waiting = [f"afterok:{parent_id}"] * bool(parent_id) + [f"afterany:{before}"] * (copy > 1)
+        options = [f"--dependency={','.join(waiting)}"] * bool(waiting)
+        options += ["--kill-on-invalid-dep=yes"] * bool(parent_id) + [f"--export=ALL,COPY={copy}"] * (
+            copy > 1
+        )
+        return [sbatch, *options, *arguments]
 
 
 class Submissions:
@@ -124,8 +126,8 @@ def dry_run_text(jobs: Sequence[Job], submissions: Submissions, root: Path) -> s
     lines = [f"mkdir -p {shlex.quote(str(submissions.folder))}  # sbatch does not make the folder of a log"]
     for job in jobs:
         for copy in range(1, job.num_copies + 1):
-            before = job.parent if copy == 1 else job.stage
-            command = shlex.join(job.after(f"@{_variable(before)}" if before else "", copy))
+            parent = f"@{_variable(job.parent)}" if job.parent else ""
+            command = shlex.join(job.after(parent, copy, f"@{_variable(job.stage)}"))
             command = command.replace(":@", ":$").replace(f" {job.launcher}", f" \\\n    {job.launcher}")
             lines.append(f"{_variable(job.stage)}=$({command})")
     for script in dict.fromkeys([*(str(job.launcher) for job in jobs), *SHARED_SCRIPTS]):
@@ -157,21 +159,21 @@ def submit(
     says."""
     submissions.folder.mkdir(parents=True, exist_ok=True)  # sbatch does not make the folder of a log
     environment = site_environment(root)
-    last_id = ""
+    parent_id = ""
     for job in jobs:
         living, ids = submissions.living(job.stage), list[str]()
         for copy in range(1, 1 if living else job.num_copies + 1):
-            command = job.after(last_id, copy)
+            command = job.after(parent_id, copy, ids[-1] if ids else "")
             done = subprocess.run(
                 command, cwd=root, env=environment, capture_output=True, text=True, check=False
             )
             if done.returncode:
                 raise ConfigError(f"sbatch refuses {job.launcher}: {' '.join(done.stderr.split())}")
-            last_id = done.stdout.strip().partition(";")[0]
-            ids.append(last_id)
-            submissions.note(job.stage, last_id)
-        last_id = living or last_id
-        yield job, ids or [living], bool(living)
+            ids.append(done.stdout.strip().partition(";")[0])
+            submissions.note(job.stage, ids[-1])
+        ids = ids or [living]
+        yield job, ids, bool(living)
+        parent_id = ids[-1]
 
 
 def why_copies_gain_little() -> str:

@@ -121,8 +121,8 @@ def test_copies_of_a_job_wait_for_each_other(
         "--dependency=afterany:101 --export=ALL,COPY=2",
         "--dependency=afterany:102 --export=ALL,COPY=3",
         "--dependency=afterok:103 --kill-on-invalid-dep=yes",
-        "--dependency=afterany:104 --export=ALL,COPY=2",
-        "--dependency=afterany:105 --export=ALL,COPY=3",
+        "--dependency=afterok:103,afterany:104 --kill-on-invalid-dep=yes --export=ALL,COPY=2",
+        "--dependency=afterok:103,afterany:105 --kill-on-invalid-dep=yes --export=ALL,COPY=3",
     ]
     assert json.loads((tmp_path / "run" / "slurm" / "jobs.json").read_text()) == {
         "run1": "103",
