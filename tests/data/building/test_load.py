@@ -162,6 +162,6 @@ def test_a_data_set_of_the_hub_is_read_from_its_cache_at_its_commit(tmp_path: Pa
 def test_a_hub_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> None:
     done = offline(tmp_path, "someone/something")
     assert done.returncode == 1
-    assert "ConfigError someone/something is neither a local path nor" in done.stderr
+    assert "ConfigError someone/something is not a local path and could not be read" in done.stderr
     assert "write source=FOLDER" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
