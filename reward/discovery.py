@@ -25,8 +25,8 @@ from reward.known_server import KnownServer, OtherProtocol, Schedule, report_of
 log = logging.getLogger("reward.client")
 
 NUM_USED = 4
-"""Of the servers that a client found (our choice: to choose the less loaded of two balances a load well, and two more
-may be down)."""
+"""Number of the found servers that a client uses (our choice: choosing the less loaded of two balances a load well, and
+two more may be down)."""
 
 Announced = Callable[[], Mapping[str, str]]
 """URLs of servers by their names, which on a cluster are those of their nodes."""

@@ -32,7 +32,7 @@ class Status:
     """Steps of the run."""
     stage_step: int | None = None
     num_steps: int | None = None
-    """Of the stage, at most."""
+    """The most steps that the stage may take."""
     phase: str = ""
     seen_s: float | None = None
     """Age of the last sign of life."""
@@ -150,7 +150,7 @@ def status_lines(status: Status) -> list[str]:
 
 
 def _without_steps(folder: Path, lives: Sequence[Life], jobs: Mapping[str, str], error: Exception) -> Status:
-    """Of a folder whose metrics.jsonl is absent, empty or not a run's."""
+    """The status of a folder whose metrics.jsonl is absent, empty or not a run's."""
     state, stage = "no run", lives[-1].stage if lives else ""
     if not folder.is_dir():
         sentence = "there is no such folder: write the exp_manager.explicit_log_dir of a run."
