@@ -348,7 +348,7 @@ def _kinds(annotation: ast.AST | None, file: Path) -> Iterator[Any]:
                 yield from _kinds(node, file) if isinstance(node, ast.expr) else [Any]
 
 
-def _members(node: ast.ClassDef) -> list[_Choice]:
+def _members(node: ast.ClassDef) -> list[Any]:
     """Names of an Enum's members; empty for another class."""
     if not any(ast.unparse(base).rpartition(".")[2] == "Enum" for base in node.bases):
         return []
