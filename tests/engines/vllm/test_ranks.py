@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,18 @@ from nemo_prorl.engines.interface import SamplingSettings
 from nemo_prorl.engines.vllm_sampler import VllmSampler
 from nemo_prorl.types import Prompt
 from tests.engines.conftest import run_ranks
+from tests.engines.vllm.test_sampling import reference_logprobs
 
 
-def sample_as_rank(models_dir: Path, tensor_parallel: int, texts: list[list[str]]) -> dict[str, Any]:
+def sample_as_rank(
+    models_dir: Path, tensor_parallel: int, texts: list[list[str]], precision: Precision = Precision.fp32
+) -> dict[str, Any]:
     """Samples this rank's texts with one checkpoint, takes the weights of another, samples again, closes, and shows
     that the job's process group is alive."""
     ranks = distributed.initialise(1, 1)
     rank = ranks.layout.rank
     config = RunConfig(
-        model=ModelConfig(path=str(models_dir / "base"), precision=Precision.fp32),
+        model=ModelConfig(path=str(models_dir / "base"), precision=precision),
         sampler=SamplerConfig(
             max_prompt_tokens=256, max_response_tokens=256, kv_cache_mib=64, tensor_parallel=tensor_parallel
         ),
@@ -97,3 +101,22 @@ def test_two_ranks_sample_what_one_does(sampler, weights_of, make_prompt, draw, 
                     # Two ranks add up each layer in another order than one does.
                     tolerance = 0 if tensor_parallel == 1 else 1e-4
                     np.testing.assert_allclose(rollout.sampler_logprobs, logprobs, rtol=0, atol=tolerance)
+
+
+@pytest.mark.slow
+def test_a_shared_engine_has_fp32_logits_in_bf16(hf_model, make_prompt, models_dir):
+    """Each rank computes logits of its part of the vocabulary, and vLLM gathers them."""
+    texts = ["3+4=?", "x" * 70]
+    job = {"models_dir": models_dir, "tensor_parallel": 2, "texts": [texts, texts]}
+    first, second = run_ranks(sample_as_rank, 2, precision=Precision.bf16, **job)
+    assert first["not_held"] == second["not_held"] == ()
+    for moment, name in (("before", "base"), ("after", "other")):
+        apart = []
+        for text in texts:
+            pairs = zip(first[moment][text], second[moment][text], strict=True)
+            for (token_ids, logprobs), other in pairs:
+                assert token_ids == other[0]
+                np.testing.assert_array_equal(logprobs, other[1])
+                rollout = SimpleNamespace(prompt=make_prompt(text), token_ids=token_ids)
+                apart.append(np.abs(logprobs - reference_logprobs(hf_model(name), rollout, 1.2)))
+        assert np.concatenate(apart).mean() < 0.05
