@@ -36,7 +36,7 @@ from nemo_prorl.config import ModelConfig as Model
 from nemo_prorl.distributed import Layout, Ranks
 from nemo_prorl.engines.interface import LoadedWeights, LossFunction, PendingSave, SamplingSettings
 from nemo_prorl.training import grading
-from nemo_prorl.training.collector import Collection, Collector
+from nemo_prorl.training.collector import Collector
 from nemo_prorl.training.fleet import SamplerFleet
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import (
@@ -416,25 +416,6 @@ def new_state(**values: Any) -> RunState:
 
 def uids(groups: Iterable[RolloutGroup]) -> list[str]:
     return [group.prompt.uid for group in groups]
-
-
-def contents(collection: Collection) -> tuple[list[Any], dict[Any, Any]]:
-    """Everything that training sees, comparable by ==: (what every rank knows, what this replica has prepared)."""
-    groups = [
-        (group.prompt.uid, group.rewards, [member.rollout.num_tokens for member in group.members])
-        for group in collection.groups
-    ]
-    prepared = {
-        key: (
-            row.prompt.uid,
-            row.token_ids.tolist(),
-            row.sampler_logprobs.tolist(),
-            row.old_logprobs.tolist(),
-            row.reference_logprobs.tolist(),
-        )
-        for key, row in collection.prepared.items()
-    }
-    return groups, prepared
 
 
 @pytest.fixture(scope="session")

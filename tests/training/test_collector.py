@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nemo_prorl.algorithm.selection import Informativeness as Kind
 from nemo_prorl.config import InformativeBy, LengthPenaltyConfig, ShapingConfig
 from nemo_prorl.distributed import Layout
-from nemo_prorl.training.collector import Saturated
+from nemo_prorl.training.collector import Collection, Saturated
 from nemo_prorl.training.grading import RewardServiceFailing
 from tests.training.conftest import (
     FAILED,
@@ -24,7 +24,6 @@ from tests.training.conftest import (
     Clock,
     ScriptedGrader,
     ScriptedSampler,
-    contents,
     make_collector,
     make_config,
     make_prompt,
@@ -33,6 +32,26 @@ from tests.training.conftest import (
     uids,
 )
 from tests.training.thread_ranks import run_as_ranks
+
+
+def contents(collection: Collection) -> tuple[list[Any], dict[Any, Any]]:
+    """Everything that training sees, comparable by ==: (what every rank knows, what this replica has prepared)."""
+    groups = [
+        (group.prompt.uid, group.rewards, [member.rollout.num_tokens for member in group.members])
+        for group in collection.groups
+    ]
+    prepared = {
+        key: (
+            row.prompt.uid,
+            row.token_ids.tolist(),
+            row.sampler_logprobs.tolist(),
+            row.old_logprobs.tolist(),
+            row.reference_logprobs.tolist(),
+        )
+        for key, row in collection.prepared.items()
+    }
+    return groups, prepared
+
 
 # Which groups are kept
 
