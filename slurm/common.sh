@@ -14,8 +14,19 @@ elif [ -e "${SITE_ENV:=slurm/site.env}" ]; then
     source "$SITE_ENV"
     set +o allexport
 fi
-# shellcheck disable=SC2086 # words on purpose: several modules
-[ -z "${MODULES:-}" ] || module load $MODULES
+if [ -n "${MODULES:-}" ]; then
+    if ! type module >/dev/null 2>&1; then
+        echo "error: MODULES=$MODULES, but this shell has no command \`module\`: source the file that defines it, such as" \
+            "/etc/profile.d/modules.sh, in $SITE_ENV." >&2
+        exit 1
+    fi
+    # shellcheck disable=SC2086 # words on purpose: several modules
+    module load $MODULES || { echo "error: \`module load $MODULES\` failed: correct MODULES in $SITE_ENV." >&2 && exit 1; }
+fi
+case ${CONTAINER_RUNTIME:=pyxis} in
+    pyxis | apptainer) ;;
+    *) echo "error: CONTAINER_RUNTIME=$CONTAINER_RUNTIME is not known: write pyxis or apptainer in $SITE_ENV." >&2 && exit 1 ;;
+esac
 set -euo pipefail
 
 say() {
@@ -59,14 +70,22 @@ node_address() { # NODE: the name or address by which Slurm reaches it
 }
 
 step() { # IMAGE SRUN-OPTIONS... COMMAND...: a job step, in a container when IMAGE (CONTAINER in site.env) is not empty
-    local container=()
+    local image=$1 options=(--overlap --mem=0) inside=()
+    shift
+    while [[ $1 == -* ]]; do
+        options+=("$1")
+        shift
+    done
     # Writable, for programs that write where their packages are; without the image's entry point, which is for docker
     # run; and with the user's own id, because the sandbox of the graders cannot change ids where enroot fakes it.
-    [ -z "$1" ] || container=(--container-image="$1" --container-mounts="$PWD:$PWD,/tmp:/tmp${MOUNTS:+,$MOUNTS}"
-        --container-workdir="$PWD" --no-container-mount-home --container-writable --no-container-entrypoint
-        --no-container-remap-root)
-    shift
-    srun --overlap --mem=0 ${container[@]+"${container[@]}"} "$@"
+    case ${image:+$CONTAINER_RUNTIME} in
+        pyxis) options+=(--container-image="$image" --container-mounts="$PWD:$PWD,/tmp:/tmp${MOUNTS:+,$MOUNTS}"
+            --container-workdir="$PWD" --no-container-mount-home --container-writable --no-container-entrypoint
+            --no-container-remap-root) ;;
+        apptainer) inside=(apptainer exec ${SLURM_GPUS_ON_NODE:+--nv} --bind "$PWD,/tmp${MOUNTS:+,$MOUNTS}" --pwd "$PWD"
+            --no-home --writable-tmpfs "$image") ;;
+    esac
+    srun "${options[@]}" ${inside[@]+"${inside[@]}"} "$@"
 }
 
 # --------------------------------------------------------------------------------- before anything else: the nodes
@@ -134,7 +153,7 @@ leave_out() { # JOB NODE...: this job, which waits in the queue, does without th
 # --------------------------------------------------------------------------------------------- the reward service
 start_reward_service() { # one server a node, beside the trainer; they end with the job
     local node ready
-    rm -f "$REWARD_DIR"/*.json
+    rm -f "$REWARD_DIR"/*.json "$REWARD_DIR/over"
     for node in "${NODES[@]}"; do
         step "${REWARD_CONTAINER:-}" --job-name=reward --nodes=1 --ntasks=1 --nodelist="$node" \
             --cpus-per-task="$SLURM_CPUS_ON_NODE" --open-mode=append --output="$REWARD_DIR/$node.log" \
@@ -236,9 +255,11 @@ run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far
     check_nodes "$first_step" "$@"
     ! needs_reward_service || start_reward_service || go_on_later "no reward service" "$first_step"
     can_grade || mark_failed "the data has code, and no reward server has a sandbox for it ($REWARD_DIR/NODE.log says why)"
-    # block:block: neighbouring ranks, and so neighbouring GPUs, share a socket.
+    # block:block: neighbouring ranks, and so neighbouring GPUs, share a socket. Each rank sees all GPUs that the job has
+    # on its node; with --gpu-bind=none it would see those of other jobs as well, where no cgroup hides them.
     trainer train --nodes="${#NODES[@]}" --ntasks="$WORLD_SIZE" --ntasks-per-node="$RANKS_PER_NODE" --label \
         --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 --distribution=block:block -- "$@" || code=$?
+    touch "$REWARD_DIR/over"
     [ ! -e "$MARKER.done" ] || { say "done" && exit 0; }
     [ ! -e "$MARKER.failed" ] || { say "failed: $(cat "$MARKER.failed")" && exit 1; }
     [ "$code" -eq 0 ] || go_on_later "ended with code $code" "$first_step"

@@ -2,6 +2,7 @@
 # The reward service of one node: FOLDER (where it announces itself; holds the token) and the node's ADDRESS or name.
 # Started again when it dies, because training goes on meanwhile with the other nodes' servers.
 trap '' USR1 # "save and pause" goes to all steps of a job, and is not meant for this one
+trap : TERM  # so does the SIGTERM of a preemption with a grace time, which ends the server but not this script
 folder=$1 ready=$1/$SLURMD_NODENAME.json
 address=$(getent ahostsv4 "$2" | awk 'NR == 1 { print $1 }')
 if [ "$address" != "$2" ] && [[ $address == 127.* ]]; then
@@ -15,7 +16,8 @@ while true; do
         --token-file "$folder/token" --workers "${REWARD_WORKERS:-0}"
     code=$?
     rm -f "$ready"
+    [ ! -e "$folder/over" ] || exit 0 # the trainer has ended
     echo "$(date --utc +%FT%TZ) the reward service on $SLURMD_NODENAME ended with code $code"
     [ $code -ne 2 ] || exit 2 # a mistake in how it was started: the same again is no help
-    sleep 5
+    [ $code -eq 0 ] || sleep 5 # 0: it was told to end, and the trainer still waits for the verdicts of its step
 done

@@ -5,9 +5,11 @@
 #   tests/slurm/cluster.sh up FOLDER [NODES [GPUS]]      then export SLURM_CONF=FOLDER/slurm.conf, and use sbatch
 #   tests/slurm/cluster.sh down FOLDER                   cancels every job and ends the daemons
 #
+# A job of the partition `urgent` preempts those of `batch`, which it sends SIGTERM and gives GRACE_S seconds.
 # Not here: accounting (sacct, accounts, QOS), limits by cgroup, containers (pyxis).
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
+GRACE_S=120
 
 fail() {
     echo "error: $*" >&2
@@ -54,6 +56,8 @@ SlurmdParameters=config_overrides
 GresTypes=gpu
 ReturnToService=2
 JobRequeue=1
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 KillWait=2
 MinJobAge=3600
 # A busy machine is no dead node.
@@ -65,11 +69,12 @@ EOT
     for ((node = 1; node <= $1; node++)); do
         echo "NodeName=node$node NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=${ports[node]}"
     done
-    echo "PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE DefMemPerCPU=100"
+    echo "PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE DefMemPerCPU=100 PriorityTier=1 GraceTime=$GRACE_S"
+    echo "PartitionName=urgent Nodes=ALL MaxTime=INFINITE DefMemPerCPU=100 PriorityTier=2 PreemptMode=OFF"
 }
 
 is_up() {
-    [ "$(sinfo --noheader --Node --states=idle,mixed,alloc,completing --format=%N 2>/dev/null | wc -l)" = "$1" ]
+    [ "$(sinfo --noheader --partition=batch --Node --states=idle,mixed,alloc,completing --format=%N 2>/dev/null | wc -l)" = "$1" ]
 }
 
 up() { # NODES GPUS

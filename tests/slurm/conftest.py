@@ -24,6 +24,8 @@ def cluster() -> Iterator[Cluster]:
     # Not pytest's own folder: the path of munge's socket may have about 100 characters only.
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
         made = Cluster(Path(folder))
-        made.up()
-        yield made
-        made.down()
+        try:
+            made.up()
+            yield made
+        finally:
+            made.down()

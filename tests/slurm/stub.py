@@ -1,7 +1,8 @@
 """What the launchers see of `python -m nemo_prorl` and `python -m reward`, in a blink and without engines.
 
 FATE=A,B,... in the environment says what each life of a job brings: the first A, its first restart or copy B, and so
-on. Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given. FAULTY=one plants a fault on the second node of
+on. After a SIGTERM the first rank has a step to finish, for which it needs a reward server: the same signal ends that.
+Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given. FAULTY=one plants a fault on the second node of
 the first life, FAULTY=all one on every node, which the real `doctor` then finds: a cache folder that cannot be made.
 """
 
@@ -19,8 +20,9 @@ FATES = ("done", "paused", "crash", "crash_after_progress", "stopped", "waiting"
 
 def serve(arguments: list[str]) -> int:
     ready = Path(arguments[arguments.index("--ready-file") + 1])
+    signal.signal(signal.SIGTERM, lambda *_: None)
     print("service", json.dumps(arguments), flush=True)
-    ready.write_text('{"url": "http://nowhere"}')
+    ready.write_text(json.dumps({"url": f"http://nowhere:{os.getpid()}"}))
     signal.pause()
     return 0
 
@@ -52,7 +54,8 @@ def check(arguments: list[str]) -> int:
 def train(arguments: list[str]) -> int:
     given = dict(text.partition("=")[::2] for text in arguments if "=" in text)
     came: list[int] = []  # from before the test may see this rank
-    signal.signal(signal.SIGUSR1, lambda number, _frame: came.append(number))
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        signal.signal(number, lambda number, _frame: came.append(number))
     run_dir, stage, rank = (
         Path(given["exp_manager.explicit_log_dir"]),
         given["stage"],
@@ -62,6 +65,8 @@ def train(arguments: list[str]) -> int:
     wanted = {"arguments": arguments, "environment": dict(os.environ)}
     (run_dir / "ranks").mkdir(exist_ok=True)
     (run_dir / "ranks" / f"{life}-{rank}.json").write_text(json.dumps(wanted))
+    server = run_dir / "reward" / f"{os.environ['SLURMD_NODENAME']}.json"
+    before = server.read_text() if server.exists() else ""
     fates = os.environ["FATE"].split(",")
     fate = fates[min(life, len(fates) - 1)]
     assert fate in FATES, fate
@@ -69,6 +74,10 @@ def train(arguments: list[str]) -> int:
         return _follow(fate, came)
     if fate in ("waiting", "paused"):
         _until(came, seconds=0.5 if fate == "paused" else 600)
+    deadline = time.monotonic() + 60
+    while signal.SIGTERM in came and not (server.exists() and server.read_text() not in ("", before)):
+        assert time.monotonic() < deadline, "no server grades what is left of this step"
+        time.sleep(0.05)
     if fate in ("done", "waiting", "crash_after_progress"):
         (run_dir / "checkpoints" / f"step-{life + 1:08d}-{stage}").mkdir(parents=True)
     if fate == "done":

@@ -44,6 +44,45 @@ def test_a_container_may_be_written_to_and_keeps_the_users_id() -> None:
     assert {"--container-writable", "--no-container-remap-root", "--no-container-entrypoint"} < {*words}
 
 
+def test_apptainer_stands_between_srun_and_the_command() -> None:
+    site = {"CONTAINER_RUNTIME": "apptainer", "CONTAINER": "/images/a b.sif", "MOUNTS": "/data:/data"}
+    words = bash('step "$CONTAINER" --nodes=1 bash -c true', SLURM_GPUS_ON_NODE="8", **site)
+    assert words[: words.index("apptainer")] == ["--overlap", "--mem=0", "--nodes=1"]
+    assert words[-4:] == ["/images/a b.sif", "bash", "-c", "true"]
+    assert words[words.index("--bind") + 1] == f"{ROOT},/tmp,/data:/data"
+    assert "--nv" in words
+    assert "--nv" not in bash('step "$CONTAINER" true', **site)
+    assert bash("step '' true", **site) == ["--overlap", "--mem=0", "true"]
+
+
+@pytest.mark.parametrize(
+    ("site", "sentence"),
+    [
+        ({"CONTAINER_RUNTIME": "docker"}, "CONTAINER_RUNTIME=docker is not known: write pyxis or apptainer"),
+        (
+            {"MODULES": "cuda/13.0 gcc"},
+            "MODULES=cuda/13.0 gcc, but this shell has no command `module`: source",
+        ),
+    ],
+)
+def test_what_a_site_names_and_the_node_lacks_is_one_sentence(site: dict[str, str], sentence: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        bash("echo still here", **site)
+    (line,) = caught.value.stderr.splitlines()
+    assert line.startswith(f"error: {sentence}")
+    assert caught.value.stdout == ""
+
+
+def test_modules_are_loaded_or_the_job_ends(tmp_path: Path) -> None:
+    site = tmp_path / "site.env"
+    site.write_text('module() { echo "$@"; [ "$2" != none ]; }\n')
+    assert bash("true", SITE_ENV=str(site), MODULES="cuda gcc") == ["load cuda gcc"]
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        bash("echo still here", SITE_ENV=str(site), MODULES="none")
+    assert "still here" not in caught.value.stdout
+    assert "`module load none` failed" in caught.value.stderr
+
+
 def test_no_reward_service_starts_where_the_runs_own_functions_grade_everything(tmp_path: Path) -> None:
     script = "needs_reward_service && echo yes || echo no"
     assert bash(script, DOCTOR_DIR=str(tmp_path)) == ["yes"], "doctor has not said what the data needs"

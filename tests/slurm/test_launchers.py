@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -49,10 +50,30 @@ JOBS = {
     "elsewhere": Given("done", cwd=Path("/")),
     "other stage": Given("done", ("stage=run3",)),
     "usr1": Given("waiting,done"),
+    "preempted": Given("waiting,done"),
+    "apptainer": Given("done", site={"CONTAINER": "/images/a b.sif", "CONTAINER_RUNTIME": "apptainer"}),
     "dead node": Given("waiting,done"),
     "faulty node": Given("done", site={"FAULTY": "one"}),
     "faulty nodes": Given("done", site={"FAULTY": "all"}),
 }
+
+
+APPTAINER = """#!/usr/bin/env bash
+# Starts the command as apptainer would, but without a container; knows only the options that we use.
+[ "$1" = exec ] && shift || exit 255
+while [[ $1 == -* ]]; do
+    case $1 in
+        --bind) [[ ,$2, == *,/tmp,* ]] && shift || exit 255 ;;
+        --pwd) cd "$2" && shift || exit 255 ;;
+        --nv | --no-home | --writable-tmpfs) ;;
+        *) exit 255 ;;
+    esac
+    shift
+done
+export APPTAINER_CONTAINER=$1
+shift
+exec "$@"
+"""
 
 
 @dataclass
@@ -76,6 +97,7 @@ class Run:
     def end(self) -> str:
         """State and exit code of the job when it has come to its end."""
         state = self.cluster.wait(self.job)
+        print(self.log())  # which pytest shows when a test fails
         return f"{state['JobState']} {state['ExitCode']}"
 
     def wait_for_ranks(self) -> None:
@@ -96,7 +118,8 @@ class Run:
 
 
 def stub_environment(python: Path) -> dict[str, str]:
-    return {"PYTHON": str(python), "REWARD_PYTHON": str(python), "MAX_RESTARTS": "1"}
+    path = f"{python.parent}:{os.environ['PATH']}"
+    return {"PYTHON": str(python), "REWARD_PYTHON": str(python), "MAX_RESTARTS": "1", "PATH": path}
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +128,9 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = tmp_path_factory.mktemp("stub") / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {ROOT}/tests/slurm/stub.py "$@"\n')
     python.chmod(0o755)
+    apptainer = python.with_name("apptainer")
+    apptainer.write_text(APPTAINER)
+    apptainer.chmod(0o755)
     return python
 
 
@@ -170,6 +196,32 @@ def test_usr1_pauses_every_rank_and_the_job_goes_on_after_it(runs: dict[str, Run
     assert "paused at step 1; the job goes back to the queue" in run.log()
     assert run.lives() == 2
     assert all("ended with" not in path.read_text() for path in run.folder.glob("reward/*.log"))
+
+
+def test_a_preempted_job_saves_in_its_grace_time_and_comes_back(runs: dict[str, Run]) -> None:
+    """The signal also ends the reward servers, which the rest of the step needs. What depends on the job waits on."""
+    run = runs["preempted"]
+    run.wait_for_ranks()
+    child = Run(run.cluster, run.folder, run.python)
+    child.submit(Given("done", launcher="run2_8k", options=(f"--dependency=afterok:{run.job}",)))
+    nodes = ",".join({run.rank(rank)["environment"]["SLURMD_NODENAME"] for rank in range(WORLD_SIZE)})
+    urgent = ("sbatch", "--partition=urgent", f"--nodelist={nodes}", "--exclusive", "--output=/dev/null")
+    run.cluster.run(*urgent, "--wrap=sleep 1")
+    assert run.cluster.wait(run.job, until={"PENDING"})["Restarts"] == "1"
+    assert "paused at step 1; the job goes back to the queue" in run.log()
+    state = run.cluster.states(child.job)
+    assert (state["JobState"], state["Reason"]) == ("PENDING", "Dependency")
+    assert run.end() == "COMPLETED 0:0"
+    assert run.lives() == 2
+    assert child.end() == "COMPLETED 0:0"
+
+
+def test_a_job_runs_in_apptainer_as_well(runs: dict[str, Run]) -> None:
+    run = runs["apptainer"]
+    assert run.end() == "COMPLETED 0:0"
+    environments = [run.rank(rank)["environment"] for rank in range(WORLD_SIZE)]
+    assert {environment["APPTAINER_CONTAINER"] for environment in environments} == {"/images/a b.sif"}
+    assert {environment["LOCAL_RANK"] for environment in environments} == {"0", "1"}
 
 
 def test_a_crash_ends_all_ranks_and_is_tried_again(runs: dict[str, Run]) -> None:
