@@ -22,6 +22,7 @@ from nemo_prorl.engines import in_use
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.layout import rank_from_environment, world_size_from_environment
+from nemo_prorl.nccl_log import network_of_this_process
 from nemo_prorl.provenance import provenance
 from nemo_prorl.reward_function.agreement import agreed_digests, what_changed
 from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
@@ -188,6 +189,8 @@ def train_stage(
             telemetry = stack.enter_context(Telemetry(config, log=log, state=state))
         if sentence := best_without_checkpoint(start, config):
             log.say(sentence)
+        if network := network_of_this_process():
+            log.say(network.sentence)
         saves = config.exp_manager.create_checkpoint_callback
         begins = f"begins with {start}"
         log.note(f"stage {state.stage} {f'goes on after step {state.step}' if start.is_resume else begins}")

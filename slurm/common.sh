@@ -55,8 +55,16 @@ read_allocation() {
     WORLD_SIZE=$((${#NODES[@]} * RANKS_PER_NODE))
     # When the job ends, in seconds since 1970; from 23.02 on Slurm says so itself. The trainer pauses in time.
     : "${SLURM_JOB_END_TIME:=$(date --date "$(squeue --noheader --job "$SLURM_JOB_ID" --format %e)" +%s 2>/dev/null || true)}"
-    : "${NCCL_DEBUG:=WARN}" "${OMP_NUM_THREADS:=1}"
-    export MASTER_ADDR MASTER_PORT WORLD_SIZE SLURM_JOB_END_TIME NCCL_DEBUG OMP_NUM_THREADS
+    : "${OMP_NUM_THREADS:=1}"
+    export MASTER_ADDR MASTER_PORT WORLD_SIZE SLURM_JOB_END_TIME OMP_NUM_THREADS
+    # What NCCL says of the network, which it chooses without a word; the trainer repeats the choice in the run's log.
+    if [ -z "${NCCL_DEBUG:-}" ]; then
+        rm -rf "$RUN_DIR/nccl.before"
+        [ ! -d "$RUN_DIR/nccl" ] || mv "$RUN_DIR/nccl" "$RUN_DIR/nccl.before" # of the life that may have failed
+        mkdir -p "$RUN_DIR/nccl"
+        export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE
+        NCCL_DEBUG_FILE=$(realpath "$RUN_DIR")/nccl/%h.%p
+    fi
 }
 
 use_local_caches() { # what vLLM, Triton and Inductor compile: on the node's own disk, container or not, HOME or not

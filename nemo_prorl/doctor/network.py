@@ -8,16 +8,20 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, warning
 
 if TYPE_CHECKING:
     import torch
+
+    from nemo_prorl.nccl_log import NcclNetwork
 
 MEET_S = 60.0
 """How long a node waits for the others (our choice: all have written their local findings before)."""
@@ -26,8 +30,9 @@ TIMEOUT_S = 180.0
 GO = "go\n"
 GLOO_BYTES, NCCL_BYTES = 64 << 20, 256 << 20
 NUM_REPEATS = 5
-MIN_SHARE = 0.25
-"""Of the fastest adapter's rate. NCCL over InfiniBand reaches most of it, over TCP a small part (our choice)."""
+MIN_SHARE = 0.4
+"""Of the fastest adapter's rate: 20 GB/s with 400 Gbit/s. NCCL over InfiniBand reaches most of it, over TCP a small
+part (our choice)."""
 MIN_GLOO_BYTES_S = 100e6
 """Below it, exchanging the rollouts of a step takes a noticeable share of it (our choice: a 1 Gbit/s network)."""
 MAX_CLOCK_S, WRONG_CLOCK_S = 2.0, 60.0
@@ -49,6 +54,10 @@ class NetworkFacts:
     gloo_bytes_s: float = 0.0
     nccl_bytes_s: float = 0.0
     """Of one GPU a node; 0 where a node has none."""
+    uses_tcp: bool = False
+    """Whether NCCL goes over TCP."""
+    nccl_network: str = ""
+    """A sentence on the network that NCCL uses; empty where it was not used."""
     clock_s: float = 0.0
     """Latest minus earliest clock."""
 
@@ -68,10 +77,15 @@ def _speed(facts: NetworkFacts, num_nodes: int, fastest_gbit_s: float) -> Findin
     found = f"{num_nodes} nodes meet; gloo {facts.gloo_bytes_s / 1e9:.2f} GB/s over {facts.interface or 'its default'}"
     if facts.nccl_bytes_s:
         found += f"; NCCL {facts.nccl_bytes_s / 1e9:.1f} GB/s a GPU"
-        least = MIN_SHARE * fastest_gbit_s / 8 * 1e9
-        if facts.nccl_bytes_s < least:
-            found += f", of the {fastest_gbit_s / 8:.0f} GB/s of this node's InfiniBand"
-            advice = "see which network NCCL takes (NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=NET), and name one: NCCL_IB_HCA"
+        if facts.nccl_network:
+            found += f"; {facts.nccl_network}"
+        is_slow = facts.nccl_bytes_s < MIN_SHARE * fastest_gbit_s / 8 * 1e9
+        if is_slow or (facts.uses_tcp and fastest_gbit_s):
+            found += f"; this node's fastest adapter has {fastest_gbit_s / 8:.0f} GB/s"
+            advice = (
+                "mend what keeps NCCL from InfiniBand, or name its adapters (NCCL_IB_HCA); DOCTOR_ALLOW=network trains "
+                "all the same"
+            )
             return failure("network", found, advice)
     if facts.gloo_bytes_s < MIN_GLOO_BYTES_S:
         return warning("network", found, "name a faster interface: GLOO_SOCKET_IFNAME in slurm/site.env")
@@ -146,14 +160,7 @@ def _meet_and_measure() -> NetworkFacts:
         gloo = _bus_bandwidth(torch.ones(GLOO_BYTES // 4), dist.all_reduce, num_nodes)
         have_gpus: list[Any] = [None] * num_nodes
         dist.all_gather_object(have_gpus, torch.cuda.is_available())
-        nccl = 0.0
-        if all(have_gpus):
-            group = dist.new_group(backend="nccl", timeout=limit)
-            nccl = _bus_bandwidth(
-                torch.ones(NCCL_BYTES // 4, device="cuda"),
-                lambda x: dist.all_reduce(x, group=group),
-                num_nodes,
-            )
+        nccl, chosen = _measure_nccl(num_nodes, limit) if all(have_gpus) else (0.0, None)
         with suppress(RuntimeError):  # all is measured: another node may be gone already
             dist.barrier()
     except (dist.DistError, RuntimeError) as error:
@@ -162,8 +169,28 @@ def _meet_and_measure() -> NetworkFacts:
         interface=os.environ.get("GLOO_SOCKET_IFNAME", ""),
         gloo_bytes_s=gloo,
         nccl_bytes_s=nccl,
+        uses_tcp=chosen is not None and chosen.is_tcp,
+        nccl_network="" if chosen is None else chosen.sentence,
         clock_s=max(clocks) - min(clocks),
     )
+
+
+def _measure_nccl(num_nodes: int, limit: datetime.timedelta) -> tuple[float, NcclNetwork | None]:
+    """Returns the bus bandwidth of one GPU per node in bytes per second, and what NCCL's log says of the network."""
+    import torch
+    import torch.distributed as dist
+
+    from nemo_prorl.nccl_log import SETTINGS, parse_nccl_log
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        os.environ |= {**SETTINGS, "NCCL_DEBUG_FILE": str(log)}  # NCCL reads them when it is first used
+        group = dist.new_group(backend="nccl", timeout=limit)
+        tensor = torch.ones(NCCL_BYTES // 4, device="cuda")
+        rate = _bus_bandwidth(tensor, lambda x: dist.all_reduce(x, group=group), num_nodes)
+        return rate, parse_nccl_log(
+            log.read_text(encoding="utf-8", errors="replace")
+        ) if log.exists() else None
 
 
 def _bus_bandwidth(tensor: torch.Tensor, reduce_: Callable[[torch.Tensor], Any], num_nodes: int) -> float:

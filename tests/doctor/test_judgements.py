@@ -106,7 +106,8 @@ FAULTS = {
     "shared cache": ([judge_caches([replace(CACHE, file_system="nfs4")])], "warning", ""),
     "full cache": ([judge_caches([replace(CACHE, free_bytes=1e6)])], "warning", ""),
     "firewall": (network(NetworkFacts(refusal="not reached")), "failure", ""),
-    "NCCL over TCP": (network(replace(NETWORK, nccl_bytes_s=3 * GB)), "failure", "50 GB/s are there"),
+    "slow NCCL": (network(replace(NETWORK, nccl_bytes_s=19 * GB)), "failure", "50 GB/s are there"),
+    "NCCL over TCP": (network(replace(NETWORK, uses_tcp=True)), "failure", "whatever its speed"),
     "management network": (network(replace(NETWORK, gloo_bytes_s=50e6)), "warning", ""),
     "clocks": (network(replace(NETWORK, clock_s=5.0)), "warning", ""),
     "wrong clocks": (network(replace(NETWORK, clock_s=3600.0)), "failure", ""),
@@ -141,7 +142,15 @@ def test_what_is_not_there_is_neither_good_nor_bad() -> None:
 
 
 def test_slow_nccl_is_fine_where_no_faster_network_is() -> None:
-    assert network(replace(NETWORK, nccl_bytes_s=1 * GB), fastest_gbit_s=0.0)[0].status is Status.ok
+    slow = replace(NETWORK, nccl_bytes_s=1 * GB, uses_tcp=True)
+    assert network(slow, fastest_gbit_s=0.0)[0].status is Status.ok
+
+
+def test_why_nccl_goes_over_tcp_is_said_and_can_be_allowed() -> None:
+    why = "NCCL uses TCP (eth0) between nodes, because libibverbs could not be loaded"
+    findings = network(replace(NETWORK, nccl_bytes_s=3 * GB, uses_tcp=True, nccl_network=why))
+    assert why in findings[0].found
+    assert with_allowed(findings, ["network"])[0].status is Status.warning
 
 
 def test_domains_that_the_service_does_not_know_may_be_graded_by_functions() -> None:

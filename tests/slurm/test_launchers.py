@@ -157,7 +157,9 @@ def test_ranks_know_their_place_and_overrides_arrive_as_they_were_written(runs: 
         assert environment["CUDA_VISIBLE_DEVICES"] == "0,1", (
             "each rank sees the node's GPUs, and takes its own"
         )
-        assert (environment["MASTER_ADDR"], environment["NCCL_DEBUG"]) == ("127.0.0.1", "WARN")
+        assert (environment["MASTER_ADDR"], environment["NCCL_DEBUG"]) == ("127.0.0.1", "INFO")
+        assert environment["NCCL_DEBUG_FILE"] == f"{run.folder}/nccl/%h.%p"
+        assert (run.folder / "nccl").is_dir()
         assert Path(environment["VLLM_CACHE_ROOT"]).parent.is_dir(), (
             "the rank has made the node's cache folder"
         )
