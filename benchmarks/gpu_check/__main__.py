@@ -7,26 +7,33 @@ Needs torch and megatron-core; installs nothing. Exit code 1 if a figure is beyo
 
 from __future__ import annotations
 
+from nemo_prorl.commands.ending import say
+from nemo_prorl.commands.parsing import prepare_engines
+from nemo_prorl.config import ConfigError, Device
 from nemo_prorl.engines import environment
 
-environment.prepare()  # before torch and vLLM are imported
+try:  # before torch and vLLM are imported
+    environment.choose_device(Device.auto)
+    prepare_engines()
+except ConfigError as error:
+    raise SystemExit(say(error, 2)) from None
 
-import argparse  # noqa: E402
-import datetime  # noqa: E402
-import gc  # noqa: E402
-import importlib  # noqa: E402
-import json  # noqa: E402
-import sys  # noqa: E402
-import tempfile  # noqa: E402
-import traceback  # noqa: E402
-from collections.abc import Iterator  # noqa: E402
-from dataclasses import asdict, dataclass  # noqa: E402
-from pathlib import Path  # noqa: E402
+import argparse
+import datetime
+import gc
+import importlib
+import json
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-import torch  # noqa: E402
+import torch
 
-from benchmarks.gpu_check import machine as machines  # noqa: E402
-from benchmarks.gpu_check.rows import Row, line  # noqa: E402
+from benchmarks.gpu_check import machine as machines
+from benchmarks.gpu_check.rows import Row, line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
             f"{reward.python} does not exist: run `make setup` from the root of the repository first."
         )
     check_writable(f"--out {out}", out)
-    _make_room(out, {"seed": options.seed, "smoke": options.smoke})
+    _make_room(out, {"seed": options.seed, "smoke": options.smoke, "overrides": options.overrides})
     if not is_built(BASE):
         print(
             f"Building the tiny policy once, in {BASE} (supervised warm start on Megatron-Core; some minutes)."
@@ -56,6 +56,7 @@ def main(options: argparse.Namespace) -> int:
             overrides += [
                 f"exp_manager.explicit_log_dir={quoted(str(out))}",
                 *(SMOKE if options.smoke else ()),
+                *options.overrides,
             ]
             if code := _run(["nemo_prorl", "train", "--config-name", "laptop", *overrides]):
                 return code

@@ -1,0 +1,110 @@
+"""Every command of docs/gpu.md can be parsed: minutes on a rented GPU are no time to find a misspelt option."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu_check.__main__ import _parser as parser_of_gpu_check
+from nemo_prorl import commands
+from nemo_prorl.commands.parsing import Parser
+from nemo_prorl.compose import compose
+from nemo_prorl.config import ConfigError
+from tests.conftest import ROOT
+
+PAGE = ROOT / "docs" / "gpu.md"
+CONF = ROOT / "conf"
+MAKE_VARIABLES = {"BENCH_ARGS", "PYTHON"}
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The words of every command in the page's bash blocks, without comments."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def check(words: Sequence[str]) -> None:
+    """Raises what the command itself would raise for arguments that it does not know."""
+    match list(words):
+        case ["make", target, *variables]:
+            assert f"\n{target}:" in (ROOT / "Makefile").read_text()
+            given = dict(variable.split("=", 1) for variable in variables)
+            assert given.keys() <= MAKE_VARIABLES
+            check(["python", "-m", "benchmarks.gpu_check", *given.get("BENCH_ARGS", "").split()])
+        case ["python", "-m", "benchmarks.gpu_check", *arguments]:
+            parser_of_gpu_check().parse_args(arguments)
+        case ["python", "-m", "pytest", *paths]:
+            assert [path for path in paths if not (ROOT / path).exists()] == []
+        case ["python", "-m", "nemo_prorl", name, *arguments]:
+            check_project_command(name, arguments)
+        case ["python", script, *_]:
+            assert (ROOT / script).is_file()
+        case _:
+            raise AssertionError(f"teach this test what {words[0]} is")
+
+
+class Parsed(Exception):
+    """Ends a command as soon as it has parsed its arguments."""
+
+
+def check_project_command(name: str, arguments: Sequence[str]) -> None:
+    """Arguments and overrides. Those for a run's own resolved.yaml, which is not here, are looked up in conf/; `...`
+    stands for what the reader has."""
+    parse = Parser.parse_intermixed_args
+
+    def parse_only(parser: Parser, given: Sequence[str]) -> None:
+        raise Parsed(parse(parser, given))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Parser, "parse_intermixed_args", parse_only)
+        with pytest.raises(Parsed) as caught:
+            commands.load(name).main([word for word in arguments if word != "..."])
+    given = caught.value.args[0]
+    is_record = given.config_name.endswith("/resolved.yaml")
+    config_name, overrides = ("stories", ["model.path=m"]) if is_record else (given.config_name, [])
+    compose(config_name, [*overrides, *given.overrides], conf_dir=CONF)
+
+
+COMMANDS = commands_of(PAGE.read_text())
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words)[:60])
+def test_a_command_of_the_page_can_be_parsed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    check(words)
+
+
+def test_the_page_has_commands_of_every_kind() -> None:
+    said = "\n".join(" ".join(words) for words in COMMANDS)
+    for kind in ("make gpu-check", "benchmarks.gpu_check --only", "nemo_prorl train", "pytest tests/gpu"):
+        assert kind in said
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("python -m nemo_prorl train --config-name stories model.path=m model.fp9=blockwise", ConfigError),
+        ("python -m nemo_prorl train --config-name storeys model.path=m", ConfigError),
+        ("python -m nemo_prorl train --config-name stories model.path=m sampler.ahead=maybe", ConfigError),
+        ("python -m nemo_prorl train --chek model.path=m", ConfigError),
+        ("python -m nemo_prorl plan --memroy", ConfigError),
+        ("python -m benchmarks.gpu_check --only kernels", SystemExit),
+        ("python -m pytest tests/gpus", AssertionError),
+        ("make gpu-chek", AssertionError),
+        ("python benchmarks/no_such_script.py", AssertionError),
+        ("sudo reboot", AssertionError),
+    ],
+)
+def test_a_mistake_on_the_page_would_be_seen(line: str, error: type[BaseException]) -> None:
+    with pytest.raises(error):
+        check(shlex.split(line))
+
+
+def test_continued_lines_and_comments_are_understood() -> None:
+    text = "x\n```bash\na b \\\n    c=1  # why\n\n# only words\nd 'e f'\n```\n```text\nno\n```\n"
+    assert commands_of(text) == [["a", "b", "c=1"], ["d", "e f"]]
+    assert isinstance(PAGE, Path)
