@@ -15,6 +15,11 @@ from nemo_prorl.doctor.finding import Finding, failure, ok, warning
 
 CODE = "code"
 """The domain that needs a sandbox."""
+WEAKNESSES = {
+    "landlock": ", in which programs see that other processes and files exist",
+    "namespaces-only": ", in which read-only mounts alone protect files",
+}
+"""What the weaker levels of the sandbox lack (reward/sandbox/__init__.py)."""
 TIMEOUT_S = 60.0
 ELSEWHERE_S = 180.0
 """For a check in a container, which may have to be unpacked first."""
@@ -49,7 +54,8 @@ def judge_sandbox(facts: RewardFacts, *, domains: Collection[str], others_grade:
         return failure(name, f"the data has domains that nobody grades: {', '.join(unknown)}", advice)
     if facts.level == "none":
         return warning(name, f"none, so code cannot be graded here: {why}", "needed only for data with code")
-    return ok(name, f"level {facts.level}: no attack came through" + (f" ({why})" if why else ""))
+    weakness = WEAKNESSES.get(facts.level, "")
+    return ok(name, f"level {facts.level}{weakness}: no attack came through" + (f" ({why})" if why else ""))
 
 
 def parse_reward_report(text: str) -> RewardFacts:

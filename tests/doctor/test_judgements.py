@@ -157,6 +157,17 @@ def test_domains_that_the_service_does_not_know_may_be_graded_by_functions() -> 
     assert sandbox(REWARD, "chemistry", others=True)[0].status is Status.ok
 
 
+@pytest.mark.parametrize(
+    ("level", "words"),
+    [("landlock", "other processes and files exist"), ("namespaces-only", "read-only mounts alone protect")],
+)
+def test_the_weaker_levels_of_the_sandbox_say_what_they_lack(level: str, words: str) -> None:
+    (finding,) = sandbox(replace(REWARD, level=level, reasons=["the kernel has no Landlock"]), "code")
+    assert finding.status is Status.ok
+    assert words in finding.found
+    assert "the kernel has no Landlock" in finding.found
+
+
 def test_the_attack_that_came_through_is_named() -> None:
     assert "could read a host file" in sandbox(NO_SANDBOX, "code")[0].found
 
