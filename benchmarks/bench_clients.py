@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import socket
 import sys
 import threading
@@ -170,7 +171,7 @@ def service(workers: int) -> Iterator[Server]:
     try:
         yield server
     finally:
-        server.stop()
+        server.stop(signal.SIGHUP)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -81,7 +82,7 @@ def service(workers: int) -> Iterator[tuple[str, int]]:
         try:
             yield json.loads(ready.read_text())["url"], process.pid
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGHUP)
             process.wait()
 
 

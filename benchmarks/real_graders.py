@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -213,7 +214,7 @@ def _service(workers: int) -> Iterator[Server]:
     try:
         yield server
     finally:
-        server.stop()
+        server.stop(signal.SIGHUP)
 
 
 def main() -> int:

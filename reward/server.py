@@ -355,7 +355,10 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 async def serve(service: Service, options: ServeOptions, routers: Sequence[APIRouter] = ()) -> None:
-    """Serves our own routes and `routers` until SIGTERM or SIGINT, then cleans up. Raises UserError."""
+    """Serves our own routes and `routers` until SIGTERM, SIGINT or SIGHUP, then leaves nothing behind.
+
+    With `exit_with_parent` only SIGHUP stops it: whoever ends a job or a terminal's group sends the other two to all of
+    its processes, and the parent still needs verdicts until it has saved. Raises UserError."""
     if options.exit_with_parent not in (None, os.getppid()):
         raise UserError(f"process {options.exit_with_parent}, which was to start this service, is gone")
     token = read_token(options.token_file, options.host)
@@ -378,8 +381,11 @@ async def serve(service: Service, options: ServeOptions, routers: Sequence[APIRo
             timeout_graceful_shutdown=5,
         )
         server = _Server(config)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, server.stop)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, server.stop)
+            is_for_parent = options.exit_with_parent is not None
+            loop.add_signal_handler(number, (lambda: None) if is_for_parent else server.stop)
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(readiness.keep())]
             if options.exit_with_parent is not None:
@@ -415,7 +421,8 @@ async def _announce(
     line = json.dumps({**ready, "version": service.version})
     if options.ready_file is not None:
         write_atomically(options.ready_file, line + "\n")
-    print(line, flush=True)
+    with contextlib.suppress(OSError):  # the disk with the log is full; verdicts need none
+        print(line, flush=True)
 
 
 async def _stop_without(parent: int, server: _Server) -> None:

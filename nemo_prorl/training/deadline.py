@@ -15,6 +15,7 @@ from datetime import datetime
 from types import FrameType
 
 from nemo_prorl.config import ExpManagerConfig
+from nemo_prorl.layout import rank_from_environment
 
 STARTED = time.time()
 """When this process began to count: on the first import of this module, before any other work of `train`."""
@@ -55,7 +56,11 @@ def pausing_on_interrupt(*, speaks: bool) -> Iterator[None]:
 
 
 def _remember(number: int, _frame: FrameType | None) -> None:
-    _received.append(signal.Signals(number).name)
+    """Also says at once what a signal from outside leads to, since the step may take long yet."""
+    name = signal.Signals(number).name
+    if number != signal.SIGINT and name not in _received and rank_from_environment() == 0:
+        os.write(2, f"{name} came: the run saves itself after this step and pauses.\n".encode())
+    _received.append(name)
 
 
 class Deadline:

@@ -108,10 +108,10 @@ class Server:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def stop(self) -> int:
-        """Sends SIGTERM and returns the exit code."""
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """By a signal, which is SIGHUP for a server that ends with its parent; the exit code."""
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(number)
         code = self.process.wait(timeout=60)
         assert self.process.stdout is not None
         self.process.stdout.close()

@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -280,6 +282,21 @@ def test_a_server_ends_with_its_parent(tmp_path: Path) -> None:
         parent.kill()
         parent.wait()
     assert wait_until(lambda: not alive([int(pid) for pid in children]))
+
+
+def test_a_server_that_ends_with_its_parent_leaves_signals_to_a_group_to_it() -> None:
+    """A batch system sends SIGTERM, and a terminal SIGINT, to every process: the parent has still to save."""
+    server = Server("--workers", "1", "--exit-with-parent", str(os.getpid()))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        server.process.send_signal(number)
+    time.sleep(1.0)
+    graded = server.score(
+        {"request_id": "a", "domain": "math", "response": r"\boxed{4}", "task": {"answer": "4"}}
+    )
+    assert graded["score"] == 1.0
+    below = server.descendants()
+    assert server.stop(signal.SIGHUP) == 0
+    assert wait_until(lambda: not alive(below))
 
 
 def test_a_parent_that_is_gone_before_the_service_looks_is_not_missed(tmp_path: Path) -> None:

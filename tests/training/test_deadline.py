@@ -35,10 +35,14 @@ def catching() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-def test_a_signal_asks_for_a_pause(catching: None, number: signal.Signals) -> None:
+def test_a_signal_asks_for_a_pause_and_the_first_of_its_kind_says_so(
+    catching: None, number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert Deadline({}).reason() == ""
-    os.kill(os.getpid(), number)
+    for _ in range(2):
+        os.kill(os.getpid(), number)
     assert Deadline({}).reason() == f"{number.name} came"
+    assert capfd.readouterr().err == f"{number.name} came: the run saves itself after this step and pauses.\n"
 
 
 @pytest.fixture
