@@ -1,4 +1,4 @@
-"""The command line: python -m nemo_prorl COMMAND ...
+"""The command line: nemo-prorl COMMAND ..., or python -m nemo_prorl COMMAND ...
 
 Arguments, options and files are checked before torch or vLLM is imported, so a mistake costs a second. It is one line
 on standard error and exit code 2, and is said once however many ranks make it.
@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
+from nemo_prorl import __version__
 from nemo_prorl.commands import COMMANDS, load, summary
-from nemo_prorl.commands.ending import say
+from nemo_prorl.commands.ending import is_disk_full, say
+from nemo_prorl.commands.output import show
+from nemo_prorl.commands.parsing import PROGRAM
 from nemo_prorl.config import ConfigError
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code of the command: 0, 1 when a run had to stop, 2 for a user's mistake, 130 for Ctrl-C. Anything else
-    rises."""
+    """Exit code of the command: 0, 1 when a run had to stop or the disk is full, 2 for a user's mistake, 130 for
+    Ctrl-C. Anything else rises."""
     try:
         if not arguments or arguments[0] in ("-h", "--help"):
-            print(_usage())
+            show([_usage()])
             return 0 if arguments else 2
+        if arguments[0] == "--version":
+            print(f"nemo-prorl {__version__}")
+            return 0
         if arguments[0] not in COMMANDS:
             raise ConfigError(f"{arguments[0]} is not a command: write one of {', '.join(COMMANDS)}.")
         code: int = load(arguments[0]).main(arguments[1:])
@@ -28,23 +35,44 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         return say(error, 2)
     except KeyboardInterrupt:
-        return say("interrupted; what is finished is kept, and the same command goes on from there.", 130)
+        return say(
+            "interrupted. A run goes on from its last checkpoint with the same command, an evaluation of a suite from "
+            "its last samples; other commands begin again, and leave nothing half-written.",
+            130,
+        )
+    except ModuleNotFoundError as error:
+        if (error.name or "nemo_prorl").startswith("nemo_prorl"):
+            raise
+        return say(
+            f"{sys.executable} has no package {error.name}: use the environment that `make setup` makes "
+            "(.venv/bin/python -m nemo_prorl), or one into which nemo-prorl is installed with its extras.",
+            2,
+        )
+    except Exception as error:
+        if not is_disk_full(error):
+            raise
+        return say(f"{error}: make room and start again; nothing half-written is left.", 1)
+
+
+def command() -> NoReturn:
+    """The program nemo-prorl."""
+    sys.exit(main(sys.argv[1:]))
 
 
 def _usage() -> str:
     commands = [f"  {name:<9} {summary(name)}" for name in COMMANDS]
     return "\n".join(
         [
-            "usage: python -m nemo_prorl COMMAND ...",
+            f"usage: {PROGRAM} COMMAND ...",
             "",
             "Prolonged reinforcement learning with verifiable rewards, on Megatron-Core and vLLM.",
             "",
             *commands,
             "",
-            "`python -m nemo_prorl COMMAND --help` shows what it takes.",
+            f"`{PROGRAM} COMMAND --help` shows what it takes; `{PROGRAM} --version` says which version this is.",
         ]
     )
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command()

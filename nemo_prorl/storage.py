@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -219,7 +220,13 @@ def why_not_writable(folder: Path) -> str:
         nearest = nearest.parent
     if not nearest.is_dir():
         return f"{nearest} is a file, not a folder"
-    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} is not writable"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"{nearest} is not writable"
+    try:  # file systems such as /proc say yes and mean no
+        Path(tempfile.mkdtemp(prefix=ASIDE, dir=nearest)).rmdir()
+    except OSError as error:
+        return f"no folder can be made in {nearest} ({error.strerror})"
+    return ""
 
 
 def write_text(file: Path, text: str) -> None:
@@ -234,8 +241,12 @@ def replaced(file: Path) -> Iterator[Path]:
     all of the new. Makes the folder. Not forced to disk."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
-    yield aside
-    os.replace(aside, file)
+    try:
+        yield aside
+        os.replace(aside, file)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def replace_text(file: Path, text: str) -> None:

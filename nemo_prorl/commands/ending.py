@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,9 +13,6 @@ from nemo_prorl.layout import rank_from_environment
 
 SPEAKING_TIME_S = 5.0
 """Launchers end every rank as soon as one has ended: the silent ones wait until the first has said what is wrong."""
-
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Any file of a run may be the one for which there is no more room."""
 
 _T = TypeVar("_T")
 
@@ -28,6 +26,17 @@ def say(error: object, code: int) -> int:
     return code
 
 
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether a command ended because there was no more room for a file, which may be any. Libraries that write by
+    themselves raise their own errors, with the system's words in them."""
+    if error is None:
+        return False
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    said = os.strerror(errno.ENOSPC), "disk is full"  # the latter is SQLite's
+    return any(words in str(error) for words in said) or is_disk_full(error.__cause__)
+
+
 def run_unless_stopped(command: Callable[[], _T]) -> _T:
     """Turns the ends that a run may come to (run.STOPS) into a sentence and exit code 1."""
     from nemo_prorl import run
@@ -36,8 +45,8 @@ def run_unless_stopped(command: Callable[[], _T]) -> _T:
         return command()
     except run.STOPS as reason:
         raise SystemExit(say(reason, 1)) from None
-    except OSError as error:
-        if error.errno not in DISK_FULL:
+    except Exception as error:
+        if not is_disk_full(error):
             raise
         raise SystemExit(
             say(f"{error}: make room; the same command continues from the last checkpoint.", 1)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
+from nemo_prorl.commands.output import show
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.layout import rank_from_environment, world_size_from_environment
 
-CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
+CONF_DIR = (Path(__file__).resolve().parents[1] / "conf").resolve()
+"""conf/ of a checkout, to which the package has a link, or the package's own where that is installed."""
+PROGRAM = "nemo-prorl" if Path(sys.argv[0]).name == "nemo-prorl" else "python -m nemo_prorl"
+"""How the user has called this."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,12 +23,16 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, command: str, description: str, epilog: str = "") -> None:
         super().__init__(
-            prog=f"python -m nemo_prorl {command}",
+            prog=f"{PROGRAM} {command}",
             description=description,
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+
+    def print_help(self, file: IO[str] | None = None) -> None:
+        """Also into a pipe that nobody reads to its end."""
+        show([self.format_help().rstrip("\n")])
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (`{self.prog} --help` shows what can be given).")
@@ -58,14 +67,18 @@ def check_model(config: RunConfig, *, trains: bool = True) -> None:
     check.check_model(config.model.path, config, world_size_from_environment(), trains=trains)
 
 
-def check_functions(config: RunConfig, files: Iterable[str] | None) -> None:
-    """Raises ConfigError unless the functions of reward.function can be called with the columns of the prompt files
-    that they are to grade, or of benchmarks where `files` is None. The main rank looks for all."""
+def check_functions(config: RunConfig, *, of_benchmarks: bool = False) -> None:
+    """Raises ConfigError unless the functions of reward.function can be called with the columns of the problems that
+    they are to grade: those of `data`, or the benchmarks'. The main rank looks for all."""
     if config.reward.function and rank_from_environment() == 0:
+        from nemo_prorl.data.inputs import with_prompt_files
         from nemo_prorl.data.rows import SCHEMA
         from nemo_prorl.reward_function import check
 
-        columns = {"a benchmark": set(SCHEMA.names)} if files is None else check.columns_of(files)
+        columns = {"a benchmark": set(SCHEMA.names)}
+        if not of_benchmarks:
+            data = with_prompt_files(config)[0].data
+            columns = check.columns_of([*data.train, *data.validation])
         check.check_functions(config.reward, columns)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 stage=NAME  that stage of conf/stage/ alone, at the end of the chain that leads to it
-            (default: the whole recipe, run1 to run8)
+            (default: the papers' eight runs, run1 to run8, or what another --config-name says)
 KEY=VALUE   any option of `train --help`; it holds for every stage, as it would on the command line of each
 
 --memory, --time and --tail estimate on paper, with formulas and sources in nemo_prorl/planning/ and docs/scale.md."""
@@ -23,7 +23,7 @@ KEY=VALUE   any option of `train --help`; it holds for every stage, as it would 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code."""
-    from nemo_prorl.planning import chain as chains
+    from nemo_prorl.planning.chain import asked_chain
     from nemo_prorl.planning.fit import Cluster, check_chain, model_of
     from nemo_prorl.planning.remaining import missing_files
     from nemo_prorl.planning.text import chain_text, remaining_text, stage_text
@@ -33,23 +33,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--gpus-per-node", type=int, default=8, help="GPUs of a node (default: 8, ProRL's)")
     _add_estimates(parser)
     given = parse_overrides(parser, arguments)
-    stages = [text.partition("=")[2] for text in given.overrides if text.startswith("stage=")]
-    chain = chains.load_chain(
-        stages[-1:] or chains.paper_stages(CONF_DIR),
-        [text for text in given.overrides if not text.startswith("stage=")],
-        config_name=given.config_name,
-        conf_dir=CONF_DIR,
-    )
+    chain, of_one_stage = asked_chain(given.config_name, given.overrides, CONF_DIR)
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
     if given.scale:
         show(_scale())
         return 0
     if given.memory or given.time or given.tail:
-        show(_estimates(given, chain[-1:] if stages else chain, cluster))
+        show(_estimates(given, chain[-1:] if of_one_stage else chain, cluster))
         return 0
     model = model_of(chain[0])
     check_chain(chain, cluster, model)
-    lines = (stage_text if stages else chain_text)(chain, cluster, model)
+    lines = (stage_text if of_one_stage else chain_text)(chain, cluster, model)
     show([*lines, *remaining_text(missing_files(chain), model)])
     return 0
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RUN_DIR_KEY = "exp_manager.explicit_log_dir"
 
 DESCRIPTION = """\
-stage=NAME  submits the chain as far as that stage (default: the whole recipe, run1 to run8)
+stage=NAME  submits the chain as far as that stage (default: the papers' eight runs)
 KEY=VALUE   any option of `train --help`, for every stage
 
 Stages that are done or in the queue already are left alone, so the same command may be given again at any time."""
@@ -47,6 +47,10 @@ def main(arguments: Sequence[str]) -> int:
     if given.copies < 1:
         raise ConfigError(f"--copies={given.copies} is out of range: it must be at least 1.")
     root = CONF_DIR.parent
+    if not (root / "launchers").is_dir():
+        raise ConfigError(
+            "submit needs the launchers of a checkout: clone the repository, and submit from there."
+        )
     if Path.cwd() != root:
         raise ConfigError(
             f"paths are meant from the root of the repository: cd {root}, and submit from there."
@@ -54,16 +58,16 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl import submit
 
     options = _sbatch_options(given.sbatch)
-    stages = [text.partition("=")[2] for text in given.overrides if text.startswith("stage=")]
-    overrides = [text for text in given.overrides if not text.startswith("stage=")]
+    overrides = given.overrides
     is_placed = any(text.startswith(f"{RUN_DIR_KEY}=") for text in overrides)
     if not is_placed and (run_dir := submit.site_environment(root).get("RUN_DIR")):
         overrides.append(f"{RUN_DIR_KEY}={run_dir}")
         is_placed = True
-    chain = _checked_chain(given.config_name, stages, overrides, options)
+    chain = _checked_chain(given.config_name, overrides, options)
     run_dir = chain[0].exp_manager.explicit_log_dir
     arguments = [] if given.config_name == "train" else ["--config-name", given.config_name]
-    arguments += [*overrides, *([] if is_placed else [f"{RUN_DIR_KEY}={run_dir}"])]
+    arguments += [text for text in overrides if not text.startswith("stage=")]
+    arguments += [] if is_placed else [f"{RUN_DIR_KEY}={run_dir}"]
     jobs = submit.plan_jobs(
         chain,
         run_dir=run_dir,
@@ -98,15 +102,14 @@ def _sbatch_options(text: str) -> list[str]:
         raise ConfigError(f"--sbatch {text!r} cannot be read ({error}): close its quotation marks.") from None
 
 
-def _checked_chain(config_name: str, stages: list[str], overrides: list[str], options: list[str]) -> Chain:
+def _checked_chain(config_name: str, overrides: list[str], options: list[str]) -> Chain:
     """What `plan` accepts, on the nodes that each launcher asks for. Raises ConfigError."""
     from nemo_prorl import submit
-    from nemo_prorl.planning import chain as chains
+    from nemo_prorl.planning.chain import asked_chain
     from nemo_prorl.planning.fit import Cluster, check_chain, model_of
 
     root = CONF_DIR.parent
-    names = stages[-1:] or chains.paper_stages(CONF_DIR)
-    chain = chains.load_chain(names, overrides, config_name=config_name, conf_dir=CONF_DIR)
+    chain, _ = asked_chain(config_name, overrides, CONF_DIR)
     by_size: dict[tuple[int, int], list[RunConfig]] = {}
     for config in chain:
         size = submit.cluster_size(root / submit.find_launcher(config.stage.name, root), options)

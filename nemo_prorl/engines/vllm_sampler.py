@@ -33,6 +33,7 @@ from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines import weight_transfer
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
+from nemo_prorl.engines.megatron.check import CPU_BLOCK_TOKENS
 from nemo_prorl.engines.passthrough import check_engine_args, refusals
 from nemo_prorl.engines.vllm_guest import host_process_undisturbed, shared_memory_of
 from nemo_prorl.types import Finish, Prompt, Rollout
@@ -362,8 +363,7 @@ def _cpu_settings(config: RunConfig) -> dict[str, Any]:
     return {
         "enforce_eager": True,
         "kv_cache_memory_bytes": sampler.kv_cache_mib << 20,
-        # CPU's default, 128, is longer than most prompts of small models: siblings would share nothing.
-        "block_size": 32,
+        "block_size": CPU_BLOCK_TOKENS,
         # A prompt that is prefilled in two parts has its generator rewound, which CPU generators cannot do: vLLM
         # raises in the middle of a step. So prompts are prefilled whole, and a step has room for the longest one.
         "enable_chunked_prefill": False,

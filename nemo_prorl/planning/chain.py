@@ -24,6 +24,19 @@ def paper_stages(conf_dir: Path) -> list[str]:
     return [name for name in conf_names(conf_dir, GROUP) if PAPER_STAGE.fullmatch(name)]
 
 
+def asked_chain(config_name: str, overrides: Sequence[str], conf_dir: Path) -> tuple[Chain, bool]:
+    """(the chain that a user asks for, whether it leads to a single stage): to the last stage=NAME among the overrides;
+    without one, the papers' eight runs, or where another configuration than theirs is named, that alone as it stands.
+
+    Raises ConfigError."""
+    stages = [text.partition("=")[2] for text in overrides if text.startswith(f"{GROUP}=")]
+    others = [text for text in overrides if not text.startswith(f"{GROUP}=")]
+    if not stages and config_name != "train":
+        return (compose(config_name, others, conf_dir=conf_dir),), True
+    names = stages[-1:] or paper_stages(conf_dir)
+    return load_chain(names, others, config_name=config_name, conf_dir=conf_dir), bool(stages)
+
+
 def load_chain(names: Sequence[str], overrides: Sequence[str], *, config_name: str, conf_dir: Path) -> Chain:
     """Returns the chain of these stages and all their ancestors. The overrides apply to every stage of it.
 

@@ -128,7 +128,11 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"There is no {path.name} in model.path={path.parent}: write the folder of a Hugging Face checkpoint."
         ) from None
-    except json.JSONDecodeError as error:
+    except NotADirectoryError:
+        raise ConfigError(
+            f"model.path={path.parent} is a file: write the folder of a Hugging Face checkpoint."
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from None
     assert isinstance(content, dict)
     return content

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, RunConfig
+from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, Precision, RunConfig
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
 from nemo_prorl.engines.passthrough import check_engine_args, check_megatron
@@ -20,6 +22,10 @@ from nemo_prorl.layout import check_layout
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """What vLLM's CPU attention takes (CPUAttentionBackend.get_supported_head_sizes in 0.32.0); it refuses any other at the
 first forward pass only."""
+
+CPU_BLOCK_TOKENS = 32
+"""Tokens of a block of vLLM's KV cache on CPU. vLLM's own default, 128, is longer than most prompts of small models:
+siblings would share nothing."""
 
 FP8_MULTIPLE = {Fp8Recipe.delayed: 16, Fp8Recipe.tensorwise: 16, Fp8Recipe.blockwise: 128}
 """Tokens of a pass and widths of the linear layers on each rank must be multiples of this."""
@@ -43,6 +49,7 @@ def check_model(
         check_files(Path(model), architecture)
     check_shape(architecture, config, world_size)
     _check_head_dim(architecture)
+    _check_kv_cache(architecture, config)
     check_engine_args(config)
     if trains:
         _check_layer_spec(config)
@@ -141,6 +148,37 @@ def _check_head_dim(architecture: Architecture) -> None:
             f"The model's head_dim={architecture.head_dim} is not supported by vLLM's attention on CPU: "
             f"it takes {', '.join(map(str, CPU_HEAD_DIMS))}."
         )
+
+
+def _check_kv_cache(architecture: Architecture, config: RunConfig) -> None:
+    """vLLM refuses a cache that holds less than one sequence, or is larger than the machine's memory, only after the
+    policy is built."""
+    if has_cuda():
+        return
+    sampler = config.sampler
+    bytes_an_element = 4 if config.model.precision is Precision.fp32 else 2
+    heads = max(1, architecture.num_kv_heads // sampler.tensor_parallel)
+    bytes_a_token = 2 * architecture.num_layers * heads * architecture.head_dim * bytes_an_element
+    num_blocks = -(-sampler.context_tokens // CPU_BLOCK_TOKENS) + 1  # vLLM keeps one for padding
+    needed_mib = -(-num_blocks * CPU_BLOCK_TOKENS * bytes_a_token // 2**20)
+    if sampler.kv_cache_mib < needed_mib:
+        raise ConfigError(
+            f"sampler.kv_cache_mib={sampler.kv_cache_mib} has no room for one sequence of {sampler.context_tokens:,} "
+            f"tokens: write at least {needed_mib} (several times that, for sequences side by side), or less of "
+            "sampler.max_prompt_tokens or sampler.max_response_tokens."
+        )
+    free_mib = _free_memory_mib()
+    if sampler.kv_cache_mib > free_mib:
+        raise ConfigError(
+            f"sampler.kv_cache_mib={sampler.kv_cache_mib} is more than this machine's free memory of {free_mib:,} MiB: "
+            "write less."
+        )
+
+
+def _free_memory_mib() -> int:
+    """What the kernel says programs can still have (MemAvailable of proc(5))."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(found[1]) // 1024 if found else sys.maxsize
 
 
 def _check_layer_spec(config: RunConfig) -> None:

@@ -243,3 +243,36 @@ def test_layers_are_spread_as_evenly_as_they_go(num_layers: int, expected: dict[
         architecture = read_architecture({**QWEN, "num_hidden_layers": num_layers})
         assert architecture.layers_per_stage(pipeline_parallel) == counts
         assert sum(counts) == num_layers
+
+
+def kv_config(kv_cache_mib: int, context: int = 1024, sampler_tensor_parallel: int = 1) -> RunConfig:
+    config = run_config(context=context)
+    config.sampler.kv_cache_mib = kv_cache_mib
+    config.sampler.tensor_parallel = sampler_tensor_parallel
+    return config
+
+
+def test_a_kv_cache_without_room_for_one_sequence_is_refused() -> None:
+    """6 layers x 4 heads x 32 x keys and values in bf16: 3,072 bytes a token, 3 MiB for 1,024 of them, and a block."""
+    check_model(QWEN, kv_config(4), 1)
+    check_model(QWEN, kv_config(3, context=1024 - check.CPU_BLOCK_TOKENS), 1)
+    with pytest.raises(
+        ConfigError, match=r"sampler\.kv_cache_mib=3 has no room for one .*write at least 4 "
+    ) as caught:
+        check_model(QWEN, kv_config(3), 1)
+    assert "\n" not in str(caught.value)
+    check_model(QWEN, kv_config(2, sampler_tensor_parallel=2), 2)
+
+
+def test_a_kv_cache_larger_than_the_machine_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"sampler\.kv_cache_mib=200000000 is more than this machine's free memory"
+    ):
+        check_model(QWEN, kv_config(200_000_000), 1)
+
+
+def test_a_file_as_a_model_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"model\.path=.*model\.safetensors is a file: write the folder"):
+        check_model(str(file), run_config(), 1)
