@@ -129,10 +129,11 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
     check_layout(world_size, trainer.tensor_parallel, trainer.pipeline_parallel)
     if not config.data.train:
         raise ConfigError(
-            "data.train is empty: write 'data.train={prompts.parquet: 1.0}' with your prompt files."
+            "data.train is empty: write data.train=problems.jsonl with your own file (docs/data.md), or several with "
+            "weights as 'data.train={a.jsonl: 3, b.parquet: 1}'."
         )
     for key, files in (("data.train", config.data.train), ("data.validation", config.data.validation)):
-        check_files(key, files)
+        check_data(key, files)
     if reward.token_file:
         check_files("reward.token_file", [reward.token_file])
     starts_service = reward.asks_service and not reward.urls and not reward.discovery_dir
@@ -141,10 +142,11 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
             "neither reward.urls nor reward.discovery_dir is set, and a service that train starts itself serves one "
             "machine: start `python -m reward serve` on the nodes, and write where they announce themselves."
         )
-    if starts_service and not Path(reward.python).exists():
+    if starts_service and not reward.interpreter.exists():
         raise ConfigError(
-            f"reward.python={reward.python} does not exist, so no reward service can be started: run `make setup`, "
-            "or name running servers with reward.urls or reward.discovery_dir."
+            f"reward.python={reward.python} does not exist, so no reward service can be started: run `make setup` in a "
+            "checkout, or write reward.python=/PATH/bin/python of an environment with nemo-prorl-reward[server], or "
+            "name running servers with reward.urls or reward.discovery_dir."
         )
     run_dir = config.exp_manager.explicit_log_dir
     check_writable(f"exp_manager.explicit_log_dir={run_dir}", Path(run_dir))
@@ -165,6 +167,24 @@ def check_files(key: str, files: Iterable[str]) -> None:
     for file in files:
         if not Path(file).is_file():
             raise ConfigError(f"{key} names {file}, which is not a file: write an existing path.")
+
+
+def is_hub_name(text: str) -> bool:
+    """Whether a text may be a data set on the Hugging Face hub, OWNER/NAME, or a folder of one, OWNER/NAME/FOLDER; a
+    path to a file of data is none."""
+    is_file = text.endswith((".parquet", ".json", ".jsonl", ".csv", ".gz"))
+    return not is_file and bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+(/[\w.-]+)*", text))
+
+
+def check_data(key: str, names: Iterable[str]) -> None:
+    """Raises ConfigError, naming the option, for the first that is no file, no folder, and no name of a data set."""
+    for name in names:
+        if not Path(name).exists() and not is_hub_name(name):
+            without = ", or 'data.validation=[]' to train without" if key == "data.validation" else ""
+            raise ConfigError(
+                f"{key} names {name}, which is not a file: write an existing path, or OWNER/NAME of a data set on the "
+                f"Hugging Face hub{without}."
+            )
 
 
 def check_writable(key: str, folder: Path) -> None:
@@ -225,9 +245,11 @@ def _parse(text: str) -> Override:
 
 def _set(composed: Any, option: Option, entry: str, value: Any) -> None:
     """Replaces an option's value, or one entry of a mapping. Paths with dots are entries, not nested options. A single
-    text stands for a list of one."""
+    text stands for a list of one, and one file or a list of files for a mix in which each has the weight 1."""
     if option.is_list and isinstance(value, str):
         value = [value]
+    if option.key == "data.train" and not entry and value and isinstance(value, str | list):
+        value = dict.fromkeys([value] if isinstance(value, str) else map(str, value), 1.0)
     try:
         with open_dict(composed):
             if entry:

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
+from pathlib import Path
 from re import fullmatch
 from typing import Any
+from urllib.parse import urlsplit
 
 REPLACED = {
     "sampler.context_tokens": "write sampler.max_response_tokens, which bounds the response alone (the context is "
@@ -581,10 +583,12 @@ class DynamicSamplingConfig:
 
 @dataclass(slots=True, kw_only=True)
 class DataConfig:
-    """Prompt files (docs/data.md has the row type)."""
+    """Problems: files (JSON Lines, JSON, CSV, Parquet), folders of them, or OWNER/NAME of data sets on the Hugging Face
+    hub; docs/data.md has the columns."""
 
     train: dict[str, float] = field(default_factory=dict)
-    """Weight of each training file in the mix: path -> weight. Weights need not add up to 1."""
+    """Weight of each training file in the mix: path -> weight. Weights need not add up to 1. On the command line, one
+    path or a list of paths is enough where all weights are the same."""
     validation: list[str] = field(default_factory=list)
     """Held-out files, for validation."""
 
@@ -614,7 +618,8 @@ class RewardConfig:
     """Share of a step's rollouts that may be dropped because the service or a reward function failed on them; more
     stops the run."""
     python: str = ".venv-reward/bin/python"
-    """Interpreter of the service's environment, for a service that `train` starts itself."""
+    """Interpreter of the service's environment, for a service that `train` starts itself; a relative path is looked for
+    in the working folder, then in the checkout."""
     function: list[str] = field(default_factory=list)
     """Python functions that grade instead of the service, each written FILE.py:NAME (docs/custom_rewards.md)."""
     weights: dict[str, float] = field(default_factory=dict)
@@ -633,6 +638,11 @@ class RewardConfig:
         _require(
             0 <= self.max_failed_share <= 1, "reward.max_failed_share", self.max_failed_share, "in [0, 1]"
         )
+        for url in self.urls:
+            try:
+                _ = urlsplit(url).port
+            except ValueError as error:
+                raise ConfigError(f"reward.urls names {url}, which has no usable port: {error}.") from None
         self._check_functions()
 
     def _check_functions(self) -> None:
@@ -674,6 +684,12 @@ class RewardConfig:
                 "as my_reward.py:score."
             )
         return match[1]
+
+    @property
+    def interpreter(self) -> Path:
+        """reward.python, from the working folder, or else from the checkout that this file is in."""
+        of_checkout = Path(__file__).resolve().parents[1] / self.python
+        return of_checkout if not Path(self.python).exists() and of_checkout.exists() else Path(self.python)
 
     @property
     def function_silence_s(self) -> float:
@@ -1101,6 +1117,11 @@ class ExpManagerConfig:
     """Further fields of NeMo's exp_manager, such as files_to_copy or create_dllogger_logger; needs use_nemo=always."""
 
     def __post_init__(self) -> None:
+        if not self.explicit_log_dir.strip():
+            raise ConfigError(
+                "exp_manager.explicit_log_dir is empty, so the run would be scattered over the working folder: write a "
+                "folder for it, such as runs/mine."
+            )
         if not fullmatch(r"(\d+:[0-5]?\d:[0-5]?\d:[0-5]?\d)?", self.max_time_per_run):
             raise ConfigError(
                 f"exp_manager.max_time_per_run={self.max_time_per_run} is no time: write DD:HH:MM:SS, such as "
@@ -1213,7 +1234,8 @@ class DataBuildConfig:
     """`data build`: what is read, how much of it is kept, and which model judges where a judge is needed."""
 
     source: str = ""
-    """A file, a folder (.json, .jsonl, .parquet, gzipped JSON) or a data set on the hub; empty: the published one."""
+    """A file, a folder (.json, .jsonl, .csv, gzipped or not, .parquet) or a data set on the hub; empty: the published
+    one."""
     revision: str = ""
     """Commit or tag of a data set on the hub; empty: the newest."""
     out: str = "data"

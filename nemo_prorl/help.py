@@ -110,8 +110,8 @@ def options_text(conf_dir: Path) -> str:
     lines = [
         "Overrides:",
         "  KEY=VALUE sets an option, e.g. algorithm.clip_high=0.28 'reward.urls=[http://127.0.0.1:8000]'",
-        "  'data.train={prompts.parquet: 1.0}' (quote brackets and braces for the shell); GROUP=NAME adds a file",
-        "  of conf/GROUP/ on top of the configuration.",
+        "  data.train=problems.jsonl 'data.train={a.jsonl: 3, b.parquet: 1}' (quote brackets and braces for the",
+        "  shell); GROUP=NAME adds a file of conf/GROUP/ on top of the configuration.",
         "  Several ranks: torchrun --nproc-per-node 4 -m nemo_prorl train ...",
         "",
         f"Configurations (--config-name): {', '.join(conf_names(conf_dir))}",

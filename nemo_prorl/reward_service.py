@@ -10,8 +10,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,14 +19,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import SERVICE, ConfigError, RewardConfig
+from nemo_prorl.data.rows import Row, RowFile
 from reward.client import CannotGrade, RewardClient, RewardServiceError
 from reward.discovery import Announced, read_folder
 from reward.known_server import never_grades
-from reward.protocol import DOMAINS, ScoreRequest, ScoreResult
+from reward.protocol import DOMAINS, ScoreRequest, ScoreResult, Status
 
 if TYPE_CHECKING:
     from nemo_prorl.distributed import Ranks
     from nemo_prorl.types import Prompt
+
+CHECKED_ROWS = 200
+"""Rows of each prompt file whose tasks are checked before a run (our choice: a mistake is usually in all rows)."""
+WATCH_S = 1.0
+"""Seconds after which whoever waits for a result looks whether the service is still there."""
 
 
 class RewardServiceNotStarted(RuntimeError):
@@ -67,7 +73,7 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
 
     What it prints goes to `log_dir`/reward_service.log. It ends with this process, however this process ends.
     """
-    python = Path(config.python)
+    python = config.interpreter
     if not python.exists():
         raise ConfigError(
             f"reward.python={python} does not exist: run `make setup`, or write reward.urls=[http://…] of a "
@@ -86,18 +92,41 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
                 stdout=output,
                 stderr=output,
                 env=_environment(),
-                process_group=0,  # a Ctrl-C is for the run alone, which still has a step to finish
+                process_group=0,  # Ctrl-C and `timeout` signal the trainer's group, which has a step to finish
             )
         try:
             url = _wait_for_url(process, ready, log, config.ready_timeout_s)
             yield RewardService(url=url, process=process, log=log)
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGHUP)  # it leaves SIGTERM and SIGINT to this process
             try:
                 process.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+class _WatchedFuture(Future[ScoreResult]):
+    """A result that is not waited for once the service that is to give it has ended."""
+
+    def __init__(self, inner: Future[ScoreResult], service: RewardService) -> None:
+        super().__init__()
+        self._inner, self._service = inner, service
+
+    def result(self, timeout: float | None = None) -> ScoreResult:
+        """Raises RewardServiceEnded."""
+        while not self._inner.done():
+            self._service.check()
+            wait([self._inner], timeout=WATCH_S)
+        return self._inner.result()
+
+
+def watched(
+    submit: Callable[[ScoreRequest], Future[ScoreResult]], service: RewardService
+) -> Callable[[ScoreRequest], Future[ScoreResult]]:
+    """`submit` whose results notice within seconds that our own service is gone. The client alone hopes for its return,
+    for as long as a service elsewhere might need."""
+    return lambda request: _WatchedFuture(submit(request), service)
 
 
 def make_client(config: RewardConfig, urls: Sequence[str], **options: Any) -> RewardClient:
@@ -190,6 +219,22 @@ class ServiceGrader:
         """All that the service is told stands in the request."""
         return self._client.submit(request)
 
+    def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]:
+        """For `check_tasks`: returns (index, why) of each row whose task the service refuses, whatever the response."""
+        asked = {
+            index: self._client.submit(
+                ScoreRequest(request_id=f"check/{row.uid}", domain=row.domain, response="", task=row.task)
+            )
+            for index, row in enumerate(rows)
+            if self.grades(row.domain)
+        }
+        results = {index: future.result() for index, future in asked.items()}
+        return [
+            (index, str(result.details.get("reason", result.verdict)))
+            for index, result in results.items()
+            if result.status is Status.invalid_request
+        ]
+
     def grades(self, domain: str) -> bool:
         """Whether the service knows this domain."""
         return domain in self._client.domains
@@ -240,6 +285,39 @@ def announced_by_main(folder: Path, ranks: Ranks) -> Announced | None:
         return known
 
     return read if ranks.layout.is_main else ask
+
+
+def check_tasks(files: Iterable[str], refused: Callable[[Sequence[Row]], Iterable[tuple[int, str]]]) -> None:
+    """Raises ConfigError when graders refuse the tasks of prompt files; looks at CHECKED_ROWS rows of each.
+
+    `refused` gives (index, why) of each row whose task no grader accepts."""
+    rows = [(file, index, row) for file in files for index, row in RowFile(Path(file)).sample(CHECKED_ROWS)]
+    if found := list(refused([row for *_, row in rows])):
+        number, reason = found[0]
+        file, index, row = rows[number]
+        num_looked_at = sum(name == file for name, *_ in rows)
+        num_refused = sum(rows[number][0] == file for number, _ in found)
+        raise ConfigError(
+            f"data file {file}: {num_refused:,} of {num_looked_at:,} rows looked at cannot be graded, such as row "
+            f"{index} ({row.uid}): {reason}; correct its domain or task (docs/data.md), or leave such rows out."
+        )
+
+
+def refused_here(config: RewardConfig, rows: Sequence[Row]) -> list[tuple[int, str]]:
+    """For `check_tasks` without a service: the graders are asked in the service's own environment. Where that is not on
+    this machine, nothing is known to be refused."""
+    if not config.asks_service or not config.interpreter.exists():
+        return []
+    lines = [json.dumps({"domain": row.domain, "task": dict(row.task)}) for row in rows]
+    command = [str(config.interpreter), "-m", "reward", "check", "--tasks"]
+    done = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, env=_environment(), check=False
+    )
+    if done.returncode:  # what is wrong with the environment is said when the service is started
+        return []
+    others_may_grade = bool(config.function or config.urls or config.discovery_dir)
+    found = json.loads(done.stdout)
+    return [(number, why) for number, what, why in found if what == "task" or not others_may_grade]
 
 
 def _what_to_do(error: str, domains: Collection[str]) -> str:

@@ -12,11 +12,10 @@ from pathlib import Path
 import yaml
 
 from nemo_prorl.compose import to_dict, write_resolved
-from nemo_prorl.config import ConfigError, RewardConfig, RunConfig
-from nemo_prorl.data.held_out import held_out
+from nemo_prorl.config import SERVICE, ConfigError, RewardConfig, RunConfig
+from nemo_prorl.data.inputs import left_out_prompts, load_tokenizer, read_prompts, with_prompt_files
 from nemo_prorl.data.mix import PromptMix, Tokenizer
-from nemo_prorl.data.rows import domains_of, read_content
-from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
+from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
 from nemo_prorl.engines import in_use
 from nemo_prorl.engines.environment import has_cuda
@@ -30,11 +29,13 @@ from nemo_prorl.reward_service import (
     RewardServiceEnded,
     RewardServiceNotStarted,
     ServiceGrader,
+    check_tasks,
     reward_client,
 )
 from nemo_prorl.training.alone import alone_in
 from nemo_prorl.training.canary import canary_prompt
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
+from nemo_prorl.training.collector import NothingToLearn
 from nemo_prorl.training.deadline import STARTED, Deadline, find_ends, pausing_on_interrupt
 from nemo_prorl.training.grading import RewardServiceFailing
 from nemo_prorl.training.lives import recorded_life
@@ -58,7 +59,7 @@ from nemo_prorl.training.stages import (
 from nemo_prorl.training.telemetry import RunLog, Telemetry
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
-from nemo_prorl.types import Prompt, RunState
+from nemo_prorl.types import RunState
 from reward.client import RewardServiceError
 
 STOPS = (
@@ -71,11 +72,12 @@ STOPS = (
     NonFiniteUpdate,
     CheckpointNotSaved,
     StoppedByController,
+    NothingToLearn,
 )
 """Ends of a command that are nobody's programming error: a sentence for the user, not a traceback."""
 
 
-POINTLESS_TO_REPEAT = (ConfigError, StoppedByController, NonFiniteUpdate)
+POINTLESS_TO_REPEAT = (ConfigError, StoppedByController, NothingToLearn, NonFiniteUpdate)
 """Ends after which a launcher must not start the stage again by itself."""
 
 
@@ -145,6 +147,7 @@ def starting_point(config: RunConfig) -> StartingPoint:
     start = find_starting_point(config)
     if start.is_resume:
         check_same_run(config, run_dir)
+        check_not_beyond(config, start)
     return start
 
 
@@ -156,13 +159,19 @@ def train_stage(
     if ranks.layout.is_main:
         write_resolved(config, run_dir / "resolved.yaml")
         write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
+    config, recognised = ranks.on_main(lambda: with_prompt_files(config))
+    for sentence in recognised:
+        log.say(sentence)
     tokenizer = ranks.together(lambda: load_tokenizer(config))
     prompts, validation_prompts, held_out_lengths = read_prompts(config, tokenizer, ranks)
-    if ranks.layout.is_main:
-        log.say(left_out_prompts(config, tokenizer, held_out_lengths))
+    files = [*config.data.train, *config.data.validation]
+    log.say(ranks.on_main(lambda: left_out_prompts(config, tokenizer, held_out_lengths)))
     with ExitStack() as stack:
-        domains = domains_of([*config.data.train, *config.data.validation])
+        domains = domains_of(files)
         grader = stack.enter_context(graders(config.reward, ranks, run_dir, log.say, domains))
+        service = grader.service if isinstance(grader, MixedGrader) else grader
+        if service is not None and config.reward.weight(SERVICE):
+            ranks.on_main(lambda: check_tasks(files, service.refused))
         policy, state = build_policy(config, ranks, start)
         policy.finish_training()  # what only updates need is off the GPU before the sampler takes its share
         if state.prompts:
@@ -251,6 +260,16 @@ def check_same_run(config: RunConfig, run_dir: Path) -> None:
             )
 
 
+def check_not_beyond(config: RunConfig, start: StartingPoint) -> None:
+    """Raises ConfigError when a resumed stage has taken more steps than it is to take."""
+    taken, wanted = start.state().stage_step, config.trainer.num_steps
+    if taken > wanted:
+        raise ConfigError(
+            f"stage {config.stage.name} has taken {taken} steps already, and trainer.num_steps={wanted}: write "
+            f"trainer.num_steps={taken} to end it there, or more to train it further."
+        )
+
+
 def check_same_rows(prompts: PromptMix, state: RunState) -> None:
     """Raises ConfigError when a file has other content than when the stage was begun: its cursor would mean nothing."""
     before, now = set(state.prompts["shares"]), set(prompts.state()["shares"])
@@ -328,54 +347,3 @@ def graders(
             log = log_dir / f"reward_function.{config.function_name(text)}{rank}.log"
             functions.append(stack.enter_context(closing(FunctionGrader(text, config, log, digests[text]))))
         yield MixedGrader(functions, service, config, say if ranks.layout.is_main else lambda text: None)
-
-
-def load_tokenizer(config: RunConfig) -> Tokenizer:
-    """The model's own. Raises ConfigError when it has no chat template, without which no prompt can be rendered."""
-    from transformers import AutoTokenizer
-
-    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(config.model.path)
-    if getattr(tokenizer, "chat_template", None) is None:
-        raise ConfigError(
-            f"the tokenizer in model.path={config.model.path} has no chat template: add chat_template.jinja to it."
-        )
-    return tokenizer
-
-
-def read_prompts(
-    config: RunConfig, tokenizer: Tokenizer, ranks: Ranks
-) -> tuple[PromptMix, list[Prompt], list[FileLengths]]:
-    """(what is trained on, what is validated on, lengths for `left_out_prompts`). Collective: the main rank alone reads
-    training files whole. Raises ConfigError for files that cannot be used, on every rank."""
-    contents = ranks.on_main(lambda: {path: read_content(Path(path)) for path in config.data.train})
-
-    def read() -> tuple[PromptMix, list[Prompt], list[FileLengths]]:
-        prompts = PromptMix(
-            config.data.train,
-            seed=config.seed,
-            tokenizer=tokenizer,
-            max_prompt_tokens=config.sampler.max_prompt_tokens,
-            with_extra=bool(config.reward.function),
-            contents=contents,
-        )
-        return prompts, *held_out_prompts(config, tokenizer)
-
-    return ranks.together(read)
-
-
-def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> tuple[list[Prompt], list[FileLengths]]:
-    """Of data.validation, as validation.max_prompts and the context allow; lengths for `left_out_prompts`."""
-    return held_out(
-        config.data.validation,
-        tokenizer=tokenizer,
-        max_prompts=config.validation.max_prompts,
-        max_prompt_tokens=config.sampler.max_prompt_tokens,
-        with_extra=bool(config.reward.function),
-    )
-
-
-def left_out_prompts(config: RunConfig, tokenizer: Tokenizer, validation: list[FileLengths]) -> str:
-    """One line on the prompts that sampler.max_prompt_tokens leaves out of each file: counted in all that a validation
-    takes (`validation`: of those), and in a sample of each training file."""
-    training = [file_lengths(path, tokenizer=tokenizer) for path in config.data.train]
-    return left_out([*training, *validation], config.sampler.max_prompt_tokens)

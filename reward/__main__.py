@@ -79,6 +79,12 @@ def _parser() -> argparse.ArgumentParser:
     _common(explain)
     explain.set_defaults(run=_explain)
     check = commands.add_parser("check", help="say what this machine can grade, as JSON")
+    check.add_argument(
+        "--tasks",
+        action="store_true",
+        help="say instead which tasks cannot be graded: JSON lines with domain and task on standard input, and as the "
+        "answer a JSON list of [line from 0, task or domain, reason]",
+    )
     check.set_defaults(run=_check)
     return parser
 
@@ -144,8 +150,14 @@ def _explain(options: argparse.Namespace) -> int:
     return asyncio.run(explain(_service(options), request))
 
 
-def _check(_options: argparse.Namespace) -> None:
-    """Prints the sandbox level that works here, why no stronger one does, the domains, and the installed packages."""
+def _check(options: argparse.Namespace) -> None:
+    """Prints the sandbox level that works here, why no stronger one does, the domains, and the installed packages; with
+    --tasks, which tasks cannot be graded."""
+    if options.tasks:
+        from reward.offline import invalid_tasks
+
+        print(json.dumps(list(invalid_tasks(sys.stdin.buffer))))
+        return
     from reward.graders.registry import domains
     from reward.sandbox.probe import strongest
     from reward.version import version

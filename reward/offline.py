@@ -7,13 +7,16 @@ import json
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 from reward import frames
 from reward.bodies import Invalid
+from reward.graders import code_tests, grader
+from reward.graders.grade import InvalidTask
 from reward.graders.plugins import plugins
+from reward.graders.registry import domains
 from reward.protocol import ScoreRequest, ScoreResult, Status
 from reward.server import UserError, request_of
 from reward.service import Service
@@ -63,6 +66,25 @@ def read_requests(path: Path, only: int | None = None) -> list[ScoreRequest]:
     if not requests:
         raise UserError(f"{path} holds no request{'' if only is None else f' in line {only}'}")
     return requests
+
+
+def invalid_tasks(lines: Iterable[bytes]) -> Iterator[tuple[int, str, str]]:
+    """(number of the line from 0, "task" or "domain", why) of each task that its domain's grader refuses, or whose
+    domain has no grader. A line is a JSON object with "domain" and "task". Nothing is graded, and no sandbox needed."""
+    for number, line in enumerate(lines):
+        request = json.loads(line)
+        domain, task = request["domain"], request["task"]
+        if domain not in domains():
+            yield (
+                number,
+                "domain",
+                f"there is no grader for the domain {domain[:80]!r}, but {', '.join(domains())}",
+            )
+            continue
+        try:
+            (code_tests if domain == "code" else grader(domain)).check(task)
+        except InvalidTask as error:
+            yield number, "task", str(error)
 
 
 async def score_file(service: Service, path: Path, output: Path | None) -> int:

@@ -1,4 +1,6 @@
+import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +91,68 @@ def test_neither_help_nor_a_mistake_imports_anything_heavy(arguments: tuple[str,
     assert heavy == set()
 
 
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("train", "--help"), ("data", "--help"), ("plan", "--config-name", "laptop")]
+)
+def test_a_reader_that_has_seen_enough_is_no_mistake(arguments: tuple[str, ...]) -> None:
+    """As `| head -5` may be."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "nemo_prorl", *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_python_without_the_packages_is_one_sentence() -> None:
+    command = [sys.executable, "-S", "-E", "-m", "nemo_prorl", "plan"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert re.search(r"python has no package \w+: use the environment that `make setup` makes", done.stderr)
+
+
+def test_a_module_of_ours_that_is_missing_is_no_mistake_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nemo_prorl.commands.plan", None)
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["plan"])
+
+
+def test_a_folder_in_which_nothing_can_be_made_is_one_sentence(
+    model: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [f"data.train={prompts}", "data.validation=[]"]
+    folder = "exp_manager.explicit_log_dir=/proc/x"
+    assert cli.main(["train", f"model.path={model}", *files, folder, "reward.urls=[http://x]"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "exp_manager.explicit_log_dir=/proc/x cannot be written, because" in said
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device", "a.parquet"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_one_sentence_whatever_was_written(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(arguments: object) -> int:
+        raise error
+
+    monkeypatch.setattr("nemo_prorl.commands.report.main", fail)
+    assert cli.main(["report", "runs/x"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {error}: make room")
+    assert said.count("\n") == 1
+    monkeypatch.setattr("nemo_prorl.commands.report.main", lambda arguments: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["report", "runs/x"])
+
+
 def test_a_request_to_a_live_run_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "resolved.yaml").write_text("stage: {name: run1}\n")
     assert imported_by("reset", str(tmp_path)) == (0, set())
@@ -129,6 +193,13 @@ def test_help_of_train_imports_nothing_heavy() -> None:
         (["compare", "a/out", "b/out"], "several evaluations are called out"),
         (["data", "build", "reasoning_gym", f"out={__file__}"], "test_cli.py is a file, not a folder"),
         (["submit", "--dry-run", "--sbatch='--nodes=2"], "No closing quotation"),
+        (["train", "exp_manager.explicit_log_dir="], "exp_manager.explicit_log_dir is empty"),
+        (["train", "exp_manager.explicit_log_dir=' '"], "exp_manager.explicit_log_dir is empty"),
+        (
+            ["train", "reward.urls=[http://127.0.0.1:99999]"],
+            "http://127.0.0.1:99999, which has no usable port",
+        ),
+        (["submit", "--config-name", "laptop", "--dry-run"], "stage main has no launcher"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -188,23 +259,25 @@ def test_check_reads_the_prompts_that_it_says_one_can_start_with(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from nemo_prorl import run
+    from nemo_prorl.data import inputs
 
-    monkeypatch.setattr(run, "load_tokenizer", lambda config: None)
+    monkeypatch.setattr(inputs, "load_tokenizer", lambda config: None)
     files = [f"data.train={{{prompts}: 1}}", "data.validation=[]"]
     folder = f"exp_manager.explicit_log_dir={tmp_path / 'run'}"
     assert (
         cli.main(["train", "--check", f"model.path={model}", *files, folder, "reward.urls=[http://x]"]) == 2
     )
-    assert f"data file {prompts} is not Parquet" in capsys.readouterr().err
+    assert (
+        f"data file {prompts}: no prompt is recognised among the columns (none)." in capsys.readouterr().err
+    )
 
 
 def test_check_says_how_many_prompts_are_left_out(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nemo_prorl import run
+    from nemo_prorl.data import inputs
 
-    monkeypatch.setattr(run, "load_tokenizer", lambda config: CharacterTokenizer())
+    monkeypatch.setattr(inputs, "load_tokenizer", lambda config: CharacterTokenizer())
     for name, lengths in {"train": [1] * 9, "held_out": [1, 900, 1]}.items():
         rows = [make_row(f"{name}/{place}", "x" * length) for place, length in enumerate(lengths)]
         write_rows(tmp_path / f"{name}.parquet", rows)

@@ -60,6 +60,11 @@ def test_an_integer_is_a_number() -> None:
 
 
 def test_a_mapping_is_replaced_as_a_whole_and_extended_by_entry() -> None:
+    assert composed("data.train=data/a.jsonl").data.train == {"data/a.jsonl": 1.0}
+    assert composed("data.train=[a.jsonl,openai/gsm8k/main]").data.train == {
+        "a.jsonl": 1.0,
+        "openai/gsm8k/main": 1.0,
+    }
     whole = composed("data.train={a.jsonl: 1}", "data.train={data/b.jsonl: 2.5}")
     assert whole.data.train == {"data/b.jsonl": 2.5}
     extended = composed("data.train={a.jsonl: 1}", "data.train.b.v2.jsonl=3")

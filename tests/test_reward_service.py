@@ -11,7 +11,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,19 +22,25 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError, RewardConfig
+from nemo_prorl.data.rows import write_rows
 from nemo_prorl.distributed import initialise
 from nemo_prorl.reward_service import (
     RewardServiceEnded,
     RewardServiceNotStarted,
+    ServiceGrader,
     announced_by_main,
+    check_tasks,
     ready_client,
+    refused_here,
     reward_client,
     reward_service,
     running_service,
+    watched,
 )
 from reward.client import RewardClient, RewardServiceError
-from reward.protocol import PROTOCOL_VERSION, ScoreRequest
-from tests.conftest import REWARD_PYTHON
+from reward.protocol import PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
+from tests.conftest import REWARD_PYTHON, ROOT
+from tests.data.conftest import make_row
 from tests.engines.conftest import run_ranks
 
 WRITES_READY = """
@@ -121,10 +130,10 @@ def test_a_service_that_never_gets_ready_is_stopped(tmp_path: Path, python_that:
 def test_the_service_is_stopped_whatever_happens(
     tmp_path: Path, python_that: MakePython, monkeypatch: pytest.MonkeyPatch, stubborn: bool
 ) -> None:
-    """Also one that does not listen to SIGTERM."""
+    """Also one that does not listen to the signal that asks it to."""
     program = WRITES_READY
     if stubborn:
-        program = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + program
+        program = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + program
         wait = subprocess.Popen.wait
         monkeypatch.setattr(
             subprocess.Popen, "wait", lambda self, timeout=None: wait(self, timeout and min(timeout, 0.5))
@@ -138,6 +147,35 @@ def test_the_service_is_stopped_whatever_happens(
 
     with pytest.raises(KeyError):
         fail_in_it()
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_trainers_group_does_not_reach_the_service(
+    tmp_path: Path, python_that: MakePython, number: signal.Signals
+) -> None:
+    """As Ctrl-C, `timeout` and batch systems send it: the trainer has still to finish its step and to save."""
+    program = (
+        "import signal, sys; from pathlib import Path; from nemo_prorl.config import RewardConfig\n"
+        "from nemo_prorl.reward_service import running_service\n"
+        f"for number in (signal.SIGTERM, signal.SIGINT): signal.signal(number, lambda *_: None)\n"
+        f"config = RewardConfig(python={python_that(WRITES_READY + 'time.sleep(600)').python!r})\n"
+        f"with running_service(config, Path({str(tmp_path)!r})) as service:\n"
+        "    print('ready', flush=True); sys.stdin.readline(); service.check(); print('still there', flush=True)\n"
+    )
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    assert trainer.stdout is not None
+    assert trainer.stdout.readline() == "ready\n"
+    os.killpg(trainer.pid, number)
+    said, _ = trainer.communicate("go on\n", timeout=60)
+    assert said == "still there\n"
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
@@ -297,3 +335,71 @@ def test_the_main_rank_finds_the_servers_for_all_ranks(service: str, tmp_path: P
     assert (main["has_begun_now"], other["has_begun_now"]) == (False, True), (
         "a client comes with the first request"
     )
+
+
+BAD_TASKS: list[tuple[dict[str, Any], str]] = [
+    ({"task": {"ground_truth": "4"}}, 'the task needs "answer", a non-empty string'),
+    ({"task": {"answer": 4}}, 'the task needs "answer"'),
+    ({"task": {"answer": "4" * 100_000}}, "longer than"),
+    ({"domain": "code", "task": {"inputs": ["1"]}}, "correct its domain or task"),
+    ({"domain": "logic", "task": {"task": "no_such_puzzle", "entry": {}}}, "no Reasoning Gym task"),
+    ({"domain": "instruction", "task": {"instruction_id_list": ["x"], "kwargs": []}}, "0 kwargs"),
+]
+
+
+def check_both(tmp_path: Path, refused: Any, changes: dict[str, Any], why: str) -> None:
+    good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
+    write_rows(good, [make_row(f"g/{index}") for index in range(3)])
+    write_rows(bad, [make_row("b/0"), make_row("b/1", **changes)])
+    check_tasks([str(good)], refused)
+    words = rf"bad\.parquet: 1 of 2 rows looked at cannot be graded, such as row 1 \(b/1\): .*{why}"
+    with pytest.raises(ConfigError, match=words) as caught:
+        check_tasks([str(good), str(bad)], refused)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"), [*BAD_TASKS, ({"domain": "maths"}, "grader for the domain 'maths', but math")]
+)
+def test_tasks_that_no_grader_accepts_are_found_without_a_service(
+    tmp_path: Path, changes: dict[str, Any], why: str
+) -> None:
+    check_both(tmp_path, partial(refused_here, RewardConfig(python=REWARD_PYTHON)), changes, why)
+
+
+@pytest.mark.parametrize(("changes", "why"), BAD_TASKS)
+def test_the_service_refuses_the_same_tasks(
+    tmp_path: Path, service: str, changes: dict[str, Any], why: str
+) -> None:
+    with ready_client(RewardConfig(), [service]) as client:
+        check_both(tmp_path, ServiceGrader(client, None).refused, changes, why)
+
+
+def test_a_domain_that_others_may_grade_is_left_to_them() -> None:
+    """A service elsewhere may have plug-ins that are not installed here, and functions grade any domain."""
+    rows = [make_row("a", domain="chess", task={"fen": "8/8"}), make_row("b", task={})]
+    elsewhere = RewardConfig(python=REWARD_PYTHON, urls=["http://x"])
+    mixed = RewardConfig(python=REWARD_PYTHON, function=["a.py:f"], weights={"service": 1.0})
+    for config in (elsewhere, mixed):
+        assert [index for index, _ in refused_here(config, rows)] == [1]
+    assert refused_here(RewardConfig(python=REWARD_PYTHON, function=["a.py:f"]), rows) == []
+    assert refused_here(RewardConfig(python="/no/python", urls=["http://x"]), rows) == []
+
+
+def test_who_waits_for_a_result_notices_that_the_service_is_gone(
+    tmp_path: Path, python_that: MakePython
+) -> None:
+    """`data build` waits for nothing else: the client itself would hope for ten minutes."""
+    asked: Future[ScoreResult] = Future()
+    request = ScoreRequest(request_id="a", domain="math", response="", task={"answer": "4"})
+    with running_service(python_that(WRITES_READY + "time.sleep(600)"), tmp_path) as service:
+        submit = watched(lambda request: asked, service)
+        waiting = submit(request)
+        threading.Timer(0.5, service.process.kill).start()
+        started = time.monotonic()
+        with pytest.raises(RewardServiceEnded, match="ended with code -9"):
+            waiting.result()
+        assert time.monotonic() - started < 30
+    result = ScoreResult(request_id="a", status=Status.graded, score=1.0, verdict="correct")
+    asked.set_result(result)
+    assert submit(request).result() is result, "a result that came before is still one"

@@ -23,10 +23,12 @@ from nemo_prorl.config import (
     Recompute,
     RunConfig,
     StageConfig,
+    TrainerConfig,
 )
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.run import (
+    check_not_beyond,
     check_not_failed,
     check_same_rows,
     check_same_run,
@@ -34,9 +36,10 @@ from nemo_prorl.run import (
     train,
 )
 from nemo_prorl.training.alone import alone_in
-from nemo_prorl.training.checkpoint import CheckpointNotSaved
+from nemo_prorl.training.checkpoint import Checkpoint, CheckpointNotSaved
 from nemo_prorl.training.markers import done_marker, failed_marker, mark_done, mark_failed
 from nemo_prorl.training.requests import ask_for_reset, reset_request
+from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.training.telemetry import RunLog
 from nemo_prorl.types import RunState
 from tests.data.conftest import CharacterTokenizer, make_row
@@ -74,6 +77,18 @@ def test_what_may_be_tuned_on_the_way_passes(tmp_path: Path) -> None:
     )
     check_same_run(config, tmp_path)
     check_same_run(config, tmp_path / "never begun")
+
+
+def test_a_stage_that_has_taken_more_steps_than_it_is_to_take_is_refused() -> None:
+    state = RunState(stage="main", step=8, stage_step=8)
+    checkpoint = Checkpoint(path=Path("step-8"), state=state, score=None, monitor="", reference_hash="")
+    start = StartingPoint(checkpoint=checkpoint, is_resume=True)
+    for num_steps in (8, 9):
+        check_not_beyond(RunConfig(trainer=TrainerConfig(num_steps=num_steps)), start)
+    with pytest.raises(
+        ConfigError, match=r"taken 8 steps already, and trainer.num_steps=5: write trainer.num_steps=8"
+    ):
+        check_not_beyond(RunConfig(trainer=TrainerConfig(num_steps=5)), start)
 
 
 def mix(folder: Path, num_rows: int) -> PromptMix:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,7 +29,7 @@ Builds prompt files from public data sets, shows them, and says what a run found
 
   list        the sources that `build` knows, and which of them are built in data/
   build       makes data/NAME/{train,validation}.parquet, manifest.json and overlap.json; `build all`: every source
-  show        rows of a prompt file, readable
+  show        rows of a file of problems, as a run reads them
   difficulty  pass rates a prompt over a run
 
 `python -m nemo_prorl data build --help` lists its options. docs/data.md has the row type."""
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     """Exit code."""
     commands = {"list": _list, "build": _build, "show": _show, "difficulty": _difficulty}
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE)
+        show([USAGE])
         if arguments:
             raise SystemExit(0)
         return 2
@@ -93,7 +95,7 @@ def _build(arguments: Sequence[str]) -> int:
     from nemo_prorl.data.building.progress import watched
     from nemo_prorl.data.building.source import get, sources
     from nemo_prorl.data.building.verify import GradingFailed
-    from nemo_prorl.reward_service import RewardServiceNotStarted
+    from nemo_prorl.reward_service import RewardServiceEnded, RewardServiceNotStarted
     from reward.client import RewardServiceError
 
     chosen = list(sources()) if names == ["all"] else [name for name in sources() if name in names]
@@ -102,7 +104,13 @@ def _build(arguments: Sequence[str]) -> int:
             for name in chosen:
                 for line in _summary(build(get(name), options, submit, watched), Path(options.out)):
                     print(line)
-    except (GradingFailed, EndpointFailed, RewardServiceNotStarted, RewardServiceError) as reason:
+    except (
+        GradingFailed,
+        EndpointFailed,
+        RewardServiceEnded,
+        RewardServiceNotStarted,
+        RewardServiceError,
+    ) as reason:
         return say(reason, 1)
     return 0
 
@@ -131,14 +139,15 @@ def _check(names: Sequence[str], options: DataBuildConfig) -> None:
 @contextmanager
 def _grader(options: DataBuildConfig) -> Iterator[Submit]:
     """The reward service that the options name, or one of our own."""
-    from nemo_prorl.reward_service import ready_client, reward_service
+    from nemo_prorl.reward_service import ready_client, running_service, watched
 
     config = options.reward
     with ExitStack() as stack:
-        urls = list(config.urls)
-        if not urls and not config.discovery_dir:
-            urls = [stack.enter_context(reward_service(config, Path(options.out) / "logs"))]
-        yield stack.enter_context(ready_client(config, urls)).submit
+        if config.urls or config.discovery_dir:
+            yield stack.enter_context(ready_client(config, config.urls)).submit
+            return
+        service = stack.enter_context(running_service(config, Path(options.out) / "logs"))
+        yield watched(stack.enter_context(ready_client(config, [service.url])).submit, service)
 
 
 def _summary(manifest: dict[str, Any], out: Path) -> Iterator[str]:
@@ -155,24 +164,31 @@ def _summary(manifest: dict[str, Any], out: Path) -> Iterator[str]:
 
 
 def _show(arguments: Sequence[str]) -> int:
-    parser = Parser("data show", "Rows of a prompt file, readable.")
-    parser.add_argument("file", type=Path, metavar="FILE", help="a prompt file")
+    parser = Parser("data show", "Rows of a file of problems, as a run reads them.")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a file of problems")
     parser.add_argument("--rows", type=int, default=3, metavar="N", help="how many (default: 3)")
     parser.add_argument(
         "--from", type=int, default=0, metavar="N", dest="start", help="the first (default: 0)"
     )
     given = parser.parse_args(arguments)
+    from nemo_prorl.data.own import prompt_file
     from nemo_prorl.data.rows import RowFile
 
-    file = RowFile(given.file)
+    with tempfile.TemporaryDirectory() as folder:  # of a file in another layout, what a run would make of it
+        path, recognised = prompt_file(str(given.file), Path(folder), split="train", needs_answer=False)
+        file = RowFile(path)
+        _check_places(given, len(file))
+        places = range(given.start, min(given.start + given.rows, len(file)))
+        show([*filter(None, [recognised]), *_row_lines(file, places)])
+    return 0
+
+
+def _check_places(given: argparse.Namespace, num_rows: int) -> None:
+    """Raises ConfigError for rows that the file does not have."""
     if given.rows < 1:
         raise ConfigError(f"--rows {given.rows} is out of range: it must be at least 1.")
-    if not 0 <= given.start < len(file):
-        raise ConfigError(
-            f"--from {given.start} is out of range: {given.file} has rows 0 to {len(file) - 1}."
-        )
-    show(_row_lines(file, range(given.start, min(given.start + given.rows, len(file)))))
-    return 0
+    if not 0 <= given.start < num_rows:
+        raise ConfigError(f"--from {given.start} is out of range: {given.file} has rows 0 to {num_rows - 1}.")
 
 
 def _row_lines(file: RowFile, places: Iterable[int]) -> Iterator[str]:

@@ -33,7 +33,7 @@ data_dir=DIR       where their files are (default: data/benchmarks)
 out=DIR            where samples and results go (default: evaluations/ and the model's name)
 KEY=VALUE          any option of `train --help`, such as validation.num_rollouts=64
 
-data=FILE          instead of benchmarks: held-out prompts in the format of docs/data.md; may be given more than once
+data=FILE          instead of benchmarks: held-out problems (docs/data.md has the columns); may be given more than once
 
 The same command goes on where it was stopped. docs/evaluation.md has the rest."""
 
@@ -100,7 +100,7 @@ def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _evaluate_suite(config: RunConfig) -> int:
     from nemo_prorl.compose import check_writable
 
-    check_functions(config, files=None)
+    check_functions(config, of_benchmarks=True)
     loaded, missing = _load(config)
     if config.evaluation.out:
         check_writable(f"evaluation.out={config.evaluation.out}", Path(config.evaluation.out))
@@ -175,14 +175,15 @@ def _listed(config: RunConfig) -> list[str]:
 
 
 def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> int:
-    from nemo_prorl.compose import check_files, check_writable
+    from nemo_prorl.compose import check_data, check_writable
 
     if not config.data.validation:
         raise ConfigError(
             "nothing is to be measured: write suite=smoke, benchmarks=NAME,NAME, or data=FILE with held-out prompts."
         )
-    check_files("data", config.data.validation)
-    check_functions(config, config.data.validation)
+    check_data("data", config.data.validation)
+    config.data.train = {}  # nothing of it is read
+    check_functions(config)
     chosen = _parse_ks(ks, config.validation.num_rollouts)
     if samples is not None:
         check_writable(f"--samples {samples}", samples.parent)

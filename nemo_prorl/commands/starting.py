@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nemo_prorl.commands.parsing import check_functions, check_model
 from nemo_prorl.config import RunConfig
 from nemo_prorl.layout import world_size_from_environment
@@ -18,22 +20,28 @@ def check_start(config: RunConfig) -> list[str]:
     """Everything that can be known before the engines load. Raises ConfigError."""
     check_inputs_of(config)
     check_model(config)
-    check_functions(config, [*config.data.train, *config.data.validation])
+    check_functions(config)
     return describe_start(config)
 
 
 def describe_start(config: RunConfig) -> list[str]:
     """Sentences on prompts and starting point, for which model and data are read. Raises ConfigError."""
     from nemo_prorl import run
+    from nemo_prorl.data import inputs
     from nemo_prorl.distributed import alone
+    from nemo_prorl.reward_service import check_tasks, refused_here
     from nemo_prorl.training.stages import best_without_checkpoint
 
     start = run.starting_point(config)
-    tokenizer = run.load_tokenizer(config)
-    *_, held_out_lengths = run.read_prompts(config, tokenizer, alone())
+    config, recognised = inputs.with_prompt_files(config)
+    tokenizer = inputs.load_tokenizer(config)
+    *_, held_out_lengths = inputs.read_prompts(config, tokenizer, alone())
+    left_out = inputs.left_out_prompts(config, tokenizer, held_out_lengths)
+    check_tasks([*config.data.train, *config.data.validation], partial(refused_here, config.reward))
     how = "go on" if start.is_resume else "start"
     return [
-        run.left_out_prompts(config, tokenizer, held_out_lengths),
+        *recognised,
+        left_out,
         f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {start}",
         *filter(None, [best_without_checkpoint(start, config)]),
     ]

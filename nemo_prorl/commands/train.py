@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     check_inputs(config, world_size_from_environment())
     choose_device(config)
     check_model(config)
-    check_functions(config, [*config.data.train, *config.data.validation])
+    check_functions(config)
     environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
     environment.let_segments_grow(sampler_tensor_parallel=config.sampler.tensor_parallel)
     prepare_engines()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from jinja2 import TemplateError
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.rows import FileContent, Row, RowFile, check_distinct, read_content
@@ -29,9 +30,16 @@ class Tokenizer(Protocol):
 
 
 def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
-    """Renders the row with the model's chat template, ready for the assistant's turn."""
+    """Renders the row with the model's chat template, ready for the assistant's turn. Raises ConfigError when the
+    template refuses the messages, as some do with a system turn."""
     messages = [dict(message) for message in row.messages]
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        raise ConfigError(
+            f"the model's chat template cannot render {row.uid} ({' '.join(str(error).split())}): correct the "
+            "template, or the row's messages."
+        ) from None
     return Prompt(
         uid=f"{row.uid}#{epoch}",
         domain=row.domain,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -64,9 +65,9 @@ class Row:
         return {**columns, "messages": [dict(message) for message in self.messages], **self.extra}
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Writes a temporary file, then renames it: a reader sees all rows or none."""
-    table = pa.Table.from_pylist(
+def table_of(rows: Iterable[Row]) -> pa.Table:
+    """Returns the documented columns of these rows."""
+    return pa.Table.from_pylist(
         [
             {
                 "uid": row.uid,
@@ -80,10 +81,19 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
         ],
         schema=SCHEMA,
     )
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Writes a temporary file, then renames it: a reader sees all rows or none."""
     mean_bytes = table.nbytes / max(1, table.num_rows)
     group_rows = int(min(GROUP_ROWS, max(1, GROUP_BYTES / max(1.0, mean_bytes))))
     with replaced(path) as aside:
         pq.write_table(table, aside, row_group_size=group_rows, compression="zstd")
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """`write_table` of rows without further columns."""
+    write_table(path, table_of(rows))
 
 
 def domains_of(files: Iterable[str]) -> set[str]:
@@ -92,7 +102,7 @@ def domains_of(files: Iterable[str]) -> set[str]:
     for file in files:
         try:
             column = pq.read_table(file, columns=["domain"])["domain"]
-        except (pa.ArrowException, OSError, KeyError) as error:
+        except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
             raise ConfigError(f"data file {file} cannot be read ({reason}): see docs/data.md.") from error
         domains |= {value for value in pc.unique(column).to_pylist() if value is not None}
@@ -196,12 +206,22 @@ class RowFile:
         if not 0 <= index < len(self):
             raise IndexError(index)
         group = bisect.bisect_right(self._starts, index) - 1
-        raw = self._group(group).slice(index - self._starts[group], 1).to_pylist()[0]
+        try:
+            raw = self._group(group).slice(index - self._starts[group], 1).to_pylist()[0]
+        except UnicodeDecodeError:
+            raise ConfigError(
+                f"data file {self.path}, row {index} has text that is not UTF-8: write the file anew."
+            ) from None
         for name in SCHEMA.names:
             if raw[name] is None:
                 raise ConfigError(
                     f"data file {self.path}, row {index} has no {name}: fill it in or leave it out."
                 )
+        if not _asks_something(raw["messages"]):
+            raise ConfigError(
+                f"data file {self.path}, row {index} ({raw['uid']}) has no messages with role and content: correct it, "
+                "or leave it out."
+            )
         return Row(
             uid=raw["uid"],
             domain=raw["domain"],
@@ -211,6 +231,11 @@ class RowFile:
             task=self._task(index, raw["uid"], raw["task"]),
             extra={name: value for name, value in raw.items() if name not in SCHEMA.names},
         )
+
+    def sample(self, max_rows: int) -> list[tuple[int, Row]]:
+        """(index, row) of at most so many rows, evenly spaced over the file."""
+        places = np.linspace(0, len(self) - 1, min(len(self), max_rows)).round().astype(int)
+        return [(int(place), self[int(place)]) for place in places]
 
     def _task(self, index: int, uid: str, text: str) -> dict[str, Any]:
         try:
@@ -222,6 +247,12 @@ class RowFile:
                 f"data file {self.path}, row {index} ({uid}): the task is not a JSON object, see docs/data.md."
             )
         return task
+
+
+def _asks_something(messages: Sequence[Mapping[str, Any] | None]) -> bool:
+    """Whether there are messages, each with a role and a content, and not all of them empty."""
+    whole = [m for m in messages if m and m["role"] is not None and m["content"] is not None]
+    return len(whole) == len(messages) and any(m["content"] for m in whole)
 
 
 def check_distinct(files: Sequence[RowFile]) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from nemo_prorl.config import ConfigError
 from nemo_prorl.data.mix import Tokenizer, render
 from nemo_prorl.data.rows import RowFile
 
@@ -38,14 +37,20 @@ class FileLengths:
 def file_lengths(path: str, *, tokenizer: Tokenizer, max_rows: int = MAX_ROWS) -> FileLengths:
     """Returns the prompt lengths of at most `max_rows` rows of a file, evenly spaced."""
     file = RowFile(Path(path))
-    places = np.linspace(0, len(file) - 1, min(len(file), max_rows)).round().astype(int)
-    lengths = tuple(len(render(file[int(place)], tokenizer).token_ids) for place in places)
+    lengths = tuple(len(render(row, tokenizer).token_ids) for _, row in file.sample(max_rows))
     return FileLengths(path=path, num_rows=len(file), lengths=lengths)
 
 
 def left_out(files: Sequence[FileLengths], max_prompt_tokens: int) -> str:
-    """Says in one line what the limit leaves out of each file, and for which files it should be raised."""
+    """Says in one line what the limit leaves out of each file, and for which files it should be raised; as a warning if
+    a file loses more than half. Raises ConfigError if nothing is left of a file."""
     bound = f"sampler.max_prompt_tokens={max_prompt_tokens}"
+    for file in files:
+        if file.num_longer(max_prompt_tokens) == len(file.lengths):
+            raise ConfigError(
+                f"every prompt of {file.path} is longer than {bound} ({_loss(file, max_prompt_tokens)}): raise it (the "
+                f"shortest has {min(file.lengths):,} tokens), or leave the file out."
+            )
     losing = [file for file in files if file.num_longer(max_prompt_tokens)]
     if not losing:
         num_prompts = sum(len(file.lengths) for file in files)
@@ -53,6 +58,8 @@ def left_out(files: Sequence[FileLengths], max_prompt_tokens: int) -> str:
     said = (
         f"Prompts longer than {bound} are left out: {_listed(_loss(f, max_prompt_tokens) for f in losing)}."
     )
+    if any(file.num_longer(max_prompt_tokens) > len(file.lengths) / 2 for file in losing):
+        said = f"warning: {said}"
     notable = [
         file for file in losing if file.num_longer(max_prompt_tokens) > NOTABLE_SHARE * len(file.lengths)
     ]

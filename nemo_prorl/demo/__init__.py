@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, which ends the child processes
     out: Path = options.out
     reward = RewardConfig()
-    if not Path(reward.python).exists():
+    if not reward.interpreter.exists():
         raise ConfigError(
             f"{reward.python} does not exist: run `make setup` from the root of the repository first."
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.data.own import prompt_file
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.doctor import folders, gpu_health, gpus, infiniband, limits, packages, sandbox
 from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, refused
@@ -79,7 +80,9 @@ def examine_node(
     gpu_probe = _start_gpu_probe(config) if "gpus" in groups else None
     asks_service = "sandbox" in groups and _asks_own_service(config, reward_report)
     reward_check = (
-        sandbox.start_reward_check(config.reward.python) if asks_service and not reward_report else None
+        sandbox.start_reward_check(str(config.reward.interpreter))
+        if asks_service and not reward_report
+        else None
     )
     fabric = infiniband.read_infiniband()
     if "infiniband" in groups:
@@ -101,7 +104,7 @@ def examine_node(
         if reward_report is not None:
             facts = sandbox.wait_for_reward_report(reward_report)
         else:
-            facts = sandbox.finish_reward_check(config.reward.python, reward_check)
+            facts = sandbox.finish_reward_check(str(config.reward.interpreter), reward_check)
         others = bool(config.reward.function)
         findings += [sandbox.judge_sandbox(facts, domains=known_domains(config), others_grade=others)]
         if "packages" in groups and facts.packages:
@@ -119,10 +122,11 @@ def examine_node(
 
 def known_domains(config: RunConfig) -> set[str]:
     """Of the data; of files that cannot be read, nothing: the check of the start speaks of them."""
-    domains = set()
-    for file in (*config.data.train, *config.data.validation):
+    domains, folder = set[str](), Path(config.exp_manager.explicit_log_dir)
+    for name in (*config.data.train, *config.data.validation):
         try:
-            domains |= domains_of([file])
+            file, _ = prompt_file(name, folder, split="train", needs_answer=config.reward.asks_service)
+            domains |= domains_of([str(file)])
         except ConfigError:
             continue
     return domains

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.data import records
 from nemo_prorl.data.building.overlap import words
 from nemo_prorl.data.building.progress import watched
-from nemo_prorl.evaluation import journal, records
+from nemo_prorl.evaluation import journal
 from nemo_prorl.evaluation.creativity import LENGTHS, creativity_indices, mean_index
 
 TEXT_KINDS = (".txt", ".md")

@@ -8,10 +8,10 @@ from itertools import chain
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, EvaluationConfig
+from nemo_prorl.data import records
 from nemo_prorl.data.building.source import Record
 from nemo_prorl.data.mix import Tokenizer, render
 from nemo_prorl.data.rows import Row, write_rows
-from nemo_prorl.evaluation import records
 from nemo_prorl.evaluation.benchmark import OUTSIDE_WINDOW, Benchmark, DateWindow
 from nemo_prorl.types import Prompt
 

@@ -12,6 +12,12 @@ from typing import Any
 
 from nemo_prorl.config import SERVICE, ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.building.progress import bar
+from nemo_prorl.data.inputs import (
+    held_out_prompts,
+    left_out_prompts,
+    load_tokenizer,
+    with_prompt_files,
+)
 from nemo_prorl.data.mix import Tokenizer
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import initialise
@@ -25,9 +31,6 @@ from nemo_prorl.provenance import provenance
 from nemo_prorl.run import (
     build_sampler,
     graders,
-    held_out_prompts,
-    left_out_prompts,
-    load_tokenizer,
 )
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
 from nemo_prorl.training.fleet import SamplerFleet
@@ -111,13 +114,15 @@ def graded_by(reward: RewardConfig) -> str:
 def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = None) -> dict[str, float]:
     """Samples and grades data.validation with the model in model.path, as a validation of training does. Returns the
     summary; writes the samples as JSONL."""
+    config, recognised = with_prompt_files(config)  # ranks that convert the same file write the same bytes
     log_dir, domains = Path(config.exp_manager.explicit_log_dir), domains_of(config.data.validation)
     with _machinery(config, log_dir, domains) as (machinery, tokenizer):
         prompts, lengths = held_out_prompts(config, tokenizer)
         if not prompts:
             raise ConfigError("data.validation names no prompt that fits: give at least one prompt file.")
         if machinery.ranks.layout.is_main:
-            machinery.say(left_out_prompts(config, tokenizer, lengths))
+            for sentence in (*recognised, left_out_prompts(config, tokenizer, lengths)):
+                machinery.say(sentence)
         groups, share = evaluate(
             prompts,
             validation_settings(config),

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from nemo_prorl.compose import is_hub_name
 from nemo_prorl.planning.chain import Chain
 
 MAKERS = (
@@ -39,7 +40,7 @@ def missing_files(chain: Chain) -> list[Missing]:
         if not config.data.train:
             wanted["data.train"] = False
         for path in (*config.data.train, *config.data.validation):
-            wanted[path] = Path(path).is_file()
+            wanted[path] = Path(path).exists() or is_hub_name(path)
     return [Missing(path=path, maker=_maker(path)) for path, is_there in wanted.items() if not is_there]
 
 

@@ -252,7 +252,7 @@ class MixedGrader:
     ) -> None:
         """`say` gets one message for each domain that the service does not know, and for each function with weight 0
         that fails for good."""
-        self._functions, self._service, self._say = functions, service, say
+        self._functions, self.service, self._say = functions, service, say
         self._weights = {name: config.weight(name) for name in [*(f.name for f in functions), SERVICE]}
         self._functions_count = any(self._weights[function.name] for function in functions)
         self._unknown: set[str] = set()
@@ -270,14 +270,14 @@ class MixedGrader:
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
         """Returns a future; the result's details have the parts by name."""
         parts = {function.name: function.submit(request, prompt) for function in self._functions}
-        if self._service is not None and self._is_for_service(self._service, request):
-            parts[SERVICE] = self._service.submit(request, prompt)
+        if self.service is not None and self._is_for_service(self.service, request):
+            parts[SERVICE] = self.service.submit(request, prompt)
         return _when_all_are_there(parts, lambda results: self._mixed(request, results))
 
     def check(self) -> None:
         """Raises if the service, or a function with a weight other than 0, has failed for good."""
-        if self._service is not None:
-            self._service.check()
+        if self.service is not None:
+            self.service.check()
         for function in self._functions:
             try:
                 function.check()

@@ -55,6 +55,16 @@ class Saturated(RuntimeError):
     leaves nothing of its group. Without dynamic sampling that means none at all."""
 
 
+class NothingToLearn(RuntimeError):
+    """The very first step of a run is saturated: not the data is exhausted, but data and policy do not fit."""
+
+
+def check_learned(state: RunState, saturated: Saturated) -> None:
+    """Raises NothingToLearn where a run would end before it has taken a step."""
+    if state.step == 0:
+        raise NothingToLearn(f"stage {state.stage} finds nothing to learn from: {saturated}") from None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
     """What a step is trained on, and how it came about; the same on every rank but for `prepared` and the clock."""
@@ -333,18 +343,24 @@ def _keys(index: int, groups: Mapping[int, RolloutGroup]) -> list[Key]:
     return [(index, member.rollout.sibling) for member in groups[index].members]
 
 
+_ADVICE = {
+    Informativeness.all_filtered: "most groups have no response that ends, and overlong filtering trains on none that "
+    "does not. Let responses be longer (sampler.max_response_tokens), or write shaping.overlong_filtering=false.",
+    Informativeness.all_wrong: "the policy solves next to none of these prompts. Train on easier ones, sample more "
+    "rollouts of each (sampler.num_rollouts), or let responses be longer (sampler.max_response_tokens); and see with "
+    "`evaluate data=FILE --samples OUT.jsonl` whether answers come in the form that the grader looks for.",
+    Informativeness.all_right: "the policy solves nearly all of these prompts already. Train on harder ones, or begin "
+    "the next stage.",
+}
+"""What to do when more than half of a step's groups are of this kind."""
+
+
 def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:
     counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
-    if kinds[Informativeness.all_filtered] > kinds.total() / 2:
-        advice = (
-            "most groups have no response that ends, and overlong filtering trains on none that does not. Let "
-            "responses be longer (sampler.max_response_tokens), or write shaping.overlong_filtering=false."
-        )
-    else:
-        advice = (
-            "the data has little left to teach this policy. Add harder prompts, begin the next stage, or lower "
-            "trainer.prompts_per_step."
-        )
+    most = next((kind for kind, count in kinds.items() if count > kinds.total() / 2), None)
+    advice = _ADVICE.get(most, "the data has little left to teach this policy. Begin the next stage.")
+    if found:
+        advice += " With a lower trainer.prompts_per_step the step would have had enough."
     return (
         f"a step found {found} of {needed} informative prompts in {num_rounds} round(s) ({counts}): {advice}"
     )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from nemo_prorl.algorithm.shaping import Shaped
+from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.interface import Grader
 from nemo_prorl.training.timing import union_s
 from nemo_prorl.types import PARTS, Prompt, Rollout, RolloutGroup, RolloutOutline, ScoredRollout
@@ -55,11 +56,18 @@ def for_all_ranks(verdict: ScoreResult) -> ScoreResult:
 
 
 def check_failures(verdicts: Sequence[ScoreResult], max_failed_share: float) -> None:
-    """Raises RewardServiceFailing, with the most frequent reasons, when too many verdicts are missing."""
+    """Raises RewardServiceFailing, with the most frequent reasons, when too many verdicts are missing, and ConfigError
+    where all of them are missing because the graders refuse the tasks."""
     failed = [verdict for verdict in verdicts if not was_graded(verdict)]
     if len(failed) <= max_failed_share * len(verdicts):
         return
     reasons = Counter(f"{v.status.value}: {v.details.get(_REASON, v.verdict)}" for v in failed).most_common(3)
+    if all(verdict.status is Status.invalid_request for verdict in failed):
+        raise ConfigError(
+            f"the graders refuse the tasks of {len(failed)} of {len(verdicts)} rollouts "
+            f"({'; '.join(f'{n} x {why}' for why, n in reasons)}): correct the column task of the data (docs/data.md), "
+            "or leave such rows out."
+        )
     raise RewardServiceFailing(
         f"grading failed on {len(failed)} of {len(verdicts)} rollouts, more than "
         f"reward.max_failed_share={max_failed_share:g} ({'; '.join(f'{n} x {why}' for why, n in reasons)}). "

@@ -13,13 +13,13 @@ import numpy as np
 from nemo_prorl.algorithm.entropy import active_entropy_coefficient, next_entropy_coefficient
 from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics, update_statistics
 from nemo_prorl.algorithm.objective import policy_loss
-from nemo_prorl.config import ControllerAction, ControllerMode, ResetTo, RunConfig
+from nemo_prorl.config import ConfigError, ControllerAction, ControllerMode, ResetTo, RunConfig
 from nemo_prorl.data.batch import train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.training.checkpoint import CheckpointWriter
-from nemo_prorl.training.collector import Collection, Collector, Saturated
+from nemo_prorl.training.collector import Collection, Collector, Saturated, check_learned
 from nemo_prorl.training.controller import Decision, ResetController
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.dealing import deal
@@ -108,13 +108,13 @@ class ProRLTrainer:
     def fit(self) -> Outcome:
         """Runs the stage from where `state` stands; returns why it ended or was interrupted. Everything is saved then.
 
-        Raises StoppedByController, RewardServiceFailing, NonFiniteUpdate or CheckpointNotSaved, and ConfigError where
-        the metric to monitor is not measured; on every rank.
+        Raises StoppedByController, NothingToLearn, RewardServiceFailing, NonFiniteUpdate or CheckpointNotSaved, and
+        ConfigError where the metric to monitor is not measured; on every rank.
         """
         self.watchdog.follow(self.state)
         try:
             return self._run()
-        except (RewardServiceFailing, NonFiniteUpdate):  # what is on its way to disk still gets there
+        except (RewardServiceFailing, NonFiniteUpdate, ConfigError):  # what is being saved still gets to disk
             self._finish_saving()
             raise
         finally:
@@ -134,6 +134,7 @@ class ProRLTrainer:
                 # sample, grade, keep informative groups
                 collection = self.collector.collect(self.state, ahead=self._samples_ahead())
             except Saturated as saturated:
+                check_learned(self.state, saturated)
                 return self._leave(Outcome.saturated, str(saturated))
             with self.stopwatch.pause():  # time/save_s has it
                 self._poll_saving()

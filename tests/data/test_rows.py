@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.rows import SCHEMA, Row, RowFile, check_distinct, read_content, write_rows
+from nemo_prorl.storage import replaced
 from tests.data.conftest import make_row
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -25,7 +27,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )  # fmt: skip
-MESSAGE = st.fixed_dictionaries({"role": st.sampled_from(["system", "user", "assistant"]), "content": TEXT})
+ROLES = st.sampled_from(["system", "user", "assistant"])
+MESSAGE = st.fixed_dictionaries({"role": ROLES, "content": TEXT.filter(bool)})
 ROWS = st.lists(
     st.builds(
         Row,
@@ -33,7 +36,7 @@ ROWS = st.lists(
         domain=TEXT,
         source=TEXT,
         split=TEXT,
-        messages=st.lists(MESSAGE, max_size=3).map(tuple),
+        messages=st.lists(MESSAGE, min_size=1, max_size=3).map(tuple),
         task=st.dictionaries(TEXT, JSON, max_size=3),
     ),
     min_size=1,
@@ -141,6 +144,44 @@ def test_a_task_that_is_no_json_object_names_its_row(tmp_path: Path) -> None:
         assert RowFile(path)[0].task == {}
         with pytest.raises(ConfigError, match=r"row 1 \(b\).* task"):
             RowFile(path)[1]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [{"role": "user", "content": ""}],
+        [{"role": "user", "content": None}],
+        [{"role": None, "content": "2+2?"}],
+        [None],
+    ],
+)
+def test_a_row_without_anything_to_ask_names_itself(tmp_path: Path, messages: list[Any]) -> None:
+    path = tmp_path / "prompts.parquet"
+    asks = [{"role": "user", "content": "2+2?"}]
+    pq.write_table(_table(messages=[asks, messages]).cast(SCHEMA), path)
+    with pytest.raises(ConfigError, match=r"row 1 \(b\) has no messages with role and content"):
+        RowFile(path)[1]
+
+
+def test_text_that_is_not_utf_8_names_its_row(tmp_path: Path) -> None:
+    latin = pa.array([b"caf\xe9"], pa.binary()).view(pa.string())
+    table = _table().slice(0, 1)
+    table = table.set_column(table.column_names.index("task"), "task", latin)
+    pq.write_table(table, tmp_path / "prompts.parquet")
+    with pytest.raises(ConfigError, match=r"row 0 has text that is not UTF-8"):
+        RowFile(tmp_path / "prompts.parquet")[0]
+
+
+def test_a_file_that_could_not_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    def fill_the_disk() -> None:
+        with replaced(tmp_path / "rows.parquet") as aside:
+            aside.write_text("half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        fill_the_disk()
+    assert os.listdir(tmp_path) == []
 
 
 def test_what_other_writers_make_of_the_row_type_is_read(tmp_path: Path) -> None:

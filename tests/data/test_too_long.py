@@ -2,6 +2,7 @@
 
 import pytest
 
+from nemo_prorl.config import ConfigError
 from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
 from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile
 
@@ -15,11 +16,11 @@ def test_a_sample_is_spread_over_the_file_and_no_row_counts_twice(
     write_file: WriteFile, tokenizer: CharacterTokenizer, num_rows: int
 ) -> None:
     """Files are often sorted by task: a sample of the first rows would miss the task with the long prompts."""
-    found = file_lengths(write_file("a", list(range(num_rows))), tokenizer=tokenizer, max_rows=10)
+    found = file_lengths(write_file("a", list(range(1, num_rows + 1))), tokenizer=tokenizer, max_rows=10)
     rows = [length - FRAME_TOKENS for length in found.lengths]
     assert found.num_rows == num_rows
     assert len(set(rows)) == len(rows) == min(10, num_rows)
-    assert (rows[0], rows[-1]) == (0, num_rows - 1)
+    assert (rows[0], rows[-1]) == (1, num_rows)
 
 
 def test_the_line_when_nothing_is_left_out() -> None:
@@ -34,6 +35,15 @@ def test_the_line_names_each_losing_file_and_the_bound_to_raise() -> None:
         "Prompts longer than sampler.max_prompt_tokens=8 are left out: 1 of 100 rows looked at in few, 2 of 10 in "
         "many. Raise sampler.max_prompt_tokens to keep more of many: the longest has 8,000 tokens."
     )
+
+
+def test_a_file_that_loses_more_than_half_is_a_warning_and_one_that_loses_all_an_error() -> None:
+    assert not left_out([made("a", [9] * 5 + [1] * 5)], 8).startswith("warning: ")
+    assert left_out([made("a", [9] * 6 + [1] * 5)], 8).startswith("warning: Prompts longer than")
+    with pytest.raises(
+        ConfigError, match=r"every prompt of a is longer .*=8 \(2 of 2 in a\).*shortest has 9 tokens"
+    ):
+        left_out([made("b", [1]), made("a", [9, 10])], 8)
 
 
 def test_a_tenth_is_not_yet_worth_a_warning() -> None:

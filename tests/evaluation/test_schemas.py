@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.data import records
 from nemo_prorl.data.building.source import Dropped, Record
-from nemo_prorl.evaluation import prompts, records
+from nemo_prorl.evaluation import prompts
 from nemo_prorl.evaluation.catalogue import BENCHMARKS, CATEGORIES, TABLES, get
 from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
 

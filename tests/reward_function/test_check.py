@@ -13,7 +13,15 @@ import pytest
 
 from nemo_prorl.commands import parsing
 from nemo_prorl.compose import compose
-from nemo_prorl.config import ConfigError, DataBuildConfig, DataConfig, RewardConfig, RunConfig, TrainerConfig
+from nemo_prorl.config import (
+    ConfigError,
+    DataBuildConfig,
+    DataConfig,
+    ExpManagerConfig,
+    RewardConfig,
+    RunConfig,
+    TrainerConfig,
+)
 from nemo_prorl.data.rows import Row, RowFile, write_rows
 from nemo_prorl.reward_function.check import check_functions, columns_of
 from tests.conftest import ROOT
@@ -159,14 +167,26 @@ def test_only_what_is_graded_must_have_the_columns(tmp_path: Path) -> None:
     write_rows(given, [ROW])
     table = pq.read_table(given)
     pq.write_table(table.append_column("gold", [["4"]]), given)
-    data = DataConfig(train={str(train): 1.0}, validation=[str(given)])
-    config = RunConfig(reward=RewardConfig(function=[f"{file}:score"]), data=data)
-    parsing.check_functions(config, config.data.validation)
+    reward = RewardConfig(function=[f"{file}:score"])
+    parsing.check_functions(RunConfig(reward=reward, data=DataConfig(validation=[str(given)])))
+    both = RunConfig(reward=reward, data=DataConfig(train={str(train): 1.0}, validation=[str(given)]))
     with pytest.raises(ConfigError, match=r"parameter gold, and .*train\.parquet has no such column"):
-        parsing.check_functions(config, [*config.data.train, *config.data.validation])
+        parsing.check_functions(both)
     with pytest.raises(ConfigError, match=r"parameter gold, and a benchmark has no such column"):
-        parsing.check_functions(config, None)
-    parsing.check_functions(config, [str(tmp_path / "missing.parquet")])  # said where files are looked for
+        parsing.check_functions(both, of_benchmarks=True)
+
+
+def test_a_function_gets_the_columns_of_a_file_in_another_layout(tmp_path: Path) -> None:
+    """The file is converted first, and keeps its own columns."""
+    file, problems = tmp_path / "my_reward.py", tmp_path / "problems.jsonl"
+    file.write_text("def score(responses, gold, prompt): ...\n")
+    problems.write_text('{"prompt": "1 + 1?", "gold": [2, "two"]}\n')
+    config = RunConfig(
+        reward=RewardConfig(function=[f"{file}:score"]),
+        data=DataConfig(train={str(problems): 1.0}),
+        exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run")),
+    )
+    parsing.check_functions(config)
 
 
 def test_data_build_has_no_use_for_functions() -> None:
@@ -208,7 +228,7 @@ def test_the_command_says_it_before_anything_heavy(tmp_path: Path) -> None:
     file.write_text("GOLD = {}['gold']\n")
     command = [sys.executable, "-c", "from nemo_prorl.commands.parsing import check_functions as c\n"
                "from nemo_prorl.config import *\nimport sys\n"
-               f"try: c(RunConfig(reward=RewardConfig(function=['{file}:score'])), [])\n"
+               f"try: c(RunConfig(reward=RewardConfig(function=['{file}:score'])))\n"
                "except ConfigError as error: print(error)\n"
                "assert 'torch' not in sys.modules"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)

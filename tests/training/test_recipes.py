@@ -19,6 +19,7 @@ import pytest
 from nemo_prorl import run
 from nemo_prorl.compose import compose
 from nemo_prorl.config import RunConfig
+from nemo_prorl.data.inputs import load_tokenizer
 from nemo_prorl.distributed import initialise
 from nemo_prorl.help import conf_names
 from nemo_prorl.training.telemetry import RunLog
@@ -77,7 +78,7 @@ def train_in_turn(folder: Path, options: dict[str, list[str]]) -> None:
         policy.config = config  # type: ignore[attr-defined]
         return policy, RunState(stage=config.stage.name)
 
-    with run.build_sampler(first, ranks, run.load_tokenizer(first)) as sampler:
+    with run.build_sampler(first, ranks, load_tokenizer(first)) as sampler:
 
         @contextmanager
         def the_sampler(*_: Any, **__: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Reads records from the Hugging Face hub, or from local JSON, JSON Lines and Parquet files, through `datasets`."""
+"""Finds the data files that a user names, in a folder or on the Hugging Face hub, and reads their records."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nemo_prorl.compose import is_hub_name
 from nemo_prorl.config import ConfigError
+from nemo_prorl.data import records
 from nemo_prorl.data.building.source import Record, Source
 
-BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
-"""File name extension -> the builder of `datasets` that reads it. JSON may be gzipped."""
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_KINDS = ".json, .jsonl, .csv (or .gz of them) or .parquet"
 _HELD_OUT = re.compile(r"(^|[^a-z])(validation|valid|val|dev|test)([^a-z]|$)")
 
 
@@ -44,7 +44,7 @@ def locate(source: Source, given: str, revision: str) -> Origin:
             name=", ".join(path.name for path in found), revision=digest.hexdigest(), files=tuple(found)
         )
     hub_id = given or source.hub_id
-    folder = _download(hub_id, source.hub_files, revision)
+    folder = download(hub_id, source.hub_files, revision)
     return Origin(name=hub_id, revision=folder.name, files=tuple(files(folder)))
 
 
@@ -73,34 +73,22 @@ def files(where: Path) -> list[Path]:
     """Returns the file, or all data files of the folder, sorted by relative path. Raises ConfigError if there is
     none."""
     if where.is_file():
-        _builder(where)
+        if not where.name.endswith(records.KINDS):
+            raise ConfigError(f"{where} is not {_KINDS}: write such a file.")
         return [where]
-    found = sorted(path for path in where.rglob("*") if path.is_file() and _suffix(path) in BUILDERS)
+    found = sorted(path for path in where.rglob("*") if path.is_file() and path.name.endswith(records.KINDS))
     if not found:
-        what = (
-            "holds no .json, .jsonl, .json.gz, .jsonl.gz or .parquet" if where.is_dir() else "does not exist"
-        )
+        what = f"holds no {_KINDS}" if where.is_dir() else "does not exist"
         raise ConfigError(f"{where} {what}: write a data file, or a folder of such files.")
     return found
 
 
 def rows_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Streams a file: nothing is cached or copied. Raises ConfigError if it cannot be read, or holds no record."""
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetGenerationError
-    from datasets.utils import logging
-
-    logging.set_verbosity(logging.CRITICAL)  # our own message replaces what it would log
-    found = False
-    try:
-        for row in load_dataset(_builder(path), data_files=[str(path)], split="train", streaming=True):
-            found = True
-            yield row
-    except (DatasetGenerationError, ValueError, OSError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} cannot be read as {_builder(path)}: {_one_line(error)}") from error
-    except StopIteration:
-        pass  # the library's error for an empty file
-    if not found:
+    """The records of a file. Raises ConfigError when it cannot be read, or holds none."""
+    record = None
+    for record in records.read(path):
+        yield dict(record.values)
+    if record is None:
         raise ConfigError(f"{path} holds no record: fetch it again, or take it out.")
 
 
@@ -109,12 +97,13 @@ def split_of(name: str) -> str:
     return "validation" if _HELD_OUT.search(name.lower()) else "train"
 
 
-def _download(hub_id: str, pattern: str, revision: str) -> Path:
-    """Downloads the files and returns their folder, which is named by the commit."""
+def download(hub_id: str, pattern: str = "", revision: str = "") -> Path:
+    """The data files of a data set on the hub, or those that `pattern` names, in a folder that is named by their
+    commit. Files stay in the hub's own cache. Raises ConfigError when they cannot be had."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
-    patterns = [pattern] if pattern else [f"*{suffix}{gz}" for suffix in BUILDERS for gz in ("", ".gz")]
+    patterns = [pattern] if pattern else [f"*{kind}" for kind in records.KINDS]
     try:
         return Path(
             snapshot_download(hub_id, repo_type="dataset", revision=revision or None, allow_patterns=patterns)
@@ -122,22 +111,12 @@ def _download(hub_id: str, pattern: str, revision: str) -> Path:
     except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
             f"{hub_id} is not a local path and could not be read from the Hugging Face hub ({_one_line(error)}): "
-            "without a network, download it elsewhere and write source=FOLDER."
+            "without a network, download it elsewhere and write the folder's path."
         ) from error
 
 
 def _is_local(given: str) -> bool:
-    return Path(given).exists() or not _HUB_ID.fullmatch(given)
-
-
-def _builder(path: Path) -> str:
-    if _suffix(path) not in BUILDERS:
-        raise ConfigError(f"{path} is not .json, .jsonl, .json.gz, .jsonl.gz or .parquet: write such a file.")
-    return BUILDERS[_suffix(path)]
-
-
-def _suffix(path: Path) -> str:
-    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    return Path(given).exists() or not is_hub_name(given)
 
 
 def _one_line(error: BaseException) -> str:

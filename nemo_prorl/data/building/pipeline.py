@@ -275,7 +275,7 @@ def _recorded(options: DataBuildConfig) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    packages = ("datasets", "pyarrow", "reasoning-gym")
+    packages = ("pyarrow", "reasoning-gym")
     return {"python": platform.python_version()} | {
         name: importlib.metadata.version(name) for name in packages
     }

@@ -163,5 +163,5 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> None:
     done = offline(tmp_path, "someone/something")
     assert done.returncode == 1
     assert "ConfigError someone/something is not a local path and could not be read" in done.stderr
-    assert "write source=FOLDER" in done.stderr
+    assert "write the folder's path" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl import run
 from nemo_prorl.config import ConfigError, DataConfig, RunConfig
+from nemo_prorl.data import inputs
 from nemo_prorl.data.rows import FileContent, read_content, write_rows
 from nemo_prorl.distributed import initialise
 from tests.data.conftest import CharacterTokenizer, make_row
@@ -47,10 +47,10 @@ def read_as_one_rank(folder: Path) -> dict[str, tuple[str, list[str], int]]:
             num_read += 1
             return read_content(path)
 
-        run.read_content = counted  # type: ignore[attr-defined]
+        inputs.read_content = counted  # type: ignore[attr-defined]
         config = RunConfig(data=DataConfig(train={FILE: 1.0}))
         try:
-            prompts, *_ = run.read_prompts(config, CharacterTokenizer(), ranks)
+            prompts, *_ = inputs.read_prompts(config, CharacterTokenizer(), ranks)
             found[case] = ("", [prompt.uid for prompt in prompts.take(4)], num_read)
         except ConfigError as error:
             found[case] = (str(error), [], num_read)

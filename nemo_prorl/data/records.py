@@ -1,6 +1,7 @@
-"""Reads benchmark files in their publishers' formats: JSON, JSON Lines, CSV, each possibly gzipped, and Parquet.
+"""Reads data files as their publishers ship them: JSON, JSON Lines and CSV, each perhaps gzipped, and Parquet.
 
-It does not use `datasets`, because Arrow has one type per column, and the tests of programs do not.
+These are plain readers instead of the package `datasets`, because Arrow has one type for a column, and the tests of
+programs or a column with answers such as 42 and "x + 1" do not.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from nemo_prorl.data.building.source import Record
 KINDS = (".json", ".jsonl", ".csv", ".parquet", ".json.gz", ".jsonl.gz", ".csv.gz")
 
 
-def read(path: Path) -> Iterator[Record]:
-    """Yields the records. Raises ConfigError for a file that cannot be read, or is of no known kind."""
-    kind = _kind(path)
+def read(path: Path, split: str = "test") -> Iterator[Record]:
+    """Yields the records of a file, one after the other, without holding all of them in memory (but for a JSON list).
+
+    Raises ConfigError for a file that cannot be read, or is of no known kind."""
+    kind = kind_of(path)
     readers = {".json": _json, ".jsonl": _json_lines, ".csv": _csv, ".parquet": _parquet}
     if kind not in readers:
         raise ConfigError(f"{path} is of no known kind: write a file that ends in {', '.join(KINDS)}.")
@@ -30,29 +33,35 @@ def read(path: Path) -> Iterator[Record]:
         for index, values in enumerate(readers[kind](path)):
             if not isinstance(values, dict):
                 raise ValueError(f"entry {index} is no object with named fields")
-            yield Record(values=values, split="test", origin=f"{path.name}:{index}")
+            yield Record(values=values, split=split, origin=f"{path.name}:{index}")
     except (ValueError, OSError, EOFError, csv.Error) as error:
         if isinstance(error, ConfigError):
             raise
         reason = " ".join(str(error).split())[:200]
-        raise ConfigError(f"{path} cannot be read as {kind[1:]} ({reason}): get the file anew.") from error
+        raise ConfigError(
+            f"{path} cannot be read as {kind[1:]} ({reason}): mend it, or get it anew."
+        ) from error
 
 
-def _kind(path: Path) -> str:
+def kind_of(path: Path) -> str:
+    """How the name ends, without .gz: one of KINDS, or something else."""
     return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
 
 
 def _open(path: Path) -> io.TextIOBase:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")  # type: ignore[return-value]
+        return gzip.open(path, "rt", encoding="utf-8-sig")  # type: ignore[return-value]
     return path.open(encoding="utf-8-sig")
 
 
 def _json_lines(path: Path) -> Iterator[Any]:
     with _open(path) as file:
-        for line in file:
+        for number, line in enumerate(file, start=1):
             if line.strip():
-                yield json.loads(line)
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    raise ValueError(f"line {number} is not JSON: {error}") from error
 
 
 def _json(path: Path) -> Iterator[Any]:
@@ -86,7 +95,11 @@ def _is_object(line: str) -> bool:
 def _csv(path: Path) -> Iterator[Any]:
     csv.field_size_limit(sys.maxsize)
     with _open(path) as file:
-        yield from csv.DictReader(file)
+        reader = csv.DictReader(file)
+        for values in reader:
+            if None in values:
+                raise ValueError(f"line {reader.line_num} has more fields than the first line names")
+            yield values
 
 
 def _parquet(path: Path) -> Iterator[Any]:

@@ -1,0 +1,104 @@
+"""What a run reads before its engines load: the tokenizer, the prompts that it trains on, and those it validates on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from jinja2 import TemplateError
+
+from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.data.held_out import held_out
+from nemo_prorl.data.mix import PromptMix, Tokenizer
+from nemo_prorl.data.own import prompt_files
+from nemo_prorl.data.rows import read_content
+from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.types import Prompt
+
+_PROBE = [{"role": "user", "content": "What is 1 + 1?"}]
+
+
+def load_tokenizer(config: RunConfig) -> Tokenizer:
+    """The model's own. Raises ConfigError when there is none, or no chat template that renders a question."""
+    from transformers import AutoTokenizer
+
+    folder = f"model.path={config.model.path}"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model.path)
+        encodes = bool(tokenizer.encode("1 + 1", add_special_tokens=False))
+    except Exception as error:  # the library of tokenizers raises Exception itself
+        raise ConfigError(
+            f"the tokenizer in {folder} cannot be loaded ({_one_line(error)}): put the model's tokenizer files there."
+        ) from error
+    if not encodes:  # transformers makes an empty one where there are no files
+        raise ConfigError(
+            f"there is no tokenizer in {folder}: put the model's tokenizer files there, such as tokenizer.json and "
+            "tokenizer_config.json."
+        )
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise ConfigError(f"the tokenizer in {folder} has no chat template: add chat_template.jinja to it.")
+    try:
+        text = tokenizer.apply_chat_template(_PROBE, tokenize=False, add_generation_prompt=True)
+    except (TemplateError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the chat template in {folder} cannot be used ({_one_line(error)}): correct chat_template.jinja, or "
+            "chat_template in tokenizer_config.json."
+        ) from None
+    if _PROBE[0]["content"] not in text:
+        raise ConfigError(
+            f"the chat template in {folder} leaves the question out: correct chat_template.jinja."
+        )
+    found: Tokenizer = tokenizer
+    return found
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def with_prompt_files(config: RunConfig) -> tuple[RunConfig, list[str]]:
+    """(the configuration with prompt files for what data.train and data.validation name, what was recognised in files
+    that had to be converted). Converted files are kept in the run's folder. Raises ConfigError."""
+    folder = Path(config.exp_manager.explicit_log_dir)
+    data, recognised = prompt_files(config.data, folder, needs_answer=config.reward.asks_service)
+    return replace(config, data=data), recognised
+
+
+def read_prompts(
+    config: RunConfig, tokenizer: Tokenizer, ranks: Ranks
+) -> tuple[PromptMix, list[Prompt], list[FileLengths]]:
+    """(what is trained on, what is validated on, lengths for `left_out_prompts`). Collective: the main rank alone reads
+    training files whole. Raises ConfigError for files that cannot be used, on every rank."""
+    contents = ranks.on_main(lambda: {path: read_content(Path(path)) for path in config.data.train})
+
+    def read() -> tuple[PromptMix, list[Prompt], list[FileLengths]]:
+        prompts = PromptMix(
+            config.data.train,
+            seed=config.seed,
+            tokenizer=tokenizer,
+            max_prompt_tokens=config.sampler.max_prompt_tokens,
+            with_extra=bool(config.reward.function),
+            contents=contents,
+        )
+        return prompts, *held_out_prompts(config, tokenizer)
+
+    return ranks.together(read)
+
+
+def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> tuple[list[Prompt], list[FileLengths]]:
+    """Of data.validation, as validation.max_prompts and the context allow; lengths for `left_out_prompts`."""
+    return held_out(
+        config.data.validation,
+        tokenizer=tokenizer,
+        max_prompts=config.validation.max_prompts,
+        max_prompt_tokens=config.sampler.max_prompt_tokens,
+        with_extra=bool(config.reward.function),
+    )
+
+
+def left_out_prompts(config: RunConfig, tokenizer: Tokenizer, validation: list[FileLengths]) -> str:
+    """One line on the prompts that sampler.max_prompt_tokens leaves out of each file: counted in all that a validation
+    takes (`validation`: of those), and in a sample of each training file."""
+    training = [file_lengths(path, tokenizer=tokenizer) for path in config.data.train]
+    return left_out([*training, *validation], config.sampler.max_prompt_tokens)

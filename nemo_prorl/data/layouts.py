@@ -1,0 +1,197 @@
+"""Recognises how people lay out problems (plain columns, TRL's and verl's data sets) and turns a record into a row.
+
+The prompt is in the first of PROMPT_COLUMNS that a file has: a text, which becomes the user's turn, or a list of
+messages with role and content. The task is in `task` (an object), or its label is in the first of ANSWER_COLUMNS;
+reward/rows.py says what a label may be. verl keeps the label in the field `ground_truth` of `reward_model`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.data.rows import Row
+from reward.extract import joined_boxes
+from reward.protocol import DOMAINS
+from reward.rows import ANSWER_DOMAINS, BadLabel, domain_and_task
+
+PROMPT_COLUMNS = ("messages", "prompt", "problem", "question")
+ANSWER_COLUMNS = ("answer", "ground_truth", "reward_model", "solution")
+"""`solution` comes last: beside a column with the answer it usually holds the working."""
+KNOWN = (
+    f"A file has a prompt ({', '.join(PROMPT_COLUMNS[:-1])} or {PROMPT_COLUMNS[-1]}) and an answer (answer, solution, "
+    "ground_truth, reward_model with ground_truth as verl has it, or domain and task as docs/data.md says)"
+)
+
+
+class BadRecord(ValueError):
+    """A record that makes no row; the text completes the sentence "row 3 ..."."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which columns of a file hold what. Example: Layout(prompt="problem", label="answer")"""
+
+    prompt: str
+    label: str
+    """Empty: there is none, and only reward functions of the user's own grade the rows."""
+
+    def __str__(self) -> str:
+        label = "reward_model.ground_truth" if self.label == "reward_model" else self.label
+        if not label:
+            return f"prompts from {self.prompt}, no answers"
+        return f"prompts from {self.prompt}, {'tasks' if label == 'task' else 'answers'} from {label}"
+
+
+def recognise(columns: Collection[str], *, needs_answer: bool) -> Layout:
+    """The layout of a file with these columns. needs_answer: whether the reward service grades.
+
+    Raises ConfigError that lists the columns and the layouts that are known."""
+    prompt = next((name for name in PROMPT_COLUMNS if name in columns), "")
+    label = next((name for name in ("task", *ANSWER_COLUMNS) if name in columns), "")
+    if not prompt or (needs_answer and not label):
+        lacks = "prompt" if not prompt else "answer"
+        advice = (
+            "" if lacks == "prompt" else ", or write reward.function with a function that needs no answer"
+        )
+        raise ConfigError(
+            f"no {lacks} is recognised among the columns {', '.join(sorted(columns)) or '(none)'}. {KNOWN}: rename a "
+            f"column{advice}."
+        )
+    return Layout(prompt=prompt, label=label)
+
+
+def row_of(
+    values: Mapping[str, Any], layout: Layout, *, uid: str, source: str, split: str, needs_answer: bool
+) -> Row:
+    """The row of one record. `uid`, `source` and `split` are for records that do not say their own.
+
+    With needs_answer=False a label that says no task leaves the task empty. Raises BadRecord."""
+    extra_info = values.get("extra_info")
+    info = extra_info if isinstance(extra_info, Mapping) else {}
+    try:
+        domain, task = _domain_and_task(values, layout, info)
+    except BadRecord:
+        if needs_answer:
+            raise
+        domain, task = _text(values.get("domain")) or "math", {}
+    row = Row(
+        uid=_text(values.get("uid")) or uid,
+        domain=domain,
+        source=_text(values.get("source")) or _text(values.get("data_source")) or source,
+        split=_text(values.get("split")) or _text(info.get("split")) or split,
+        messages=_messages(values.get(layout.prompt), layout.prompt),
+        task=task,
+    )
+    try:
+        json.dumps([*row.columns.values()], ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError):
+        raise BadRecord("has a value that JSON in UTF-8 cannot hold") from None
+    return row
+
+
+def final_answer(text: str) -> str:
+    r"""The answer at the end of a text that may also hold the working: what follows GSM8K's `####`, or the content of
+    the last `\boxed{}` as in MATH, or else the whole text."""
+    _, mark, answer = text.rpartition("####")
+    if mark and answer.strip():
+        return answer.strip()
+    return ", ".join(joined_boxes(text)) or text.strip()
+
+
+def _domain_and_task(
+    values: Mapping[str, Any], layout: Layout, info: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    label = _without_nulls(_label(values, layout))
+    domain = _text(values.get("domain")) or _text(info.get("domain"))
+    if layout.label == "task":
+        task = _object(label)
+        if task is None:
+            raise BadRecord("has a task that is not a JSON object")
+        return domain or "math", task
+    if not domain and values.get("ability") in ANSWER_DOMAINS:
+        domain = str(values["ability"])
+    if label is None or label == "":
+        raise BadRecord(f"has no {layout.label or 'answer'}")
+    if domain and domain not in DOMAINS:  # of a grader plug-in, which alone knows its tasks
+        return domain, _object(label) or {"answer": str(label)}
+    try:
+        domain, task = domain_and_task(label, domain or "math")
+    except BadLabel as error:
+        raise BadRecord(f"has a label in {layout.label} that is no task ({error})") from None
+    if isinstance(label, str) and task == {"answer": label}:
+        task = {"answer": final_answer(label)}
+    return domain, task
+
+
+def _label(values: Mapping[str, Any], layout: Layout) -> Any:
+    label = values.get(layout.label)
+    if layout.label != "reward_model":
+        return label
+    model = _object(label)
+    if model is None or "ground_truth" not in model:
+        raise BadRecord("has a reward_model without ground_truth")
+    return model["ground_truth"]
+
+
+def _messages(value: Any, column: str) -> tuple[dict[str, str], ...]:
+    """The conversation up to the model's turn, of a text, a list of messages, or the JSON text of such a list."""
+    if isinstance(value, str):
+        value = _messages_in(value) or [{"role": "user", "content": value}]
+    if not isinstance(value, list | tuple) or not value:
+        raise BadRecord(f"has no {column}")
+    messages = []
+    for message in value:
+        content = _content(message.get("content")) if isinstance(message, Mapping) else None
+        role = message.get("role") if isinstance(message, Mapping) else None
+        if not isinstance(role, str) or content is None:
+            raise BadRecord(f"has a message in {column} without a role and a content that are text")
+        messages.append({"role": role, "content": content})
+    if not any(message["content"].strip() for message in messages):
+        raise BadRecord(f"has an empty {column}")
+    if messages[-1]["role"] == "assistant":
+        raise BadRecord(f"has a {column} that ends with an assistant's turn, which the model is to write")
+    return tuple(messages)
+
+
+def _messages_in(text: str) -> list[Any] | None:
+    """The messages that a text spells as JSON, as a CSV file has them."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    is_list = isinstance(value, list) and bool(value)
+    return value if is_list and all(isinstance(one, dict) and "role" in one for one in value) else None
+
+
+def _content(content: Any) -> str | None:
+    """The text of a message, which may be in parts of type text."""
+    if isinstance(content, list | tuple):
+        parts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
+        return "".join(parts) if all(isinstance(part, str) for part in parts) else None
+    return content if isinstance(content, str) else None
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def _without_nulls(value: Any) -> Any:
+    """Files whose rows differ in the fields of an object fill the others up with null."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,155 @@
+"""How people lay out problems: each layout becomes the row that it means, and what makes no row says why."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.data.layouts import BadRecord, Layout, final_answer, recognise, row_of
+from nemo_prorl.data.rows import Row
+
+ASKED = ({"role": "user", "content": "2 + 2?"},)
+SYSTEM = {"role": "system", "content": "Be brief."}
+VERL = {
+    "data_source": "openai/gsm8k",
+    "prompt": [SYSTEM, *ASKED],
+    "ability": "math",
+    "reward_model": {"style": "rule", "ground_truth": "4"},
+    "extra_info": {"split": "test", "index": 7},
+}
+
+
+def converted(values: dict[str, Any], *, needs_answer: bool = True) -> Row:
+    layout = recognise(values.keys(), needs_answer=needs_answer)
+    return row_of(values, layout, uid="mine/0", source="mine", split="train", needs_answer=needs_answer)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"prompt": "2 + 2?", "answer": "4"},
+        {"problem": "2 + 2?", "answer": 4},
+        {"question": "2 + 2?", "answer": "Two and two make four.\n#### 4"},
+        {"messages": list(ASKED), "ground_truth": "4"},
+        {"prompt": json.dumps(list(ASKED)), "solution": "4"},
+        {"problem": "2 + 2?", "solution": r"We add: $2 + 2 = \boxed{4}$."},
+        {"problem": "2 + 2?", "solution": "a long way to it", "answer": "4"},
+        {"prompt": [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}], "answer": "4"},
+        {"prompt": list(ASKED), "reward_model": {"ground_truth": "4", "style": "rule"}},
+        {"prompt": list(ASKED), "reward_model": json.dumps({"ground_truth": "4"})},
+        {"prompt": "2 + 2?", "task": {"answer": "4", "guards": None}},
+        {"prompt": "2 + 2?", "task": '{"answer": "4"}'},
+    ],
+)
+def test_every_layout_of_a_problem_is_the_same_row(values: dict[str, Any]) -> None:
+    assert converted(values) == Row(
+        uid="mine/0", domain="math", source="mine", split="train", messages=ASKED, task={"answer": "4"}
+    )
+
+
+def test_verls_own_columns_say_source_split_and_the_system_turn() -> None:
+    row = converted(VERL)
+    assert (row.source, row.split, row.domain, row.task) == ("openai/gsm8k", "test", "math", {"answer": "4"})
+    assert row.messages == (SYSTEM, *ASKED)
+
+
+def test_verls_code_is_graded_as_code() -> None:
+    tests = {"inputs": ["1\n"], "outputs": ["2\n"]}
+    label = {"style": "rule", "ground_truth": json.dumps(tests)}
+    row = converted(VERL | {"ability": "code", "reward_model": label})
+    assert (row.domain, row.task) == ("code", tests)
+
+
+@pytest.mark.parametrize(
+    ("values", "domain", "task"),
+    [
+        ({"domain": "stem", "answer": "B"}, "stem", {"answer": "B"}),
+        ({"ability": "stem", "answer": "B"}, "stem", {"answer": "B"}),
+        ({"domain": "logic", "task": {"task": "t", "entry": {}}}, "logic", {"task": "t", "entry": {}}),
+        ({"domain": "of_a_plugin", "answer": "{1}"}, "of_a_plugin", {"answer": "{1}"}),
+        ({"domain": "of_a_plugin", "answer": {"a": 1, "b": None}}, "of_a_plugin", {"a": 1}),
+        ({"answer": {"domain": "stem", "answer": "C"}}, "stem", {"answer": "C"}),
+    ],
+)
+def test_the_domain_is_the_columns_or_the_labels(
+    values: dict[str, Any], domain: str, task: dict[str, Any]
+) -> None:
+    row = converted({"prompt": "2 + 2?", **values})
+    assert (row.domain, row.task) == (domain, task)
+
+
+def test_own_columns_win_over_what_is_made_up() -> None:
+    row = converted({"prompt": "?", "answer": "4", "uid": "x/7", "source": "book", "split": "dev"})
+    assert (row.uid, row.source, row.split) == ("x/7", "book", "dev")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("4", "4"),
+        (" 4 ", "4"),
+        ("so\n#### 1,234", "1,234"),
+        ("#### ", "####"),
+        (r"\boxed{1}, but no: \boxed{\frac{1}{2}}", r"1, \frac{1}{2}"),
+        ("first \\boxed{1}.\n\nThen \\boxed{2}.", "2"),
+        (r"\boxed{never closed", r"\boxed{never closed"),
+    ],
+)
+def test_the_answer_is_at_the_end_of_the_working(text: str, answer: str) -> None:
+    assert final_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("columns", "lacks"),
+    [
+        (["text", "answer"], "no prompt is recognised among the columns answer, text"),
+        (["prompt", "completion"], "no answer is recognised among the columns completion, prompt"),
+        ([], "no prompt"),
+    ],
+)
+def test_an_unknown_layout_lists_its_columns_and_the_known_ones(columns: list[str], lacks: str) -> None:
+    with pytest.raises(ConfigError, match=lacks) as caught:
+        recognise(columns, needs_answer=True)
+    for known in ("messages, prompt, problem or question", "ground_truth", "verl"):
+        assert known in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"prompt": None, "answer": "4"}, "has no prompt"),
+        ({"prompt": " ", "answer": "4"}, "has an empty prompt"),
+        ({"messages": [], "answer": "4"}, "has no messages"),
+        ({"messages": [{"role": "user", "content": None}], "answer": "4"}, "without a role and a content"),
+        ({"messages": ["hello"], "answer": "4"}, "without a role and a content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image", "image": "x"}]}], "answer": "4"},
+            "without a role and a content",
+        ),
+        ({"messages": [*ASKED, {"role": "assistant", "content": "4"}], "answer": "4"}, "assistant's turn"),
+        ({"prompt": "?", "answer": None}, "has no answer"),
+        ({"prompt": "?", "answer": ""}, "has no answer"),
+        ({"prompt": "?", "answer": True}, "has a label in answer that is no task"),
+        ({"prompt": "?", "answer": ["4"]}, "is no task"),
+        ({"prompt": "?", "task": "[1]"}, "a task that is not a JSON object"),
+        ({"prompt": "?", "task": "{"}, "a task that is not a JSON object"),
+        ({"prompt": "?", "reward_model": {"style": "rule"}}, "a reward_model without ground_truth"),
+        ({"prompt": "?", "task": {"answer": float("nan")}}, "JSON in UTF-8 cannot hold"),
+        ({"prompt": "half a character: \ud83d", "answer": "4"}, "JSON in UTF-8 cannot hold"),
+    ],
+)
+def test_a_record_that_makes_no_row_says_why(values: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadRecord, match=why):
+        converted(values)
+
+
+def test_a_reward_function_needs_no_answer() -> None:
+    assert recognise(["prompt", "topic"], needs_answer=False) == Layout(prompt="prompt", label="")
+    row = converted({"prompt": "Write about it.", "topic": "rain"}, needs_answer=False)
+    assert (row.domain, row.task) == ("math", {})
+    row = converted({"prompt": "?", "answer": ["a", "b"], "domain": "poems"}, needs_answer=False)
+    assert (row.domain, row.task) == ("poems", {"answer": "['a', 'b']"})

@@ -1,0 +1,207 @@
+"""Files as people have them become one prompt file beside the run, once, whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas
+import pytest
+
+from nemo_prorl.config import ConfigError, DataConfig
+from nemo_prorl.data import own
+from nemo_prorl.data.mix import PromptMix
+from nemo_prorl.data.own import prompt_file, prompt_files
+from nemo_prorl.data.rows import RowFile, write_rows
+from tests.conftest import ROOT
+from tests.data.conftest import CharacterTokenizer, make_row
+
+RECORDS = [{"prompt": f"{i} + {i}?", "answer": str(2 * i), "level": i} for i in range(5)]
+LINES = "".join(json.dumps(record) + "\n" for record in RECORDS)
+FORMS: dict[str, Callable[[Path], object]] = {
+    "p.jsonl": lambda path: path.write_text(LINES),
+    "p.jsonl.gz": lambda path: path.write_bytes(gzip.compress(LINES.encode())),
+    "p.json": lambda path: path.write_text(json.dumps(RECORDS)),
+    "lines.json": lambda path: path.write_text(LINES),
+    "p.csv": lambda path: pandas.DataFrame(RECORDS).to_csv(path, index=False),
+    "p.parquet": lambda path: pandas.DataFrame(RECORDS).to_parquet(path),
+}
+
+
+def converted(path: Path, folder: Path, *, needs_answer: bool = True) -> tuple[RowFile, str]:
+    file, sentence = prompt_file(str(path), folder, split="train", needs_answer=needs_answer)
+    return RowFile(file, with_extra=True), sentence
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_of_a_file_is_the_same_prompts(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    FORMS[name](path)
+    file, sentence = converted(path, tmp_path / "run")
+    assert [(row.messages[0]["content"], row.task) for row in file] == [
+        (record["prompt"], {"answer": record["answer"]}) for record in RECORDS
+    ]
+    assert [str(row.extra["level"]) for row in file] == list("01234")
+    assert sentence.startswith(
+        f"{path}: 5 rows, prompts from prompt, answers from answer, domain math. No prompt"
+    )
+    assert file.path.parent == tmp_path / "run" / "data"
+    assert [path.name for path in file.path.parent.iterdir()] == [file.path.name], "nothing half-written"
+
+
+def test_a_prompt_file_is_read_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "ours.parquet"
+    write_rows(path, [make_row("a/0")])
+    assert prompt_file(str(path), tmp_path / "run", split="train", needs_answer=True) == (path, "")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_same_content_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(LINES)
+    file, said = converted(path, tmp_path)
+    monkeypatch.setattr(own, "_convert", None)
+    again, said_again = converted(path, tmp_path)
+    assert (again.path, list(again), said_again) == (file.path, list(file), said)
+    monkeypatch.undo()
+    path.write_text(LINES.replace("0 + 0", "0 - 0"))
+    assert converted(path, tmp_path)[0].path != file.path
+
+
+def test_the_rest_of_the_trainer_sees_prompts_and_weights(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.jsonl").write_text(LINES)
+    names = [str(tmp_path / name / "p.jsonl") for name in ("a", "b")]
+    (tmp_path / "b" / "p.jsonl").write_text(LINES.replace("+", "and"))
+    data, said = prompt_files(
+        DataConfig(train={names[0]: 3.0, names[1]: 1.0}, validation=[names[1]]),
+        tmp_path / "run",
+        needs_answer=True,
+    )
+    assert len(said) == 3
+    mix = PromptMix(data.train, seed=1, tokenizer=CharacterTokenizer(), max_prompt_tokens=100)
+    taken = mix.take(8)
+    assert sum("and" in prompt.text for prompt in taken) == 2, "weights 3 to 1, in every window"
+    assert len({prompt.uid for prompt in taken}) == 8
+
+
+def test_values_of_no_common_type_are_text_and_labels_stay_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    records = [
+        {"prompt": "a", "answer": 42, "extra": 1, "empty": {}, "big": 2**80},
+        {"prompt": "b", "answer": "x+1", "extra": "one", "empty": {}, "big": 1},
+        {"prompt": "c", "answer": 0.5, "extra": {"k": [1]}, "empty": {}, "other": "\ud83d"},
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    file, _ = converted(path, tmp_path)
+    assert [row.task["answer"] for row in file] == ["42", "x+1", "0.5"]
+    assert [row.extra["extra"] for row in file] == ["1", "one", '{"k": [1]}']
+    assert [row.extra["big"] for row in file] == [str(2**80), "1", None]
+    assert file[0].extra["empty"] == "{}"
+    assert file[2].extra["other"] == "?"
+
+
+def test_a_prompt_that_asks_for_the_box_gets_no_hint(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": "2 + 2? Answer in \\\\boxed{}.", "answer": "4"}\n')
+    assert converted(path, tmp_path)[1].endswith("domain math.")
+
+
+BAD: dict[str, tuple[str, bytes]] = {
+    "no_answer.jsonl": (
+        "no answer is recognised among the columns prompt, reply",
+        b'{"prompt": "?", "reply": "4"}',
+    ),
+    "half.jsonl": (
+        "1 of 2 rows cannot be used, and row 1 has no answer",
+        b'{"prompt": "?", "answer": "4"}\n{"prompt": "?"}\n',
+    ),
+    "torn.jsonl": ("line 2 is not JSON", b'{"prompt": "?", "answer": "4"}\n{"prompt": "?", "ans'),
+    "list.jsonl": ("entry 0 is no object", b'["?", "4"]\n'),
+    "latin.jsonl": ("cannot be read as jsonl .*utf-8", b'{"prompt": "caf\xe9", "answer": "4"}\n'),
+    "empty.jsonl": ("holds no record", b""),
+    "fields.csv": ("line 2 has more fields", b"prompt,answer\n?,4,5\n"),
+    "header.csv": ("holds no record", b"prompt,answer\n"),
+    "broken.parquet": ("cannot be read as parquet", b"PAR1 no PAR1"),
+    "torn.jsonl.gz": ("cannot be read as jsonl", gzip.compress(LINES.encode() * 99)[:-20]),
+    "notes.txt": ("is of no known kind: write a file that ends in .json, .jsonl, .csv", b"2 + 2?"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_read_is_one_sentence_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+    words, content = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=words) as caught:
+        converted(tmp_path / name, tmp_path / "run")
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def folder_of(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        path = tmp_path / "set" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = LINES.replace("+", name.rpartition("/")[2][:4])
+        path.write_text(text)
+    return tmp_path / "set"
+
+
+def asked(path: Path) -> set[str]:
+    return {row.messages[0]["content"][2:6] for row in RowFile(path)}
+
+
+def test_of_a_folder_each_split_is_read_by_its_name(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "train-0.jsonl", "train-1.jsonl", "test-0.jsonl", "dataset_infos.json")
+    (folder / "train-1.jsonl").write_text(LINES.replace("+", "more"))
+    found = {
+        split: asked(prompt_file(str(folder), tmp_path, split=split, needs_answer=True)[0])
+        for split in ("train", "validation")
+    }
+    assert found == {"train": {"trai", "more"}, "validation": {"test"}}
+
+
+def test_a_folder_of_several_sets_asks_for_one(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "main/train.jsonl", "socratic/train.jsonl")
+    with pytest.raises(ConfigError, match=r"several folders \(main, socratic\): write one of them"):
+        converted(folder, tmp_path)
+    assert len(converted(folder / "main", tmp_path)[0]) == 5
+
+
+def hub(home: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """Reads a data set in a process that may not use the network."""
+    program = (
+        "import sys; from pathlib import Path; from nemo_prorl.config import ConfigError\n"
+        "from nemo_prorl.data.own import prompt_file\n"
+        f"try: print(prompt_file({name!r}, Path({str(home / 'run')!r}), split='train', needs_answer=True)[1])\n"
+        "except ConfigError as error: sys.exit(f'ConfigError {error}')\n"
+    )
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(home)}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_data_set_of_the_hub_is_read_by_its_name(tmp_path: Path) -> None:
+    cache = tmp_path / "hub" / "datasets--openai--gsm8k"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text("b6ae8c6")
+    for name, text in {"main/train-00000-of-00001.jsonl": LINES, "socratic/train.jsonl": LINES}.items():
+        path = cache / "snapshots" / "b6ae8c6" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    done = hub(tmp_path, "openai/gsm8k/main")
+    assert done.stdout.startswith("openai/gsm8k/main: 5 rows, prompts from prompt"), done.stderr
+
+
+def test_a_hub_out_of_reach_is_one_sentence(tmp_path: Path) -> None:
+    done = hub(tmp_path, "openai/gsm8k")
+    assert done.returncode == 1
+    assert done.stderr.startswith("ConfigError openai/gsm8k is not a local path and could not be read from")
+    assert len(done.stderr.strip().splitlines()) == 1
