@@ -47,7 +47,7 @@ from reward.adapters.trl import RewardFunction  # noqa: E402
 from reward.client import RewardClient  # noqa: E402
 
 PARTS = ("math", "stem", "references", "altered", "ifeval_strict", "ifeval_loose")
-"""Of real_outputs: what a model or a person wrote, with a verdict; no golds against themselves."""
+"""Parts of real_outputs that a model or a person wrote and that have a verdict; no gold answers against themselves."""
 IN_FLIGHT = 64
 PATIENCE_S = 600.0
 Scores = list[float | None]

@@ -33,8 +33,8 @@ CONTROLLER = (
     "controller.validation_plateau.patience=2",
     "controller.validation_plateau.min_delta=0.03",
 )
-"""Of both arms: patience and cool-down for a run of dozens of steps, and min_delta at two standard errors (at most
-0.0156, of 1,024 rollouts)."""
+"""Options of both arms: patience and cool-down for a run of dozens of steps, and min_delta of two standard errors (at
+most 0.0156 with 1,024 rollouts)."""
 ARMS = {"with": "controller.mode=automatic", "without": "controller.mode=manual"}
 COLOURS = ("#b0413e", "#3f6fa3")
 PANELS = (

@@ -59,7 +59,7 @@ class Arm:
     colour: str
     works: Sequence[str] = ("laptop", "long")
     overrides: Sequence[str] | None = None
-    """Of our configuration; None: TRL does it."""
+    """Overrides of our configuration; None: this side is TRL."""
     use_vllm: bool = True
 
 
@@ -270,7 +270,7 @@ def with_seconds(records: Sequence[Mapping[str, Any]]) -> Records:
 
 
 def summary(records: Records, peak_mib: float) -> dict[str, Any]:
-    """Of one run. Steps and tokens are those after the first NUM_UNMEASURED."""
+    """Summarises one run. Steps and tokens are those after the first NUM_UNMEASURED steps."""
     steps = [record for record in records if "time/step_s" in record][NUM_UNMEASURED:]
     seconds = [record["time/step_s"] for record in steps]
     return {

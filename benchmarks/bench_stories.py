@@ -85,9 +85,9 @@ TEXT = (
 """Metric -> title of its panel."""
 LOGARITHMIC = ("objective/kl_to_reference", "base/perplexity")
 NUM_SAMPLES = 1
-"""Of each held-out prompt and checkpoint, for what is measured of the exported model."""
+"""Samples of each held-out prompt from each exported checkpoint."""
 TEMPERATURE, RESPONSE_TOKENS = 1.2, 96
-"""Of conf/stories.yaml."""
+"""The values of conf/stories.yaml."""
 PROMPTS = Path("runs/stories/data")
 """The prompts' folder that conf/stories.yaml names."""
 HELD_OUT = PROMPTS / "openings.held_out.parquet"
@@ -202,7 +202,7 @@ def text_metrics(policy_dir: Path, base_dir: Path) -> dict[str, float]:
 
 
 def tell(policy: Any, tokenizer: Any) -> Stories:
-    """Of every held-out beginning, as the trainer renders it."""
+    """Samples a story for every held-out beginning, as the trainer renders it."""
     import torch
 
     from nemo_prorl.data.mix import render

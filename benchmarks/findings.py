@@ -224,7 +224,7 @@ def stages_of(arm: str) -> list[Sequence[str]]:
 
 
 def run(out: Path, url: str, arm: str, seed: int, num_steps: int) -> Records:
-    """Of one arm, from its folder where it is finished; `num_steps` in each stage."""
+    """Runs one arm with `num_steps` in each stage, or reads it from its folder if it is finished."""
     stages = stages_of(arm)
     names = [""] if len(stages) == 1 else ["first", "second"]
     records: Records = []
@@ -245,7 +245,8 @@ def summaries(runs: Mapping[str, Sequence[Records]]) -> dict[str, list[dict[str,
 
 
 def summary(records: Records, budget: float) -> dict[str, float]:
-    """Of one run. `budget`: training rollouts after which it is looked at as well, between validations linearly."""
+    """Summarises one run. `budget`: training rollouts after which its held-out reward is read as well, interpolated
+    linearly between validations."""
     validation = points(records, HELD_OUT.metric)
     costs = points(records, HELD_OUT.metric, ROLLOUTS)
     steps = [record for record in records if TRAINING.metric in record][-LAST_STEPS:]

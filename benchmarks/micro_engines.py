@@ -28,7 +28,7 @@ class Work:
     form: str
     run: Callable[[], Any]
     gib: float
-    """Of what is moved."""
+    """Size of what is moved."""
     note: str
     num_runs: int = 1
     """At least; the first of a refit is slower, in memory that the process has not had before."""

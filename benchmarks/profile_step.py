@@ -196,7 +196,7 @@ def print_functions(profiles: Mapping[str, cProfile.Profile], num_steps: int) ->
 
 
 def place(file: str, line: int, function: str) -> str:
-    """Of a function: our files from the root of the repository, others from their package."""
+    """Returns where a function is: our files from the root of the repository, others from their package."""
     path = file.removeprefix(f"{ROOT}/").rpartition("site-packages/")[2]
     return function if file == "~" else f"{path}:{line} {function}"
 

@@ -15,8 +15,8 @@ from typing import Any
 from nemo_prorl.config import ConfigError, ExpManagerConfig, UseNemo
 
 FOLDER = "nemo"
-"""Of a run, for what exp_manager writes. It moves every file that it finds in its folder into run_0, run_1, ...: the
-run's own folder is no place for that."""
+"""Subfolder of a run for what exp_manager writes. The run's own folder would not do, because exp_manager moves every
+file that it finds in its folder into run_0, run_1, ..."""
 
 OURS = (
     "create_tensorboard_logger",

@@ -130,7 +130,7 @@ def watched(
 
 
 def make_client(config: RewardConfig, urls: Sequence[str], **options: Any) -> RewardClient:
-    """Of the service at `urls`, or in reward.discovery_dir."""
+    """Returns a client of the service at `urls`, or in reward.discovery_dir."""
     return RewardClient(
         urls=urls,
         discovery_dir=Path(config.discovery_dir) if config.discovery_dir else None,
@@ -148,8 +148,8 @@ def ready_client(
     domains: Collection[str] = (),
     announced: Announced | None = None,
 ) -> Iterator[RewardClient]:
-    """Of the service at `urls`, or in reward.discovery_dir; closed at the end. Raises RewardServiceError when nothing
-    is ready in time, and ConfigError when no server can grade all of `domains`."""
+    """Yields a client of the service at `urls`, or in reward.discovery_dir, and closes it at the end. Raises
+    RewardServiceError if no server is ready in time, and ConfigError if none can grade all of `domains`."""
     client = make_client(config, urls, domains=domains, announced=announced)
     try:
         try:
@@ -210,7 +210,7 @@ class ServiceGrader:
         """`service`: our own, if this process has started one."""
         self._client = client
         self.version = client.version
-        """Of the graders: equal versions give equal verdicts."""
+        """Version of the graders: equal versions give equal results."""
         self.parts = {SERVICE: "weight 1"}
         """What the reward consists of, in words."""
         self._service = service

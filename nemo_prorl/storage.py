@@ -115,7 +115,7 @@ def _put_aside(path: Path, holder: LockHolder) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """Of a file: bytes, and BLAKE2b-128 of them in hexadecimal digits."""
+    """A file's size in bytes and the BLAKE2b-128 hash of its content in hexadecimal digits."""
 
     size: int
     digest: str

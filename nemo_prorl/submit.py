@@ -105,7 +105,7 @@ def plan_jobs(
     root: Path,
     num_copies: int = 1,
 ) -> list[Job]:
-    """Of the stages that are not done. `arguments` go to the launchers, `sbatch_options` before them to sbatch."""
+    """Returns the jobs of the stages that are not done. `arguments` go to the launchers, `sbatch_options` to sbatch."""
     jobs: list[Job] = []
     for config in chain:
         stage = config.stage.name

@@ -228,14 +228,14 @@ class UpdateReport:
     """What one optimizer update did, as seen by this model replica."""
 
     loss: float
-    """Of the whole update: summed over data-parallel ranks."""
+    """Loss of the whole update, summed over data-parallel ranks."""
     grad_norm: float
-    """Before clipping."""
+    """Norm of the gradient before clipping."""
     learning_rate: float
     current_logprobs_BT: FloatArray
-    """Of this replica's rows, under the weights before the update."""
+    """Log-probabilities of this replica's rows, under the weights before the update."""
     entropy_BT: FloatArray
-    """Of the next-token distribution at temperature, in nats; this replica's rows."""
+    """Entropy of the next-token distribution at the training temperature, in nats, for this replica's rows."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -158,7 +158,7 @@ class RewardClient:
 
     @property
     def version(self) -> str:
-        """Of the graders (reward/version.py), the same on all servers; empty before the first one is ready."""
+        """Version of the graders (reward/version.py), the same on all servers; empty before the first one is ready."""
         return self._servers.version
 
     @property
@@ -260,8 +260,8 @@ class RewardClient:
                     self._spawn(self._send(server, batch))
 
     def _choose(self, failures: Mapping[str, int]) -> KnownServer | None:
-        """Of the servers that failed least on an item, the one with the fewest outstanding per worker; None if they
-        have no room: better wait for them than ask again where it failed."""
+        """Returns the server with the fewest outstanding requests per worker among those that failed least on an item;
+        None if they have no room, because waiting for them is better than asking a server that failed."""
         up = self._servers.up()
         least = min((failures.get(server.url, 0) for server in up), default=0)
         usable = [server for server in up if self._room(server) > 0 and failures.get(server.url, 0) == least]

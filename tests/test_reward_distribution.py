@@ -67,7 +67,7 @@ def build(kind: str, source: Path, target: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the source distribution's sources, so that both are whole."""
+    """Builds the wheel from the source distribution, so that the test fails if either is incomplete."""
     folder = tmp_path_factory.mktemp("build")
     shutil.copytree(
         SOURCE, folder / "reward", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__")

@@ -135,7 +135,7 @@ def _reason(machine: machines.Machine, part: Part) -> str:
 
 
 def _left_out(machine: machines.Machine) -> list[str]:
-    """Of the parts that do run."""
+    """Says what is left out of the parts that do run."""
     lines = []
     if why := machine.lacks("gpu", "triton"):
         lines.append(f"without the fused kernels: {why}")

@@ -36,8 +36,8 @@ class Variant:
     fused: bool = True
     fp8: Fp8Recipe = Fp8Recipe.off
     limits: tuple[float, float] | None = None
-    """Of the mean error of a log-probability, in nats, and of the gradients' relative error; None: twice those of bf16
-    in Megatron's layers, so that packing, say, may not make anything worse."""
+    """Limits of a log-probability's mean error, in nats, and of the gradients' relative error; None: twice the errors
+    of bf16 in Megatron's layers, so that packing, for example, must not make anything worse."""
 
 
 FP32 = (2e-5, 1e-4)

@@ -20,8 +20,8 @@ LIMIT = 1e-3
 LIMIT_TF32 = 8 * LIMIT
 """Where it multiplies in TF32 (a guess until a GPU has shown it): the products keep ten bits of the mantissa."""
 OTHERWISE = 0.1
-"""Of the rollouts, that may differ when the policy works beside: rounding may decide a token. Without the right order
-of the two streams nearly all differ."""
+"""Share of the rollouts that may differ when the policy computes at the same time, because rounding may change a token.
+If the two streams are in the wrong order, nearly all differ."""
 
 
 def run(machine: Machine, workdir: Path) -> Iterator[Row]:
@@ -89,7 +89,8 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
 
 
 def _precision(attention: str) -> str:
-    """Of the products of fp32 numbers in vLLM's attention: Triton's follow a variable (engines/environment.py)."""
+    """Returns the precision of fp32 products in vLLM's attention: Triton's depends on an environment variable
+    (engines/environment.py)."""
     on_tensor_cores = "TRITON" in attention and os.environ.get("TRITON_F32_DEFAULT", "tf32") != "ieee"
     return "TF32" if on_tensor_cores else "fp32"
 

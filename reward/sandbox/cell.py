@@ -63,7 +63,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one process. Bytes; CPU seconds are counted by the kernel, the rest is refused."""
+    """Limits of one process; sizes are in bytes. The kernel kills a process that exceeds its CPU seconds; what exceeds
+    another limit is refused."""
 
     memory: int
     file_size: int = 16 << 20
@@ -208,7 +209,8 @@ def _change_root(paths: Sequence[str]) -> None:
 
 
 def _place_and_options(line: bytes) -> tuple[str, list[bytes]]:
-    """Of a mount, by its line in /proc/PID/mountinfo (proc(5)), where blanks and the like are octal numbers."""
+    """Returns path and options of a mount from its line in /proc/PID/mountinfo (proc(5)), where blanks and the like are
+    octal numbers."""
     place, options = line.split(b" ")[4:6]
     return os.fsdecode(re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), place)), options.split(
         b","

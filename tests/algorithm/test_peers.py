@@ -350,7 +350,7 @@ KL_VALUES: dict[str, tuple[AlgorithmConfig, list[float]]] = {
         [0.0, 10.0, 10.0, 10.0, 4.389056099],
     ),
 }
-"""Of log-probability -1 against a reference that is so many nats larger: 0, -15, -30, 25, 2."""
+"""Expected values for log-probability -1 and references that are larger by 0, -15, -30, 25 and 2 nats."""
 
 
 @pytest.mark.parametrize("name", KL_VALUES)

@@ -23,7 +23,7 @@ def drawn(source: str, split: str = "train") -> tuple[Problem, ...]:
 
 
 def total(expression: str) -> int:
-    """Of whole numbers with + and - between them; raises ValueError on anything else."""
+    """Evaluates whole numbers with + and - between them; raises ValueError on anything else."""
     compact = expression.replace(" ", "")
     if not re.fullmatch(r"-?\d+([+-]\d+)*", compact):
         raise ValueError(expression)

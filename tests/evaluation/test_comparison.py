@@ -161,7 +161,7 @@ def test_a_part_of_a_benchmark_is_said_in_the_comparison() -> None:
 
 
 def puzzles(correct: dict[str, list[int]], num_samples: int = 8) -> BenchmarkResult:
-    """Of several tasks: source -> right samples of each of its prompts."""
+    """Returns a result of several tasks. `correct`: task -> number of right samples for each of its prompts."""
     samples = {
         (f"{source}/{index}", number): Sample(num_tokens=10, finish="stop", score=float(number < count))
         for source, counts in correct.items()

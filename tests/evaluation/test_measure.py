@@ -27,7 +27,7 @@ SCORES = [1.0, 0.0, 0.5, 1.0, 0.0, 0.0, 1.0, 0.25]
 
 
 class Killed(Exception):
-    """Of the sampler, in the middle of its work."""
+    """Stands for a kill in the middle of sampling."""
 
 
 class NamedSampler(ScriptedSampler):

@@ -141,7 +141,7 @@ def test_an_unknown_part_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_operations_are_those_that_torch_counts() -> None:
-    """Of the same model in plain PyTorch, which computes the half of the attention that is masked, too."""
+    """The model in plain PyTorch also computes the masked half of the attention."""
     from torch.utils.flop_counter import FlopCounterMode
 
     lengths = np.array([96, 17])

@@ -15,7 +15,7 @@ from reward.client import RewardClient
 from tests.reward.serving import Server
 
 EVERY = 3
-"""Of so many cases one, which are enough to notice that a grader has changed; `make real` grades all."""
+"""One case in three is graded, which is enough to notice that a grader has changed; `make real` grades all."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_000)]
 
 

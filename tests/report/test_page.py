@@ -75,7 +75,7 @@ class Outline(HTMLParser):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a report of a small run whose names try to break out of the page."""
+    """Folder with a report of a small run whose names try to inject HTML."""
     folder = tmp_path_factory.mktemp("reports")
     records = write_run(folder / "run<b>", num_stages=2)
     records[-1]["controller"] = {

@@ -11,9 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "slurm" / "cluster.sh"
 NUM_NODES, GPUS_PER_NODE = 10, 2
-"""Of the cluster."""
+"""Nodes of the cluster, and GPUs of each."""
 SIZE = ("--nodes=2", f"--gpus-per-node={GPUS_PER_NODE}")
-"""Of a job: for sbatch, in place of what the launchers ask for. Five fit on the cluster at one time."""
+"""Size of a job, which replaces what the launchers request. Five jobs fit on the cluster at a time."""
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL"}
 
 

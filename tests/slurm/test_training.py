@@ -42,7 +42,7 @@ class Trained:
     undisturbed: Path
     disturbed: Path
     log: str
-    """Of the disturbed one's job."""
+    """Log of the disturbed run's job."""
 
 
 @pytest.fixture(scope="module")

@@ -212,7 +212,7 @@ SCORES = {1: 0.5, 2: 0.75, 3: None, 4: 0.25, 5: 0.75, 6: 0.5, 7: None}
 def test_the_best_are_kept_besides(
     tmp_path: Path, model_dir: Path, mode: str, best: int, kept: list[int]
 ) -> None:
-    """Of equals the older; what was not validated is not compared."""
+    """Among equally good checkpoints the older is kept; those without a validation are not compared."""
     for step, score in SCORES.items():
         saving = writer(tmp_path, keep=1, best=best, mode=mode)
         saving.save(ScriptedPolicy(), RunState(stage="main", step=step), score=score)

@@ -86,7 +86,7 @@ class Runs:
     died: list[str]
     """Where each process was when it died."""
     pause: tuple[int | None, bool]
-    """Of a process that was asked to pause in its first step: exit code, and whether the stage counted as finished."""
+    """Exit code of a process that was asked to pause in its first step, and whether the stage counted as finished."""
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ NUM_RANKS = 3
 
 
 class NothingToSave:
-    """Of a rank whose weights another one writes."""
+    """The writer of a rank whose weights another rank saves."""
 
     def write(self) -> list[Path]:
         return []

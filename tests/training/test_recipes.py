@@ -48,7 +48,7 @@ Records = dict[str, list[dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def records(case: Case) -> Records:
-    """Of each recipe, the records of its steps."""
+    """Returns the records of each recipe's steps."""
     options = {
         name: [*OVERRIDES, f"recipe={name}", f"reward.urls=[{case.url}]",
                f"exp_manager.explicit_log_dir={case.run_dir('recipe_' + name)}"]

@@ -102,7 +102,7 @@ def make_run(folder: Path, *, canary: bool = True, **config: Any) -> Run:
 
 
 def watch_samples(run: Run) -> list[bool]:
-    """Of each call of the sampler, whether it had the policy's weights."""
+    """Records for each call of the sampler whether it had the policy's weights."""
     right: list[bool] = []
     run.sampler.after_sampling = lambda: right.append(run.sampler.weight == np.float32(run.policy.weight))
     return right

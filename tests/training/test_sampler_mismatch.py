@@ -122,7 +122,7 @@ class Noise:
         self.stream, self.level = np.random.default_rng(seed), level
 
     def mean(self, num_tokens: int, num_engines: int = 1) -> float:
-        """Of the engine that is worst."""
+        """Draws the mean difference of the engine that differs most, in nats."""
         shape = num_engines, num_tokens
         tails = np.abs(self.stream.standard_t(2.5, shape))
         uncertain = self.stream.random(shape) < 0.4

@@ -402,8 +402,8 @@ def test_a_large_domain_does_not_hide_that_a_small_one_improves(
 
 
 def test_the_standard_error_of_the_mean_over_domains() -> None:
-    """Of D independent means it is the root of the sum of their variances, over D; of two validations, the root of
-    both variances' sum."""
+    """For D independent means it is the root of the sum of their variances, divided by D; for the difference of two
+    validations, the root of the sum of both variances."""
     history = History(stage="main", since=0, step=0)
     for record in two_domains([0.5, 0.4], [0.3, 0.2], num_rollouts=100.0):
         history = history.extended(record, only("validation_drop"))

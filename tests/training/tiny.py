@@ -211,7 +211,7 @@ def saved_tensors(policy: Path, scratch: Path) -> dict[str, torch.Tensor]:
 
 
 def _tensors(value: Any, name: str = "") -> dict[str, torch.Tensor]:
-    """Of a nested dictionary, by path."""
+    """Returns the tensors of a nested dictionary by path."""
     if isinstance(value, torch.Tensor):
         return {name: value}
     if isinstance(value, dict):

@@ -33,7 +33,7 @@ def make_policy(hf_models: dict[str, Path], ranks: distributed.Ranks) -> MakePol
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of every case of every world, from between its two updates: WORLD/CASE."""
+    """Folder with a checkpoint WORLD/CASE of every case, saved between its two updates."""
     return tmp_path_factory.mktemp("checkpoints")
 
 

@@ -193,8 +193,8 @@ def my_rows(case: Case, layout: distributed.Layout, num_rows: int) -> list[int]:
 
 
 def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) -> dict[str, Any]:
-    """Of this rank's replica: log-probabilities, gradients, the weights after two updates, and those after the second
-    update of policies that continue from a checkpoint saved between the two, and save it again first."""
+    """Returns what this rank's replica computes: log-probabilities, gradients, the weights after two updates, and those
+    after the second update of policies that continue from a checkpoint between the two, and first save it again."""
     config = run_config(models[case.model], megatron=case.megatron, **case.trainer)
     ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
     policy = MegatronPolicy(config, ranks)

@@ -250,7 +250,7 @@ def test_a_save_copies_each_tensor_once_and_the_reference_not_at_all(
 
 
 class CopiedBytes(TorchDispatchMode):
-    """Of all copies that torch makes meanwhile; small ones are random states."""
+    """Counts the bytes of all copies that torch makes meanwhile, except small ones, which are random states."""
 
     total = 0
 
