@@ -100,7 +100,7 @@ def test_a_parent_without_a_file_is_refused_with_the_closest_name(conf_dir: Path
 
 def test_a_circle_of_files_ends_in_a_sentence(conf_dir: Path) -> None:
     write_stage(conf_dir, "a", "c")
-    with pytest.raises(ConfigError, match="round in a circle"):
+    with pytest.raises(ConfigError, match="form a circle"):
         load(conf_dir, ["b"])
 
 
