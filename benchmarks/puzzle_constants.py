@@ -61,7 +61,7 @@ from reward.graders.puzzle_credit import training_credit  # noqa: E402
 SEEDS = {"candidates": 71, "choice": 72, "measure": 73}
 COUNTS = {"candidates": 80, "choice": 120, "measure": 200}
 FEW = {
-    "knight_swap": 0.04, "futoshiki": 0.1, "codeio": 0.25, "arc_agi": 0.25, "intermediate_integration": 0.25,
+    "knight_swap": 0.2, "futoshiki": 0.5, "codeio": 0.25, "arc_agi": 0.25, "intermediate_integration": 0.25,
     "simple_integration": 0.25, "zebra_puzzles": 0.2, "polynomial_multiplication": 0.1, "countdown": 0.25,
 }  # fmt: skip
 """Tasks whose entries take long to make or to grade: the share of COUNTS that they get."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "reward" / "data" / "puzzle_constants.json"
-PAPER = ROOT / "reward" / "data" / "reasoning_gym_96_tasks.txt"
 PAGE = ROOT / "docs" / "puzzle_rewards.md"
 _LONGEST = 28
 
 _HEAD = """# What a puzzle pays in training
 
 Many verifiers of Reasoning Gym give credit for a part of the answer, for a number near it, or for the right form. A
-policy can earn that without reading the question. This page says, for {num_tasks} of the paper's 96 tasks, what the
+policy can earn that without reading the question. This page says, for each of the paper's 96 tasks, what the
 best such answer earns by the library's score, what training pays instead, and what is left.
 
 The task's `"credit"` switches ([rewards.md](rewards.md)): `"training"`, the default of the service, pays as in this
@@ -25,7 +25,7 @@ score. Training rows have the default. Held-out rows of `data build reasoning_gy
 ask for `"corrected"`, because the papers report the mean of the library's scores.
 
 **What is paid.** Every task has a floor. Scores up to the floor are worth 0, and the rest is stretched:
-`max(0, (score - floor) / (1 - floor))`. A floor of 1 pays for right answers only. {num_rescaled} tasks keep partial
+`max(0,(score-floor)/(1-floor))`. A floor of 1 pays for right answers only. {num_rescaled} tasks keep partial
 credit above a floor; the other {num_exact} pay for right answers only, either because partial credit cannot be told
 from a guess, or because the library gives hardly any for answers that are nearly right. Credit for a well-formed
 wrong answer (0.01 to 0.1 in the library) is 0 everywhere. Tasks that are not in the table pay for right answers only.
@@ -68,7 +68,6 @@ def page() -> str:
     tasks: Mapping[str, Any] = data["tasks"]
     num_exact = sum(one["floor"] == 1 for one in tasks.values())
     head = _HEAD.format(
-        num_tasks=len(tasks),
         num_exact=num_exact,
         num_rescaled=len(tasks) - num_exact,
         library=data["library"],
@@ -79,9 +78,16 @@ def page() -> str:
         ),
         **data["entries"],
     )
-    absent = [f"`{task}`" for task in PAPER.read_text(encoding="utf-8").split() if task not in tasks]
-    missing = f"\nNot measured yet, so right answers only: {', '.join(absent)}.\n" if absent else ""
-    return head + "\n".join(_rows(tasks)) + "\n" + missing + _FOOT
+    return _folded(head) + "\n".join(_rows(tasks)) + "\n" + _folded(_FOOT)
+
+
+def _folded(text: str) -> str:
+    """Paragraphs folded at 120 columns; lists, headings and the table's head as they are."""
+    paragraphs = [
+        part if part.startswith(("-", "#", "|")) else textwrap.fill(part, 120, break_on_hyphens=False)
+        for part in text.split("\n\n")
+    ]
+    return "\n\n".join(paragraphs)
 
 
 def _rows(tasks: Mapping[str, Any]) -> Iterator[str]:
