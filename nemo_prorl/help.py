@@ -1,6 +1,6 @@
-"""What `train --help` says: every option, read from config.py, where each is declared and documented.
+"""The text of `train --help`: every option, read from config.py, where each is declared and documented.
 
-Documentation strings below fields do not exist at run time, so they are read from the source. Standard library only.
+Docstrings below fields do not exist at run time, so they are read from the source. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nemo_prorl import config
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One thing that can be set.
+    """One option.
 
     Example: Option(key="algorithm.clip_high", type=float, default=0.4, doc="eps_high of the ratio clip ...")
     """
@@ -53,24 +53,24 @@ class Section:
 
 
 def entries(schema: type = config.RunConfig) -> list[Option | Section]:
-    """All sections and options of a dataclass of config.py in the order of declaration."""
+    """Returns all sections and options of a dataclass of config.py in the order of declaration."""
     return list(_walk(schema, ""))
 
 
 @functools.cache
 def options() -> dict[str, Option]:
-    """Every option by its full key."""
+    """Returns every option by its full key."""
     return {entry.key: entry for entry in entries() if isinstance(entry, Option)}
 
 
 @functools.cache
 def sections() -> dict[str, Section]:
-    """Every section by its full key."""
+    """Returns every section by its full key."""
     return {entry.key: entry for entry in entries() if isinstance(entry, Section)}
 
 
 def type_name(annotation: Any) -> str:
-    """In a user's words: `whole number`, `one of fp32, bf16`, `list of text`."""
+    """Returns a type in plain words: `whole number`, `one of fp32, bf16`, `list of text`."""
     if typing.get_origin(annotation) is list:
         return "list of " + type_name(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) is dict:
@@ -83,7 +83,7 @@ def type_name(annotation: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """As a user writes it on the command line."""
+    """Returns a value as written on the command line."""
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, bool):
@@ -94,19 +94,19 @@ def value_text(value: Any) -> str:
 
 
 def conf_names(conf_dir: Path, group: str = "") -> list[str]:
-    """Names of the YAML files in conf/ or in one of its groups."""
+    """Returns the names of the YAML files in conf/ or in one of its groups."""
     return sorted(path.stem for path in (conf_dir / group).glob("*.yaml"))
 
 
 def conf_groups(conf_dir: Path) -> list[str]:
-    """Folders of conf/ that hold YAML files."""
+    """Returns the folders of conf/ that contain YAML files."""
     return sorted(
         path.name for path in conf_dir.glob("*") if path.is_dir() and conf_names(conf_dir, path.name)
     )
 
 
 def options_text(conf_dir: Path) -> str:
-    """The reference part of `train --help`."""
+    """Returns the part of `train --help` that lists configurations and options."""
     lines = [
         "Overrides:",
         "  KEY=VALUE sets an option, e.g. algorithm.clip_high=0.28 'reward.urls=[http://127.0.0.1:8000]'",
@@ -123,7 +123,7 @@ def options_text(conf_dir: Path) -> str:
 
 
 def entries_text(listed: Sequence[Option | Section]) -> list[str]:
-    """Options with type, default and meaning, as lines."""
+    """Returns options with type, default and meaning, as lines."""
     lines = ["Options, with type and default:"]
     for entry in listed:
         if isinstance(entry, Section):
@@ -135,7 +135,7 @@ def entries_text(listed: Sequence[Option | Section]) -> list[str]:
 
 
 def _walk(owner: type, prefix: str) -> Iterator[Option | Section]:
-    """Options of this dataclass, then its sections, so that a section's options stand together."""
+    """Yields the options of a dataclass, then its sections, so that the options of a section are contiguous."""
     hints = typing.get_type_hints(owner)
     nested = []
     for declared in dataclasses.fields(owner):
@@ -153,7 +153,7 @@ def _walk(owner: type, prefix: str) -> Iterator[Option | Section]:
 
 @functools.cache
 def field_docs() -> dict[tuple[str, str], str]:
-    """(class, field) -> the string literal below the field's declaration in config.py, on one line."""
+    """Returns (class, field) -> the string below the field's declaration in config.py, on one line."""
     docs = {}
     for owner in ast.parse(inspect.getsource(config)).body:
         if not isinstance(owner, ast.ClassDef):

@@ -1,4 +1,4 @@
-"""How many ranks there are and whether the model fits on them. No torch: the command line asks before it is loaded."""
+"""The number of ranks, and whether the layout fits it. Without torch, because the command line checks this first."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from nemo_prorl.config import ConfigError
 
 
 def world_size_from_environment() -> int:
-    """As torchrun sets it; 1 without it. Slurm's variables do not count: they describe the allocation as well, in which
-    a command may well be alone."""
+    """Returns the number of ranks that torchrun has set; 1 without torchrun. Slurm's variables are ignored, because
+    they are also set in an allocation in which a single process runs."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def rank_from_environment() -> int:
-    """As torchrun sets it; 0 without it."""
+    """Returns the rank that torchrun has set; 0 without torchrun."""
     return int(os.environ.get("RANK", "0"))
 
 
 def is_one_machine() -> bool:
-    """torchrun says how many ranks are on this machine; without it there is one rank."""
+    """Returns whether all ranks are on this machine, according to torchrun."""
     local = os.environ.get("LOCAL_WORLD_SIZE")
     return local is None or int(local) == world_size_from_environment()
 

@@ -1,4 +1,4 @@
-"""The commands: one module each, whose first line says what it does and whose `main` takes the arguments."""
+"""The commands. Each is a module whose docstring says what it does and whose `main` takes the arguments."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ COMMANDS = {
     "data": "data",
     "report": "report",
 }
-"""Name on the command line -> module here, in the order in which the usage lists them."""
+"""Name on the command line -> module in this package, in the order of the usage text."""
 
 
 def load(name: str) -> ModuleType:
-    """The module of a command. None of them imports anything heavy before it has checked what the user wrote."""
+    """Returns the module of a command. No command imports anything heavy before it has checked what the user wrote."""
     return importlib.import_module(f"{__name__}.{COMMANDS[name]}")
 
 
 def summary(name: str) -> str:
-    """One sentence for the usage."""
+    """Returns one sentence about a command for the usage text."""
     return (load(name).__doc__ or "").split("\n\n")[0].strip()

@@ -1,4 +1,4 @@
-"""Compares evaluations of checkpoints: pass@k curves, what was gained or lost, and how the distributions moved."""
+"""Compares evaluations of checkpoints: pass@k curves, gains and losses, and how the distributions changed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from nemo_prorl.evaluation.corpus import Creativity
     from nemo_prorl.evaluation.results import BenchmarkResult
 
-EPILOG = """Folders are those that `evaluate suite=NAME out=DIR` has written, in the order of training: the start first.
-docs/evaluation.md says by which rule benchmarks, and their parts, are sorted."""
+EPILOG = """Each DIR was written by `evaluate suite=NAME out=DIR`. Give them in the order of training, the start first.
+docs/evaluation.md says how benchmarks and their parts are sorted."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -83,28 +83,32 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("compare", __doc__, EPILOG)
     parser.add_argument("evaluations", nargs="+", type=Path, metavar="DIR", help="folder of an evaluation")
-    parser.add_argument("--names", metavar="A,B", help="what to call them (default: the folders' names)")
+    parser.add_argument("--names", metavar="A,B", help="names of the evaluations (default: of their folders)")
     parser.add_argument(
         "--by",
         choices=("benchmark", "source"),
         default="benchmark",
-        help="source: every part of a benchmark on its own, such as each task of Reasoning Gym",
+        help="source: each part of a benchmark separately, such as each task of Reasoning Gym",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("comparison"), metavar="DIR", help="for text, JSON, pictures"
+        "--out",
+        type=Path,
+        default=Path("comparison"),
+        metavar="DIR",
+        help="folder for text, JSON and pictures",
     )
     parser.add_argument(
         "--corpus",
         type=Path,
         metavar="PATH",
-        help="text, JSON Lines or Parquet files: adds the creativity index",
+        help="a file or folder of text, JSON Lines or Parquet: adds the creativity index relative to it",
     )
     parser.add_argument(
         "--corpus-samples",
         type=int,
         default=4,
         metavar="N",
-        help="with --corpus: responses of each prompt that are looked at (default: 4)",
+        help="with --corpus: number of responses per prompt that are compared (default: 4)",
     )
     return parser
 

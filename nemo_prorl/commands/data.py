@@ -1,4 +1,4 @@
-"""Builds prompt files from public data sets, shows them, and says what a run found hard."""
+"""Builds prompt files from public data sets, shows them, and lists which prompts a run found hard."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _build(arguments: Sequence[str]) -> int:
 
 
 def _check(names: Sequence[str], options: DataBuildConfig) -> None:
-    """Raises ConfigError for what can be known before anything is read."""
+    """Raises ConfigError for mistakes that show before any data is read."""
     from nemo_prorl.compose import check_writable
     from nemo_prorl.data.building import load
     from nemo_prorl.data.building.source import get, sources
@@ -128,7 +128,7 @@ def _check(names: Sequence[str], options: DataBuildConfig) -> None:
         if source.check_options is not None:
             source.check_options(options)
     if options.source and len(chosen) > 1:
-        raise ConfigError("source= is of one set: name one, or leave source= out.")
+        raise ConfigError("source= belongs to a single data set: name one, or leave source= out.")
     for source in chosen:
         load.check(source, options.source)
     for path in options.against:
@@ -138,7 +138,7 @@ def _check(names: Sequence[str], options: DataBuildConfig) -> None:
 
 @contextmanager
 def _grader(options: DataBuildConfig) -> Iterator[Submit]:
-    """The reward service that the options name, or one of our own."""
+    """Yields access to the reward service that the options name, or to one that is started here."""
     from nemo_prorl.reward_service import ready_client, running_service, watched
 
     config = options.reward
@@ -204,7 +204,7 @@ def _row_lines(file: RowFile, places: Iterable[int]) -> Iterator[str]:
 
 
 def _difficulty(arguments: Sequence[str]) -> int:
-    parser = Parser("data difficulty", "Pass rates a prompt over a run, by domain.")
+    parser = Parser("data difficulty", "Shows pass rates of a run's prompts, by domain.")
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder of a run")
     run_dir = parser.parse_args(arguments).run_dir
     from nemo_prorl.training.difficulty import read_difficulty, summary

@@ -12,7 +12,7 @@ def main(arguments: Sequence[str]) -> int:
     """Exit code."""
     parser = Parser("demo", __doc__)
     parser.add_argument("--smoke", action="store_true", help="a few steps only: shows that everything runs")
-    parser.add_argument("--seed", type=int, default=1, help="of data and sampling (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of data and sampling (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder (default: runs/demo)")
     parser.add_argument(
         "overrides",

@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 SHORT = {"benchmarks": "evaluation.benchmarks", "data_dir": "evaluation.data_dir", "out": "evaluation.out"}
 EPILOG = """model=DIR          the Hugging Face checkpoint
 suite=NAME         a list of benchmarks with its settings: paper, reasoning_boundary, validation, smoke
-benchmarks=A,B     these instead (--list names them)
+benchmarks=A,B     these benchmarks instead (--list shows all)
 data_dir=DIR       where their files are (default: data/benchmarks)
 out=DIR            where samples and results go (default: evaluations/ and the model's name)
 KEY=VALUE          any option of `train --help`, such as validation.num_rollouts=64
 
 data=FILE          instead of benchmarks: held-out problems (docs/data.md has the columns); may be given more than once
 
-The same command goes on where it was stopped. docs/evaluation.md has the rest."""
+After an interruption the same command continues. docs/evaluation.md has the details."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code."""
     parser = Parser("evaluate", __doc__, EPILOG)
     parser.add_argument(
-        "--list", action="store_true", help="the benchmarks, and which of them are in data_dir"
+        "--list", action="store_true", help="lists the benchmarks, and which of them are in data_dir"
     )
     parser.add_argument(
         "--write-prompts",
         type=Path,
         metavar="DIR",
-        help="writes the benchmarks as prompt files, and measures nothing",
+        help="only writes the benchmarks as prompt files",
     )
     parser.add_argument(
         "--k",
         metavar="K,K",
-        help="with data=FILE: which pass@k (default: 1, 2, 4 ... up to the rollouts a prompt)",
+        help="with data=FILE: the k of pass@k (default: 1, 2, 4 ... up to the rollouts per prompt)",
     )
     parser.add_argument(
         "--samples", type=Path, metavar="FILE", help="with data=FILE: every response and its score, as JSONL"
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(what Hydra reads, prompt files): the short names become the options that they stand for."""
+    """Returns (overrides, prompt files), with short names replaced by the options that they stand for."""
     from nemo_prorl.compose import quoted
 
     overrides, files = [], []
@@ -114,7 +114,7 @@ def _evaluate_suite(config: RunConfig) -> int:
 
 
 def _load(config: RunConfig) -> tuple[list[Loaded], list[Benchmark]]:
-    """Says what was read and which files are missing; raises ConfigError when none is there."""
+    """Loads the benchmarks, and prints what was read and which files are missing. Raises ConfigError if all are."""
     from nemo_prorl.evaluation import catalogue, prompts
 
     data_dir = Path(config.evaluation.data_dir)

@@ -1,4 +1,4 @@
-"""Converts a checkpoint of a run into a Hugging Face one, with configuration, tokenizer and model card."""
+"""Converts a run's checkpoint into a Hugging Face one, with configuration, tokenizer and model card."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--dtype",
         choices=list(Precision.__members__),
-        help="of the weights (default: as in the checkpoint; fp32: those the optimizer works on)",
+        help="precision of the weights (default: the policy's; fp32: the optimizer's main weights)",
     )
     parser.add_argument(
         "--max-shard-size",
         default="5GB",
         metavar="SIZE",
-        help="largest file, such as 500MB (default: 5GB); memory holds one",
+        help="size of the largest file, such as 500MB (default: 5GB); one file is held in memory",
     )
     options = parser.parse_args(arguments)
     if not options.checkpoint.is_dir():
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes. Raises ConfigError."""
+    """Returns the number of bytes. Raises ConfigError if `text` is not a size."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]i?B)", text)
     size = int(float(match[1]) * SIZE_UNITS[match[2]]) if match else 0
     if not size:
@@ -64,7 +64,8 @@ def parse_size(text: str) -> int:
 
 
 def find_checkpoint(folder: Path) -> Path:
-    """The folder itself, or what a user who wrote another folder of the run must have meant."""
+    """Returns the folder of a checkpoint: `folder`, its parent, or the newest one of the run that `folder` belongs to.
+    Raises ConfigError if there is none, or if it is damaged."""
     from nemo_prorl.training.checkpoint import POLICY_FOLDER, STATE_FILE, find_checkpoints
 
     if (folder / "checkpoints").is_dir():
@@ -82,7 +83,8 @@ def find_checkpoint(folder: Path) -> Path:
 
 
 def model_card(checkpoint: Path) -> str:
-    """README.md of the exported folder. Names no path: it is made to be published. Empty for what no run wrote."""
+    """Returns the README.md of the exported folder; empty if no run wrote the checkpoint. It contains no path, because
+    it may be published."""
     from nemo_prorl.training.checkpoint import STATE_FILE
 
     if not (checkpoint / STATE_FILE).is_file():
@@ -134,7 +136,7 @@ def model_card(checkpoint: Path) -> str:
 
 
 def _base_model(run_dir: Path, stage: str) -> str:
-    """The folder's name in the stage's configuration: a path would say more about a machine than about a model."""
+    """Returns the name of the model's folder from the stage's configuration, without its path."""
     import yaml
 
     recorded = run_dir / "stages" / f"{stage}.yaml"

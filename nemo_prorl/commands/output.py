@@ -1,4 +1,4 @@
-"""What a command prints as its result."""
+"""Prints the result of a command."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 
 def show(lines: Iterable[str]) -> None:
-    """On standard output. A reader that has seen enough (`| head`) is no mistake of anybody's."""
+    """Prints lines on standard output. A reader that closes the pipe early (`| head`) is not an error."""
     try:
         for line in lines:
             print(line)
         sys.stdout.flush()
-    except BrokenPipeError:  # Python flushes once more at its end: to where it cannot fail
+    except BrokenPipeError:  # Python flushes again when it exits, which must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Shows what a chain of stages changes, costs and lacks, and refuses one that cannot work."""
+"""Shows what a chain of stages changes, what it costs and which files are missing; refuses a chain that cannot work."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.planning.text import chain_text, remaining_text, stage_text
 
     parser = Parser("plan", __doc__, DESCRIPTION)
-    parser.add_argument("--nodes", type=int, default=4, help="of the cluster (default: 4, ProRL's)")
-    parser.add_argument("--gpus-per-node", type=int, default=8, help="GPUs of a node (default: 8, ProRL's)")
+    parser.add_argument("--nodes", type=int, default=4, help="number of nodes (default: 4, as in ProRL)")
+    parser.add_argument(
+        "--gpus-per-node", type=int, default=8, help="GPUs of a node (default: 8, as in ProRL)"
+    )
     _add_estimates(parser)
     given = parse_overrides(parser, arguments)
     chain, of_one_stage = asked_chain(given.config_name, given.overrides, CONF_DIR)
@@ -51,33 +53,36 @@ def main(arguments: Sequence[str]) -> int:
 def _add_estimates(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", action="store_true", help="estimate what a GPU holds, phase by phase")
     parser.add_argument(
-        "--time", action="store_true", help="estimate the seconds of a step; name the layouts that fit"
+        "--time", action="store_true", help="estimate the seconds of a step; list the layouts that fit"
     )
     parser.add_argument(
-        "--tail", action="store_true", help="simulate how the longest responses hold up the others"
+        "--tail", action="store_true", help="simulate how long engines wait for the longest responses"
     )
     parser.add_argument(
-        "--scale", action="store_true", help="print the tables of docs/scale.md, whatever the stage"
+        "--scale", action="store_true", help="print only the tables of docs/scale.md, for any stage"
     )
     parser.add_argument(
-        "--gpu", default="h100", help="of the cluster: h100, h200 or a100 (default: h100, ProRL's)"
+        "--gpu", default="h100", help="type of GPU: h100, h200 or a100 (default: h100, as in ProRL)"
     )
     parser.add_argument(
         "--model",
         default="",
         metavar="NAME",
-        help="a known shape or a folder (default: model.path, or ProRL's)",
+        help="a known model or a folder (default: model.path, or ProRL's model)",
     )
     parser.add_argument(
-        "--response-share", type=float, default=None, help="mean over longest response (default: 0.5)"
+        "--response-share", type=float, default=None, help="mean over longest response length (default: 0.5)"
     )
     parser.add_argument(
-        "--informative-share", type=float, default=None, help="of prompts sampled (default: 0.6)"
+        "--informative-share",
+        type=float,
+        default=None,
+        help="informative share of sampled prompts (default: 0.6)",
     )
 
 
 def _estimates(given: argparse.Namespace, chain: Chain, cluster: Cluster) -> list[str]:
-    """What --memory, --time and --tail show. Raises ConfigError for a stage that does not fit."""
+    """Returns what --memory, --time and --tail show. Raises ConfigError for a stage that does not fit."""
     from nemo_prorl.planning import scale_text as text
     from nemo_prorl.planning.fit import model_of
     from nemo_prorl.planning.hardware import gpu_of

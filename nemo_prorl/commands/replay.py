@@ -17,9 +17,9 @@ def main(arguments: Sequence[str]) -> int:
         "replay",
         __doc__,
         "KEY=VALUE   an option of the controller, such as controller.kl_spike.ratio=3 (`train --help` lists them), or\n"
-        "            stage=NAME for those of a stage. controller.mode=manual decides nothing and is read as automatic.",
+        "            stage=NAME for the options of a stage. controller.mode=manual is read as automatic.",
     )
-    parser.add_argument("metrics", type=Path, metavar="METRICS.jsonl", help="of a run, or the run's folder")
+    parser.add_argument("metrics", type=Path, metavar="METRICS.jsonl", help="metrics of a run, or its folder")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draws signals, events and decisions")
     given = parse_overrides(parser, arguments)
     path: Path = given.metrics / "metrics.jsonl" if given.metrics.is_dir() else given.metrics
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Every record has a step and a stage, and steps do not go back."""
+    """Reads a run's records. Raises ConfigError unless there are some and each has a step and a stage."""
     from nemo_prorl.training.telemetry import read_metrics
 
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Writes what a run did, or several beside each other, as one page with charts, and as pictures."""
+"""Writes a report of one run, or of several side by side, as one HTML page with charts, and as pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks a live run for a reset at its next step boundary."""
+"""Requests a reset of a running run at its next step boundary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLL_S = 1.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code; 1 when the stage ended before it came to the reset that was waited for."""
+    """Returns the exit code: 1 if the stage ended before the reset that --wait waited for."""
     parser = Parser("reset", __doc__)
     parser.add_argument(
         "run_dir", type=Path, metavar="RUN_DIR", help="exp_manager.explicit_log_dir of the run"
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _live_stage(run_dir: Path) -> str:
-    """The stage that was trained last in this folder. Raises ConfigError unless it may still take a reset."""
+    """Returns the stage that was trained last in this folder. Raises ConfigError if it cannot be reset any more."""
     import yaml
 
     resolved = run_dir / "resolved.yaml"
@@ -62,7 +62,7 @@ def _live_stage(run_dir: Path) -> str:
 
 
 def _sign_of_life(run_dir: Path) -> str:
-    """So that nobody waits for a run that is not running."""
+    """Says when the run last showed that it is alive, so that nobody waits for one that is not running."""
     from nemo_prorl.training.watchdog import heartbeat
 
     try:

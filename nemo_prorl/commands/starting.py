@@ -25,7 +25,7 @@ def check_start(config: RunConfig) -> list[str]:
 
 
 def describe_start(config: RunConfig) -> list[str]:
-    """Sentences on prompts and starting point, for which model and data are read. Raises ConfigError."""
+    """Reads model and data and returns sentences on prompts and starting point. Raises ConfigError."""
     from nemo_prorl import run
     from nemo_prorl.data import inputs
     from nemo_prorl.distributed import alone

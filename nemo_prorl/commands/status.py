@@ -1,4 +1,4 @@
-"""Says in a few lines where runs stand: step, speed, reward, GPU hours, last checkpoint, and what asks for a look."""
+"""Summarises runs in a few lines each: step, speed, reward, GPU hours, last checkpoint, and warnings."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import Parser
 
 DESCRIPTION = """\
-It reads files only, so it can be asked at any time, of a run on any machine that shares the folder. Changes in brackets
-are those of the mean over the last 20 steps against the 20 before. The exit code is 0 unless a folder is no run."""
+It only reads files, so it works at any time and on any machine that shares the folder. A change in brackets is that of
+the mean over the last 20 steps from the mean over the 20 before. The exit code is 0 unless a folder is not a run."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code; 2 where a folder is not that of a run."""
+    """Returns the exit code: 2 if a folder is not that of a run."""
     parser = Parser("status", __doc__, DESCRIPTION)
     parser.add_argument(
         "runs", nargs="*", type=Path, metavar="RUN_DIR", help="folder of a run (default: those in runs/)"
     )
-    parser.add_argument("--json", action="store_true", help="a list with one object a run")
+    parser.add_argument("--json", action="store_true", help="prints a JSON list with one object per run")
     options = parser.parse_args(arguments)
     folders = options.runs or sorted(path.parent for path in Path("runs").glob("*/resolved.yaml"))
     import json

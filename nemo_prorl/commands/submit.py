@@ -1,4 +1,4 @@
-"""Submits a chain of stages to Slurm, each waiting for the one before; goes on where an earlier submission stopped."""
+"""Submits a chain of stages to Slurm, each waiting for the one before; continues an earlier submission."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def main(arguments: Sequence[str]) -> int:
         "--sbatch",
         default="",
         metavar="OPTIONS",
-        help="for sbatch, in place of the launchers' own, such as --sbatch='--nodes=2 --time=8:00:00'",
+        help="options for sbatch that replace the launchers', such as --sbatch='--nodes=2 --time=8:00:00'",
     )
     parser.add_argument(
         "--copies",
         type=int,
         default=1,
         metavar="N",
-        help="jobs a stage, one after the other: where one pauses, the next goes on, which has waited meanwhile "
-        "(default: 1, which goes back to the queue)",
+        help="jobs per stage, one after the other: when one pauses, the next, which has waited in the queue, continues "
+        "(default: 1, which is requeued)",
     )
     given = parse_overrides(parser, arguments)
     if given.copies < 1:
@@ -103,7 +103,7 @@ def _sbatch_options(text: str) -> list[str]:
 
 
 def _checked_chain(config_name: str, overrides: list[str], options: list[str]) -> Chain:
-    """What `plan` accepts, on the nodes that each launcher asks for. Raises ConfigError."""
+    """Returns the chain, checked as by `plan` on the nodes that each launcher requests. Raises ConfigError."""
     from nemo_prorl import submit
     from nemo_prorl.planning.chain import asked_chain
     from nemo_prorl.planning.fit import Cluster, check_chain, model_of
@@ -121,7 +121,7 @@ def _checked_chain(config_name: str, overrides: list[str], options: list[str]) -
 
 
 def _check_first_files(chain: Chain, stage: str) -> None:
-    """Raises ConfigError unless the model and data of the next stage are there; what later ones need may come later."""
+    """Raises ConfigError unless the next stage's model and data are there; those of later stages may be missing."""
     from nemo_prorl.planning.remaining import missing_files
 
     missing = missing_files(tuple(config for config in chain if config.stage.name == stage))

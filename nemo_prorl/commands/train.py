@@ -1,4 +1,4 @@
-"""Runs one stage, from a Hugging Face checkpoint or from where an earlier run stopped."""
+"""Trains one stage, from a Hugging Face checkpoint or from where an earlier run stopped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.help import options_text
 
     parser = Parser("train", __doc__, options_text(CONF_DIR))
-    parser.add_argument("--check", action="store_true", help="say whether it could start here, and end")
+    parser.add_argument("--check", action="store_true", help="only says whether the stage could start here")
     given = parse_overrides(parser, arguments)
     config = composed(given.config_name, given.overrides)
     check_inputs(config, world_size_from_environment())
