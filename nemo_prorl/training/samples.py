@@ -10,13 +10,15 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nemo_prorl.distributed import Ranks
 from nemo_prorl.storage import replace_text
-from nemo_prorl.training.fleet import Share
 from nemo_prorl.training.step_files import StepFiles
 from nemo_prorl.types import RolloutGroup, ScoredRollout
+
+if TYPE_CHECKING:  # torch behind them takes seconds; `status` and `report` only read texts here
+    from nemo_prorl.distributed import Ranks
+    from nemo_prorl.training.fleet import Share
 
 
 def sample_files(run_dir: Path) -> StepFiles:
