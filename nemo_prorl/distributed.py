@@ -151,7 +151,8 @@ class Ranks:
 
     def board(self, name: str) -> Board:
         """To be made on any rank at any time."""
-        return Board(name, dist.distributed_c10d._get_default_store().clone())
+        store = dist.distributed_c10d._get_default_store()
+        return Board(name, store.clone())  # type: ignore[attr-defined]  # torch's stubs lack it
 
 
 class Board:
