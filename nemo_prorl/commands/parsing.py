@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import Any, NoReturn
 
 from nemo_prorl.commands.output import show
 from nemo_prorl.config import ConfigError, RunConfig
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
-    def print_help(self, file: IO[str] | None = None) -> None:
+    def print_help(self, file: Any = None) -> None:
         """Also into a pipe that nobody reads to its end."""
         show([self.format_help().rstrip("\n")])
 

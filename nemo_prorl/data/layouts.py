@@ -172,8 +172,9 @@ def _messages_in(text: str) -> list[Any] | None:
 def _content(content: Any) -> str | None:
     """The text of a message, which may be in parts of type text."""
     if isinstance(content, list | tuple):
-        parts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
-        return "".join(parts) if all(isinstance(part, str) for part in parts) else None
+        texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
+        whole = [text for text in texts if isinstance(text, str)]
+        return "".join(whole) if len(whole) == len(texts) else None
     return content if isinstance(content, str) else None
 
 

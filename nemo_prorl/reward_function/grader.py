@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nemo_prorl.config import SERVICE, RewardConfig
+from nemo_prorl.data.rows import Row
 from nemo_prorl.reward_function.process import CallFailed, Description, FunctionProcess, FunctionUnusable
 from nemo_prorl.types import PARTS, Prompt
 from reward.extract import is_open_thought, visible_text
@@ -31,7 +32,7 @@ class RewardFunctionFailing(RuntimeError):
 
 
 class ServiceGrader(Protocol):
-    """The reward service: a grader of engines/interface.py with two more methods."""
+    """The reward service: a grader of engines/interface.py with three more methods."""
 
     version: str
 
@@ -41,6 +42,10 @@ class ServiceGrader(Protocol):
 
     def grades(self, domain: str) -> bool:
         """Whether the service knows this domain."""
+        ...
+
+    def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]:
+        """Returns (index, why) of each row whose task the service refuses."""
         ...
 
 

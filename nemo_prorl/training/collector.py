@@ -357,8 +357,9 @@ _ADVICE = {
 
 def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:
     counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
-    most = next((kind for kind, count in kinds.items() if count > kinds.total() / 2), None)
-    advice = _ADVICE.get(most, "the data has little left to teach this policy. Begin the next stage.")
+    most = [kind for kind, count in kinds.items() if count > kinds.total() / 2]
+    advice = "the data has little left to teach this policy. Begin the next stage."
+    advice = next((_ADVICE[kind] for kind in most if kind in _ADVICE), advice)
     if found:
         advice += " With a lower trainer.prompts_per_step the step would have had enough."
     return (
