@@ -1,4 +1,4 @@
-"""Ranks, replicas and agreement between them. Knows torch.distributed, not Megatron.
+"""Ranks, replicas and agreement between them, on torch.distributed without Megatron.
 
 Every rank runs the same program. A replica is a set of ranks that hold one copy of the model (tensor x pipeline
 parallel); there are `data_parallel` replicas. Python objects travel over gloo on CPU, whatever the tensors use.
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which rank does what. Ranks run through tensor, then data, then pipeline parallel (Megatron's order)."""
+    """The role of each rank. Ranks are numbered by tensor, then data, then pipeline parallel (Megatron's order)."""
 
     rank: int
     world_size: int
@@ -49,7 +49,7 @@ class Layout:
         return self.rank == 0
 
     def replica_ranks(self, replica: int) -> list[int]:
-        """Ascending; the first leads the replica."""
+        """Ranks of a replica, ascending; the first is its leader."""
         stride = self.tensor_parallel * self.data_parallel
         first = replica * self.tensor_parallel
         return [
@@ -65,25 +65,25 @@ class Layout:
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts what this rank gets from others in `gather` and `exchange`."""
+    """Counts the bytes that this rank receives in `gather` and `exchange`."""
 
     num_bytes: int = 0
 
     def take(self) -> int:
-        """Bytes since the last call."""
+        """Returns the bytes since the last call."""
         taken, self.num_bytes = self.num_bytes, 0
         return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """This process among its peers."""
+    """This process and its communication with the other ranks."""
 
     layout: Layout
     traffic: Traffic = field(default_factory=Traffic)
 
     def gather(self, value: T) -> list[T]:
-        """Every rank's value, in rank order, on every rank."""
+        """Returns every rank's value, in rank order, on every rank."""
         if self.layout.world_size == 1:
             return [value]
         parts: list[Any] = [None] * self.layout.world_size
@@ -113,12 +113,12 @@ class Ranks:
         return [values[sender] for sender in sorted(values)]
 
     def gather_replicas(self, value: T) -> list[T]:
-        """One value a replica (its leader's), in replica order, on every rank."""
+        """Returns one value per replica (its leader's), in replica order, on every rank."""
         leaders = self.gather(value if self.layout.leads_replica else None)
         return [leaders[self.layout.replica_ranks(i)[0]] for i in range(self.layout.data_parallel)]  # type: ignore[misc]
 
     def from_main(self, value: T) -> T:
-        """Rank 0's value on every rank."""
+        """Returns rank 0's value on every rank."""
         if self.layout.world_size == 1:
             return value
         box = [value]
@@ -126,7 +126,7 @@ class Ranks:
         return box[0]
 
     def on_main(self, function: Callable[[], T]) -> T:
-        """What `function` returns on rank 0, on every rank; the others do not call it. Its error is raised on all."""
+        """Calls `function` on rank 0 only and returns its result on every rank. Its error is raised on all."""
         return self.from_main(self.together(function if self.layout.is_main else lambda: None))  # type: ignore[arg-type, return-value]
 
     def together(self, function: Callable[[], T]) -> T:
@@ -142,7 +142,7 @@ class Ranks:
         return value
 
     def any(self, flag: bool) -> bool:
-        """True on every rank as soon as it is true on one."""
+        """Returns True on every rank if `flag` is true on any."""
         return any(self.gather(flag))
 
     def barrier(self) -> None:
@@ -182,7 +182,7 @@ def _as_tensor(data: bytes) -> torch.Tensor:
 
 
 def alone() -> Ranks:
-    """For work outside a job, which needs no process group."""
+    """Returns a single rank for work outside a job, which needs no process group."""
     return Ranks(layout=Layout(rank=0, world_size=1, tensor_parallel=1, pipeline_parallel=1))
 
 
@@ -261,7 +261,7 @@ def _meet(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
 
 
 _ELSEWHERE = "192.0.2.1"
-"""An address that is nobody's (RFC 5737): the way to it is the default route."""
+"""An address that nobody has (RFC 5737), which is therefore reached by the default route."""
 
 
 def interface_to(host: str) -> str:

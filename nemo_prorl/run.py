@@ -1,4 +1,4 @@
-"""Where real engines meet the loop: builds everything a command needs, and takes it down again."""
+"""Builds the real engines and everything else that a command needs, runs it, and shuts it down."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ STOPS = (
     StoppedByController,
     NothingToLearn,
 )
-"""Ends of a command that are nobody's programming error: a sentence for the user, not a traceback."""
+"""Errors that end a command with a sentence for the user instead of a traceback, because they are not bugs."""
 
 
 POINTLESS_TO_REPEAT = (ConfigError, StoppedByController, NothingToLearn, NonFiniteUpdate)
-"""Ends after which a launcher must not start the stage again by itself."""
+"""Errors after which a launcher must not restart the stage."""
 
 
 def train(config: RunConfig) -> int:
@@ -99,7 +99,7 @@ def train(config: RunConfig) -> int:
 
 
 def train_alone(config: RunConfig) -> None:
-    """`train`, when nobody else is in the folder and the stage is not done."""
+    """Runs `train` after the folder is locked and the stage is known not to be done."""
     run_dir, trainer, rank = (
         Path(config.exp_manager.explicit_log_dir),
         config.trainer,
@@ -141,7 +141,7 @@ def train_alone(config: RunConfig) -> None:
 
 
 def starting_point(config: RunConfig) -> StartingPoint:
-    """Where `train` would begin, from what the run's folder says. Raises ConfigError when it may not."""
+    """Returns where `train` would start, according to the run's folder. Raises ConfigError if it may not."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
     check_not_failed(run_dir, config.stage.name)
     start = find_starting_point(config)

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written aside and renamed, forced to disk, and listed with what they must contain.
+"""Files that are complete or absent: written under another name, flushed, renamed, and listed with their hashes.
 
 A manifest lists every other file of its folder, and is written last: a folder without it is not whole. Sizes are
 compared whenever a folder is looked at, contents when it is about to be used. Standard library only.
@@ -22,7 +22,7 @@ from typing import IO, Any
 
 MANIFEST_FILE = "manifest.json"
 ASIDE = ".writing-"
-"""Prefix of what is not whole yet. A run that was killed leaves it behind; the next one clears it."""
+"""Prefix of incomplete files and folders. A killed run leaves them behind; the next one deletes them."""
 MODEL_FILES = {".json", ".txt", ".model", ".jinja"}
 OWN_FILES = {MANIFEST_FILE, "policy.json", "metadata.json", "state.json"}
 """Ours and Megatron's, beside the model's where a checkpoint was imported."""
@@ -35,7 +35,7 @@ ENGINES_FILE = "engines.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
-    """What the lock file says of the process that holds it."""
+    """What the lock file says about the process that holds it."""
 
     host: str
     job: str
@@ -54,7 +54,7 @@ def this_process() -> LockHolder:
 
 
 def lock_holder(folder: Path) -> LockHolder | None:
-    """None where nobody has locked the folder yet, or only an older version that wrote nothing."""
+    """Returns the holder; None if nobody has locked the folder yet, or only an older version that wrote nothing."""
     try:
         return LockHolder(**json.loads((folder / LOCK_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -94,7 +94,7 @@ def sole_user(
 
 
 def _locked(file: IO[str], path: Path) -> bool:
-    """Whether this process has locked the file, and it is still the one of this name."""
+    """Returns whether this process has locked the file, and the file still has this name."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -129,7 +129,7 @@ def fingerprint(file: Path) -> Fingerprint:
 
 
 def fingerprints(folder: Path, files: Iterable[Path]) -> dict[str, Fingerprint]:
-    """By path relative to the folder, several files at a time."""
+    """Returns fingerprints by path relative to the folder; reads several files at a time."""
     listed = list(files)
     with ThreadPoolExecutor(8) as threads:
         return dict(
@@ -155,7 +155,7 @@ def write_manifest(folder: Path, known: Mapping[str, Fingerprint]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Fingerprint]:
-    """Raises OSError or ValueError where there is none that can be read."""
+    """Returns the folder's manifest. Raises OSError or ValueError if none can be read."""
     try:
         record: dict[str, Any] = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
         return {name: Fingerprint(**entry) for name, entry in record["files"].items()}
@@ -230,7 +230,7 @@ def why_not_writable(folder: Path) -> str:
 
 
 def write_text(file: Path, text: str) -> None:
-    """On disk on return."""
+    """Writes a text; it is on disk on return."""
     file.write_text(text, encoding="utf-8")
     sync(file)
 
@@ -250,13 +250,13 @@ def replaced(file: Path) -> Iterator[Path]:
 
 
 def replace_text(file: Path, text: str) -> None:
-    """`replaced` by a text."""
+    """Replaces a file by a text, as `replaced` does."""
     with replaced(file) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
 def sync(path: Path) -> None:
-    """Forces a file, or the names in a folder, to disk."""
+    """Flushes a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

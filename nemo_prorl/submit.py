@@ -1,4 +1,4 @@
-"""A chain of stages -> Slurm jobs, one a stage, each waiting for its parent's. Starts nothing but sbatch and squeue.
+"""Turns a chain of stages into Slurm jobs that wait for their parents'. Starts only sbatch and squeue.
 
 A stage's job is its launcher, launchers/STAGE_*.sh, with the user's overrides as arguments. What stands in the launcher
 (nodes, time) or in slurm/site.env (account, partition) is not repeated here.
@@ -22,7 +22,7 @@ from nemo_prorl.storage import replace_text
 from nemo_prorl.training.markers import is_done
 
 SHARED_SCRIPTS = ("slurm/common.sh", "slurm/reward.sh")
-"""What every launcher uses."""
+"""Scripts that every launcher uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +31,12 @@ class Job:
 
     stage: str
     parent: str
-    """Stage whose job has to end well first; empty when nothing has to be waited for."""
+    """Stage whose job has to succeed first; empty if there is none to wait for."""
     launcher: Path
     command: tuple[str, ...]
-    """sbatch and its arguments, but for the dependency on another job."""
+    """sbatch and its arguments, without the dependency on another job."""
     num_copies: int = 1
-    """Jobs that train the stage one after the other, each from where the one before has paused."""
+    """Number of jobs that train the stage one after the other, each from where the one before paused."""
 
     def after(self, parent_id: str, copy: int = 1, before: str = "") -> list[str]:
         """The whole command. `parent_id`: the last job of the parent, if there is one; a job whose parent failed is
@@ -62,18 +62,18 @@ class Submissions:
             self._ids = json.loads(self._path.read_text(encoding="utf-8"))
 
     def note(self, stage: str, job_id: str) -> None:
-        """Written at once: what is submitted is known even if the next stage's sbatch fails."""
+        """Records a submission at once, so that it is known even if the next stage's sbatch fails."""
         self._ids[stage] = job_id
         replace_text(self._path, json.dumps(self._ids, indent=1) + "\n")
 
     def living(self, stage: str) -> str:
-        """Id of the stage's job if it waits or runs, else empty."""
+        """Returns the id of the stage's job if it waits or runs, else an empty string."""
         job_id = self._ids.get(stage, "")
         return job_id if job_id and job_state(job_id) else ""
 
 
 def find_launcher(stage: str, root: Path) -> Path:
-    """Relative to the root of the repository. Raises ConfigError unless the stage has one."""
+    """Returns the stage's launcher, relative to the root of the repository. Raises ConfigError if there is none."""
     found = sorted([*root.glob(f"launchers/{stage}_*.sh"), *root.glob(f"launchers/{stage}.sh")])
     if not found:
         raise ConfigError(
@@ -88,7 +88,7 @@ def find_launcher(stage: str, root: Path) -> Path:
 
 
 def cluster_size(launcher: Path, sbatch_options: Sequence[str]) -> tuple[int, int]:
-    """Nodes and GPUs of a node that a launcher asks for, or the options in its place. The last one counts."""
+    """Returns the nodes, and GPUs per node, that a launcher requests, unless `sbatch_options` replace them."""
     headers = re.findall(r"^#SBATCH\s+(--\S+)", launcher.read_text(encoding="utf-8"), re.MULTILINE)
     asked = dict(
         re.findall(r"--(nodes|gpus-per-node)=(?:\w+:)?(\d+)", "\n".join([*headers, *sbatch_options]))
@@ -122,7 +122,7 @@ def plan_jobs(
 
 
 def dry_run_text(jobs: Sequence[Job], submissions: Submissions, root: Path) -> str:
-    """A shell script that would submit the same, and every script that it submits, in full."""
+    """Returns a shell script that would submit the same jobs, followed by every script that it submits."""
     lines = [f"mkdir -p {shlex.quote(str(submissions.folder))}  # sbatch does not make the folder of a log"]
     for job in jobs:
         for copy in range(1, job.num_copies + 1):

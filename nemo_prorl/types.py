@@ -1,4 +1,4 @@
-"""The data that flows through a step, and nothing else.
+"""The data types of a step.
 
     Prompt -> Rollout -> ScoredRollout -> RolloutGroup (what every rank knows)
                       -> RolloutTokens -> PreparedRollout -> TrainBatch -> UpdateReport (what few ranks need)
@@ -27,7 +27,7 @@ FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 TokenIds = NDArray[np.int32] | IntArray
-"""Between ranks token ids have 32 bits, which is enough for every vocabulary."""
+"""Token ids are sent between ranks in 32 bits, which is enough for every vocabulary."""
 
 PARTS = "parts"
 """The entry of a verdict's details that has the value of each reward function, and the service's score, by name."""
@@ -93,12 +93,12 @@ class Rollout(RolloutTokens):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutOutline:
-    """What every rank knows of a rollout: not its tokens and its text, which are large."""
+    """What every rank knows about a rollout: everything but its tokens and its text, which are large."""
 
     prompt: Prompt
     sibling: int
     num_tokens: int
-    """Of the response."""
+    """Number of tokens of the response."""
     finish: Finish
     policy_version: int
     has_malformed_thought: bool
@@ -117,7 +117,7 @@ class PreparedRollout(RolloutTokens):
     old_logprobs: FloatArray
     """[R]"""
     reference_logprobs: FloatArray
-    """[R]; the very array of old_logprobs where the policy is its reference, or the KL is not measured."""
+    """[R]; the same array as old_logprobs if the policy is its reference, or if the KL is not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class ScoredRollout:
 
     @property
     def parts(self) -> Mapping[str, float]:
-        """What the score is the weighted sum of, by name; empty without reward functions."""
+        """The values whose weighted sum is the score, by name; empty without reward functions."""
         parts: Mapping[str, float] = self.verdict.details.get(PARTS, {})
         return parts
 
@@ -154,7 +154,7 @@ class RolloutGroup:
 
     @property
     def num_tokens(self) -> int:
-        """Of all responses."""
+        """Number of tokens of all responses."""
         return sum(member.rollout.num_tokens for member in self.members)
 
 
@@ -174,7 +174,7 @@ class TokenBatch:
         return len(self.lengths_B)
 
     def select(self, rows: Sequence[int]) -> TokenBatch:
-        """The given rows, cut to the longest of them."""
+        """Returns the given rows, truncated to the longest of them."""
         index = np.asarray(rows, dtype=np.int64)
         lengths = self.lengths_B[index]
         width = int(lengths.max(initial=0))
@@ -217,7 +217,7 @@ class TrainBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Size of one optimizer update over all data-parallel ranks: what its loss is divided by."""
+    """Size of one optimizer update over all data-parallel ranks, which its loss is divided by."""
 
     num_tokens: int
     num_rollouts: int
@@ -240,7 +240,7 @@ class UpdateReport:
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """What a checkpoint carries beside weights, optimizer and reference. JSON-serialisable."""
+    """What a checkpoint contains besides weights, optimizer and reference. JSON-serialisable."""
 
     stage: str
     step: int = 0
@@ -251,32 +251,32 @@ class RunState:
     num_resets: int = 0
     last_reset_step: int = 0
     last_reset_update: int = 0
-    """num_updates when the policy last became the reference: as long as they are equal, it is the reference."""
+    """num_updates when the policy last became the reference; while both are equal, the policy is the reference."""
     last_reset_request: str = ""
-    """Which request of the user's was obeyed last: it may still lie there after a crash."""
+    """The user's request that was carried out last; its file may still exist after a crash."""
     prompts: dict[str, Any] = field(default_factory=dict)
     """Cursor of the data mix."""
     sampling_yield: float = 1.0
-    """Share of sampled prompts that turn out informative, as dynamic sampling last saw it."""
+    """Informative share of sampled prompts, as last measured by dynamic sampling."""
     entropy: float = 0.0
-    """Mean entropy of the last step, in nats a token."""
+    """Mean entropy of the last step, in nats per token."""
     entropy_coefficient: float = 0.0
     """State of the adaptive entropy bonus."""
     validation: list[dict[str, Any]] = field(default_factory=list)
-    """One record a validation: step and mean reward per domain."""
+    """One record per validation: step and mean reward per domain."""
     reward: dict[str, str] = field(default_factory=dict)
     """Functions and reward service that make up the reward, each with its weight and what its file is, in words."""
     controller: dict[str, Any] = field(default_factory=dict)
     """History of the reset controller."""
     num_records: int = 0
-    """Lines of metrics.jsonl that lead up to here; what follows them is done again by whoever resumes."""
+    """Number of lines of metrics.jsonl up to this checkpoint; a resumed run repeats the later ones."""
     outcome: str = ""
-    """Why the stage ended; empty while it goes on."""
+    """Why the stage ended; empty while it continues."""
     went_back_to: int = -1
     """Step whose weights the policy was given when it went back to a checkpoint, until a record has told of it; -1:
     there is nothing to tell."""
 
     @property
     def policy_is_reference(self) -> bool:
-        """Their log-probabilities are one and the same then."""
+        """Whether policy and reference have the same weights, and therefore the same log-probabilities."""
         return self.num_updates == self.last_reset_update

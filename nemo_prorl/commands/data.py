@@ -25,12 +25,12 @@ USAGE = """usage: python -m nemo_prorl data list
        python -m nemo_prorl data show FILE [--rows N]
        python -m nemo_prorl data difficulty RUN_DIR
 
-Builds prompt files from public data sets, shows them, and says what a run found hard.
+Builds prompt files from public data sets, shows them, and lists which prompts a run found hard.
 
-  list        the sources that `build` knows, and which of them are built in data/
+  list        lists the sources that `build` knows, and which of them are built in data/
   build       makes data/NAME/{train,validation}.parquet, manifest.json and overlap.json; `build all`: every source
-  show        rows of a file of problems, as a run reads them
-  difficulty  pass rates a prompt over a run
+  show        shows rows of a file of problems, as a run reads them
+  difficulty  shows pass rates of a run's prompts, by domain
 
 `python -m nemo_prorl data build --help` lists its options. docs/data.md has the row type."""
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from nemo_prorl.planning.fit import Cluster
 
 DESCRIPTION = """\
-stage=NAME  that stage of conf/stage/ alone, at the end of the chain that leads to it
+stage=NAME  shows only this stage of conf/stage/, at the end of the chain that leads to it
             (default: the papers' eight runs, run1 to run8, or what another --config-name says)
-KEY=VALUE   any option of `train --help`; it holds for every stage, as it would on the command line of each
+KEY=VALUE   any option of `train --help`; it applies to every stage
 
---memory, --time and --tail estimate on paper, with formulas and sources in nemo_prorl/planning/ and docs/scale.md."""
+--memory, --time and --tail are estimates; nemo_prorl/planning/ and docs/scale.md have their formulas and sources."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 RUN_DIR_KEY = "exp_manager.explicit_log_dir"
 
 DESCRIPTION = """\
-stage=NAME  submits the chain as far as that stage (default: the papers' eight runs)
+stage=NAME  submits the chain up to this stage (default: the papers' eight runs)
 KEY=VALUE   any option of `train --help`, for every stage
 
-Stages that are done or in the queue already are left alone, so the same command may be given again at any time."""
+Stages that are done or already in the queue are skipped, so the command can be repeated at any time."""
 
 
 def main(arguments: Sequence[str]) -> int:
