@@ -106,12 +106,12 @@ def entries_of(task: str, part: str, work: Path) -> list[dict[str, Any]]:
     count = round(COUNTS[part] * FEW.get(task, 1))
     kept = work / "entries" / f"{task}.{part}.{SEEDS[part]}.{count}.json"
     if not kept.exists():
-        made = list(_made(task, SEEDS[part], count))
-        _write(kept, json.dumps(made))
+        _write(kept, json.dumps(list(made(task, SEEDS[part], count))))
     return list(json.loads(kept.read_text(encoding="utf-8")))
 
 
-def _made(task: str, seed: int, count: int) -> Iterator[dict[str, Any]]:
+def made(task: str, seed: int, count: int) -> Iterator[dict[str, Any]]:
+    """Yields `count` entries with different questions, the same ones for the same seed."""
     import numpy as np
     import reasoning_gym
 
@@ -120,11 +120,11 @@ def _made(task: str, seed: int, count: int) -> Iterator[dict[str, Any]]:
     for index in range(20 * count):
         random.seed(f"{task}/{seed}/{index}")
         np.random.seed(random.getrandbits(32))
-        with contextlib.redirect_stdout(io.StringIO()):
-            entry = dataset[index]
         try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                entry = dataset[index]  # codeio's own programs may return what JSON cannot hold
             text = json.dumps(entry, allow_nan=False)
-        except (TypeError, ValueError):  # JSON cannot hold it: it is no row of the trainer's either
+        except (TypeError, ValueError):  # no row of the trainer's either
             continue
         if entry["question"] not in seen:
             seen.add(entry["question"])

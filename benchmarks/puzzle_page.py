@@ -78,7 +78,7 @@ def page() -> str:
         ),
         **data["entries"],
     )
-    return _folded(head) + "\n".join(_rows(tasks)) + "\n" + _folded(_FOOT)
+    return _folded(head) + "\n".join(_rows(tasks)) + "\n\n" + _folded(_FOOT.strip()) + "\n"
 
 
 def _folded(text: str) -> str:

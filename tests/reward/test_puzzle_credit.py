@@ -13,7 +13,7 @@ reasoning_gym = pytest.importorskip("reasoning_gym")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import puzzle_page  # noqa: E402
-from puzzle_constants import Guess, gold  # noqa: E402
+from puzzle_constants import Guess, gold, made  # noqa: E402
 from puzzle_guesses import near_misses  # noqa: E402
 
 from reward.graders import grade  # noqa: E402
@@ -45,9 +45,7 @@ SEED = 90_210
 
 
 def entries_of(task: str, count: int) -> list[dict]:
-    dataset = reasoning_gym.create_dataset(task, seed=SEED, size=5_000)
-    random.seed(SEED)
-    return [json.loads(json.dumps(dataset[index], default=str)) for index in range(count)]
+    return list(made(task, SEED, count))
 
 
 def score(task: str, entry: dict, answer: str, **options: object) -> float:

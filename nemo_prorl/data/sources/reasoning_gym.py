@@ -142,14 +142,12 @@ def _make(job: tuple[str, int, int, int]) -> list[tuple[int, str]]:
     for index in range(start, stop):
         random.seed(f"{task}/{seed}/{index}")
         np.random.seed(random.getrandbits(32))
-        with contextlib.redirect_stdout(io.StringIO()):  # some tasks print
-            entry = dataset[index]
         try:
+            with contextlib.redirect_stdout(io.StringIO()):  # some tasks print
+                entry = dataset[index]
             text = json.dumps(entry, allow_nan=False)
-        except (
-            TypeError,
-            ValueError,
-        ):  # a fraction or an infinity in the metadata, which JSON cannot represent
+        except (TypeError, ValueError):
+            # JSON cannot hold a value of the metadata, or of what a program of codeio returned.
             text = ""
         made.append((index, text))
     return made
