@@ -107,9 +107,9 @@ def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
         *lines,
         *table([(name, f"{seconds:.1f} s") for name, seconds in plan.time.parts.items()], "lr"),
         "",
-        f"Of sampling, engines wait {tail.waiting_share:.0%} for the last one, and are less than half full "
-        f"{tail.half_empty_share:.0%}.",
-        f"Of updates, pipeline stages wait {plan.time.bubble_share:.0%}.",
+        f"Engines wait for the last one {tail.waiting_share:.0%} of the sampling time, and are less than half full "
+        f"{tail.half_empty_share:.0%} of it.",
+        f"Pipeline stages wait for each other {plan.time.bubble_share:.0%} of the updates' time.",
         *(wrap(_ahead_text(plan.time), WIDTH) if plan.config.sampler.ahead else []),
         *crash_text([(plan.config, plan.time.seconds)], cluster),
     ]

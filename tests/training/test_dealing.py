@@ -152,7 +152,7 @@ class WordySampler(ScriptedSampler):
 
 
 def realistic_prompts(count: int) -> list[Prompt]:
-    """Of 250 tokens; every fifth has 60 KB of a program's tests, as code has. Responses of 400 to 1,600 tokens."""
+    """Prompts of 250 tokens, every fifth with 60 KB of tests, as code has, and responses of 400 to 1,600 tokens."""
     prompts = []
     for index in range(count):
         lengths = np.random.default_rng(index).integers(400, 1600, NUM_ROLLOUTS).tolist()
