@@ -12,6 +12,8 @@ DESCRIPTION = """\
 It only reads files, so it works at any time and on any machine that shares the folder. A change in brackets is that of
 the mean over the last 20 steps from the mean over the 20 before. The exit code is 0 unless a folder is not a run."""
 
+NO_RUNS = "There is no run in runs/. Name the folder of a run: nemo-prorl status RUN_DIR."
+
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 2 if a folder is not that of a run."""
@@ -31,7 +33,5 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         show([json.dumps([asdict(status) for status in found], indent=1)])
     else:
-        show(
-            [line for status in found for line in status_lines(status)] or ["no run in runs/: write RUN_DIR."]
-        )
+        show([line for status in found for line in status_lines(status)] or [NO_RUNS])
     return 2 if any(status.state == "no run" for status in found) else 0

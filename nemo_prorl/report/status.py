@@ -177,7 +177,7 @@ def _without_steps(folder: Path, lives: Sequence[Life], jobs: Mapping[str, str],
                 f"metrics.jsonl is not that of a run ({type(error).__name__}: {error}).",
             )
     else:
-        sentence = "no run: it holds none of the files that a run leaves."
+        sentence = "no run: the folder holds none of the files that a run leaves."
     return Status(
         run_dir=str(folder),
         state=state,

@@ -167,7 +167,7 @@ def only_lives(folder: Path, age_s: float, end: str = "") -> None:
     ("make", "state", "must_say"),
     [
         (lambda folder: folder.rmdir(), "no run", "there is no such folder: write the exp_manager.explicit"),
-        (lambda folder: None, "no run", "it holds none of the files that a run leaves"),
+        (lambda folder: None, "no run", "the folder holds none of the files that a run leaves"),
         (lambda folder: (folder / "resolved.yaml").write_text("a: 1"), "empty", "not come to its first step"),
         (lambda folder: (folder / "metrics.jsonl").write_text(""), "empty", "not come to its first step"),
         (lambda folder: (folder / "metrics.jsonl").write_text('{"step": 1}\n'), "no run", "not that of a run"),
@@ -211,7 +211,7 @@ def test_without_a_folder_it_looks_at_all_runs(
 ) -> None:
     monkeypatch.chdir(folder.parent)
     assert cli.main(["status"]) == 0
-    assert capsys.readouterr().out == "no run in runs/: write RUN_DIR.\n"
+    assert capsys.readouterr().out == "There is no run in runs/. Name the folder of a run: nemo-prorl status RUN_DIR.\n"
     shutil.copytree(folder, "runs/mine")
     (Path("runs") / "mine" / "resolved.yaml").write_text("")
     assert cli.main(["status"]) == 0
