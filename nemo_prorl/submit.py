@@ -34,25 +34,17 @@ class Job:
     """Stage whose job has to succeed first; empty if there is none to wait for."""
     launcher: Path
     command: tuple[str, ...]
-    """sbatch and its arguments, without the dependency on another job."""
-    num_copies: int = 1
-    """Number of jobs that train the stage one after the other, each from where the one before paused."""
+    """sbatch and its arguments, without the dependency on the parent's job."""
 
-    def after(self, parent_id: str, copy: int = 1, before: str = "") -> list[str]:
-        """The whole command. `parent_id`: the last job of the parent, if there is one; a job whose parent failed is
-        cancelled instead of waiting for ever. `before`: of a copy from the second on, the one before it."""
+    def after(self, parent_id: str) -> list[str]:
+        """The whole command. A job whose parent failed is cancelled instead of waiting for ever."""
         sbatch, *arguments = self.command
-        waiting = [f"afterok:{parent_id}"] * bool(parent_id) + [f"afterany:{before}"] * (copy > 1)
-        options = [f"--dependency={','.join(waiting)}"] * bool(waiting)
-        options += ["--kill-on-invalid-dep=yes"] * bool(parent_id) + [f"--export=ALL,COPY={copy}"] * (
-            copy > 1
-        )
-        return [sbatch, *options, *arguments]
+        waiting = [f"--dependency=afterok:{parent_id}", "--kill-on-invalid-dep=yes"] if parent_id else []
+        return [sbatch, *waiting, *arguments]
 
 
 class Submissions:
-    """Which job trains which stage of a run, the last one if there are several: RUN/slurm/jobs.json. Makes a second
-    `submit` go on with the first."""
+    """Which job trains which stage of a run: RUN/slurm/jobs.json. Makes a second `submit` go on with the first."""
 
     def __init__(self, run_dir: Path) -> None:
         self.folder = run_dir / "slurm"
@@ -103,7 +95,6 @@ def plan_jobs(
     arguments: Sequence[str],
     sbatch_options: Sequence[str],
     root: Path,
-    num_copies: int = 1,
 ) -> list[Job]:
     """Returns the jobs of the stages that are not done. `arguments` go to the launchers, `sbatch_options` to sbatch."""
     jobs: list[Job] = []
@@ -115,9 +106,7 @@ def plan_jobs(
         log = f"--output={run_dir}/slurm/%x-%j.out"
         command = ("sbatch", "--parsable", log, *sbatch_options, str(launcher), *arguments)
         parent = config.stage.parent if jobs else ""
-        jobs.append(
-            Job(stage=stage, parent=parent, launcher=launcher, command=command, num_copies=num_copies)
-        )
+        jobs.append(Job(stage=stage, parent=parent, launcher=launcher, command=command))
     return jobs
 
 
@@ -125,11 +114,11 @@ def dry_run_text(jobs: Sequence[Job], submissions: Submissions, root: Path) -> s
     """Returns a shell script that would submit the same jobs, followed by every script that it submits."""
     lines = [f"mkdir -p {shlex.quote(str(submissions.folder))}  # sbatch does not make the folder of a log"]
     for job in jobs:
-        for copy in range(1, job.num_copies + 1):
-            parent = f"@{_variable(job.parent)}" if job.parent else ""
-            command = shlex.join(job.after(parent, copy, f"@{_variable(job.stage)}"))
-            command = command.replace(":@", ":$").replace(f" {job.launcher}", f" \\\n    {job.launcher}")
-            lines.append(f"{_variable(job.stage)}=$({command})")
+        command = shlex.join(job.after(f"@{_variable(job.parent)}" if job.parent else ""))
+        command = command.replace("afterok:@", "afterok:$").replace(
+            f" {job.launcher}", f" \\\n    {job.launcher}"
+        )
+        lines.append(f"{_variable(job.stage)}=$({command})")
     for script in dict.fromkeys([*(str(job.launcher) for job in jobs), *SHARED_SCRIPTS]):
         lines += [
             "",
@@ -152,40 +141,24 @@ def check_slurm() -> None:
         )
 
 
-def submit(
-    jobs: Sequence[Job], submissions: Submissions, root: Path
-) -> Iterable[tuple[Job, list[str], bool]]:
-    """Each job with the ids of its copies, and whether it was in the queue already. Raises ConfigError with what sbatch
-    says."""
+def submit(jobs: Sequence[Job], submissions: Submissions, root: Path) -> Iterable[tuple[Job, str, bool]]:
+    """Each job with its id, and whether it was in the queue already. Raises ConfigError with what sbatch says."""
     submissions.folder.mkdir(parents=True, exist_ok=True)  # sbatch does not make the folder of a log
     environment = site_environment(root)
     parent_id = ""
     for job in jobs:
-        living, ids = submissions.living(job.stage), list[str]()
-        for copy in range(1, 1 if living else job.num_copies + 1):
-            command = job.after(parent_id, copy, ids[-1] if ids else "")
+        job_id = submissions.living(job.stage)
+        is_old = bool(job_id)
+        if not is_old:
             done = subprocess.run(
-                command, cwd=root, env=environment, capture_output=True, text=True, check=False
+                job.after(parent_id), cwd=root, env=environment, capture_output=True, text=True, check=False
             )
             if done.returncode:
                 raise ConfigError(f"sbatch refuses {job.launcher}: {' '.join(done.stderr.split())}")
-            ids.append(done.stdout.strip().partition(";")[0])
-            submissions.note(job.stage, ids[-1])
-        ids = ids or [living]
-        yield job, ids, bool(living)
-        parent_id = ids[-1]
-
-
-def why_copies_gain_little() -> str:
-    """A sentence where jobs that wait for others get no older in the queue, which is how Slurm comes; else empty."""
-    done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=False)
-    flags = re.search(r"^PriorityFlags\s*=(.*)$", done.stdout, re.MULTILINE)
-    if done.returncode or (flags and "ACCRUE_ALWAYS" in flags[1]):
-        return ""
-    return (
-        "on this cluster jobs that wait for others do not age (PriorityFlags lacks ACCRUE_ALWAYS): copies spare no "
-        "more than the two minutes for which Slurm holds a job that goes back to the queue."
-    )
+            job_id = done.stdout.strip().partition(";")[0]
+            submissions.note(job.stage, job_id)
+        yield job, job_id, is_old
+        parent_id = job_id
 
 
 def site_environment(root: Path) -> dict[str, str]:

@@ -148,13 +148,12 @@ joined() { # WORD...: with commas
     echo "$*"
 }
 
-leave_out() { # JOB NODE...: this job, which waits in the queue, does without them
-    local job=$1 known
-    shift
+leave_out() { # NODE...: the next life of this job, which is back in the queue, does without them
     printf '%s\n' "$@" >>"$MARKER.excluded"
-    known=$(scontrol show job "$job" | sed -nE 's/.*ExcNodeList=([^ ]+).*/\1/p')
+    local known
+    known=$(scontrol show job "$SLURM_JOB_ID" | sed -nE 's/.*ExcNodeList=([^ ]+).*/\1/p')
     [ "$known" != "(null)" ] || known=
-    scontrol update "JobId=$job" "ExcNodeList=${known:+$known,}$(joined "$@")" ||
+    scontrol update "JobId=$SLURM_JOB_ID" "ExcNodeList=${known:+$known,}$(joined "$@")" ||
         say "Slurm does not exclude $*: submit the launcher again with --exclude=$(joined "$@")"
 }
 
@@ -210,30 +209,18 @@ trainer() { # COMMAND SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl COM
 }
 
 # -------------------------------------------------------------------------------------------------------- the end
-next_copy() { # the job that waits for the end of this one, to go on with the stage (submit --copies); mostly none
-    squeue --noheader --user="$(id -u)" --states=PENDING --format='%A %E' |
-        sed -nE "s/^([0-9]+) .*afterany:$SLURM_JOB_ID([^0-9].*)?$/\1/p" | head -n 1
-}
-
-go_on_later() { # WHAT-HAPPENED STEP-AT-START: leaves the stage to the next copy of this job, or requeues this one,
-    # unless too many lives in a row brought no progress
-    local idle=0 copy
+go_on_later() { # WHAT-HAPPENED STEP-AT-START: requeues the job, unless too many lives in a row brought no progress
+    local idle=0
     if [ "$(newest_step)" -le "$2" ]; then
         idle=$(($(cat "$MARKER.restarts" 2>/dev/null || echo 0) + 1))
     fi
     echo "$idle" >"$MARKER.restarts"
     [ "$idle" -le "${MAX_RESTARTS:=3}" ] ||
         mark_failed "$1 at step $(newest_step), and MAX_RESTARTS=$MAX_RESTARTS restarts in a row had brought no new checkpoint"
-    copy=$(next_copy)
-    if [ -n "$copy" ]; then
-        say "$1 at step $(newest_step); job $copy continues from there"
-        [ ${#BAD_NODES[@]} -eq 0 ] || leave_out "$copy" "${BAD_NODES[@]}"
-        exit 0
-    fi
     say "$1 at step $(newest_step); the job goes back to the queue and continues from there"
     trap "" TERM # with which the requeue ends this script, and not before Slurm knows what to leave out
     scontrol requeue "$SLURM_JOB_ID" || { say "Slurm refuses that: submit the launcher again" && exit 1; }
-    [ ${#BAD_NODES[@]} -eq 0 ] || leave_out "$SLURM_JOB_ID" "${BAD_NODES[@]}"
+    [ ${#BAD_NODES[@]} -eq 0 ] || leave_out "${BAD_NODES[@]}"
     exit 0
 }
 
@@ -249,9 +236,8 @@ run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far
     MARKER=$RUN_DIR/stages/$STAGE REWARD_DIR=$RUN_DIR/reward DOCTOR_DIR=$RUN_DIR/doctor BAD_NODES=()
     mkdir -p "$RUN_DIR/stages" "$REWARD_DIR"
     [ -s "$REWARD_DIR/token" ] || (umask 077 && head -c 32 /dev/urandom | base64 >"$REWARD_DIR/token")
-    [ $((${SLURM_RESTART_COUNT:-0} + ${COPY:-1})) -gt 1 ] || rm -f "$MARKER.failed" "$MARKER.restarts" "$MARKER.excluded"
+    [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$MARKER.failed" "$MARKER.restarts" "$MARKER.excluded"
     [ ! -e "$MARKER.done" ] || { say "is done already" && exit 0; }
-    [ ! -e "$MARKER.failed" ] || { say "has failed before: $(cat "$MARKER.failed")" && exit 1; }
     # Slurm forgets jobs after a while, and then takes every afterok for fulfilled.
     local code=0 parent first_step
     parent=$(sed -n 's/^  parent: //p' "conf/stage/$STAGE.yaml")

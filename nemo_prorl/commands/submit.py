@@ -35,17 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         metavar="OPTIONS",
         help="options for sbatch that replace the launchers', such as --sbatch='--nodes=2 --time=8:00:00'",
     )
-    parser.add_argument(
-        "--copies",
-        type=int,
-        default=1,
-        metavar="N",
-        help="jobs per stage, one after the other: when one pauses, the next, which has waited in the queue, continues "
-        "(default: 1, which is requeued)",
-    )
     given = parse_overrides(parser, arguments)
-    if given.copies < 1:
-        raise ConfigError(f"--copies={given.copies} is out of range: it must be at least 1.")
     root = CONF_DIR.parent
     if not (root / "launchers").is_dir():
         raise ConfigError(
@@ -68,14 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     arguments = [] if given.config_name == "train" else ["--config-name", given.config_name]
     arguments += [text for text in overrides if not text.startswith("stage=")]
     arguments += [] if is_placed else [f"{RUN_DIR_KEY}={run_dir}"]
-    jobs = submit.plan_jobs(
-        chain,
-        run_dir=run_dir,
-        arguments=arguments,
-        sbatch_options=options,
-        root=root,
-        num_copies=given.copies,
-    )
+    jobs = submit.plan_jobs(chain, run_dir=run_dir, arguments=arguments, sbatch_options=options, root=root)
     submissions = submit.Submissions(Path(run_dir))
     if not jobs:
         print(f"every stage is done in {run_dir}: nothing to submit.")
@@ -84,13 +67,8 @@ def main(arguments: Sequence[str]) -> int:
     else:
         submit.check_slurm()
         _check_first_files(chain, jobs[0].stage)
-        for job, ids, is_old in submit.submit(jobs, submissions, root):
-            print(
-                f"{job.stage:<8} job {', '.join(ids)}{' (in the queue already)' if is_old else ''}",
-                flush=True,
-            )
-        if given.copies > 1 and (sentence := submit.why_copies_gain_little()):
-            print(sentence)
+        for job, job_id, is_old in submit.submit(jobs, submissions, root):
+            print(f"{job.stage:<8} job {job_id}{' (in the queue already)' if is_old else ''}", flush=True)
         print(f"logs: {submissions.folder}/    queue: squeue --me    stop: scancel JOB")
     return 0
 

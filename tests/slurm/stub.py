@@ -1,9 +1,9 @@
 """What the launchers see of `python -m nemo_prorl` and `python -m reward`, in a blink and without engines.
 
-FATE=A,B,... in the environment says what each life of a job brings: the first A, its first restart or copy B, and so
-on. After a SIGTERM the first rank has a step to finish, for which it needs a reward server: the same signal ends that.
-Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given. FAULTY=one plants a fault on the second node of
-the first life, FAULTY=all one on every node, which the real `doctor` then finds: a cache folder that cannot be made.
+FATE=A,B,... in the environment says what each life of a job brings: the first A, its first restart B, and so on.
+After a SIGTERM the first rank has a step to finish, for which it needs a reward server: the same signal ends that.
+Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given. FAULTY=one plants a fault on the second node of the
+first life, FAULTY=all one on every node, which the real `doctor` then finds: a cache folder that cannot be made.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def train(arguments: list[str]) -> int:
         given["stage"],
         int(os.environ["RANK"]),
     )
-    life = int(os.environ.get("SLURM_RESTART_COUNT", "0")) + int(os.environ.get("COPY", "1")) - 1
+    life = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     wanted = {"arguments": arguments, "environment": dict(os.environ)}
     (run_dir / "ranks").mkdir(exist_ok=True)
     (run_dir / "ranks" / f"{life}-{rank}.json").write_text(json.dumps(wanted))

@@ -188,5 +188,5 @@ def test_what_the_nodes_answer_decides_what_becomes_of_the_job(
 
 def test_nodes_that_were_left_out_before_stay_left_out(tmp_path: Path) -> None:
     script = '''scontrol() { echo "$*" >&2; [ "$1" != show ] || echo "  ExcNodeList=n[1-3]"; }
-        MARKER=$RUN/x; leave_out 7 a b 2>&1; cat "$MARKER.excluded"'''
+        MARKER=$RUN/x SLURM_JOB_ID=7; leave_out a b 2>&1; cat "$MARKER.excluded"'''
     assert bash(script, RUN=str(tmp_path))[-3:] == ["update JobId=7 ExcNodeList=n[1-3],a,b", "a", "b"]

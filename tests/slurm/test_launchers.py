@@ -323,7 +323,25 @@ def test_a_chain_advances_by_itself_and_stops_when_a_stage_fails(
     cluster: Cluster, stub: Path, tmp_path: Path, fate: str, ends: list[str]
 ) -> None:
     """Submitted by `submit`, which afterwards finds nothing to do, or tries what failed again."""
-    run_dir, command = tmp_path / "run", submission(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(ARCHITECTURE)
+    (tmp_path / "rows.parquet").write_bytes(b"")
+    run_dir = tmp_path / "run"
+    files = [
+        f"model.path={tmp_path}/model",
+        f"data.train={{{tmp_path}/rows.parquet: 1}}",
+        f"data.validation=[{tmp_path}/rows.parquet]",
+        f"exp_manager.explicit_log_dir={run_dir}",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "nemo_prorl",
+        "submit",
+        "stage=run2",
+        f"--sbatch={' '.join(SIZE)}",
+        *files,
+    ]
     said = cluster.run(*command, FATE=fate, **stub_environment(stub))
     jobs = json.loads((run_dir / "slurm" / "jobs.json").read_text())
     assert said.splitlines()[:2] == [f"run1     job {jobs['run1']}", f"run2     job {jobs['run2']}"]
@@ -338,45 +356,6 @@ def test_a_chain_advances_by_itself_and_stops_when_a_stage_fails(
         cluster.run(*command, FATE="done", **stub_environment(stub))
         again = json.loads((run_dir / "slurm" / "jobs.json").read_text())
         assert [cluster.wait(job)["JobState"] for job in again.values()] == ["COMPLETED", "COMPLETED"]
-
-
-@pytest.mark.parametrize(
-    ("fates", "states", "num_trained"),
-    [
-        ("paused,done", ["COMPLETED"] * 6, 4),
-        ("stopped", ["FAILED"] * 3 + ["CANCELLED"] * 3, 1),
-    ],
-)
-def test_copies_go_on_where_the_one_before_has_paused(
-    cluster: Cluster, stub: Path, tmp_path: Path, fates: str, states: list[str], num_trained: int
-) -> None:
-    """Three of each of two stages. None is requeued; those that find the stage done, or failed, end without work."""
-    command = [*submission(tmp_path), "--copies=3"]
-    said = cluster.run(*command, FATE=fates, **stub_environment(stub)).splitlines()
-    jobs = [job for line in said[:2] for job in line.partition("job ")[2].split(", ")]
-    ended = [cluster.wait(job) for job in jobs]
-    assert [state["JobState"] for state in ended] == states
-    assert {state["Restarts"] for state in ended} == {"0"}
-    ends = [state["EndTime"] for state in ended[:3]]
-    assert ends == sorted(ends)
-    logs = "".join(path.read_text() for path in sorted((tmp_path / "run" / "slurm").glob("*.out")))
-    assert len(re.findall(r"job \d+, life 1: 2 nodes", logs)) == num_trained
-    assert (f"paused at step 0; job {jobs[1]} continues from there" in logs) is (fates != "stopped")
-    assert logs.count("has failed before") == (2 if fates == "stopped" else 0)
-
-
-def submission(folder: Path) -> list[str]:
-    """The command that submits two stages, for a run in `folder`/run."""
-    (folder / "model").mkdir()
-    (folder / "model" / "config.json").write_text(ARCHITECTURE)
-    (folder / "rows.parquet").write_bytes(b"")
-    files = [
-        f"model.path={folder}/model",
-        f"data.train={{{folder}/rows.parquet: 1}}",
-        f"data.validation=[{folder}/rows.parquet]",
-        f"exp_manager.explicit_log_dir={folder}/run",
-    ]
-    return [sys.executable, "-m", "nemo_prorl", "submit", "stage=run2", f"--sbatch={' '.join(SIZE)}", *files]
 
 
 def test_slurm_sends_usr1_before_the_time_limit_and_the_job_goes_on(runs: dict[str, Run]) -> None:
