@@ -211,7 +211,10 @@ def test_without_a_folder_it_looks_at_all_runs(
 ) -> None:
     monkeypatch.chdir(folder.parent)
     assert cli.main(["status"]) == 0
-    assert capsys.readouterr().out == "There is no run in runs/. Name the folder of a run: nemo-prorl status RUN_DIR.\n"
+    assert (
+        capsys.readouterr().out
+        == "There is no run in runs/. Name the folder of a run: nemo-prorl status RUN_DIR.\n"
+    )
     shutil.copytree(folder, "runs/mine")
     (Path("runs") / "mine" / "resolved.yaml").write_text("")
     assert cli.main(["status"]) == 0
