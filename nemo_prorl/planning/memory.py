@@ -79,7 +79,7 @@ def estimate_memory(
     fitting = num_fitting(model, config, vllm["KV cache"], workload)
     whole = [
         Memory(
-            phases=_phases(model, config, cluster, stage, sum(vllm.values())),
+            phases=_phases(model, config, cluster, stage, vllm),
             vllm_parts=vllm,
             host=_host(model, config, cluster, stage),
             num_fitting=fitting,
@@ -223,13 +223,19 @@ def _sequence_split(config: RunConfig) -> int:
 
 
 def _phases(
-    model: Architecture, config: RunConfig, cluster: Cluster, stage: int, vllm_bytes: float
+    model: Architecture, config: RunConfig, cluster: Cluster, stage: int, vllm_parts: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
     trainer, each = config.trainer, element_bytes(config)
     num_parameters = parameters_on_rank(model, config, stage)
     replicas, num_tokens = data_parallel(config, cluster), tokens_of_pass(config)
     weights = {"weights": float(each * num_parameters)}
-    vllm = {"vLLM": vllm_bytes}
+    vllm = {"vLLM": sum(vllm_parts.values())}
+    asleep = waking = vllm
+    if config.sampler.release_memory:
+        asleep = {"vLLM": vllm_parts["CUDA graphs"]}
+        # The KV cache is allocated when the weights are in place, from memory that the refit has given back
+        # (VllmSampler.load_weights). A refit that is repeated because of wrong tensors has it; that is not planned for.
+        waking = {"vLLM": vllm["vLLM"] - vllm_parts["KV cache"]}
     last = stage == trainer.pipeline_parallel - 1
     num_layers = model.layers_per_stage(trainer.pipeline_parallel)[stage]
     # 1F1B: a stage holds as many micro-batches as there are stages from it to the end (arXiv 2104.04473, section 2.2).
@@ -238,7 +244,6 @@ def _phases(
     working = num_tokens * layer_working_bytes(model, config)
     if config.model.recompute is Recompute.full:  # the recomputed layer keeps all its activations
         kept += num_tokens * layer_activation_bytes(model, _without_recompute(config))
-    asleep = {"vLLM": float(CUDA_GRAPH_BYTES)} if config.sampler.release_memory else vllm
     tempered = float(config.sampler.max_sequences * model.vocab_size * LOGIT_BYTES)
     beside = tempered if config.sampler.ahead else 0.0
     reference = {"reference": weights["weights"]} if config.measures_kl else {}
@@ -261,7 +266,7 @@ def _phases(
             "logits": backward_head + beside,
             **asleep,
         },
-        "refit": {**weights, "refit": refit_bytes(model, config), **vllm},
+        "refit": {**weights, "refit": refit_bytes(model, config), **waking},
     }
 
 

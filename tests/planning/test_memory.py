@@ -130,12 +130,26 @@ def test_recomputation_and_parallelism_only_ever_save_activations() -> None:
     assert layer_activation_bytes(SMALL, local) > kept(Recompute.none)
 
 
-def test_sleep_frees_the_updates_and_nothing_else() -> None:
+def test_sleep_frees_nothing_of_sampling_and_passes() -> None:
     awake = estimate_memory(SMALL, config(), PAPER, H100, WORKLOAD)
     asleep = estimate_memory(SMALL, config(sampler={"release_memory": True}), PAPER, H100, WORKLOAD)
     assert awake.total("sampling") == asleep.total("sampling")
     assert awake.total("passes") == asleep.total("passes")
     assert awake.total("updates") - asleep.total("updates") > 0.4 * 79 * GIB
+
+
+@pytest.mark.parametrize(("eager", "graphs"), [(False, GIB), (True, 0)])
+def test_a_sampler_that_slept_has_its_graphs_in_updates_and_no_kv_cache_in_the_refit(
+    eager: bool, graphs: int
+) -> None:
+    """Without CUDA graphs it keeps nothing. The cache comes when the weights are in place."""
+    sampler: dict[str, object] = {"enforce_eager": eager}
+    awake = estimate_memory(SMALL, config(sampler=sampler), PAPER, H100, WORKLOAD)
+    slept = estimate_memory(SMALL, config(sampler=sampler | {"release_memory": True}), PAPER, H100, WORKLOAD)
+    assert slept.phases["updates"]["vLLM"] == graphs
+    held = slept.vllm_parts["weights"] + slept.vllm_parts["working memory"] + graphs
+    assert slept.phases["refit"]["vLLM"] == pytest.approx(held)
+    assert awake.phases["refit"]["vLLM"] == pytest.approx(0.5 * 79.1 * GIB), "it has kept its cache"
 
 
 def test_vllm_takes_what_it_was_given_and_its_cache_what_the_rest_leaves() -> None:
