@@ -266,8 +266,8 @@ class ModelConfig:
     vocab_divisible_by: int = 1
     """The vocabulary is padded to a multiple of this times tensor_parallel; padding gets no probability."""
     megatron: dict[str, Any] = field(default_factory=dict)
-    """Further fields of Megatron-Core's TransformerConfig, DistributedDataParallelConfig and OptimizerConfig, such as
-    {overlap_grad_reduce: true}; a field that several of them have is set in all of them (docs/gpu.md)."""
+    """Fields of Megatron-Core's TransformerConfig, DistributedDataParallelConfig and OptimizerConfig that change speed,
+    memory or rounding alone, such as {overlap_grad_reduce: true}; docs/gpu.md lists those that can be set."""
 
     def __post_init__(self) -> None:
         _positive("model", self, ["logprob_chunk_tokens", "vocab_divisible_by"])

@@ -39,8 +39,10 @@ class Target:
     """Name of the dataclass -> its file, in the package."""
     instead: Mapping[str, str]
     """Field that an option of ours decides -> that option."""
-    relied_on: tuple[str, ...]
+    relied_on: tuple[str, ...] = ()
     """Fields without an option on whose value the trainer relies."""
+    allowed: tuple[str, ...] = ()
+    """If not empty: the only fields that can be set, because the trainer relies on every other one."""
 
 
 VLLM = Target(
@@ -66,6 +68,7 @@ VLLM = Target(
         "generation_config",
         "skip_tokenizer_init",
         "disable_log_stats",
+        "use_tqdm_on_load",
         "seed",
         "weight_transfer_config",
         # The trainer leaves these at their defaults: every process is one rank of one engine.
@@ -125,37 +128,33 @@ MEGATRON = Target(
             "model.path",
         ),
     },
-    relied_on=(
-        "hidden_dropout",
-        "attention_dropout",
-        "pipeline_model_parallel_layout",
-        "variable_seq_lengths",
-        "moe_token_dispatcher_type",
-        "perform_initialization",
-        "use_cpu_initialization",
-        "gradient_accumulation_fusion",
-        "bias_activation_fusion",
-        "apply_rope_fusion",
-        "calculate_per_token_loss",
-        "finalize_model_grads_func",
-        "tp_only_amax_red",
-        "grad_reduce_in_fp32",
-        "optimizer",
-        # The trainer leaves these at their defaults: it does not split batches or layers in these ways.
-        "context_parallel_size",
-        "virtual_pipeline_model_parallel_size",
-        "num_moe_experts",
-        "mtp_num_layers",
-        "fp16",
-        # The refit reads the weights right after the optimizer's step.
-        "overlap_param_gather",
-        # Gradients are sums over ranks: the loss is divided by the totals of the update beforehand.
-        "average_in_collective",
-        # Optimizer states are allocated, moved and saved as plain fp32 tensors.
-        "use_precision_aware_optimizer",
-        "optimizer_cpu_offload",
-        "use_megatron_fsdp",
-        "num_distributed_optimizer_instances",
+    # Most fields define the model, the loss or the optimizer, and a wrong one raises no error. These change speed,
+    # memory or rounding alone. Some that seem to belong here do not: the refit reads the weights right after the
+    # optimizer's step (overlap_param_gather); passes vary in their number of tokens (tp_comm_overlap, CUDA graphs); the
+    # head does not call Megatron's output layer (defer_embedding_wgrad_compute); gradient buffers are freed (nccl_ub);
+    # optimizer states are moved and saved as fp32 tensors (optimizer_cpu_offload, use_precision_aware_optimizer).
+    allowed=(
+        "recompute_modules",
+        "cpu_offloading",
+        "cpu_offloading_num_layers",
+        "attention_backend",
+        "bias_dropout_fusion",
+        "clone_scatter_output_in_embedding",
+        "deterministic_mode",
+        "disable_bf16_reduced_precision_matmul",
+        "overlap_grad_reduce",
+        "bucket_size",
+        "pad_buckets_for_high_nccl_busbw",
+        "batch_p2p_comm",
+        "batch_p2p_sync",
+        "barrier_with_L1_time",
+        "fp8_wgrad",
+        "fp8_margin",
+        "fp8_amax_history_len",
+        "fp8_amax_compute_algo",
+        "first_last_layers_bf16",
+        "num_layers_at_start_in_bf16",
+        "num_layers_at_end_in_bf16",
     ),
 )
 
@@ -167,7 +166,7 @@ def check_engine_args(config: RunConfig) -> None:
 
 
 def check_megatron(config: RunConfig) -> None:
-    """Raises ConfigError likewise for model.megatron."""
+    """Raises ConfigError likewise for model.megatron, whose keys have to be among those that are allowed."""
     _check(MEGATRON, config.model.megatron)
 
 
@@ -207,13 +206,14 @@ def _check(target: Target, given: Mapping[str, Any], on_cpu: tuple[str, ...] = (
         key = f"{target.option}.{name}"
         if name in target.instead:
             raise ConfigError(f"{key} is what {target.instead[name]} says: write that instead.")
-        if name in (*target.relied_on, *on_cpu):
-            where = "cannot be set on CPU" if name in on_cpu else "cannot be set"
-            raise ConfigError(f"{key} {where}, because the trainer relies on its value: leave it out.")
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
             hint = f"did you mean {close[0]}?" if close else f"{target.package} has no such setting."
             raise ConfigError(f"{key} is not a field of {' or '.join(target.classes)}: {hint}")
+        if name in (*target.relied_on, *on_cpu) or (target.allowed and name not in target.allowed):
+            where = "cannot be set on CPU" if name in on_cpu else "cannot be set"
+            which = " (docs/gpu.md lists the fields that can be set)" if target.allowed else ""
+            raise ConfigError(f"{key} {where}, because the trainer relies on its value: leave it out{which}.")
         if not any(_is(value, kind) for kind in _kinds(known[name].annotation, known[name].file)):
             raise ConfigError(f"{key}={value} has the wrong type: it takes {_described(known[name])}.")
 
@@ -223,7 +223,7 @@ def _described(declared: Declared) -> str:
     choices = [str(kind.value) for kind in kinds if isinstance(kind, _Choice)]
     if choices and all(kind is None or isinstance(kind, _Choice) for kind in kinds):
         return f"one of {', '.join(choices)}"
-    return ast.unparse(declared.annotation) + ("" if kinds else ", which cannot be written here")
+    return ast.unparse(declared.annotation)
 
 
 @functools.cache

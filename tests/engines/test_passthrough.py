@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
 from nemo_prorl.engines import passthrough
 from nemo_prorl.engines.passthrough import MEGATRON, VLLM, check_engine_args, check_megatron
+
+ROOT = Path(__file__).parents[2]
 
 
 def engine_args(**given: Any) -> RunConfig:
@@ -52,6 +56,7 @@ BAD_ENGINE_ARGS: dict[str, dict[str, Any]] = {
     "dtype is what model.precision says": {"dtype": "float16"},
     "hf_overrides cannot be set, because the trainer relies on its value": {"hf_overrides": {}},
     "block_size cannot be set on CPU": {"block_size": 64},
+    "use_tqdm_on_load cannot be set": {"use_tqdm_on_load": True},
 }
 
 
@@ -67,11 +72,7 @@ BAD_MEGATRON: dict[str, dict[str, Any]] = {
     },
     "overlap_grad_reduce=1 has the wrong type: it takes bool": {"overlap_grad_reduce": 1},
     "attention_backend=fast has the wrong type: it takes one of flash, fused": {"attention_backend": "fast"},
-    "main_grads_dtype=bf16 has the wrong type: it takes torch.dtype, which cannot be written here": {
-        "main_grads_dtype": "bf16"
-    },
     "lr is what trainer.learning_rate says": {"lr": 1e-6},
-    "overlap_param_gather cannot be set": {"overlap_param_gather": True},
     "num_layers is what model.path says": {"num_layers": 2},
 }
 
@@ -80,6 +81,60 @@ BAD_MEGATRON: dict[str, dict[str, Any]] = {
 def test_bad_settings_of_megatron_are_refused(message: str) -> None:
     with pytest.raises(ConfigError, match=f"^model.megatron.{message}.*[.?]$"):
         check_megatron(megatron(**BAD_MEGATRON[message]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        # The model.
+        ("layernorm_zero_centered_gamma", True),
+        ("softmax_scale", 0.1),
+        ("softmax_type", "learnable"),
+        ("window_size", [128, 0]),
+        ("window_attn_skip_freq", 2),
+        ("rotary_interleaved", True),
+        ("no_rope_freq", 4),
+        ("apply_query_key_layer_scaling", True),
+        ("qk_l2_norm", True),
+        ("attention_output_gate", True),
+        ("num_moe_experts", 8),
+        ("multi_latent_attention", True),
+        ("hidden_dropout", 0.1),
+        # Its precision.
+        ("fp4", "e2m1"),
+        ("fp8_param", True),
+        ("fp8_param_gather", True),
+        ("params_dtype", "bf16"),
+        # The gradient and the update.
+        ("loss_scale", 128.0),
+        ("initial_loss_scale", 2.0),
+        ("decoupled_weight_decay", False),
+        ("overlap_param_gather", True),
+        ("delay_wgrad_compute", True),
+        ("defer_embedding_wgrad_compute", True),
+        ("use_precision_aware_optimizer", True),
+    ],
+)
+def test_what_changes_the_model_or_the_update_is_refused(name: str, value: object) -> None:
+    """With values that Megatron itself would take in silence, or drop gradients with."""
+    said = r"cannot be set, .* relies on its value: leave it out \(docs/gpu.md lists the fields that can be set\)\.$"
+    with pytest.raises(ConfigError, match=rf"^model.megatron.{name} ({said}|is what model.precision says)"):
+        check_megatron(megatron(**{name: value}))
+
+
+def test_a_field_of_megatron_passes_only_if_the_documentation_lists_it() -> None:
+    """Whatever fields a later version has."""
+    passing = set()
+    for name in passthrough.fields_of(MEGATRON):
+        try:
+            check_megatron(megatron(**{name: None}))
+        except ConfigError as error:
+            if "wrong type" not in str(error):
+                continue
+        passing.add(name)
+    section = (ROOT / "docs" / "gpu.md").read_text().split("## Settings of vLLM and Megatron-Core")[1]
+    (listed,) = re.findall(r"rounding alone:\n\n(.*?)\n\n", section, re.DOTALL)
+    assert passing == set(re.findall(r"`(\w+)`", listed))
 
 
 def test_what_runs_on_cpu_alone_may_be_set_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +159,8 @@ def test_the_source_says_what_the_imported_dataclasses_say(target: passthrough.T
     )
     real = {field.name for one in classes for field in dataclasses.fields(one)}
     assert passthrough.fields_of(target).keys() == real
-    assert {*target.instead, *target.relied_on} <= real
+    assert {*target.instead, *target.relied_on, *target.allowed} <= real
+    assert not set(target.allowed) & {*target.instead, *target.relied_on}
     assert target is MEGATRON or set(passthrough.RELIED_ON_ON_CPU) <= real
 
 
