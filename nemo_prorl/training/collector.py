@@ -74,7 +74,8 @@ class Collection:
     kept: tuple[int, ...]
     """Indices in `sampled` of what the step is trained on."""
     prepared: Mapping[Key, PreparedRollout]
-    """Rollouts of kept groups whose log-probabilities this replica has computed, by (index in `sampled`, sibling)."""
+    """Rollouts of kept groups whose log-probabilities this replica has computed, by (index in `sampled`, sibling), and
+    in the order of these keys."""
     kinds: Counter[Informativeness]
     num_needed: int
     """How many of `sampled` it took to fill the step: those behind them were sampled and graded in vain."""
@@ -167,7 +168,7 @@ class Collector:
         return Collection(
             sampled=tuple(groups),
             kept=kept,
-            prepared=prepared,
+            prepared=dict(sorted(prepared.items())),  # sums over it are the same whatever was graded first
             kinds=kinds,
             num_needed=kept[-1] + 1 if len(kept) == needed else len(groups),
             surplus=surplus,
