@@ -14,13 +14,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from nemo_prorl.storage import replace_text
 
 REWRITE_S = 20.0
 """An entry is brought up to date at most this often, however many signs of life there are."""
+END_WAIT_S = 10.0
+"""A process that ends waits at most so long for a thread whose write may be stuck in the file system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +59,28 @@ def read_lives(run_dir: Path) -> list[Life]:
     """Empty for a run without such a file, and for one whose file cannot be read: it holds only what is told of a run,
     nothing that a run needs."""
     try:
-        return [Life(**entry) for entry in json.loads(lives_file(run_dir).read_text(encoding="utf-8"))]
+        return _read(lives_file(run_dir))
     except (OSError, ValueError, TypeError):
+        return []
+
+
+def _read(file: Path) -> list[Life]:
+    """Leaves out fields that a later version of this module may have added. Raises OSError, ValueError or TypeError."""
+    known = {field.name for field in fields(Life)}
+    entries = json.loads(file.read_text(encoding="utf-8"))
+    return [
+        Life(**{name: value for name, value in dict(entry).items() if name in known}) for entry in entries
+    ]
+
+
+def _take_over(file: Path) -> list[Life]:
+    """The entries that the new file begins with. A file that cannot be read is renamed instead of overwritten."""
+    try:
+        return _read(file)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError):
+        file.rename(file.with_name(f"lives.unreadable-{time.time_ns()}.json"))
         return []
 
 
@@ -75,22 +97,28 @@ class Recorder:
 
     def __init__(self, run_dir: Path, life: Life, *, is_main: bool) -> None:
         self._run_dir, self._life, self._is_main = run_dir, life, is_main
-        self._earlier = read_lives(run_dir) if is_main else []
+        self._earlier = _take_over(lives_file(run_dir)) if is_main else []
         self._lock = threading.Lock()
         self._write()
 
     def note(self) -> None:
         """The process is alive. Any thread may say so."""
         if self._is_main and time.time() - self._life.seen > REWRITE_S and self._lock.acquire(blocking=False):
-            with suppress(OSError):  # a full disk ends the run where it needs the disk
-                self._write()
-            self._lock.release()
+            try:
+                with suppress(OSError):  # a full disk ends the run where it needs the disk
+                    self._write()
+            finally:  # Ctrl-C may come here, too
+                self._lock.release()
 
     def end(self, how: str) -> None:
         """The process is about to end in this way; the first way that is told counts."""
-        with self._lock, suppress(OSError):
-            self._life = replace(self._life, end=self._life.end or how)
-            self._write()
+        if self._is_main and self._lock.acquire(timeout=END_WAIT_S):
+            try:
+                self._life = replace(self._life, end=self._life.end or how)
+                with suppress(OSError):
+                    self._write()
+            finally:
+                self._lock.release()
 
     def _write(self) -> None:
         if self._is_main:
