@@ -213,7 +213,13 @@ def _state(
             )
         return "done", f"done: {stage} ended after step {run.last['step']} ({run.outcomes[stage]})."
     if end == "paused":
-        on = "a job in the queue goes on with it" if lives[-1].job else "the same command goes on with it"
+        job, on = lives[-1].job, "the same command goes on with it"
+        if job:  # a launcher goes back to the queue; a shell in an allocation does not
+            on = (
+                "a job in the queue goes on with it"
+                if stage in jobs
+                else f"{on}, unless job {job} is in the queue again"
+            )
         return "paused", f"paused after {where}, {duration(age_s)} ago; {on}."
     if end:
         return "stopped", f"stopped after {where}, {duration(age_s)} ago: {end}"

@@ -115,7 +115,14 @@ def test_a_paused_run(folder: Path) -> None:
     live(folder, ("run2", 2.0, "paused"), age_s=120)
     assert "paused after step 30 of 40 of run2, 2 min ago; the same command" in read_status(folder).sentence
     live(folder, ("run2", 2.0, "paused"), age_s=120, job="77")
-    assert "a job in the queue goes on with it" in read_status(folder).sentence
+    assert "; the same command goes on with it, unless job 77 is in the queue" in read_status(folder).sentence
+    (folder / "slurm").mkdir()
+    (folder / "slurm" / "jobs.json").write_text(json.dumps({"run1": "71"}))
+    assert "the same command goes on with it" in read_status(folder).sentence
+    (folder / "slurm" / "jobs.json").write_text(json.dumps({"run1": "71", "run2": "77"}))
+    assert "; a job in the queue goes on with it." in read_status(folder).sentence
+    live(folder, ("run2", 2.0, "paused"), age_s=120)
+    assert "; the same command goes on with it." in read_status(folder).sentence, "it ran outside of Slurm"
 
 
 def test_a_run_that_stopped_says_why(folder: Path) -> None:
