@@ -15,8 +15,8 @@ def job_state(job_id: str) -> str:
 
 
 def has_ended(job_id: str) -> bool:
-    """Whether squeue says that the job neither waits nor runs, and that its nodes are free of it. False where squeue is
-    not there, or does not answer: nothing is known then."""
+    """Whether squeue says that the job neither waits nor runs, and that its nodes are free of it. Only for jobs of this
+    user on this cluster: Slurm may hide others. False where squeue is not there, or does not answer."""
     answer = _ask(job_id)
     if answer is None:
         return False

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import socket
 import tempfile
@@ -42,6 +43,10 @@ class LockHolder:
     """Id of its Slurm job; empty outside of Slurm."""
     restarts: int
     """How often Slurm had requeued the job by then."""
+    cluster: str = ""
+    """Name of the Slurm cluster that the job runs on, because another cluster may have a job of the same number."""
+    user: str = ""
+    """Whose job it is, because Slurm may hide the jobs of other users."""
 
     def __str__(self) -> str:
         return f"job {self.job} on {self.host}" if self.job else f"a process on {self.host}"
@@ -49,8 +54,13 @@ class LockHolder:
 
 def this_process() -> LockHolder:
     """As which this process holds locks."""
-    job, restarts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0")
-    return LockHolder(host=socket.gethostname(), job=job, restarts=int(restarts))
+    return LockHolder(
+        host=socket.gethostname(),
+        job=os.environ.get("SLURM_JOB_ID", ""),
+        restarts=int(os.environ.get("SLURM_RESTART_COUNT", "0")),
+        cluster=os.environ.get("SLURM_CLUSTER_NAME", ""),
+        user=os.environ.get("SLURM_JOB_USER", ""),
+    )
 
 
 def lock_holder(folder: Path) -> LockHolder | None:
@@ -78,11 +88,15 @@ def sole_user(
         try:
             if not _locked(file, path):
                 holder = lock_holder(folder)
-                if holder is None or not is_gone(holder) or not _put_aside(path, holder):
+                if holder is None or not is_gone(holder):
                     raise BlockingIOError
-                file, gone = stack.enter_context(path.open("a")), holder
+                # To ask takes seconds. If the lock came free meanwhile, it is ours now or belongs to somebody else.
                 if not _locked(file, path):
-                    raise BlockingIOError
+                    if lock_holder(folder) != holder or not _put_aside(path, holder):
+                        raise BlockingIOError
+                    file, gone = stack.enter_context(path.open("a")), holder
+                    if not _locked(file, path):
+                        raise BlockingIOError
         except BlockingIOError:
             raise
         except OSError:
@@ -97,9 +111,9 @@ def _locked(file: IO[str], path: Path) -> bool:
     """Returns whether this process has locked the file, and the file still has this name."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return os.fstat(file.fileno()).st_ino == path.stat().st_ino
+    except (BlockingIOError, FileNotFoundError):
         return False
-    return os.fstat(file.fileno()).st_ino == path.stat().st_ino
 
 
 def _put_aside(path: Path, holder: LockHolder) -> bool:
@@ -238,9 +252,9 @@ def write_text(file: Path, text: str) -> None:
 @contextmanager
 def replaced(file: Path) -> Iterator[Path]:
     """A file to write into, which takes the place of `file` at the end in one rename: a reader sees all of the old or
-    all of the new. Makes the folder. Not forced to disk."""
+    all of the new. Makes the folder. Not forced to disk. Several hosts and containers may replace the same file."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    aside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         yield aside
         os.replace(aside, file)

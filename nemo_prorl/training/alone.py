@@ -31,9 +31,12 @@ def alone_in(run_dir: Path) -> Iterator[None]:
 
 def is_gone(holder: LockHolder) -> bool:
     """Whether Slurm says that the job of this process is over: it runs again, as this job, or squeue does not list it.
-    The lock of a process on this machine goes with the process, so one that is there is alive."""
+    The lock of a process on this machine goes with the process, so one that is there is alive. Of a job of another user
+    or cluster nothing is known: squeue may not list it although it runs."""
     here = this_process()
     if not holder.job or holder.host == here.host:
+        return False
+    if not (holder.cluster and holder.user) or (holder.cluster, holder.user) != (here.cluster, here.user):
         return False
     if holder.job == here.job:
         return holder.restarts < here.restarts

@@ -184,6 +184,14 @@ def test_a_file_that_could_not_be_written_leaves_nothing_behind(tmp_path: Path) 
     assert os.listdir(tmp_path) == []
 
 
+def test_writers_in_containers_with_the_same_process_id_do_not_meet(tmp_path: Path) -> None:
+    with replaced(tmp_path / "rows.parquet") as one, replaced(tmp_path / "rows.parquet") as other:
+        one.write_text("one")
+        other.write_text("other")
+        assert one.read_text() == "one"
+    assert os.listdir(tmp_path) == ["rows.parquet"]
+
+
 def test_what_other_writers_make_of_the_row_type_is_read(tmp_path: Path) -> None:
     """Large strings, fields in another order, more columns: what pandas, Polars and datasets write."""
     message = pa.struct([("content", pa.large_string()), ("role", pa.large_string())])

@@ -8,14 +8,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.slurm_queue import has_ended, job_state
-from nemo_prorl.storage import LockHolder, lock_holder
+from nemo_prorl.storage import LOCK_FILE, LockHolder, lock_holder, sole_user
 from nemo_prorl.training.alone import alone_in
 
 HOLDER = """
@@ -30,8 +30,8 @@ with sole_user(Path(sys.argv[1])):
 
 
 @contextmanager
-def held(folder: Path, *, host: str = "node7", job: str = "77", restarts: int = 0) -> Iterator[None]:
-    environment = os.environ | {"SLURM_JOB_ID": job, "SLURM_RESTART_COUNT": str(restarts)}
+def held(folder: Path, *, host: str = "node7", restarts: int = 0, **others: str) -> Iterator[None]:
+    environment = os.environ | {"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": str(restarts)} | others
     command = [sys.executable, "-c", HOLDER, str(folder), host]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -50,6 +50,8 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tools))
     for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_CLUSTER_NAME", "eos")
+    monkeypatch.setenv("SLURM_JOB_USER", "ada")
     return tools / "squeue"
 
 
@@ -58,6 +60,7 @@ def answers(squeue: Path, script: str) -> None:
     squeue.chmod(0o755)
 
 
+HELD = LockHolder(host="node7", job="77", restarts=0, cluster="eos", user="ada")
 GONE = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
 
 
@@ -67,7 +70,7 @@ def test_the_lock_of_a_job_that_is_gone_is_put_aside(tmp_path: Path, squeue: Pat
     run = tmp_path / "run"
     with held(run):
         with alone_in(run):
-            assert lock_holder(run) != LockHolder(host="node7", job="77", restarts=0), "it is ours"
+            assert lock_holder(run) != HELD, "it is ours"
             with pytest.raises(ConfigError, match="is training in"), alone_in(run):
                 pass
         assert sorted(path.name for path in run.glob("lock*")) == ["lock", "lock.77-0"]
@@ -107,6 +110,47 @@ def test_a_job_that_slurm_has_requeued_puts_its_own_earlier_lock_aside(
             pass
 
 
+@pytest.mark.parametrize("name", ["SLURM_CLUSTER_NAME", "SLURM_JOB_USER"])
+@pytest.mark.parametrize(("theirs", "ours"), [("other", "mine"), ("", "mine"), ("other", ""), ("", "")])
+def test_the_job_of_another_user_or_cluster_may_be_alive_although_squeue_does_not_list_it(
+    tmp_path: Path, squeue: Path, monkeypatch: pytest.MonkeyPatch, name: str, theirs: str, ours: str
+) -> None:
+    answers(squeue, GONE)
+    monkeypatch.setenv(name, ours)
+    with held(tmp_path / "run", **{name: theirs}):
+        with pytest.raises(ConfigError, match="job 77 on node7"), alone_in(tmp_path / "run"):
+            pass
+        assert [path.name for path in (tmp_path / "run").iterdir()] == ["lock"]
+
+
+def test_a_lock_that_another_process_takes_while_slurm_is_asked_is_respected(tmp_path: Path) -> None:
+    """Whoever has it now has written its own name into the file."""
+
+    def is_gone(holder: LockHolder) -> bool:
+        (tmp_path / LOCK_FILE).write_text(json.dumps({"host": "node8", "job": "78", "restarts": 0}))
+        return True
+
+    with held(tmp_path):
+        with pytest.raises(BlockingIOError), sole_user(tmp_path, is_gone):
+            pass
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_lock_that_comes_free_while_slurm_is_asked_is_simply_taken(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(held(tmp_path))
+
+        def is_gone(holder: LockHolder) -> bool:
+            stack.close()
+            return True
+
+        with sole_user(tmp_path, is_gone) as gone:
+            assert gone is None
+            with pytest.raises(BlockingIOError), sole_user(tmp_path):
+                pass
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
 def test_a_living_process_of_this_machine_keeps_its_lock(tmp_path: Path, squeue: Path) -> None:
     answers(squeue, GONE)
     run = tmp_path / "run"
@@ -126,7 +170,7 @@ def test_of_two_that_find_the_same_dead_lock_one_gets_in(tmp_path: Path, squeue:
         (run / "lock.77-0").touch()
         with pytest.raises(ConfigError, match="job 77 on node7"), alone_in(run):
             pass
-        assert lock_holder(run) == LockHolder(host="node7", job="77", restarts=0)
+        assert lock_holder(run) == HELD
 
 
 @pytest.mark.parametrize("content", ["", "x", "[]", json.dumps({"host": "a"})])
