@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import subprocess
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -32,6 +33,8 @@ WAIT_S = 240.0
 """How long the first node waits for the findings of the others."""
 LOCAL_WAIT_S = 60.0
 """How long each node waits for the others before the network is measured."""
+DOMAINS_FILE = "domains"
+"""In the folder of the findings: the domains of the data, one a line; empty where no reward service is needed."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -94,12 +97,15 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
     groups = given.only or GROUPS
     if given.folder is not None:
         file_of(given.folder, place.node).unlink(missing_ok=True)  # an earlier doctor's
+        if place.index == 0:
+            (given.folder / DOMAINS_FILE).unlink(missing_ok=True)
     network = _start_network(place) if "network" in groups and given.folder is not None else None
     found = examine_node(
         config,
         place,
         groups=groups,
         check_start=lambda: _check_start(config, place, given),
+        domains=lambda: _domains(config, place, given),
         reward_report=given.folder / f"{place.node}.reward" if given.reward_elsewhere else None,
     )
     findings = with_allowed(found, given.allow)
@@ -143,22 +149,36 @@ def _share(
 ) -> list[Finding]:
     """Writes what this node has found for the others and for the launcher; then, if they all have, measures the network
     between them. Returns the findings with those of the network."""
-    from nemo_prorl.doctor.examine import known_domains
     from nemo_prorl.doctor.finding import with_allowed
     from nemo_prorl.doctor.report import NodeReport, file_of, write_report
-    from nemo_prorl.storage import replace_text
 
     if place.index == 0:
-        asked = (
-            sorted(known_domains(config)) if config.reward.asks_service else []
-        )  # empty: no service is needed
-        replace_text(given.folder / "domains", "".join(f"{name}\n" for name in asked))
+        _domains(config, place, given)
     mine = file_of(given.folder, place.node)
     write_report(mine, NodeReport(node=place.node, findings=findings, is_complete=False))
     if network is not None:
         findings = [*findings, *with_allowed(_network(network, place, given), given.allow)]
     write_report(mine, NodeReport(node=place.node, findings=findings))
     return findings
+
+
+def _domains(config: RunConfig, place: Place, given: argparse.Namespace) -> set[str]:
+    """Of the data, for the reward service. The first node reads the data, and writes what it finds for the launcher and
+    for the other nodes; these know of none if that takes too long."""
+    from nemo_prorl.doctor.examine import known_domains
+    from nemo_prorl.storage import replace_text
+
+    if place.index == 0:
+        found = known_domains(config) if config.reward.asks_service else set()
+        if given.folder is not None:
+            replace_text(given.folder / DOMAINS_FILE, "".join(f"{name}\n" for name in sorted(found)))
+        return found
+    file, deadline = given.folder / DOMAINS_FILE, time.monotonic() + WAIT_S
+    while not file.is_file():
+        if time.monotonic() > deadline:
+            return set()
+        time.sleep(0.2)
+    return set(file.read_text(encoding="utf-8").split())
 
 
 def _start_network(place: Place) -> subprocess.Popen[str] | None:

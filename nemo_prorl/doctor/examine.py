@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,10 +73,12 @@ def examine_node(
     *,
     groups: Collection[str],
     check_start: Callable[[], list[str]],
+    domains: Callable[[], set[str]],
     reward_report: Path | None,
 ) -> list[Finding]:
     """All checks of `groups` but the network. `check_start` returns what can be said of configuration, model and data,
-    or raises ConfigError; `reward_report`: where somebody else writes what `python -m reward check` says."""
+    or raises ConfigError; `domains` returns those of the data; `reward_report`: where somebody else writes what
+    `python -m reward check` says."""
     findings: list[Finding] = []
     gpu_probe = _start_gpu_probe(config) if "gpus" in groups else None
     asks_service = "sandbox" in groups and _asks_own_service(config, reward_report)
@@ -106,7 +109,7 @@ def examine_node(
         else:
             facts = sandbox.finish_reward_check(str(config.reward.interpreter), reward_check)
         others = bool(config.reward.function)
-        findings += [sandbox.judge_sandbox(facts, domains=known_domains(config), others_grade=others)]
+        findings += [sandbox.judge_sandbox(facts, domains=domains(), others_grade=others)]
         if "packages" in groups and facts.packages:
             findings += [_packages("reward packages", "reward.txt", packages.by_name(facts.packages))]
     elif "sandbox" in groups:
@@ -123,12 +126,11 @@ def examine_node(
 def known_domains(config: RunConfig) -> set[str]:
     """Of the data; of files that cannot be read, nothing: the check of the start speaks of them."""
     domains, folder = set[str](), Path(config.exp_manager.explicit_log_dir)
-    for name in (*config.data.train, *config.data.validation):
-        try:
-            file, _ = prompt_file(name, folder, split="train", needs_answer=config.reward.asks_service)
-            domains |= domains_of([str(file)])
-        except ConfigError:
-            continue
+    for split, names in (("train", config.data.train), ("validation", config.data.validation)):
+        for name in names:
+            with suppress(ConfigError):
+                file, _ = prompt_file(name, folder, split=split, needs_answer=config.reward.asks_service)
+                domains |= domains_of([str(file)])
     return domains
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl import __main__ as cli
+from nemo_prorl.config import DataConfig, ExpManagerConfig, RunConfig
 from nemo_prorl.data.rows import write_rows
-from nemo_prorl.doctor.examine import Place, names_of_nodes
+from nemo_prorl.doctor.examine import Place, known_domains, names_of_nodes
 from nemo_prorl.doctor.report import read_report
 from nemo_prorl.doctor.sandbox import finish_reward_check, start_reward_check
 from tests.conftest import REWARD_PYTHON, ROOT
@@ -116,6 +117,36 @@ def test_the_domains_of_the_data_meet_the_sandbox_of_the_node(tmp_path: Path) ->
     assert report is not None
     assert "a program inside forked" in report.sentence
     assert (folder / "domains").read_text() == "code\nmath\n"
+
+
+def test_another_node_takes_the_domains_from_the_first_and_converts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURMD_NODENAME": "far"}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "2 + 2?", "answer": "4"}\n')
+    said = {"sandbox": "none", "reasons": ["no kernel"], "domains": ["code", "math"], "packages": {}}
+    (tmp_path / "far.reward").write_text(json.dumps(said))
+    (tmp_path / "domains").write_text("code\nmath\n")
+    options = [f"data.train={{{tmp_path}/rows.jsonl: 1}}", f"exp_manager.explicit_log_dir={tmp_path}/run"]
+    only = ["--only=sandbox", f"--folder={tmp_path}", "--nodes=near,far", "--reward-elsewhere"]
+    assert cli.main(["doctor", *only, *options]) == 1
+    report = read_report(tmp_path / "far.json")
+    assert report is not None
+    assert "the data has code, which cannot be graded here: no kernel" in report.sentence
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_domains_of_a_validation_set_are_those_of_its_own_files(tmp_path: Path) -> None:
+    problems = tmp_path / "problems"
+    problems.mkdir()
+    for name, domain in (("train", "math"), ("test", "stem")):
+        (problems / f"{name}.jsonl").write_text(json.dumps({"prompt": "?", "answer": "A", "domain": domain}))
+    config = RunConfig(
+        data=DataConfig(train={f"{problems}/train.jsonl": 1.0}, validation=[str(problems)]),
+        exp_manager=ExpManagerConfig(explicit_log_dir=f"{tmp_path}/run"),
+    )
+    assert known_domains(config) == {"math", "stem"}
 
 
 def test_of_two_nodes_the_one_with_the_fault_is_named(tmp_path: Path) -> None:
