@@ -159,7 +159,8 @@ def train_stage(
     if ranks.layout.is_main:
         write_resolved(config, run_dir / "resolved.yaml")
         write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
-    config, recognised = ranks.on_main(lambda: with_prompt_files(config))
+    with watchdog.trusting_main():
+        config, recognised = ranks.on_main(lambda: with_prompt_files(config, watchdog.beat))
     for sentence in recognised:
         log.say(sentence)
     tokenizer = ranks.together(lambda: load_tokenizer(config))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,11 +58,14 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def with_prompt_files(config: RunConfig) -> tuple[RunConfig, list[str]]:
+def with_prompt_files(
+    config: RunConfig, beat: Callable[[], object] = lambda: None
+) -> tuple[RunConfig, list[str]]:
     """(the configuration with prompt files for what data.train and data.validation name, what was recognised in files
-    that had to be converted). Converted files are kept in the run's folder. Raises ConfigError."""
+    that had to be converted). Converted files are kept in the run's folder; `beat` is called for each of their rows.
+    Raises ConfigError."""
     folder = Path(config.exp_manager.explicit_log_dir)
-    data, recognised = prompt_files(config.data, folder, needs_answer=config.reward.asks_service)
+    data, recognised = prompt_files(config.data, folder, needs_answer=config.reward.asks_service, beat=beat)
     return replace(config, data=data), recognised
 
 

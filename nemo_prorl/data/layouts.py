@@ -1,14 +1,15 @@
 """Recognises how people lay out problems (plain columns, TRL's and verl's data sets) and turns a record into a row.
 
 The prompt is in the first of PROMPT_COLUMNS that a file has: a text, which becomes the user's turn, or a list of
-messages with role and content. The task is in `task` (an object), or its label is in the first of ANSWER_COLUMNS;
+messages with role and content. The task is in `task` (an object), or its label is in the first of ANSWER_COLUMNS, which
+comes before a `task` that is no object (some data sets name the subject there);
 reward/rows.py says what a label may be. verl keeps the label in the field `ground_truth` of `reward_model`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,19 +47,20 @@ class Layout:
         return f"prompts from {self.prompt}, {'tasks' if label == 'task' else 'answers'} from {label}"
 
 
-def recognise(columns: Collection[str], *, needs_answer: bool) -> Layout:
-    """The layout of a file with these columns. needs_answer: whether the reward service grades.
+def recognise(first: Mapping[str, Any], *, needs_answer: bool) -> Layout:
+    """The layout of a file with this first record. needs_answer: whether the reward service grades.
 
     Raises ConfigError that lists the columns and the layouts that are known."""
-    prompt = next((name for name in PROMPT_COLUMNS if name in columns), "")
-    label = next((name for name in ("task", *ANSWER_COLUMNS) if name in columns), "")
+    labels = ("task", *ANSWER_COLUMNS) if _object(first.get("task")) else (*ANSWER_COLUMNS, "task")
+    prompt = next((name for name in PROMPT_COLUMNS if name in first), "")
+    label = next((name for name in labels if name in first), "")
     if not prompt or (needs_answer and not label):
         lacks = "prompt" if not prompt else "answer"
         advice = (
             "" if lacks == "prompt" else ", or write reward.function with a function that needs no answer"
         )
         raise ConfigError(
-            f"no {lacks} is recognised among the columns {', '.join(sorted(columns)) or '(none)'}. {KNOWN}: rename a "
+            f"no {lacks} is recognised among the columns {', '.join(sorted(first)) or '(none)'}. {KNOWN}: rename a "
             f"column{advice}."
         )
     return Layout(prompt=prompt, label=label)

@@ -2,7 +2,8 @@
 
 What `data.train` and `data.validation` name is a file, a folder, or a data set on the Hugging Face hub, in one of the
 layouts of layouts.py. It is converted once, into FOLDER/data/NAME-KEY.parquet, where KEY stands for the content: the
-same files give the same name, and a file that is there is whole.
+same files give the same name. A data set on the hub is fetched for the first conversion only, so that a run that is
+resumed takes the same rows although its publisher has changed it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,38 +26,66 @@ from nemo_prorl.data import records
 from nemo_prorl.data.building import load
 from nemo_prorl.data.layouts import BadRecord, recognise, row_of
 from nemo_prorl.data.rows import SCHEMA, Row, table_of, write_table
+from nemo_prorl.storage import replace_text
 
 VERSION = "1"
 """Changes with what a conversion makes of the same files."""
 DESCRIPTION = b"nemo_prorl.description"
 """The entry of the Parquet metadata that holds the sentence on what was recognised."""
+FROM_HUB = "hub.json"
+"""Beside the converted files: the name of the file that was made of each data set on the hub."""
 
 
-def prompt_files(data: DataConfig, folder: Path, *, needs_answer: bool) -> tuple[DataConfig, list[str]]:
+def prompt_files(
+    data: DataConfig, folder: Path, *, needs_answer: bool, beat: Callable[[], object] = lambda: None
+) -> tuple[DataConfig, list[str]]:
     """(data with prompt files in place of everything else, a sentence on each file that was converted).
 
-    needs_answer: whether the reward service grades. Raises ConfigError, one sentence, for what cannot be read."""
+    needs_answer: whether the reward service grades; beat: is called for every row that is converted. Raises
+    ConfigError, one sentence, for what cannot be read, or for a folder or data set that is not divided into training
+    and validation and is named for both."""
     said: list[str] = []
 
     def converted(name: str, split: str) -> str:
-        path, sentence = prompt_file(name, folder, split=split, needs_answer=needs_answer)
+        path, sentence = prompt_file(name, folder, split=split, needs_answer=needs_answer, beat=beat)
         said.extend([sentence] if sentence else [])
         return str(path)
 
-    return (
-        dataclasses.replace(
-            data,
-            train={converted(name, "train"): weight for name, weight in data.train.items()},
-            validation=[converted(name, "validation") for name in data.validation],
-        ),
-        said,
-    )
+    training = {name: converted(name, "train") for name in data.train}
+    validation = {name: converted(name, "validation") for name in data.validation}
+    for held_out, name in itertools.product(validation, training):
+        if validation[held_out] == training[name] and not (_is_one_file(held_out) and _is_one_file(name)):
+            raise ConfigError(
+                f"data.validation={held_out} and data.train={name} are the same rows, because the names of the data "
+                "files do not tell training from validation: write one file, or one folder, for each."
+            )
+    train = {training[name]: weight for name, weight in data.train.items()}
+    return dataclasses.replace(
+        data, train=train, validation=[validation[name] for name in data.validation]
+    ), said
 
 
-def prompt_file(name: str, folder: Path, *, split: str, needs_answer: bool) -> tuple[Path, str]:
+def prompt_file(
+    name: str, folder: Path, *, split: str, needs_answer: bool, beat: Callable[[], object] = lambda: None
+) -> tuple[Path, str]:
     """(the prompt file with what `name` holds, what was recognised or an empty text). Raises ConfigError."""
     if Path(name).is_file() and set(SCHEMA.names) <= set(_parquet_columns(Path(name))):
         return Path(name), ""
+    if Path(name).exists() or not is_hub_name(name):
+        return _converted(name, folder, split=split, needs_answer=needs_answer, beat=beat)
+    record, entry = folder / "data" / FROM_HUB, f"{name} {split}{'' if needs_answer else ' without answers'}"
+    known: dict[str, str] = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    if entry in known and (sentence := _description(folder / "data" / known[entry])):
+        return folder / "data" / known[entry], sentence
+    path, sentence = _converted(name, folder, split=split, needs_answer=needs_answer, beat=beat)
+    replace_text(record, json.dumps({**known, entry: path.name}, indent=1) + "\n")
+    return path, sentence
+
+
+def _converted(
+    name: str, folder: Path, *, split: str, needs_answer: bool, beat: Callable[[], object]
+) -> tuple[Path, str]:
+    """As `prompt_file`, for what is no prompt file."""
     files = _files(name, split)
     digest = hashlib.sha256(f"{VERSION}/{needs_answer}".encode())
     for file in files:
@@ -64,9 +93,9 @@ def prompt_file(name: str, folder: Path, *, split: str, needs_answer: bool) -> t
             digest.update(hashlib.file_digest(content, "sha256").digest())
     key = digest.hexdigest()[:12]
     path = folder / "data" / f"{_stem(name)}-{key}.parquet"
-    if not path.is_file():
-        _convert(name, files, path, split=split, needs_answer=needs_answer)
-    return path, pq.read_schema(path).metadata[DESCRIPTION].decode()
+    if not _description(path):
+        _convert(name, files, path, split=split, needs_answer=needs_answer, beat=beat)
+    return path, _description(path)
 
 
 def _files(name: str, split: str) -> list[Path]:
@@ -94,17 +123,26 @@ def _files(name: str, split: str) -> list[Path]:
     return of_split
 
 
-def _convert(name: str, files: Sequence[Path], path: Path, *, split: str, needs_answer: bool) -> None:
+def _convert(
+    name: str,
+    files: Sequence[Path],
+    path: Path,
+    *,
+    split: str,
+    needs_answer: bool,
+    beat: Callable[[], object],
+) -> None:
     """Writes the prompt file aside and renames it. Raises ConfigError."""
     rows, raw = [], []
     found = itertools.chain.from_iterable(load.rows_of(file) for file in files)
     first = next(found)
     try:
-        layout = recognise(first.keys() - {None}, needs_answer=needs_answer)
+        layout = recognise(first, needs_answer=needs_answer)
     except ConfigError as error:
         raise ConfigError(f"data file {name}: {error}") from None
     bad: list[str] = []
     for index, values in enumerate(itertools.chain([first], found)):
+        beat()
         uid = f"{path.stem}/{index}"
         try:
             row = row_of(values, layout, uid=uid, source=_stem(name), split=split, needs_answer=needs_answer)
@@ -120,9 +158,9 @@ def _convert(name: str, files: Sequence[Path], path: Path, *, split: str, needs_
     table = table_of(rows)
     for column in dict.fromkeys(key for values in raw for key in values):
         table = table.append_column(column, _column([values.get(column) for values in raw]))
-    sentence = (
-        f"{name}: {len(rows):,} row{'s' if len(rows) > 1 else ''}, {layout}, {_described(rows, needs_answer)}"
-    )
+    taken = "" if _is_one_file(name) else f" ({_listed([file.name for file in files])})"
+    num_rows = f"{len(rows):,} row{'s' if len(rows) > 1 else ''}"
+    sentence = f"{name}{taken}: {num_rows}, {layout}, {_described(rows, needs_answer)}"
     table = table.replace_schema_metadata({DESCRIPTION: sentence.encode()})
     write_table(path, table)
 
@@ -158,6 +196,22 @@ def _described(rows: Sequence[Row], needs_answer: bool) -> str:
             "unless the model does so by itself, add that to the prompts."
         )
     return text
+
+
+def _is_one_file(name: str) -> bool:
+    return name.endswith(records.KINDS)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}, {len(names)} files"
+
+
+def _description(path: Path) -> str:
+    """The sentence in a converted file; empty where there is no such file, or a torn one."""
+    try:
+        return (pq.read_schema(path).metadata or {}).get(DESCRIPTION, b"").decode()
+    except (pa.ArrowException, OSError):
+        return ""
 
 
 def _parquet_columns(path: Path) -> list[str]:

@@ -13,6 +13,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,7 @@ class Watchdog:
         self._run_dir, self._rank, self._timeout_s, self._life = run_dir, rank, timeout_s, life
         self._state: RunState | None = None
         self._phase, self._last = "start", time.monotonic()
+        self._trusts_main = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -76,11 +79,21 @@ class Watchdog:
         if self._life is not None:
             self._life.note()
 
+    @contextmanager
+    def trusting_main(self) -> Iterator[None]:
+        """While the main rank works alone and beats, the others only wait for it: when it hangs, it ends the job."""
+        self._trusts_main = self._rank != 0
+        try:
+            yield
+        finally:
+            self.beat()
+            self._trusts_main = False
+
     def _watch(self) -> None:
         while not self._closed.wait(min(5.0, self._timeout_s / 4)):
             self._arm()
             idle_s = time.monotonic() - self._last
-            if idle_s > self._timeout_s:
+            if idle_s > self._timeout_s and not self._trusts_main:
                 self._end(idle_s)
 
     def _arm(self) -> None:

@@ -23,7 +23,7 @@ VERL = {
 
 
 def converted(values: dict[str, Any], *, needs_answer: bool = True) -> Row:
-    layout = recognise(values.keys(), needs_answer=needs_answer)
+    layout = recognise(values, needs_answer=needs_answer)
     return row_of(values, layout, uid="mine/0", source="mine", split="train", needs_answer=needs_answer)
 
 
@@ -42,6 +42,9 @@ def converted(values: dict[str, Any], *, needs_answer: bool = True) -> Row:
         {"prompt": list(ASKED), "reward_model": json.dumps({"ground_truth": "4"})},
         {"prompt": "2 + 2?", "task": {"answer": "4", "guards": None}},
         {"prompt": "2 + 2?", "task": '{"answer": "4"}'},
+        {"prompt": "2 + 2?", "task": {"answer": "4"}, "answer": "5"},
+        {"prompt": "2 + 2?", "task": "algebra", "answer": "4"},
+        {"prompt": "2 + 2?", "task": None, "answer": "4"},
     ],
 )
 def test_every_layout_of_a_problem_is_the_same_row(values: dict[str, Any]) -> None:
@@ -112,7 +115,7 @@ def test_the_answer_is_at_the_end_of_the_working(text: str, answer: str) -> None
 )
 def test_an_unknown_layout_lists_its_columns_and_the_known_ones(columns: list[str], lacks: str) -> None:
     with pytest.raises(ConfigError, match=lacks) as caught:
-        recognise(columns, needs_answer=True)
+        recognise(dict.fromkeys(columns), needs_answer=True)
     for known in ("messages, prompt, problem or question", "ground_truth", "verl"):
         assert known in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -148,7 +151,9 @@ def test_a_record_that_makes_no_row_says_why(values: dict[str, Any], why: str) -
 
 
 def test_a_reward_function_needs_no_answer() -> None:
-    assert recognise(["prompt", "topic"], needs_answer=False) == Layout(prompt="prompt", label="")
+    assert recognise({"prompt": "?", "topic": "rain"}, needs_answer=False) == Layout(
+        prompt="prompt", label=""
+    )
     row = converted({"prompt": "Write about it.", "topic": "rain"}, needs_answer=False)
     assert (row.domain, row.task) == ("math", {})
     row = converted({"prompt": "?", "answer": ["a", "b"], "domain": "poems"}, needs_answer=False)

@@ -69,6 +69,8 @@ def test_the_same_content_is_converted_once(tmp_path: Path, monkeypatch: pytest.
     again, said_again = converted(path, tmp_path)
     assert (again.path, list(again), said_again) == (file.path, list(file), said)
     monkeypatch.undo()
+    file.path.write_bytes(file.path.read_bytes()[:-9])  # a power cut
+    assert list(converted(path, tmp_path)[0]) == list(again)
     path.write_text(LINES.replace("0 + 0", "0 - 0"))
     assert converted(path, tmp_path)[0].path != file.path
 
@@ -89,6 +91,27 @@ def test_the_rest_of_the_trainer_sees_prompts_and_weights(tmp_path: Path) -> Non
     taken = mix.take(8)
     assert sum("and" in prompt.text for prompt in taken) == 2, "weights 3 to 1, in every window"
     assert len({prompt.uid for prompt in taken}) == 8
+
+
+def test_a_folder_without_a_validation_set_is_not_both(tmp_path: Path) -> None:
+    """A file that is named twice is what its user wants."""
+    folder = folder_of(tmp_path, "one.jsonl", "two.jsonl")
+    data = DataConfig(train={str(folder): 1.0}, validation=[str(folder)])
+    with pytest.raises(
+        ConfigError, match=rf"data.validation={folder} and data.train={folder} are the same rows"
+    ):
+        prompt_files(data, tmp_path / "run", needs_answer=True)
+    twice = DataConfig(train={str(folder / "one.jsonl"): 1.0}, validation=[str(folder / "one.jsonl")])
+    data, _ = prompt_files(twice, tmp_path / "run", needs_answer=True)
+    assert [*data.train] == data.validation
+
+
+def test_every_row_is_a_sign_of_life(tmp_path: Path) -> None:
+    path, beats = tmp_path / "p.jsonl", list[int]()
+    path.write_text(LINES)
+    data = DataConfig(train={str(path): 1.0}, validation=[])
+    prompt_files(data, tmp_path, needs_answer=True, beat=lambda: beats.append(1))
+    assert len(beats) == 5
 
 
 def test_values_of_no_common_type_are_text_and_labels_stay_what_they_are(tmp_path: Path) -> None:
@@ -162,10 +185,16 @@ def test_of_a_folder_each_split_is_read_by_its_name(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "train-0.jsonl", "train-1.jsonl", "test-0.jsonl", "dataset_infos.json")
     (folder / "train-1.jsonl").write_text(LINES.replace("+", "more"))
     found = {
-        split: asked(prompt_file(str(folder), tmp_path, split=split, needs_answer=True)[0])
+        split: prompt_file(str(folder), tmp_path, split=split, needs_answer=True)
         for split in ("train", "validation")
     }
-    assert found == {"train": {"trai", "more"}, "validation": {"test"}}
+    assert {split: asked(path) for split, (path, _) in found.items()} == {
+        "train": {"trai", "more"},
+        "validation": {"test"},
+    }
+    assert found["train"][1].startswith(
+        f"{folder} (train-0.jsonl, train-1.jsonl): 10 rows, prompts from prompt"
+    )
 
 
 def test_a_folder_of_several_sets_asks_for_one(tmp_path: Path) -> None:
@@ -188,16 +217,28 @@ def hub(home: Path, name: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_data_set_of_the_hub_is_read_by_its_name(tmp_path: Path) -> None:
-    cache = tmp_path / "hub" / "datasets--openai--gsm8k"
-    (cache / "refs").mkdir(parents=True)
-    (cache / "refs" / "main").write_text("b6ae8c6")
-    for name, text in {"main/train-00000-of-00001.jsonl": LINES, "socratic/train.jsonl": LINES}.items():
-        path = cache / "snapshots" / "b6ae8c6" / name
+def publish(home: Path, revision: str, text: str) -> None:
+    """As the hub's cache has a data set after a download."""
+    cache = home / "hub" / "datasets--openai--gsm8k"
+    (cache / "refs").mkdir(parents=True, exist_ok=True)
+    (cache / "refs" / "main").write_text(revision)
+    for name in ("main/train-00000-of-00001.jsonl", "socratic/train.jsonl"):
+        path = cache / "snapshots" / revision / name
         path.parent.mkdir(parents=True)
         path.write_text(text)
+
+
+def test_a_run_keeps_the_rows_of_a_data_set_of_the_hub_although_its_publisher_adds_some(
+    tmp_path: Path,
+) -> None:
+    said = "openai/gsm8k/main (train-00000-of-00001.jsonl): {} rows, prompts from prompt"
+    publish(tmp_path, "b6ae8c6", LINES)
     done = hub(tmp_path, "openai/gsm8k/main")
-    assert done.stdout.startswith("openai/gsm8k/main: 5 rows, prompts from prompt"), done.stderr
+    assert done.stdout.startswith(said.format(5)), done.stderr
+    publish(tmp_path, "c7bf9d7", LINES + '{"prompt": "6 + 6?", "answer": "12"}\n')
+    assert hub(tmp_path, "openai/gsm8k/main").stdout == done.stdout
+    (tmp_path / "run").rename(tmp_path / "earlier_run")
+    assert hub(tmp_path, "openai/gsm8k/main").stdout.startswith(said.format(6))
 
 
 def test_a_hub_out_of_reach_is_one_sentence(tmp_path: Path) -> None:

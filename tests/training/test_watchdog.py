@@ -11,6 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from nemo_prorl.training.watchdog import Watchdog, heartbeat, stacks
 from nemo_prorl.types import RunState
 from tests.engines.conftest import free_port
@@ -38,6 +40,24 @@ def test_the_heartbeat_of_an_earlier_process_goes(tmp_path: Path) -> None:
     heartbeat(tmp_path).write_text("{}")
     with Watchdog(tmp_path, rank=0, timeout_s=0):
         assert not heartbeat(tmp_path).exists()
+
+
+IDLES = """
+import sys, time
+from pathlib import Path
+from nemo_prorl.training import watchdog
+watchdog.LAST_WORDS_S = 0.1
+with watchdog.Watchdog(Path(sys.argv[1]), rank=int(sys.argv[2]), timeout_s=2) as watching:
+    with watching.trusting_main():
+        time.sleep(3)
+"""
+
+
+@pytest.mark.parametrize(("rank", "code"), [(0, 1), (3, 0)])
+def test_only_the_main_rank_has_to_beat_while_it_works_alone(tmp_path: Path, rank: int, code: int) -> None:
+    command = [sys.executable, "-c", IDLES, str(tmp_path), str(rank)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
 
 
 def test_other_ranks_are_silent(tmp_path: Path) -> None:
