@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nemo_prorl.layout import is_one_machine
+
 SETTINGS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
 _REASONS = {
     "Failed to open libibverbs": "libibverbs could not be loaded",
@@ -85,8 +87,9 @@ def log_of_this_process(environment: Mapping[str, str] = os.environ) -> Path | N
 
 
 def network_of_this_process() -> NcclNetwork | None:
-    """Returns None where NCCL has written no log, or has not connected ranks yet."""
-    log = log_of_this_process()
+    """Returns None where NCCL has written no log, or has not connected ranks yet, and where all ranks are on one node:
+    NCCL chooses a network there too, often TCP, but sends nothing over it."""
+    log = None if is_one_machine() else log_of_this_process()
     try:
         return parse_nccl_log(log.read_text(encoding="utf-8", errors="replace")) if log else None
     except OSError:

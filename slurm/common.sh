@@ -161,6 +161,8 @@ leave_out() { # NODE...: the next life of this job, which is back in the queue, 
 start_reward_service() { # one server a node, beside the trainer; they end with the job
     local node ready
     rm -f "$REWARD_DIR"/*.json "$REWARD_DIR/over"
+    HAS_SERVERS=yes
+    trap end_reward_service EXIT # also when scancel ends this script
     for node in "${NODES[@]}"; do
         step "${REWARD_CONTAINER:-}" --job-name=reward --nodes=1 --ntasks=1 --nodelist="$node" \
             --cpus-per-task="$SLURM_CPUS_ON_NODE" --open-mode=append --output="$REWARD_DIR/$node.log" \
@@ -175,6 +177,11 @@ start_reward_service() { # one server a node, beside the trainer; they end with 
     say "the reward service is ready on $ready of ${#NODES[@]} nodes; what it said last:"
     tail -n 3 "$REWARD_DIR"/*.log
     [ "$ready" -gt 0 ]
+}
+
+end_reward_service() { # a server that ends from now on, by Slurm's SIGTERM for example, is not started again
+    # Only by the job that started them: another one may train in the same folder.
+    [ -z "${HAS_SERVERS:-}" ] || touch "$REWARD_DIR/over" || true
 }
 
 needs_reward_service() { # false if the run's own functions grade everything
@@ -218,6 +225,7 @@ go_on_later() { # WHAT-HAPPENED STEP-AT-START: requeues the job, unless too many
     [ "$idle" -le "${MAX_RESTARTS:=3}" ] ||
         mark_failed "$1 at step $(newest_step), and MAX_RESTARTS=$MAX_RESTARTS restarts in a row had brought no new checkpoint"
     say "$1 at step $(newest_step); the job goes back to the queue and continues from there"
+    end_reward_service
     trap "" TERM # with which the requeue ends this script, and not before Slurm knows what to leave out
     scontrol requeue "$SLURM_JOB_ID" || { say "Slurm refuses that: submit the launcher again" && exit 1; }
     [ ${#BAD_NODES[@]} -eq 0 ] || leave_out "${BAD_NODES[@]}"
@@ -253,7 +261,6 @@ run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far
     # on its node; with --gpu-bind=none it would see those of other jobs as well, where no cgroup hides them.
     trainer train --nodes="${#NODES[@]}" --ntasks="$WORLD_SIZE" --ntasks-per-node="$RANKS_PER_NODE" --label \
         --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 --distribution=block:block -- "$@" || code=$?
-    touch "$REWARD_DIR/over"
     [ ! -e "$MARKER.done" ] || { say "done" && exit 0; }
     [ ! -e "$MARKER.failed" ] || { say "failed: $(cat "$MARKER.failed")" && exit 1; }
     [ "$code" -eq 0 ] || go_on_later "ended with code $code" "$first_step"

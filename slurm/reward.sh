@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # The reward service of one node: FOLDER (where it announces itself; holds the token) and the node's ADDRESS or name.
-# Started again when it dies, because training goes on meanwhile with the other nodes' servers.
+# Started again when it dies, because training goes on meanwhile with the other nodes' servers. FOLDER/over, which the job
+# makes when it ends, and a second SIGTERM end this script together with the server.
 trap '' USR1 # "save and pause" goes to all steps of a job, and is not meant for this one
-trap : TERM  # so does the SIGTERM of a preemption with a grace time, which ends the server but not this script
+# So does the SIGTERM of a preemption with a grace time, after which the trainer still needs verdicts for its step.
+trap 'told_to_end=yes' TERM
+num_told=0
 folder=$1 ready=$1/$SLURMD_NODENAME.json
 address=$(getent ahostsv4 "$2" | awk 'NR == 1 { print $1 }')
 if [ "$address" != "$2" ] && [[ $address == 127.* ]]; then
@@ -16,8 +19,11 @@ while true; do
         --token-file "$folder/token" --workers "${REWARD_WORKERS:-0}"
     code=$?
     rm -f "$ready"
-    [ ! -e "$folder/over" ] || exit 0 # the trainer has ended
+    # 0: it was told to end. 2: it was started in a wrong way, which does not change.
+    [ $code -eq 0 ] || [ $code -eq 2 ] || sleep 5
+    [ ! -e "$folder/over" ] || exit 0
+    [ -z "${told_to_end:-}" ] || num_told=$((num_told + 1)) told_to_end=
+    [ "$num_told" -lt 2 ] || exit 0 # after a preemption's signal this one is that of the job's end
     echo "$(date --utc +%FT%TZ) the reward service on $SLURMD_NODENAME ended with code $code"
-    [ $code -ne 2 ] || exit 2 # a mistake in how it was started: the same again is no help
-    [ $code -eq 0 ] || sleep 5 # 0: it was told to end, and the trainer still waits for the verdicts of its step
+    [ $code -ne 2 ] || exit 2
 done

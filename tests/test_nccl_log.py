@@ -86,6 +86,8 @@ def test_before_nccl_has_connected_anybody_nothing_is_said(log: str) -> None:
 
 
 def test_each_process_has_a_log_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     monkeypatch.delenv("NCCL_DEBUG_FILE", raising=False)
     assert log_of_this_process() is None
     assert network_of_this_process() is None
@@ -96,3 +98,22 @@ def test_each_process_has_a_log_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     network = network_of_this_process()
     assert network is not None
     assert network.name == "IB"
+
+
+@pytest.mark.parametrize("ranks", [{"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}, {"WORLD_SIZE": "1"}, {}])
+def test_on_one_node_the_network_is_not_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: dict[str, str]
+) -> None:
+    """NCCL writes that it uses TCP there too, which would read like a fault."""
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ranks.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NCCL_DEBUG_FILE", f"{tmp_path}/log")
+    (tmp_path / "log").write_text(TCP)
+    assert network_of_this_process() is None
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    network = network_of_this_process()
+    assert network is not None
+    assert network.is_tcp

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -190,3 +192,88 @@ def test_nodes_that_were_left_out_before_stay_left_out(tmp_path: Path) -> None:
     script = '''scontrol() { echo "$*" >&2; [ "$1" != show ] || echo "  ExcNodeList=n[1-3]"; }
         MARKER=$RUN/x SLURM_JOB_ID=7; leave_out a b 2>&1; cat "$MARKER.excluded"'''
     assert bash(script, RUN=str(tmp_path))[-3:] == ["update JobId=7 ExcNodeList=n[1-3],a,b", "a", "b"]
+
+
+SERVED = """
+    srun() { touch "$REWARD_DIR/a.json"; for _ in {1..60}; do [ -e "$REWARD_DIR/over" ] || command sleep 0.05; done; }
+    sleep() { command sleep 0.05; }
+    scontrol() { [ "$1" != requeue ] || echo "requeued, over: $([ ! -e "$REWARD_DIR/over" ] || echo yes)"; }
+    REWARD_DIR=$RUN RUN_DIR=$RUN MARKER=$RUN/run1 BAD_NODES=() NODES=(a) SLURM_JOB_ID=7 SLURM_CPUS_ON_NODE=4
+    $SERVICE
+    $END
+    echo still here
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "mark_failed 'the data has code'",
+        "go_on_later paused 0",
+        "MAX_RESTARTS=0; go_on_later crashed 0",
+        "kill -TERM $BASHPID",
+        "exit 0",
+    ],
+)
+def test_however_a_job_ends_its_reward_servers_stay_down(tmp_path: Path, end: str) -> None:
+    """A job that has started none leaves those of another job in the same folder alone."""
+    script = SERVED.replace("$END", end)
+    lines = bash(f"({script.replace('$SERVICE', ':')}) || true", RUN=str(tmp_path))
+    assert "still here" not in lines
+    assert not (tmp_path / "over").exists()
+    (tmp_path / "run1.restarts").unlink(missing_ok=True)
+    lines = bash(f"({script.replace('$SERVICE', 'start_reward_service')}) || true", RUN=str(tmp_path))
+    assert "still here" not in lines
+    assert (tmp_path / "over").exists()
+    assert ("requeued, over: yes" in lines) == (end == "go_on_later paused 0")
+
+
+SERVER = """#!/bin/bash
+# Fails FAILURES times, then serves until SIGTERM.
+trap 'exit 0' TERM
+echo start >>"$RUN/starts"
+[ "$(wc -l <"$RUN/starts")" -gt "$FAILURES" ] || exit 1
+touch "$RUN/node.json"
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("is_over", "num_failures", "num_starts"), [(False, 0, 2), (True, 0, 1), (False, 3, 5), (True, 1, 1)]
+)
+def test_a_reward_server_is_started_again_until_the_job_or_slurm_ends_it(
+    tmp_path: Path, is_over: bool, num_failures: int, num_starts: int
+) -> None:
+    """The first SIGTERM may be a preemption's, after which a step has to be graded; the second ends it in any case."""
+    for name, text in (("python", SERVER), ("sleep", "#!/bin/sh\nexec /bin/sleep 0.05\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "REWARD_PYTHON": f"{tmp_path}/python",
+        "RUN": str(tmp_path),
+        "FAILURES": str(num_failures),
+        "SLURMD_NODENAME": "node",
+    }
+    if is_over:
+        (tmp_path / "over").touch()
+    script = subprocess.Popen(
+        ["bash", "slurm/reward.sh", str(tmp_path), "127.0.0.1"],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        limit = time.monotonic() + 30
+        while script.poll() is None:
+            assert time.monotonic() < limit, "the server is started again for ever"
+            if (tmp_path / "node.json").exists():
+                (tmp_path / "node.json").unlink()
+                os.killpg(script.pid, signal.SIGTERM)
+            time.sleep(0.02)
+    finally:
+        if script.poll() is None:
+            os.killpg(script.pid, signal.SIGKILL)
+    assert script.wait() == 0
+    assert (tmp_path / "starts").read_text().count("start") == num_starts
