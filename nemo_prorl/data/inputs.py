@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
 
@@ -14,8 +15,10 @@ from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.own import prompt_files
 from nemo_prorl.data.rows import read_content
 from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
-from nemo_prorl.distributed import Ranks
 from nemo_prorl.types import Prompt
+
+if TYPE_CHECKING:  # commands that train nothing do not wait for torch
+    from nemo_prorl.distributed import Ranks
 
 _PROBE = [{"role": "user", "content": "What is 1 + 1?"}]
 

@@ -225,6 +225,9 @@ def test_when_everything_is_stopped_all_the_time_there_is_no_verdict(
             result = await service.score(ask(response))
         finally:
             starving.cancel()
+            for process in stage.processes:  # a stopped one could not end
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGCONT)
         assert result.score in {"honest": (None, 1.0), "stall": (None,), "spin": (None, 0.0)}[response], (
             result
         )
