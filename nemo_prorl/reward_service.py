@@ -187,7 +187,14 @@ def reward_client(
             raise told
         assert told is not None
         if client is None:
-            make = partial(make_client, config, told.urls, announced=announced, version=told.version)
+            make = partial(
+                make_client,
+                config,
+                told.urls,
+                domains=domains,
+                announced=announced,
+                version=told.version,
+            )
             client = stack.enter_context(
                 closing(ClientOnDemand(make, version=told.version, domains=told.domains))
             )
@@ -220,20 +227,28 @@ class ServiceGrader:
         return self._client.submit(request)
 
     def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]:
-        """For `check_tasks`: returns (index, why) of each row whose task the service refuses, whatever the response."""
+        """For `check_tasks`: returns (index, why) of each row whose task the service refuses, whatever the response.
+        Raises RewardServiceError if the service fails to grade a row, and RewardServiceEnded once our own is gone."""
+        submit = self._client.submit if self._service is None else watched(self._client.submit, self._service)
         asked = {
-            index: self._client.submit(
+            index: submit(
                 ScoreRequest(request_id=f"check/{row.uid}", domain=row.domain, response="", task=row.task)
             )
             for index, row in enumerate(rows)
             if self.grades(row.domain)
         }
-        results = {index: future.result() for index, future in asked.items()}
-        return [
-            (index, str(result.details.get("reason", result.verdict)))
-            for index, result in results.items()
-            if result.status is Status.invalid_request
-        ]
+        found = []
+        for index, future in asked.items():
+            result = future.result()
+            reason = str(result.details.get("reason", result.verdict))
+            if result.status is Status.invalid_request:
+                found.append((index, reason))
+            elif result.status is not Status.graded:
+                self.check()
+                raise RewardServiceError(
+                    f"the reward service could not check the task of {rows[index].uid}: {reason}"
+                )
+        return found
 
     def grades(self, domain: str) -> bool:
         """Whether the service knows this domain."""

@@ -14,33 +14,25 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nemo_prorl.config import ConfigError, RewardConfig
-from nemo_prorl.data.rows import write_rows
 from nemo_prorl.distributed import initialise
 from nemo_prorl.reward_service import (
     RewardServiceEnded,
     RewardServiceNotStarted,
-    ServiceGrader,
     announced_by_main,
-    check_tasks,
-    ready_client,
-    refused_here,
     reward_client,
     reward_service,
     running_service,
     watched,
 )
 from reward.client import RewardClient, RewardServiceError
-from reward.protocol import PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
+from reward.protocol import ScoreRequest, ScoreResult, Status
 from tests.conftest import REWARD_PYTHON, ROOT
-from tests.data.conftest import make_row
 from tests.engines.conftest import run_ranks
 
 WRITES_READY = """
@@ -236,50 +228,6 @@ def test_the_log_of_an_earlier_start_is_kept(tmp_path: Path, python_that: MakePy
     assert (tmp_path / "reward_service.log").read_text() == "earlier\nlater\n"
 
 
-def test_a_service_that_cannot_grade_the_data_is_refused_with_its_own_reason() -> None:
-    """Before anything is sampled, and not only after reward.ready_timeout_s."""
-    report = {
-        "ready": True,
-        "protocol": PROTOCOL_VERSION,
-        "sandbox": "none",
-        "version": "v",
-        "workers": 1,
-        "domains": {
-            "math": {"ready": True},
-            "code": {"ready": False, "reason": "no sandbox on this machine"},
-        },
-    }
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(report).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        urls = [f"http://127.0.0.1:{server.server_port}"]
-        with ready_client(RewardConfig(), urls, ["math"]):
-            pass
-        config = RewardConfig(ready_timeout_s=3600.0)
-        with (
-            pytest.raises(ConfigError, match=r"refuses code \(no sandbox on this machine\)"),
-            ready_client(config, urls, ["math", "code"]),
-        ):
-            pass
-        with (
-            pytest.raises(
-                ConfigError, match=r"no grader of its own for haiku, so install the grader plug-in into"
-            ),
-            ready_client(config, urls, ["math", "haiku"]),
-        ):
-            pass
-        server.shutdown()
-
-
 def two_ranks_worker(folder: Path, url: str) -> dict[str, Any]:
     """What one of two ranks sees of the servers in a folder that only the main rank can read."""
     ranks = initialise(1, 1)
@@ -335,55 +283,6 @@ def test_the_main_rank_finds_the_servers_for_all_ranks(service: str, tmp_path: P
     assert (main["has_begun_now"], other["has_begun_now"]) == (False, True), (
         "a client comes with the first request"
     )
-
-
-BAD_TASKS: list[tuple[dict[str, Any], str]] = [
-    ({"task": {"ground_truth": "4"}}, 'the task needs "answer", a non-empty string'),
-    ({"task": {"answer": 4}}, 'the task needs "answer"'),
-    ({"task": {"answer": "4" * 100_000}}, "longer than"),
-    ({"domain": "code", "task": {"inputs": ["1"]}}, "correct its domain or task"),
-    ({"domain": "logic", "task": {"task": "no_such_puzzle", "entry": {}}}, "no Reasoning Gym task"),
-    ({"domain": "instruction", "task": {"instruction_id_list": ["x"], "kwargs": []}}, "0 kwargs"),
-]
-
-
-def check_both(tmp_path: Path, refused: Any, changes: dict[str, Any], why: str) -> None:
-    good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
-    write_rows(good, [make_row(f"g/{index}") for index in range(3)])
-    write_rows(bad, [make_row("b/0"), make_row("b/1", **changes)])
-    check_tasks([str(good)], refused)
-    words = rf"bad\.parquet: 1 of 2 rows looked at cannot be graded, such as row 1 \(b/1\): .*{why}"
-    with pytest.raises(ConfigError, match=words) as caught:
-        check_tasks([str(good), str(bad)], refused)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"), [*BAD_TASKS, ({"domain": "maths"}, "grader for the domain 'maths', but math")]
-)
-def test_tasks_that_no_grader_accepts_are_found_without_a_service(
-    tmp_path: Path, changes: dict[str, Any], why: str
-) -> None:
-    check_both(tmp_path, partial(refused_here, RewardConfig(python=REWARD_PYTHON)), changes, why)
-
-
-@pytest.mark.parametrize(("changes", "why"), BAD_TASKS)
-def test_the_service_refuses_the_same_tasks(
-    tmp_path: Path, service: str, changes: dict[str, Any], why: str
-) -> None:
-    with ready_client(RewardConfig(), [service]) as client:
-        check_both(tmp_path, ServiceGrader(client, None).refused, changes, why)
-
-
-def test_a_domain_that_others_may_grade_is_left_to_them() -> None:
-    """A service elsewhere may have plug-ins that are not installed here, and functions grade any domain."""
-    rows = [make_row("a", domain="chess", task={"fen": "8/8"}), make_row("b", task={})]
-    elsewhere = RewardConfig(python=REWARD_PYTHON, urls=["http://x"])
-    mixed = RewardConfig(python=REWARD_PYTHON, function=["a.py:f"], weights={"service": 1.0})
-    for config in (elsewhere, mixed):
-        assert [index for index, _ in refused_here(config, rows)] == [1]
-    assert refused_here(RewardConfig(python=REWARD_PYTHON, function=["a.py:f"]), rows) == []
-    assert refused_here(RewardConfig(python="/no/python", urls=["http://x"]), rows) == []
 
 
 def test_who_waits_for_a_result_notices_that_the_service_is_gone(
