@@ -197,24 +197,26 @@ def _change_root(paths: Sequence[str]) -> None:
     os.chdir(_STAGING)
     kernel.syscall("pivot_root", b".", b"old")
     os.chdir("/")
-    with open("/old/proc/self/mountinfo", "rb") as stream:
-        mounts = dict(_place_and_options(line) for line in stream)
+    found = mounts("/old/proc/self/mountinfo")
     kernel.check(kernel.LIBC.umount2(b"/old", _DETACH), "umount /old")
     os.rmdir("/old")
     # Each by itself, the root too: the flags of /usr mean nothing on another mount below it.
-    for place, options in mounts.items():
+    for place, options in found.items():
         if place not in _DEVICES and place != "/old" and not place.startswith("/old/"):
             kept = _NOEXEC if b"noexec" in options else 0  # a user namespace may not take it off
             kernel.mount(None, place, None, _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV | kept)
 
 
-def _place_and_options(line: bytes) -> tuple[str, list[bytes]]:
-    """Returns path and options of a mount from its line in /proc/PID/mountinfo (proc(5)), where blanks and the like are
-    octal numbers."""
-    place, options = line.split(b" ")[4:6]
-    return os.fsdecode(re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), place)), options.split(
-        b","
-    )
+def mounts(file: str = "/proc/self/mountinfo") -> dict[str, list[bytes]]:
+    """Returns the options of each mount by its path, from /proc/PID/mountinfo (proc(5)), where blanks and the like are
+    octal numbers. Raises OSError."""
+    found = {}
+    with open(file, "rb") as stream:
+        for line in stream:
+            place, options = line.split(b" ")[4:6]
+            place = re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), place)
+            found[os.fsdecode(place)] = options.split(b",")
+    return found
 
 
 def _could_be_nobody() -> bool:

@@ -7,9 +7,9 @@ import socket
 import tempfile
 
 from reward.graders.code_tests import Tests
-from reward.sandbox.cell import Level
+from reward.sandbox.cell import SYSTEM_LIBRARIES, Level, mounts
 from reward.sandbox.judge import Sandbox
-from reward.sandbox.launch import ZygoteError
+from reward.sandbox.launch import ZygoteError, read_paths
 
 _ATTACKS = """
 import os
@@ -27,6 +27,9 @@ try:
     name = os.path.dirname(os.__file__) + "/reward_probe"
     open(name, "w"); held.append("wrote to the interpreter's files"); os.unlink(name)
 except OSError: pass
+for place in {read_only!r}:  # by its mount: who does not own the files cannot write to them anyway
+    if os.path.exists(place) and not os.statvfs(place).f_flag & os.ST_RDONLY:
+        held.append("finds " + place + " mounted for writing")
 try:
     if os.listdir("/proc"): held.append("sees processes in /proc")
 except OSError: pass
@@ -77,12 +80,15 @@ def failure_of(level: Level) -> str | None:
         canary = os.path.join(directory, "canary")
         with open(canary, "w") as stream:
             stream.write("secret")
-        source = _ATTACKS.format(
-            canary=canary, written=os.path.join(directory, "new"), port=listener.getsockname()[1]
-        )
         tests = Tests(inputs=("",), expected=("[]",), fn_name=None)
         os.environ["REWARD_PROBE_SECRET"] = "secret"
         try:
+            source = _ATTACKS.format(
+                canary=canary,
+                written=os.path.join(directory, "new"),
+                read_only=_read_only() if level.has_namespaces else [],
+                port=listener.getsockname()[1],
+            )
             execution = sandbox.run(source, tests)
         except (ZygoteError, OSError) as error:
             return str(error)
@@ -94,3 +100,13 @@ def failure_of(level: Level) -> str | None:
     if not tests.passes(0, execution.outputs[0]):
         return f"a program inside {execution.outputs[0].decode(errors='replace').strip()}"
     return None
+
+
+def _read_only() -> list[str]:
+    """The places in a cell with namespaces that must be mounted read-only: its root, what programs can read, and every
+    mount below that."""
+    places = ["/"]
+    for path in (*SYSTEM_LIBRARIES, *read_paths("code")):
+        real = os.path.realpath(path)  # mounts are listed by it
+        places += [path, *(path + place[len(real) :] for place in mounts() if place.startswith(f"{real}/"))]
+    return places

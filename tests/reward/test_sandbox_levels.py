@@ -60,6 +60,29 @@ def test_a_root_who_is_the_only_user_of_a_container_needs_no_other() -> None:
     assert strongest(*ALONE)[0] in (Level.namespaces, Level.namespaces_only)
 
 
+def mounted(mode: str, then: str = "") -> list[str]:
+    """The beginning of a command that finds a file system at SUBMOUNT."""
+    mounting = f"mount -t tmpfs -o mode={mode} tmpfs {SUBMOUNT}{then}"
+    return ["bash", "-c", f'set -e; {mounting}; exec "$@"', "bash"]
+
+
+@pytest.mark.parametrize("prefix", [["unshare", "--mount"], ALONE], ids=["as root", "as a user"])
+@pytest.mark.parametrize("level", [Level.namespaces, Level.namespaces_only])
+def test_what_is_mounted_for_writing_is_noticed_by_its_mount(level: Level, prefix: list[str]) -> None:
+    """Attempts to write prove nothing: they fail as well where the files belong to somebody else."""
+    if prefix != ALONE and os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    if failure := failure_of(level):
+        pytest.skip(f"this machine has no level {level.value}: {failure}")
+    if not os.path.isdir(SUBMOUNT):
+        pytest.skip(f"this machine has no {SUBMOUNT}")
+    probing = f"from reward.sandbox.probe import *; print(json.dumps(failure_of(Level({level.value!r}))))"
+    assert answer(probing, *prefix, *mounted("755")) is None
+    failure = answer(probing, *prefix, *mounted("755"), sys.executable, OTHER_KERNEL, "no-remount")
+    for place in ("/", "/usr", SUBMOUNT, os.path.realpath(sys.base_prefix)):
+        assert f"finds {place} mounted for writing" in failure
+
+
 @pytest.mark.parametrize("prefix", [["unshare", "--mount"], ALONE], ids=["as root", "as a user"])
 def test_a_file_system_mounted_below_another_cannot_be_written_to_either(prefix: list[str]) -> None:
     """The flags of the upper one say nothing of it; here everybody may write to it."""
@@ -67,7 +90,6 @@ def test_a_file_system_mounted_below_another_cannot_be_written_to_either(prefix:
         pytest.skip("only root can mount")
     if not os.path.isdir(SUBMOUNT):
         pytest.skip(f"this machine has no {SUBMOUNT}")
-    mounting = f"mount -t tmpfs -o mode=1777 tmpfs {SUBMOUNT}; touch {SUBMOUNT}/seen"
     program = f"""
 import os
 print(os.listdir({SUBMOUNT!r}))
@@ -83,5 +105,5 @@ execution = sandbox.run({program!r}, Tests(inputs=("",), expected=("",), fn_name
 sandbox.close()
 print(json.dumps(execution.outputs[0].decode().split("\\n")))
 """
-    said = answer(source.strip(), *prefix, "bash", "-c", f'set -e; {mounting}; exec "$@"', "bash")
+    said = answer(source.strip(), *prefix, *mounted("1777", f"; touch {SUBMOUNT}/seen"))
     assert said == ["['seen']", str(errno.EROFS), ""]
