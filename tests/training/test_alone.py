@@ -30,8 +30,8 @@ with sole_user(Path(sys.argv[1])):
 
 
 @contextmanager
-def held(folder: Path, *, host: str = "node7", restarts: int = 0, **others: str) -> Iterator[None]:
-    environment = os.environ | {"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": str(restarts)} | others
+def held(folder: Path, *, host: str = "node7", restarts: int = 0) -> Iterator[None]:
+    environment = os.environ | {"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": str(restarts)}
     command = [sys.executable, "-c", HOLDER, str(folder), host]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -116,8 +116,9 @@ def test_the_job_of_another_user_or_cluster_may_be_alive_although_squeue_does_no
     tmp_path: Path, squeue: Path, monkeypatch: pytest.MonkeyPatch, name: str, theirs: str, ours: str
 ) -> None:
     answers(squeue, GONE)
-    monkeypatch.setenv(name, ours)
-    with held(tmp_path / "run", **{name: theirs}):
+    monkeypatch.setenv(name, theirs)
+    with held(tmp_path / "run"):
+        monkeypatch.setenv(name, ours)
         with pytest.raises(ConfigError, match="job 77 on node7"), alone_in(tmp_path / "run"):
             pass
         assert [path.name for path in (tmp_path / "run").iterdir()] == ["lock"]
