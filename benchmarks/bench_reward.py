@@ -1,18 +1,18 @@
-"""Throughput, latency and correctness of the reward service, beside what it is measured against, in one run.
+"""Measures throughput, latency and correctness of the reward service, and of alternatives in the same run.
 
     .venv-reward/bin/python benchmarks/bench_reward.py [--seconds 20] [--workers N] [--only code,math,...]
 
-* code: honest short programs with 5 tests through the service, beside a plain bubblewrap runner (a `bwrap python` a
-  test, outputs compared outside) and a kinder one (a `bwrap python` a submission that forks for each test).
-* math: the acceptance cases through the service, beside math-verify's `math_metric` in a process pool that is made
-  afresh for each batch of 64, forked from a process that has imported it, and spawned.
-* logic, instruction: through the service.
-* correctness: false negatives and false positives on the acceptance cases, beside math-verify alone and DeepScaleR's
-  rules alone.
+* code: short programs with 5 tests each. Alternatives: one `bwrap python` per test, and one per submission that forks
+  for each test; both compare outputs outside the sandbox.
+* math: the acceptance cases. Alternatives: math-verify's `math_metric` in a new process pool for each batch of 64, with
+  workers forked from a process that has imported it, and spawned ones.
+* logic, instruction: the service alone.
+* correctness: false negatives and false positives on the acceptance cases. Alternatives: math-verify alone and
+  DeepScaleR's rules alone.
 
-Rates are of finished requests a second; latencies are from submission to result while the service is kept full. The
-line below them says how many milliseconds of CPU time a request takes, by kind of process: on a machine that others use
-too, rates say little and these figures more.
+Rates are finished requests per second; latencies are measured from submission to result while the service is fully
+loaded. The line below them shows the CPU time per request by kind of process, which is more comparable than rates on a
+machine that others use too.
 """
 
 from __future__ import annotations
@@ -28,23 +28,21 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-
-from processor_time import cpu_s  # noqa: E402
+sys.path.insert(0, str(ROOT))
 
 from reward.client import RewardClient  # noqa: E402
 from reward.protocol import ScoreRequest, ScoreResult, Status  # noqa: E402
+from tests.reward.serving import Server, children, rows  # noqa: E402
 
-DATA = ROOT / "tests/reward/data"
 PROGRAM = "n = int(input())\nprint(2 * n)\n"
 INPUTS = [f"{n}\n" for n in range(5)]
 OUTPUTS = [f"{2 * n}\n" for n in range(5)]
@@ -61,43 +59,52 @@ for text in inputs:
 """
 
 
-def cases() -> list[dict[str, Any]]:
-    """The acceptance cases for mathematics."""
-    return [json.loads(line) for line in (DATA / "math_cases.jsonl").read_text().splitlines()]
+CASES = rows("math_cases.jsonl")
+"""The acceptance cases for mathematics."""
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 # ------------------------------------------------------------------------------------- the service
 @contextlib.contextmanager
-def service(workers: int) -> Iterator[tuple[str, int]]:
-    """Starts the service, yields its URL and process id, stops it."""
-    with tempfile.TemporaryDirectory() as folder:
-        ready = Path(folder) / "ready.json"
-        command = [sys.executable, "-m", "reward", "serve", "--ready-file", str(ready)]
-        command += ["--exit-with-parent", str(os.getpid()), "--workers", str(workers)]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-        while not ready.exists():
-            if process.poll() is not None:
-                raise SystemExit("the service did not start")
-            time.sleep(0.1)
-        try:
-            yield json.loads(ready.read_text())["url"], process.pid
-        finally:
-            process.send_signal(signal.SIGHUP)
-            process.wait()
+def service(workers: int) -> Iterator[Server]:
+    """Starts the service, yields it, and stops it."""
+    server = Server("--workers", str(workers), "--exit-with-parent", str(os.getpid()))
+    try:
+        yield server
+    finally:
+        server.stop(signal.SIGHUP)
+
+
+def cpu_s(service: int) -> Counter[str]:
+    """Returns the CPU seconds of the service with this process id since its start, by kind of process: its `front`,
+    `graders` and `judges`, the `programs` that judges run, and this process, the `client`. The time of a process that
+    has ended counts for the kind of its parent, except for children of the front."""
+    seconds = Counter(client=time.process_time())
+    todo = [(service, "front")]
+    while todo:
+        pid, kind = todo.pop()
+        with contextlib.suppress(OSError):  # the process has just ended
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            own, ended_children = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+            seconds[kind] += (own + (0 if kind == "front" else ended_children)) / TICKS_PER_S
+            todo += [(child, _kind(child, kind)) for child in children(pid)]
+    return seconds
+
+
+def _kind(pid: int, kind_of_parent: str) -> str:
+    if kind_of_parent == "front":
+        return "judges" if b"sandbox.judge" in Path(f"/proc/{pid}/cmdline").read_bytes() else "graders"
+    return "programs" if kind_of_parent == "judges" else kind_of_parent
 
 
 def through_service(
-    client: RewardClient,
-    pid: int,
-    make: Callable[[int], ScoreRequest],
-    seconds: float,
-    in_flight: int,
+    client: RewardClient, pid: int, make: Callable[[int], ScoreRequest], seconds: float, in_flight: int
 ) -> None:
-    """Keeps `in_flight` requests open for so long; prints rate, latencies and CPU time. `pid`: of the service. Fails on
-    anything not graded."""
+    """Keeps `in_flight` requests open for `seconds`, and prints rate, latencies and CPU time. make: returns the request
+    of a number. pid: the service's process id. Fails if a request is not graded."""
     latencies: list[float] = []
     failed: list[ScoreResult] = []
-    places = threading.Semaphore(in_flight)
+    slots = threading.Semaphore(in_flight)
 
     def submit(number: int) -> None:
         started = time.perf_counter()
@@ -106,26 +113,26 @@ def through_service(
             latencies.append(time.perf_counter() - started)
             if future.result().status is not Status.graded:
                 failed.append(future.result())
-            places.release()
+            slots.release()
 
         client.submit(make(number)).add_done_callback(done)
 
-    spent, begun = cpu_s(pid), time.perf_counter()
-    for number in itertools.takewhile(lambda _: time.perf_counter() - begun < seconds, itertools.count()):
-        places.acquire()
+    cpu_before, start = cpu_s(pid), time.perf_counter()
+    for number in itertools.takewhile(lambda _: time.perf_counter() - start < seconds, itertools.count()):
+        slots.acquire()
         submit(number)
     for _ in range(in_flight):
-        places.acquire()
-    took = time.perf_counter() - begun
+        slots.acquire()
+    elapsed_s = time.perf_counter() - start
     assert not failed, failed[0]
-    report("this service", latencies, took)
-    each = {kind: 1e3 * s / len(latencies) for kind, s in (cpu_s(pid) - spent).items()}
-    parts = ", ".join(f"{kind} {ms:.3f}" for kind, ms in each.items())
-    print(f"    CPU time a request: {sum(each.values()):.3f} ms ({parts})", flush=True)
+    report("this service", latencies, elapsed_s)
+    each_ms = {kind: 1e3 * s / len(latencies) for kind, s in (cpu_s(pid) - cpu_before).items()}
+    parts = ", ".join(f"{kind} {ms:.3f}" for kind, ms in each_ms.items())
+    print(f"    CPU time per request: {sum(each_ms.values()):.3f} ms ({parts})", flush=True)
 
 
 def report(name: str, latencies: list[float], seconds: float) -> None:
-    """Prints one line: rate and latencies."""
+    """Prints rate and latencies in one line."""
     ordered = sorted(latencies)
     p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
     print(
@@ -135,15 +142,15 @@ def report(name: str, latencies: list[float], seconds: float) -> None:
 
 
 def ask(domain: str, response: str, task: dict[str, Any], number: int) -> ScoreRequest:
-    """A request with an id that no other has."""
+    """Returns a request with a unique id."""
     return ScoreRequest(
         request_id=f"{domain}-{number}-{time.time_ns()}", domain=domain, response=response, task=task
     )
 
 
-# ------------------------------------------------------------------------------------- what it is compared with
+# ------------------------------------------------------------------------------------- alternatives
 def bubblewrap() -> list[str]:
-    """The command before the source: an isolated interpreter with the libraries, a /tmp and nothing else."""
+    """Returns the command, without the source, of an interpreter in a sandbox with the libraries and an empty /tmp."""
     prefix = str(Path(sys.base_prefix).resolve())
     command = [
         "bwrap",
@@ -159,34 +166,24 @@ def bubblewrap() -> list[str]:
     for path in ("/lib", "/lib64", "/bin"):
         command += ["--symlink", f"usr{path}", path]
     command += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--chdir", "/tmp"]
-    return [*command, "--", *plain_python()]
+    return [*command, "--", f"{prefix}/bin/python{sysconfig.get_python_version()}", "-I", "-S", "-B", "-c"]
 
 
-def plain_python() -> list[str]:
-    """The command before the source: an interpreter of its own, and no sandbox at all."""
-    prefix = str(Path(sys.base_prefix).resolve())
-    return [f"{prefix}/bin/python{sysconfig.get_python_version()}", "-I", "-S", "-B", "-c"]
-
-
-def a_process_a_test(python: Sequence[str], program: str, inputs: Sequence[str]) -> tuple[list[str], float]:
-    """What a program prints for each input, and the seconds that it took. `python`: a command that ends in -c."""
+def bubblewrap_per_test(_: int) -> float:
+    """Returns the seconds for one submission in five sandboxes."""
     started = time.perf_counter()
     outputs = [
-        subprocess.run([*python, program], input=text, capture_output=True, text=True, timeout=60).stdout
-        for text in inputs
+        subprocess.run(
+            [*bubblewrap(), PROGRAM], input=text, capture_output=True, text=True, timeout=60
+        ).stdout
+        for text in INPUTS
     ]
-    return outputs, time.perf_counter() - started
-
-
-def plain_bubblewrap(_: int) -> float:
-    """Seconds for one submission: five sandboxes."""
-    outputs, seconds = a_process_a_test(bubblewrap(), PROGRAM, INPUTS)
     assert outputs == OUTPUTS, outputs
-    return seconds
+    return time.perf_counter() - started
 
 
-def bubblewrap_that_forks(_: int) -> float:
-    """Seconds for one submission: one sandbox."""
+def bubblewrap_per_submission(_: int) -> float:
+    """Returns the seconds for one submission in one sandbox, which forks for each test."""
     started, command = time.perf_counter(), [*bubblewrap(), FORKS_FOR_EACH_TEST]
     done = subprocess.run(
         command, input=json.dumps([PROGRAM, INPUTS]), capture_output=True, text=True, timeout=60
@@ -196,18 +193,19 @@ def bubblewrap_that_forks(_: int) -> float:
 
 
 def in_threads(name: str, run: Callable[[int], float], seconds: float, workers: int) -> None:
-    """Runs it in so many threads for so long, with 0, 1, 2, ...; prints a line."""
+    """Calls `run` with 0, 1, 2, ... in `workers` threads for `seconds`, and prints rate and latencies."""
     latencies: list[float] = []
     numbers = itertools.count()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with ThreadPoolExecutor(workers) as threads:
-        while time.perf_counter() - begun < seconds:
+        while time.perf_counter() - start < seconds:
             latencies += threads.map(run, itertools.islice(numbers, 4 * workers))
-    report(name, latencies, time.perf_counter() - begun)
+    report(name, latencies, time.perf_counter() - start)
 
 
-def math_metric_score(pair: tuple[str, str]) -> float:
-    """As verl's utils/reward_score/math_verify.py: a fresh metric, the gold boxed, the whole response."""
+def math_metric_seconds(pair: tuple[str, str]) -> float:
+    """Returns the seconds to grade (response, gold) as verl's utils/reward_score/math_verify.py does: with a new
+    metric, the gold in a box, and the whole response."""
     from math_verify.metric import math_metric
     from math_verify.parser import ExprExtractionConfig, LatexExtractionConfig
 
@@ -216,30 +214,31 @@ def math_metric_score(pair: tuple[str, str]) -> float:
         gold_extraction_target=(LatexExtractionConfig(),),
         pred_extraction_target=(ExprExtractionConfig(), LatexExtractionConfig()),
     )
-    with contextlib.suppress(Exception):  # as theirs: anything that goes wrong is a 0
+    with contextlib.suppress(Exception):  # verl counts any error as a score of 0
         verify([f"\\boxed{{{pair[1]}}}"], [pair[0]])
     return time.perf_counter() - started
 
 
 def fresh_pools(method: str, seconds: float, workers: int) -> tuple[list[float], float]:
-    """math-verify in a new pool for each batch of 64: (latencies, seconds). Runs in a process of its own: `fork`
-    starts from one that has imported math-verify, `spawn` has every worker import it."""
+    """Runs math-verify in a new pool for each batch of 64 and returns (latencies, seconds). Has to be called in a
+    process of its own. method: `fork` copies a process that has imported math-verify; with `spawn` every worker imports
+    it."""
     if method == "fork":
-        math_metric_score(("\\boxed{1}", "1"))
+        math_metric_seconds(("\\boxed{1}", "1"))
     context = multiprocessing.get_context(method)
-    pairs = itertools.cycle((case["response"], case["gold"]) for case in cases())
+    pairs = itertools.cycle((case["response"], case["gold"]) for case in CASES)
     latencies: list[float] = []
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < seconds:
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds:
         batch = list(itertools.islice(pairs, 64))
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            latencies += pool.map(math_metric_score, batch)
-    return latencies, time.perf_counter() - begun
+            latencies += pool.map(math_metric_seconds, batch)
+    return latencies, time.perf_counter() - start
 
 
 # ------------------------------------------------------------------------------------- correctness
 def math_verify_alone(response: str, gold: str) -> bool:
-    """As its README says, on the whole text after the reasoning."""
+    """Returns math-verify's verdict, called as its README shows, on the whole text after the reasoning."""
     from math_verify import parse, verify
 
     from reward.extract import visible_text
@@ -248,7 +247,7 @@ def math_verify_alone(response: str, gold: str) -> bool:
 
 
 def deepscaler_alone(response: str, gold: str) -> bool:
-    """Our port of its rules, on the last box."""
+    """Returns the verdict of our port of DeepScaleR's rules on the last box."""
     from reward.extract import last_box, visible_text
     from reward.graders import deepscaler
 
@@ -256,8 +255,13 @@ def deepscaler_alone(response: str, gold: str) -> bool:
     return box is not None and deepscaler.equal(box, gold) is not None
 
 
+def mistakes(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, int]:
+    """Returns how many of the (verdict, truth) are false negatives, and how many are false positives."""
+    return sum(want and not got for got, want in pairs), sum(got and not want for got, want in pairs)
+
+
 def correctness() -> None:
-    """False negatives and false positives by kind of case."""
+    """Prints false negatives and false positives by kind of case."""
     from reward.graders import grade
 
     def ours(response: str, gold: str) -> bool:
@@ -265,77 +269,95 @@ def correctness() -> None:
 
     print(f"\ncorrectness      {'cases':>16} {'this service':>18} {'math-verify':>18} {'DeepScaleR':>18}")
     for kind in ("peer", "policy", "stem_peer", "hedge"):
-        chosen = [case for case in cases() if case["kind"] == kind]
+        chosen = [case for case in CASES if case["kind"] == kind]
         cells = []
         for scorer in (ours, math_verify_alone, deepscaler_alone):
-            found = [(scorer(case["response"], case["gold"]), case["expected"] == 1) for case in chosen]
-            missed = sum(not got and want for got, want in found)
-            cells.append(f"FN {missed:>2}  FP {sum(got and not want for got, want in found):>2}")
+            verdicts = [scorer(case["response"], case["gold"]) for case in chosen]
+            truths = [case["expected"] == 1 for case in chosen]
+            false_negatives, false_positives = mistakes(list(zip(verdicts, truths, strict=True)))
+            cells.append(f"FN {false_negatives:>2}  FP {false_positives:>2}")
         print(f"  {kind:<14} {len(chosen):>16} " + " ".join(f"{cell:>18}" for cell in cells), flush=True)
 
 
+# ------------------------------------------------------------------------------------- the command
+class Speed:
+    """Measures the domains, each through the same service."""
+
+    def __init__(self, client: RewardClient, pid: int, seconds: float, workers: int) -> None:
+        self._client, self._pid, self._seconds, self._workers = client, pid, seconds, workers
+
+    def code(self) -> None:
+        """Measures short programs with five tests."""
+        response, task = f"<think>.</think>\n```python\n{PROGRAM}```", {"inputs": INPUTS, "outputs": OUTPUTS}
+        self._measure(16 * self._workers, lambda n: ask("code", response, task, n))
+        if shutil.which("bwrap") is None:
+            print("  no comparison with bubblewrap, which is not installed")
+            return
+        for what, run in (("test", bubblewrap_per_test), ("submission", bubblewrap_per_submission)):
+            in_threads(f"bubblewrap, a process per {what}", run, self._seconds, self._workers)
+
+    def math(self) -> None:
+        """Measures the acceptance cases of mathematics."""
+
+        def request(number: int) -> ScoreRequest:
+            case = CASES[number % len(CASES)]
+            return ask("math", case["response"], {"answer": case["gold"]}, number)
+
+        self._measure(16 * self._workers, request)
+        for method in ("fork", "spawn"):
+            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as alone:
+                latencies, elapsed_s = alone.submit(
+                    fresh_pools, method, self._seconds, self._workers
+                ).result()
+            report(f"math-verify, a new pool per batch ({method})", latencies, elapsed_s)
+
+    def logic(self) -> None:
+        """Measures chain_sum."""
+        task = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
+        self._measure(256, lambda n: ask("logic", f"<answer>{n % 9}</answer>", task, n))
+
+    def instruction(self) -> None:
+        """Measures four rules."""
+        rules = {
+            "punctuation:no_comma": {},
+            "length_constraints:number_words": {"num_words": 50, "relation": "at least"},
+            "startend:quotation": {},
+            "detectable_format:title": {},
+        }
+        task = {"instruction_id_list": list(rules), "kwargs": list(rules.values())}
+        text = "A response of a few hundred characters that follows some rules. " * 6
+        self._measure(256, lambda n: ask("instruction", f"{text}{n}", task, n))
+
+    def _measure(self, in_flight: int, make: Callable[[int], ScoreRequest]) -> None:
+        through_service(self._client, self._pid, make, self._seconds, in_flight)
+
+
+DOMAINS = {
+    "code": "short programs, 5 tests",
+    "math": "the acceptance cases",
+    "logic": "chain_sum",
+    "instruction": "four rules",
+}
+PARTS = (*DOMAINS, "correctness")
+
+
 def main() -> None:
-    """The command line."""
+    """Parses the command line, and measures each part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=20.0, help="for each line of the report")
-    parser.add_argument(
-        "--workers", type=int, default=2, help="of the service and of what it is compared with"
-    )
-    parser.add_argument(
-        "--only", default="code,math,logic,instruction,correctness", help="parts, joined by commas"
-    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of each measurement")
+    parser.add_argument("--workers", type=int, default=2, help="workers of the service and of alternatives")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
     options = parser.parse_args()
-    parts, seconds, workers = options.only.split(","), options.seconds, options.workers
-    with service(workers) as (url, pid), RewardClient(urls=[url], batch_items=64) as client:
+    parts = options.only.split(",")
+    if unknown := [part for part in parts if part not in PARTS]:
+        parser.error(f"--only names no part {unknown[0]}: write some of {', '.join(PARTS)}")
+    with service(options.workers) as server, RewardClient(urls=[server.url], batch_items=64) as client:
         client.wait_until_ready(60)
-        if "code" in parts:
-            print("code: honest short programs, 5 tests")
-            response, task = (
-                f"<think>.</think>\n```python\n{PROGRAM}```",
-                {"inputs": INPUTS, "outputs": OUTPUTS},
-            )
-            through_service(client, pid, lambda n: ask("code", response, task, n), seconds, 16 * workers)
-            if shutil.which("bwrap"):
-                in_threads("plain bubblewrap, a process a test", plain_bubblewrap, seconds, workers)
-                in_threads("bubblewrap, a process a submission", bubblewrap_that_forks, seconds, workers)
-            else:
-                print("  bubblewrap is not installed: no comparison")
-        if "math" in parts:
-            print("math: the acceptance cases")
-            rows = cases()
-            through_service(
-                client,
-                pid,
-                lambda n: ask(
-                    "math", rows[n % len(rows)]["response"], {"answer": rows[n % len(rows)]["gold"]}, n
-                ),
-                seconds,
-                16 * workers,
-            )
-            for method in ("fork", "spawn"):
-                with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as alone:
-                    latencies, took = alone.submit(fresh_pools, method, seconds, workers).result()
-                report(f"math-verify, a fresh pool a batch ({method})", latencies, took)
-        if "logic" in parts:
-            print("logic: chain_sum")
-            entry = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
-            through_service(
-                client, pid, lambda n: ask("logic", f"<answer>{n % 9}</answer>", entry, n), seconds, 256
-            )
-        if "instruction" in parts:
-            print("instruction: four rules")
-            names = [
-                "punctuation:no_comma",
-                "length_constraints:number_words",
-                "startend:quotation",
-                "detectable_format:title",
-            ]
-            rules = {
-                "instruction_id_list": names,
-                "kwargs": [{}, {"num_words": 50, "relation": "at least"}, {}, {}],
-            }
-            text = "A response of a few hundred characters that follows some rules. " * 6
-            through_service(client, pid, lambda n: ask("instruction", f"{text}{n}", rules, n), seconds, 256)
+        speed = Speed(client, server.process.pid, options.seconds, options.workers)
+        for domain, work in DOMAINS.items():
+            if domain in parts:
+                print(f"{domain}: {work}")
+                getattr(speed, domain)()
     if "correctness" in parts:
         correctness()
 

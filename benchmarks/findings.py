@@ -1,9 +1,12 @@
-"""The papers' ablations on the demo's tiny policy: comparisons of one change each, a few seeds each.
+"""Compares settings of small policies, a few seeds each: the papers' ablations, resets, and recipes.
 
-    .venv/bin/python benchmarks/findings.py [--only clip temperature] [--seeds 1 2 3] [--steps 12] [--out runs/findings]
+    make findings [BENCH_ARGS="--only clip controller --seeds 1 --steps 6 --out runs/findings"]
+    make stories MODEL=DIR        # with and without resets, on a pretrained model
+    make recipes MODEL=DIR        # several recipes of conf/recipe on the same model
 
-Every arm is conf/laptop.yaml with SETTING and the arm's own options; the baseline is shared, and a run that is finished
-is not run again. Each comparison becomes NAME.png, NAME.md and NAME.json in the folder; docs/findings.md reads them.
+DIR is the folder of a Llama trained on TinyStories in Hugging Face format, such as karpathy/tinyllamas' stories260K.
+Comparisons share their runs, and finished runs are not repeated. Each comparison writes NAME.png, NAME.md and NAME.json
+into the folder; docs/findings.md and docs/controller.md discuss them.
 """
 
 from __future__ import annotations
@@ -11,98 +14,205 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from training_runs import (
-    ROLLOUTS,
-    UNCLAMPED,
-    Panel,
-    Records,
-    build_tiny_policy,
-    draw,
-    points,
-    reset_steps,
-    train,
-)
+from stories_prompts import write_prompts
+from stories_text import PROMPTS, with_text_metrics
+from training_runs import ROLLOUTS, Panel, Records, build_tiny_policy, draw, points, reset_steps, train
 
 from nemo_prorl.config import RewardConfig
-from nemo_prorl.reward_service import reward_service
-from nemo_prorl.storage import replace_text
+from nemo_prorl.reward_sources.service import reward_service
+from nemo_prorl.run_folder.storage import replace_text
 
-SETTING = (
-    *UNCLAMPED,
-    "trainer.prompts_per_step=8",
-    "validation.interval=3",
-    "validation.max_prompts=16",
-    "exp_manager.create_checkpoint_callback=false",
-)
+HELD_OUT, ENTROPY = "validation/reward", "objective/entropy"
+KL, TRAINING = "objective/kl_to_reference", "reward/mean"
+LAST_STEPS = 4
+
+Column = Callable[[Records, float], float]
+"""(records of a run, the smallest number of training rollouts of any arm with this seed) -> a number of the table."""
+
+
+def last(metric: str) -> Column:
+    """Returns the column of a metric's last value. (The last record need not have every metric, because a run may end
+    for lack of informative prompts.)"""
+    return lambda records, _: list(points(records, metric).values())[-1]
+
+
+def late(metric: str) -> Column:
+    """Returns the column of a metric's mean over the last LAST_STEPS training steps."""
+    return lambda records, _: statistics.fmean(list(points(records, metric).values())[-LAST_STEPS:])
+
+
+def mean_after_start(records: Records, _: float) -> float:
+    """Returns the mean held-out reward without that of the untrained policy."""
+    return statistics.fmean(value for step, value in points(records, HELD_OUT).items() if step > 0)
+
+
+def at_equal_rollouts(records: Records, budget: float) -> float:
+    """Returns the held-out reward after `budget` training rollouts, interpolated linearly between validations."""
+    found = points(records, HELD_OUT, ROLLOUTS)
+    return float(np.interp(budget, list(found), list(found.values())))
+
+
+# ------------------------------------------------------------------------------------- what is trained
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Arms that differ from the same configuration. Their names are unique across families."""
+
+    config_name: str
+    setting: Sequence[str]
+    """Overrides of all arms."""
+    num_steps: int
+    arms: Mapping[str, Sequence[str]]
+    """Name of an arm -> its own overrides."""
+    columns: Mapping[str, Column]
+
+
+UNCLAMPED = ("algorithm.kl_clamp_log_ratio=0", "algorithm.kl_clamp_value=0")
+"""Repeats the runs recorded in docs/, which were made before the KL estimate could be clamped."""
 GRPO = (
     "algorithm.clip_high=0.2",
     "algorithm.aggregation=sequence_mean_token_mean",
     "dynamic_sampling.enabled=false",
 )
-ARMS: Mapping[str, Sequence[str]] = {
-    "baseline": (),  # the recipe's objective: clip 0.2/0.4, dynamic sampling, KL 1e-4, temperature 1.2, no reset
-    "symmetric_clip": ("algorithm.clip_high=0.2",),
-    "low_clip": ("algorithm.clip_low=0.1",),
-    "static_sampling": ("dynamic_sampling.enabled=false",),
-    "no_kl": ("algorithm.kl_beta=0",),
-    "temperature_06": ("sampler.temperature=0.6",),
-    "grpo_no_kl": (*GRPO, "algorithm.kl_beta=0"),
-    "grpo": GRPO,
-    "adaptive_entropy": (
-        *GRPO,
-        "algorithm.kl_beta=0",
-        "algorithm.entropy_bonus=adaptive",
-        "algorithm.entropy_target=0.3",
+TINY_COLUMNS: Mapping[str, Column] = {
+    "held-out reward at the end": last(HELD_OUT),
+    "mean after step 0": mean_after_start,
+    "at equal rollouts": at_equal_rollouts,
+    "entropy, last steps": late(ENTROPY),
+    "KL, last steps": late(KL),
+    "rollouts sampled": last(ROLLOUTS),
+}
+TINY = Family(
+    config_name="laptop",
+    setting=(
+        *UNCLAMPED,
+        "trainer.prompts_per_step=8",
+        "validation.interval=3",
+        "validation.max_prompts=16",
+        "exp_manager.create_checkpoint_callback=false",
     ),
-    "reset": ("controller.mode=interval", "controller.interval=7"),
-    "ahead": ("sampler.ahead=true", "algorithm.correction_level=token"),
-    "correction": ("algorithm.correction_level=token",),
+    num_steps=12,
+    arms={
+        "baseline": (),  # ProRL's objective: clip 0.2/0.4, dynamic sampling, KL 1e-4, temperature 1.2, no reset
+        "symmetric_clip": ("algorithm.clip_high=0.2",),
+        "static_sampling": ("dynamic_sampling.enabled=false",),
+        "no_kl": ("algorithm.kl_beta=0",),
+        "temperature_06": ("sampler.temperature=0.6",),
+        "grpo_no_kl": (*GRPO, "algorithm.kl_beta=0"),
+        "grpo": GRPO,
+        "adaptive_entropy": (
+            *GRPO,
+            "algorithm.kl_beta=0",
+            "algorithm.entropy_bonus=adaptive",
+            "algorithm.entropy_target=0.3",
+        ),
+        # After step 7, so that there is no second reset before step 12.
+        "reset": ("controller.mode=interval", "controller.interval=7"),
+        "ahead": ("sampler.ahead=true", "algorithm.correction_level=token"),
+    },
+    columns=TINY_COLUMNS,
+)
+"""The demo's tiny policy, with one change per arm."""
+STALLED = Family(
+    config_name="laptop",
+    setting=(
+        *UNCLAMPED,
+        "algorithm.kl_beta=3",
+        "trainer.prompts_per_step=16",
+        "validation.interval=4",
+        "validation.max_prompts=32",
+        "exp_manager.create_checkpoint_callback=false",
+        # Patience and cool-down suit dozens of steps; min_delta is two standard errors, each at most 0.0156 with 1,024
+        # rollouts.
+        "controller.cooldown=8",
+        "controller.validation_plateau.patience=2",
+        "controller.validation_plateau.min_delta=0.03",
+    ),
+    num_steps=32,
+    arms={
+        "with_controller": ("controller.mode=automatic",),
+        "without_controller": ("controller.mode=manual",),
+    },
+    columns=TINY_COLUMNS,
+)
+"""The tiny policy under a KL weight of 3, which stops progress a few steps after every reset: a real plateau, although
+a deliberate one."""
+STORIES_COLUMNS: Mapping[str, Column] = {
+    "rules kept": last(HELD_OUT),
+    "all six kept": last("validation/pass_at_1"),
+    "KL to the reference": last(KL),
+    "KL to the pretrained model": last("base/kl"),
+    "perplexity under it": last("base/perplexity"),
+    "different 3-grams": last("text/distinct_3"),
+    "entropy": last("text/entropy"),
 }
-"""Name of the arm's runs -> what it changes. The reset comes after step 7, so that no second one is due at step 12."""
-FIRST_STAGE = ("stage.name=first", "exp_manager.create_checkpoint_callback=true")
-SECOND_STAGES: Mapping[str, Sequence[str]] = {
-    "second_stage": (),  # a hard reset before it, as before runs 2 and 7
-    "second_stage_temperature_06": ("sampler.temperature=0.6",),
-    "second_stage_no_reset": ("stage.reset_reference=false", "stage.reset_optimizer=false"),
-}
-"""Name of the arm's runs -> what its second stage changes; the first one is the baseline of as many steps."""
-COLOURS = ("#3f6fa3", "#b0413e", "#4f8a57", "#8a6d3b")
+STORIES = Family(
+    config_name="stories",
+    setting=UNCLAMPED,
+    num_steps=48,
+    arms={  # conf/stories.yaml sets a KL weight of 0.1
+        "kl_small": ("algorithm.kl_beta=1e-4",),
+        "kl_large": (),
+        "interval": ("controller.mode=interval", "controller.interval=12"),
+        "controller": ("controller.mode=automatic",),
+    },
+    columns=STORIES_COLUMNS,
+)
+RECIPES = Family(
+    config_name="stories",
+    setting=(),
+    num_steps=24,  # the fastest recipes are close to the largest reward by then
+    arms={
+        "prorl": ("recipe=prorl", "controller.mode=automatic"),
+        "prorl_v2": ("recipe=prorl_v2", "controller.mode=automatic"),
+        **{name: (f"recipe={name}",) for name in ("dapo", "gspo", "cispo", "justrl")},
+    },
+    columns=STORIES_COLUMNS,
+)
 
-HELD_OUT = Panel(metric="validation/reward", title="held-out reward")
-ENTROPY = Panel(metric="objective/entropy", title="entropy of training rollouts (nats a token)")
-KL = Panel(metric="objective/kl_to_reference", title="KL to the reference (nats a token)")
-TRAINING = Panel(metric="reward/mean", title="reward of training rollouts")
 
-
+# ------------------------------------------------------------------------------------- what is compared
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A figure and a table."""
+    """The arms of one figure and one table."""
 
     title: str
     arms: Mapping[str, str]
-    """Label -> name of the arm. The others are compared with the first."""
+    """Label -> name of the arm. All are compared with the first."""
     panels: Sequence[Panel]
+    family: Family = TINY
 
 
+HELD_OUT_PANEL = Panel(metric=HELD_OUT, title="held-out reward")
+ENTROPY_PANEL = Panel(metric=ENTROPY, title="entropy of training rollouts (nats per token)")
+KL_PANEL = Panel(metric=KL, title="KL to the reference (nats per token)")
+STORIES_PANELS = (
+    Panel(metric=HELD_OUT, title="held out: share of the six rules kept"),
+    Panel(metric="validation/pass_at_1", title="held out: stories that keep all six"),
+    Panel(metric=KL, title="KL to the current reference, nats per token", is_logarithmic=True),
+    Panel(metric="base/kl", title="KL to the pretrained model, nats per token"),
+    Panel(metric="base/perplexity", title="perplexity under the pretrained model", is_logarithmic=True),
+    Panel(metric="text/distinct_3", title="distinct 3-grams of a story, share"),
+)
 COMPARISONS = {
     "clip": Comparison(
         title="Symmetric against decoupled clip",
         arms={"0.2 / 0.4": "baseline", "0.2 / 0.2": "symmetric_clip"},
-        panels=(HELD_OUT, ENTROPY),
+        panels=(HELD_OUT_PANEL, ENTROPY_PANEL),
     ),
     "sampling": Comparison(
         title="Dynamic against static sampling",
         arms={"dynamic": "baseline", "static": "static_sampling"},
         panels=(
-            HELD_OUT,
+            HELD_OUT_PANEL,
             Panel(
-                metric="validation/reward",
+                metric=HELD_OUT,
                 title="held-out reward at equal cost",
                 over=ROLLOUTS,
                 over_title="training rollouts sampled",
@@ -115,27 +225,12 @@ COMPARISONS = {
     "kl": Comparison(
         title="KL weight 1e-4 against 0",
         arms={"1e-4": "baseline", "0": "no_kl"},
-        panels=(HELD_OUT, ENTROPY, KL),
+        panels=(HELD_OUT_PANEL, ENTROPY_PANEL, KL_PANEL),
     ),
     "temperature": Comparison(
         title="Training temperature 1.2 against 0.6",
         arms={"1.2": "baseline", "0.6": "temperature_06"},
-        panels=(HELD_OUT, TRAINING, ENTROPY),
-    ),
-    "low_clip": Comparison(
-        title="Lower clip 0.2 against 0.1",
-        arms={"0.2 / 0.4": "baseline", "0.1 / 0.4": "low_clip"},
-        panels=(HELD_OUT, ENTROPY),
-    ),
-    "late_temperature": Comparison(
-        title="Temperature 1.2 against 0.6 in a second stage",
-        arms={"1.2": "second_stage", "0.6": "second_stage_temperature_06"},
-        panels=(HELD_OUT, TRAINING, ENTROPY),
-    ),
-    "going_on": Comparison(
-        title="A second stage after a hard reset against going on without one",
-        arms={"hard reset": "second_stage", "no reset": "second_stage_no_reset"},
-        panels=(HELD_OUT, KL, ENTROPY),
+        panels=(HELD_OUT_PANEL, Panel(metric=TRAINING, title="reward of training rollouts"), ENTROPY_PANEL),
     ),
     "entropy": Comparison(
         title="Against the collapse of entropy",
@@ -145,138 +240,151 @@ COMPARISONS = {
             "GRPO, KL 1e-4": "grpo",
             "GRPO, adaptive entropy": "adaptive_entropy",
         },
-        panels=(HELD_OUT, ENTROPY),
+        panels=(HELD_OUT_PANEL, ENTROPY_PANEL),
     ),
     "reset": Comparison(
         title="A hard reset in mid-run against none",
         arms={"no reset": "baseline", "reset after step 7": "reset"},
-        panels=(HELD_OUT, KL, ENTROPY),
-    ),
-    "correction": Comparison(
-        title="Without and with a correction of the sampler's probabilities (token, truncated at 2)",
-        arms={"off": "baseline", "token, at most 2": "correction"},
-        panels=(
-            HELD_OUT,
-            Panel(metric="objective/importance_weight_mean", title="mean weight of a token"),
-        ),
+        panels=(HELD_OUT_PANEL, KL_PANEL, ENTROPY_PANEL),
     ),
     "ahead": Comparison(
         title="Rollouts of this step's weights against those of the step before",
         arms={"this step's": "baseline", "sampled ahead": "ahead"},
         panels=(
-            HELD_OUT,
-            ENTROPY,
-            Panel(metric="sampler/logprob_abs_diff_mean", title="sampler against old policy (nats a token)"),
+            HELD_OUT_PANEL,
+            ENTROPY_PANEL,
+            Panel(
+                metric="sampler/logprob_abs_diff_mean", title="sampler against old policy (nats per token)"
+            ),
         ),
     ),
+    "controller": Comparison(
+        title="The tiny policy with KL weight 3, with and without the reset controller",
+        arms={"without": "without_controller", "with": "with_controller"},
+        panels=(HELD_OUT_PANEL, KL_PANEL),
+        family=STALLED,
+    ),
+    "stories": Comparison(
+        title="A pretrained 260K-parameter model of stories learns six rules",
+        arms={
+            "KL weight 1e-4": "kl_small",
+            "KL weight 0.1": "kl_large",
+            "0.1, a reset every 12 steps": "interval",
+            "0.1, resets by the controller": "controller",
+        },
+        panels=STORIES_PANELS,
+        family=STORIES,
+    ),
+    "recipes": Comparison(
+        title="A pretrained 260K-parameter model of stories learns six rules by several recipes",
+        arms={name: name for name in RECIPES.arms},
+        panels=STORIES_PANELS,
+        family=RECIPES,
+    ),
 }
-COLUMNS = {
-    "held-out reward at the end": "last",
-    "mean after step 0": "mean",
-    "at equal rollouts": "at_equal_rollouts",
-    "entropy, last steps": "entropy",
-    "KL, last steps": "kl",
-    "rollouts sampled": ROLLOUTS,
-}
-"""Head -> key of `summary`."""
-LAST_STEPS = 4
+NEED_MODEL = [name for name, one in COMPARISONS.items() if one.family.config_name == "stories"]
 
 
 def main() -> None:
-    """Seed by seed, so that an interrupted benchmark still compares."""
+    """Trains all arms of one seed before the next seed, so that an interrupted benchmark still compares them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", choices=COMPARISONS, default=list(COMPARISONS), metavar="NAME")
+    parser.add_argument(
+        "--only", nargs="+", choices=COMPARISONS, metavar="NAME", help=f"some of {', '.join(COMPARISONS)}"
+    )
+    parser.add_argument("--model", type=Path, help=f"the model of {' and '.join(NEED_MODEL)}")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, help="steps of each run (default: those of the comparison)")
     parser.add_argument("--out", type=Path, default=Path("runs/findings"))
-    parser.add_argument("--reward-url", metavar="URL", help="of a running service (default: one of our own)")
+    parser.add_argument("--reward-url", metavar="URL", help="use a running service (default: start one)")
     options = parser.parse_args()
+    chosen = options.only or [name for name in COMPARISONS if name not in NEED_MODEL]
+    if needing := [name for name in chosen if name in NEED_MODEL]:
+        if options.model is None or not (options.model / "config.json").is_file():
+            found = "" if options.model is None else f", and {options.model} holds no config.json"
+            parser.error(
+                f"{needing[0]} needs a pretrained model{found}: write make {needing[0]} MODEL=DIR with the folder of a "
+                "model in Hugging Face format"
+            )
+        write_prompts(PROMPTS)
+    if len(needing) < len(chosen):
+        build_tiny_policy()
     options.out.mkdir(parents=True, exist_ok=True)
-    build_tiny_policy()
-    wanted = list(dict.fromkeys(arm for name in options.only for arm in COMPARISONS[name].arms.values()))
+    wanted = {arm: COMPARISONS[name].family for name in chosen for arm in COMPARISONS[name].arms.values()}
     runs: dict[str, list[Records]] = {arm: [] for arm in wanted}
     service = (
         nullcontext(options.reward_url) if options.reward_url else reward_service(RewardConfig(), options.out)
     )
     with service as url:
         for seed in options.seeds:
-            for arm in wanted:
+            for arm, family in wanted.items():
                 print(f"\n{arm}, seed {seed}", flush=True)
-                runs[arm].append(run(options.out, url, arm, seed, options.steps))
-    for name in options.only:
+                overrides = overrides_of(family, arm, seed, options.steps, options.model)
+                folder = options.out / f"{arm}-{seed}"
+                records = train(folder, url, overrides, config_name=family.config_name)
+                if family.config_name == "stories":
+                    records = with_text_metrics(records, folder, options.model)
+                runs[arm].append(records)
+    for name in chosen:
         comparison = COMPARISONS[name]
         compared = {label: runs[arm] for label, arm in comparison.arms.items()}
-        draw(options.out / f"{name}.png", comparison.title, comparison.panels, compared, COLOURS)
-        numbers = summaries(compared)
+        draw(options.out / f"{name}.png", comparison.title, comparison.panels, compared)
+        numbers = summaries(compared, comparison.family.columns)
         replace_text(options.out / f"{name}.json", json.dumps(numbers, indent=1) + "\n")
         text = f"{comparison.title}; seeds {', '.join(map(str, options.seeds))}\n\n{table(numbers)}"
         replace_text(options.out / f"{name}.md", text)
         print(f"\n{text}", flush=True)
 
 
-def stages_of(arm: str) -> list[Sequence[str]]:
-    """What each stage of an arm changes."""
-    if arm in ARMS:
-        return [ARMS[arm]]
-    return [FIRST_STAGE, ("stage.name=second", "stage.parent=first", *SECOND_STAGES[arm])]
+def overrides_of(family: Family, arm: str, seed: int, num_steps: int | None, model: Path | None) -> list[str]:
+    """Returns the overrides of one run. num_steps: None for the family's. model: for families of a pretrained model."""
+    overrides = [*family.setting, *family.arms[arm], f"seed={seed}"]
+    overrides.append(f"trainer.num_steps={num_steps or family.num_steps}")
+    return [f"model.path={model}", *overrides] if family.config_name == "stories" else overrides
 
 
-def run(out: Path, url: str, arm: str, seed: int, num_steps: int) -> Records:
-    """Runs one arm with `num_steps` in each stage, or reads it from its folder if it is finished."""
-    stages = stages_of(arm)
-    names = [""] if len(stages) == 1 else ["first", "second"]
-    records: Records = []
-    for name, options in zip(names, stages, strict=True):
-        overrides = [*SETTING, *options, f"seed={seed}", f"trainer.num_steps={num_steps}"]
-        records = train(out / f"{arm}-{seed}", url, overrides, stage=name)
-    return records
-
-
-def summaries(runs: Mapping[str, Sequence[Records]]) -> dict[str, list[dict[str, float]]]:
-    """Numbers of every run by label, in the order of the seeds. Raises ValueError for arms with different seeds."""
-    found: dict[str, list[dict[str, float]]] = {label: [] for label in runs}
+# ------------------------------------------------------------------------------------- what is reported
+def summaries(
+    runs: Mapping[str, Sequence[Records]], columns: Mapping[str, Column]
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns label -> summaries of its runs, in the order of the seeds: the numbers of the table, the held-out reward
+    by step, and every decision of the reset controller. Raises ValueError if arms have different numbers of seeds."""
+    numbers: dict[str, list[dict[str, Any]]] = {label: [] for label in runs}
     for same_seed in zip(*runs.values(), strict=True):
         budget = min(records[-1][ROLLOUTS] for records in same_seed)
         for label, records in zip(runs, same_seed, strict=True):
-            found[label].append(summary(records, budget))
-    return found
+            numbers[label].append(
+                {
+                    "columns": {title: column(records, budget) for title, column in columns.items()},
+                    "rewards": points(records, HELD_OUT),
+                    "resets": reset_steps(records),
+                    "decisions": [
+                        {"step": r["step"], **r["controller"]} for r in records if "controller" in r
+                    ],
+                }
+            )
+    return numbers
 
 
-def summary(records: Records, budget: float) -> dict[str, float]:
-    """Summarises one run. `budget`: training rollouts after which its held-out reward is read as well, interpolated
-    linearly between validations."""
-    validation = points(records, HELD_OUT.metric)
-    costs = points(records, HELD_OUT.metric, ROLLOUTS)
-    steps = [record for record in records if TRAINING.metric in record][-LAST_STEPS:]
-    return {
-        "first": validation[0],
-        "last": list(validation.values())[-1],
-        "mean": statistics.fmean(value for step, value in validation.items() if step > 0),
-        "at_equal_rollouts": float(np.interp(budget, list(costs), list(costs.values()))),
-        "entropy": statistics.fmean(record[ENTROPY.metric] for record in steps),
-        "kl": statistics.fmean(record[KL.metric] for record in steps),
-        ROLLOUTS: records[-1][ROLLOUTS],
-        "num_resets": len(reset_steps(records)),
-    }
-
-
-def table(numbers: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
-    """In Markdown: the mean over seeds with the smallest and the largest, and what each seed says against the first
-    arm."""
+def table(numbers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Returns a Markdown table of means over the seeds with the smallest and largest values, of the differences to the
+    first arm at the end, and of the steps after which the controller reset the reference, both seed by seed."""
     first = next(iter(numbers))
-    lines = ["| | " + " | ".join(COLUMNS) + f" | end against {first}, by seed |"]
-    lines.append("|---" * (len(COLUMNS) + 2) + "|")
-    for label, of in numbers.items():
-        cells = [spread([run[key] for run in of]) for key in COLUMNS.values()]
-        gains = [f"{run['last'] - other['last']:+.3f}" for run, other in zip(of, numbers[first], strict=True)]
-        lines.append(f"| {label} | {' | '.join(cells)} | {', '.join(gains) if label != first else ''} |")
+    columns = list(numbers[first][0]["columns"])
+    lines = ["| | " + " | ".join(columns) + f" | end against {first}, by seed | resets after step |"]
+    lines.append("|---" * (len(columns) + 3) + "|")
+    for label, runs in numbers.items():
+        cells = [spread([run["columns"][column] for run in runs]) for column in columns]
+        ends, bases = ([run["columns"][columns[0]] for run in some] for some in (runs, numbers[first]))
+        gains = ", ".join(f"{end - base:+.3f}" for end, base in zip(ends, bases, strict=True))
+        resets = "; ".join(", ".join(map(str, run["resets"])) for run in runs if run["resets"])
+        lines.append(f"| {label} | {' | '.join(cells)} | {gains if label != first else ''} | {resets} |")
     return "\n".join(lines) + "\n"
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean (smallest to largest)."""
+    """Returns the text "mean (smallest to largest)"."""
     mean = statistics.fmean(values)
     form = "{:.3f}" if mean < 10 else "{:,.0f}" if mean >= 1000 else "{:.1f}"
     return form.format(mean) + f" ({form.format(min(values))} to {form.format(max(values))})"

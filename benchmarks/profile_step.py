@@ -1,14 +1,14 @@
-"""Where every second of a step goes, and to which functions.
+"""Profiles training steps: the seconds of each phase, and of the functions in it.
 
     .venv/bin/python benchmarks/profile_step.py [--shape laptop|larger] [--steps 8] [--out FOLDER] [KEY=VALUE ...]
 
-* laptop: conf/laptop.yaml, a policy of under a million parameters and responses of some ten tokens.
-* larger: a random Qwen2 of 111 M parameters with the vocabulary of Qwen2.5, 8 responses of 256 tokens a step.
+* laptop: conf/laptop.yaml, a policy of under a million parameters and responses of about ten tokens.
+* larger: a random Qwen2 of 111 M parameters with the vocabulary of Qwen2.5, 8 responses of 256 tokens per step.
 
-Trains in this process: a step to warm up, then --steps whose phases come from the run's own metrics.jsonl, as `report`
-shows them, then a few under cProfile, which slows Python down and is why they are not in the table. Listed below each
-phase are our functions by the seconds in them and what they call, and all functions by their own seconds. What other
-threads do (the reward client, a checkpoint on its way to disk) is not listed. KEY=VALUE are options of the run.
+Trains in this process: one step to warm up, then --steps whose phases are read from the run's metrics.jsonl, as
+`report` shows them, then a few under cProfile, which are not timed because it slows Python down. For each phase lists
+our functions by cumulative seconds, and all functions by their own seconds. Other threads (the reward client, writing a
+checkpoint) are not listed. KEY=VALUE are options of the run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from nemo_prorl.engines import environment  # noqa: E402
 
 environment.prepare()  # before torch and vLLM are imported
 
-from random_model import write_random_model  # noqa: E402
 from training_runs import build_tiny_policy  # noqa: E402
 
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
@@ -39,18 +38,18 @@ from nemo_prorl.training.timing import Stopwatch  # noqa: E402
 
 NUM_PROFILED = {"laptop": 3, "larger": 1}
 NUM_LISTED = 4
-"""Functions of each kind below each phase."""
+"""Functions of each kind listed for each phase."""
 REST = "other"
-"""What is in no phase, between steps included."""
+"""Name of the time outside of all phases, also between steps."""
 
 
 def main() -> None:
-    """Trains, then prints."""
+    """Trains, and prints the profile."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--shape", choices=SHAPES, default="laptop")
-    parser.add_argument("--steps", type=int, default=0, help="that are timed (default: 8; larger 2)")
+    parser.add_argument("--steps", type=int, default=0, help="timed steps (default: 8; larger 2)")
     parser.add_argument("--out", type=Path, default=Path("runs/profile"))
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of the run")
     options = parser.parse_args()
@@ -74,13 +73,14 @@ def main() -> None:
 
 # ------------------------------------------------------------------------------------- what is trained
 def laptop(folder: Path) -> list[str]:
-    """As `train --config-name laptop` does."""
+    """Returns the overrides of `train --config-name laptop`: none."""
     return []
 
 
 def larger(folder: Path) -> list[str]:
-    """A random policy's answers are all wrong, which dynamic sampling would not take."""
-    write_random_model(folder / "model", features=512, num_layers=8)
+    """Writes a random model and returns the overrides that train it, without dynamic sampling, which would drop all of
+    its groups, because all answers are wrong."""
+    write_random_model(folder / "model")
     return [
         f"model.path={folder / 'model'}",
         "dynamic_sampling.enabled=false",
@@ -92,21 +92,47 @@ def larger(folder: Path) -> list[str]:
     ]
 
 
+def write_random_model(folder: Path) -> None:
+    """Writes a Hugging Face folder in fp32, with Qwen2.5's vocabulary size and the tiny policy's tokenizer. Tokens
+    beyond the latter decode to nothing."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from nemo_prorl.demo.tiny_policy import build_tokenizer
+
+    tokenizer = build_tokenizer()
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=151_936,
+        hidden_size=512,
+        intermediate_size=2048,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    Qwen2ForCausalLM(config).float().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 SHAPES: Mapping[str, Callable[[Path], list[str]]] = {"laptop": laptop, "larger": larger}
 
 
 # ------------------------------------------------------------------------------------- profiles
 class ProfilingStopwatch(Stopwatch):
-    """The loop's own stopwatch, with a profile of each of its phases from some step on."""
+    """The loop's stopwatch, which also profiles each phase from step `first_profiled` on."""
 
     first_profiled = 0
     profiles: ClassVar[defaultdict[str, cProfile.Profile]] = defaultdict(cProfile.Profile)
     _num_starts = 0
     _phase = ""
-    """Whose profile is taken; empty: none."""
+    """The phase that is being profiled; empty if none is."""
 
     def restart(self) -> None:
-        """A new step begins; also called once while the loop is built."""
+        """Starts a new step. Is also called once when the loop is built."""
         self._switch_to("")
         super().restart()
         self._num_starts += 1
@@ -115,7 +141,7 @@ class ProfilingStopwatch(Stopwatch):
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """The seconds of `name`, and their functions."""
+        """Times and profiles the phase `name`."""
         before = self._phase
         self._switch_to(name if before else "")
         try:
@@ -125,7 +151,7 @@ class ProfilingStopwatch(Stopwatch):
             self._switch_to(before)
 
     def finish(self) -> None:
-        """What follows is not of the loop."""
+        """Stops profiling at the end of the loop."""
         self._switch_to("")
 
     def _switch_to(self, phase: str) -> None:
@@ -137,7 +163,7 @@ class ProfilingStopwatch(Stopwatch):
 
 
 def train_under_profile(overrides: Sequence[str], *, first_profiled: int) -> Mapping[str, cProfile.Profile]:
-    """By phase."""
+    """Trains in this process and returns phase -> profile. first_profiled: the first step to profile."""
     from nemo_prorl import run
     from nemo_prorl.commands import train
     from nemo_prorl.training import trainer
@@ -159,23 +185,23 @@ def train_under_profile(overrides: Sequence[str], *, first_profiled: int) -> Map
 
 # ------------------------------------------------------------------------------------- what is printed
 def print_phases(shape: str, steps: Sequence[Mapping[str, Any]]) -> None:
-    """Mean seconds of each phase, and their share of a step."""
+    """Prints the mean seconds of each phase, and their share of a step."""
 
     def mean_s(key: str) -> float:
         return float(sum(step.get(key, 0.0) for step in steps)) / len(steps)
 
     step_s = mean_s("time/step_s")
     print(f"\n{shape}: {len(steps)} steps, {mean_s('throughput/num_tokens'):,.0f} response tokens each")
-    print(f"{'':34}{'s a step':>10}{'share':>9}")
+    print(f"{'':34}{'s/step':>10}{'share':>9}")
     for key, name in [*PHASES.items(), (OTHER, "everything else"), ("time/step_s", "a step")]:
         print(f"{name:34}{mean_s(key):>10.3f}{mean_s(key) / step_s:>9.2%}")
     for key, name in OUTSIDE_STEP.items():
         if seconds := max(step.get(key, 0.0) for step in steps):
-            print(f"{f'between steps, each {name}':34}{seconds:>10.3f}")
+            print(f"{f'between steps: {name}, largest':34}{seconds:>10.3f}")
 
 
 def print_functions(profiles: Mapping[str, cProfile.Profile], num_steps: int) -> None:
-    """The greatest of each phase."""
+    """Prints the functions with the largest times of each phase."""
     names = {key.partition("/")[2]: name for key, name in PHASES.items()}
     for phase, profile in profiles.items():
         stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
@@ -184,19 +210,17 @@ def print_functions(profiles: Mapping[str, cProfile.Profile], num_steps: int) ->
             for function, (_, num_calls, own_s, total_s, _) in stats.items()
         ]
         total = sum(own_s for _, _, own_s, _ in lines)
-        print(
-            f"\n{names.get(phase, phase)}: {total:.3f} s a step under cProfile, in our functions and their calls"
-        )
+        print(f"\n{names.get(phase, phase)}: {total:.3f} s/step under cProfile. Our functions, cumulative:")
         ours = [line for line in lines if line[0].startswith(("nemo_prorl/", "reward/"))]
         for where, num_calls, _, total_s in sorted(ours, key=lambda line: -line[3])[:NUM_LISTED]:
             print(f"  {total_s:>9.3f} s {num_calls / num_steps:>9,.0f} calls  {where}")
-        print("  by themselves")
+        print("  All functions, without their calls:")
         for where, num_calls, own_s, _ in sorted(lines, key=lambda line: -line[2])[:NUM_LISTED]:
             print(f"  {own_s:>9.3f} s {num_calls / num_steps:>9,.0f} calls  {where}")
 
 
 def place(file: str, line: int, function: str) -> str:
-    """Returns where a function is: our files from the root of the repository, others from their package."""
+    """Returns a function's place, with our files relative to the repository, and others relative to site-packages."""
     path = file.removeprefix(f"{ROOT}/").rpartition("site-packages/")[2]
     return function if file == "~" else f"{path}:{line} {function}"
 

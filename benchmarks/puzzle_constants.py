@@ -1,21 +1,22 @@
-"""What answers earn that ignore the question, for each of the paper's 96 puzzles; and what training pays above that.
+"""Measures what answers earn that ignore the question, for each of the paper's 96 puzzles, and sets the scores above
+which training rewards an answer.
 
     .venv-reward/bin/python benchmarks/puzzle_constants.py                  # all tasks; about an hour on one core
     .venv-reward/bin/python benchmarks/puzzle_constants.py --only sudoku game_of_life --rounds 40
     .venv-reward/bin/python benchmarks/puzzle_constants.py --page           # docs/puzzle_rewards.md from the data
 
-For each task, on entries of the default configuration, as the trainer's data has them:
+For each task, on entries of the default configuration, as in the trainer's data:
 
 1. Search for the best constant answer and the best shaped one (puzzle_guesses.py) by the library's score with our
    corrections: generic constants, gold answers of other entries, their majorities, and mutations of the best of these.
-2. Find the lowest floor (reward.graders.puzzle_credit) that leaves such answers no more than MAX_LEFT above the share
-   of entries on which one is simply right. A task pays for right answers only (floor 1) if its floor would be above
+2. Find the lowest floor (reward.graders.puzzle_credit) with which such an answer earns at most MAX_LEFT more than the
+   share of entries on which it is simply right. Only right answers are rewarded (floor 1) if the floor would be above
    the highest of FLOORS, or if nearly right answers would earn less than MIN_NEAR.
-3. Search again, by the reward that training then pays.
+3. Search again, by the reward in training with this floor.
 
-Candidates come from one seed, are chosen on a second and measured on a third. The same seeds give the same result. Each
-task's result is kept in the folder --work, so that an interrupted search continues; the results of all tasks become
-reward/data/puzzle_constants.json, from which the service reads the floors.
+Candidates are drawn from entries of one seed, chosen on those of a second and measured on those of a third. The same
+seeds give the same result. Each task's result is kept in the folder --work, so that an interrupted search continues.
+The results of all tasks become reward/data/puzzle_constants.json, from which the service reads the floors.
 """
 
 from __future__ import annotations
@@ -64,16 +65,16 @@ FEW = {
     "knight_swap": 0.2, "futoshiki": 0.5, "codeio": 0.25, "arc_agi": 0.25, "intermediate_integration": 0.25,
     "simple_integration": 0.25, "zebra_puzzles": 0.2, "polynomial_multiplication": 0.1, "countdown": 0.25,
 }  # fmt: skip
-"""Tasks whose entries take long to make or to grade: the share of COUNTS that they get."""
+"""Task whose entries take long to make or to grade -> the fraction of COUNTS that it gets."""
 FIRST_LOOK = 16
-"""Entries on which all candidates are tried; the best KEPT of them are tried on all entries of the choice."""
+"""Entries on which all candidates are tried; only the best KEPT are tried on all entries of the choice."""
 KEPT = 40
 MUTANTS = 24
-"""Made in each round."""
+"""Mutations per round."""
 MAX_LEFT, MIN_NEAR = 0.01, 0.2
 FLOORS = [step / 20 for step in range(11)]
 LIMIT_S = 2.0
-"""CPU time for grading one answer; what takes longer earns 0, as in the service."""
+"""CPU time limit for grading one answer; a longer one earns 0, as in the service."""
 BY_FORM = "a constant for each form of question"
 
 
@@ -83,7 +84,7 @@ class Guess:
 
     name: str
     answers: Mapping[str, str] = field(default_factory=dict)
-    """Of a constant {"": answer}; by form, and "" for others; empty for a shaped answer."""
+    """Form of question -> answer, with "" for all other forms. A constant has only "", a shaped answer nothing."""
 
     def answer(self, question: str) -> str:
         if not self.answers:
@@ -96,22 +97,22 @@ class Guess:
 
 
 def constant(text: str) -> Guess:
-    """The same answer to every question."""
+    """Returns the guess that answers every question with `text`."""
     return Guess("constant", {"": text})
 
 
 # ------------------------------------------------------------------------------------- entries
 def entries_of(task: str, part: str, work: Path) -> list[dict[str, Any]]:
-    """Entries of the default configuration, through JSON, as the service gets them. Kept in `work`."""
+    """Returns entries of the default configuration, after JSON, as the service gets them. Keeps them in `work`."""
     count = round(COUNTS[part] * FEW.get(task, 1))
-    kept = work / "entries" / f"{task}.{part}.{SEEDS[part]}.{count}.json"
-    if not kept.exists():
-        _write(kept, json.dumps(list(made(task, SEEDS[part], count))))
-    return list(json.loads(kept.read_text(encoding="utf-8")))
+    file = work / "entries" / f"{task}.{part}.{SEEDS[part]}.{count}.json"
+    if not file.exists():
+        _write(file, json.dumps(list(made(task, SEEDS[part], count))))
+    return list(json.loads(file.read_text(encoding="utf-8")))
 
 
 def made(task: str, seed: int, count: int) -> Iterator[dict[str, Any]]:
-    """Yields `count` entries with different questions, the same ones for the same seed."""
+    """Yields up to `count` entries with different questions, the same ones for the same seed."""
     import numpy as np
     import reasoning_gym
 
@@ -122,9 +123,12 @@ def made(task: str, seed: int, count: int) -> Iterator[dict[str, Any]]:
         np.random.seed(random.getrandbits(32))
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                entry = dataset[index]  # codeio's own programs may return what JSON cannot hold
+                entry = dataset[index]
             text = json.dumps(entry, allow_nan=False)
-        except (TypeError, ValueError):  # no row of the trainer's either
+        except (
+            TypeError,
+            ValueError,
+        ):  # codeio's results may not fit into JSON; the trainer's data lacks them too
             continue
         if entry["question"] not in seen:
             seen.add(entry["question"])
@@ -134,7 +138,7 @@ def made(task: str, seed: int, count: int) -> Iterator[dict[str, Any]]:
 
 
 def gold(entry: Mapping[str, Any]) -> str:
-    """The entry's own answer, wherever it stands; "" if there is none."""
+    """Returns the entry's own answer from wherever the task keeps it; "" if there is none."""
     metadata = entry["metadata"]
     found = [entry["answer"], metadata.get("example_answer"), metadata.get("example_correct_answer")]
     if "possible_answer" in metadata:
@@ -144,23 +148,23 @@ def gold(entry: Mapping[str, Any]) -> str:
 
 # ------------------------------------------------------------------------------------- scores
 class Scores:
-    """Library scores of guesses on entries, each computed once."""
+    """The library's scores of guesses on entries, each computed once."""
 
     def __init__(self, task: str, entries: Sequence[dict[str, Any]]) -> None:
         self.task, self.entries = task, entries
         self._known: dict[tuple[str, int], float] = {}
         self._of_guess: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]] = defaultdict(list)
-        scorer(task)  # some read large files: not within the time limit of an answer
+        scorer(task)  # some read large files, which should not count for the time limit of an answer
 
     def of(self, guess: Guess, count: int | None = None) -> list[float]:
-        """On the first `count` entries."""
+        """Returns the scores of a guess on the first `count` entries."""
         known = self._of_guess[guess.name, tuple(guess.answers.items())]
         for index in range(len(known), len(self.entries[:count])):
             known.append(self.one(guess.answer(self.entries[index]["question"]), index))
         return known[:count]
 
     def one(self, answer: str, index: int) -> float:
-        """Library's score, with our corrections, of one answer to one entry."""
+        """Returns the library's score, with our corrections, of an answer to the entry `index`."""
         if (answer, index) not in self._known:
             self._known[answer, index] = self._graded(answer, self.entries[index])
         return self._known[answer, index]
@@ -176,10 +180,10 @@ class Scores:
 
 @contextlib.contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    def late(*_: object) -> None:
+    def raise_timeout(*_: object) -> None:
         raise TimeoutError
 
-    signal.signal(signal.SIGVTALRM, late)
+    signal.signal(signal.SIGVTALRM, raise_timeout)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
@@ -188,32 +192,32 @@ def _time_limit(seconds: float) -> Iterator[None]:
 
 
 Reward = Callable[[float], float]
-"""What a library score is worth."""
+"""The library's score -> the reward."""
 
 
-def paid(floor: float) -> Reward:
-    """What training pays above a floor."""
+def training_reward(floor: float) -> Reward:
+    """Returns the reward in training with a floor."""
     return lambda score: training_credit(score, floor)
 
 
 def mean(values: Sequence[float]) -> float:
-    """0 of nothing."""
+    """Returns the mean, or 0 of no values."""
     return sum(values) / max(len(values), 1)
 
 
 def mean_reward(scores: Sequence[float], reward: Reward) -> float:
-    """What the scores are worth on average."""
+    """Returns the mean reward of scores."""
     return mean([reward(score) for score in scores])
 
 
 def share_right(scores: Sequence[float]) -> float:
-    """The share of entries with the full score."""
+    """Returns the share of scores that are 1."""
     return mean([float(score == 1.0) for score in scores])
 
 
 # ------------------------------------------------------------------------------------- search
 def first_guesses(golds: Sequence[str]) -> list[Guess]:
-    """What the search begins with. golds: answers of other entries of the task."""
+    """Returns the candidates with which the search starts. golds: answers of other entries of the task."""
     texts = dict.fromkeys([*CONSTANTS, *walks(), *golds, *majorities(golds), *numbers_between(golds)])
     return [*map(constant, texts), *map(Guess, SHAPED)]
 
@@ -221,13 +225,13 @@ def first_guesses(golds: Sequence[str]) -> list[Guess]:
 def best_first(
     guesses: Sequence[Guess], scores: Scores, reward: Reward, count: int | None = None
 ) -> list[Guess]:
-    """By their mean reward on the first `count` entries."""
+    """Returns the guesses sorted by their mean reward on the first `count` entries, best first."""
     return sorted(guesses, key=lambda guess: -mean_reward(scores.of(guess, count), reward))
 
 
 def search(guesses: Sequence[Guess], scores: Scores, reward: Reward, rounds: int, seed: str) -> list[Guess]:
-    """The best KEPT guesses by their mean reward on the entries of the choice, best first, after `rounds` of mutation
-    of constants, with the best constant for each form of question among them."""
+    """Returns the best KEPT guesses by mean reward on the entries of the choice, best first, after `rounds` rounds of
+    mutating constants. Adds a guess made of the best constant for each form of question."""
     stream = random.Random(seed)
     leaders = best_first(best_first(guesses, scores, reward, FIRST_LOOK)[:KEPT], scores, reward)
     texts = [guess.answers[""] for guess in guesses if guess.is_constant]
@@ -245,80 +249,81 @@ def search(guesses: Sequence[Guess], scores: Scores, reward: Reward, rounds: int
 def _best_by_form(
     leaders: Sequence[Guess], guesses: Sequence[Guess], scores: Scores, reward: Reward
 ) -> Guess:
-    """For each form that five questions or more have, the constant that is best on these."""
-    of_form: dict[str, list[int]] = defaultdict(list)
+    """Returns a guess made of the best constant for each form of question that occurs at least five times."""
+    by_form: dict[str, list[int]] = defaultdict(list)
     for index, entry in enumerate(scores.entries):
-        of_form[form(entry["question"])].append(index)
+        by_form[form(entry["question"])].append(index)
     texts = list(dict.fromkeys(guess.answers[""] for guess in [*leaders, *guesses] if guess.is_constant))[
         :160
     ]
 
-    def best(places: Sequence[int]) -> str:
-        some = places[:6]
-        likely = sorted(texts, key=lambda text: -mean([reward(scores.one(text, place)) for place in some]))[
-            :8
-        ]
-        return max(likely, key=lambda text: mean([reward(scores.one(text, place)) for place in places]))
+    def best(indices: Sequence[int]) -> str:
+        def mean_on(text: str, some: Sequence[int]) -> float:
+            return mean([reward(scores.one(text, index)) for index in some])
 
-    forms = {name: places for name, places in of_form.items() if len(places) >= 5}
-    answers = {name: best(places) for name, places in forms.items()} if 1 < len(forms) <= 30 else {}
+        likely = sorted(texts, key=lambda text: -mean_on(text, indices[:6]))[:8]
+        return max(likely, key=lambda text: mean_on(text, indices))
+
+    forms = {name: indices for name, indices in by_form.items() if len(indices) >= 5}
+    answers = {name: best(indices) for name, indices in forms.items()} if 1 < len(forms) <= 30 else {}
     return Guess(BY_FORM, {**answers, "": leaders[0].answers[""] if leaders else "0"})
 
 
 # ------------------------------------------------------------------------------------- the floor
 def near_rewards(scores: Scores, reward: Reward) -> float:
-    """The mean reward of nearly right answers, of the kind of mistake that is paid best; 0 where nothing is."""
+    """Returns the mean reward of nearly right answers, for the kind of mistake that earns most; 0 without any."""
     stream = random.Random(f"near/{scores.task}")
-    paid_by_kind: dict[str, list[float]] = defaultdict(list)
+    rewards_by_kind: dict[str, list[float]] = defaultdict(list)
     for index, entry in enumerate(scores.entries[:40]):
         for kind, answer in near_misses(gold(entry), stream).items():
             score = scores.one(answer, index)
             if score < 1.0:  # some puzzles have many right answers
-                paid_by_kind[kind].append(reward(score))
-    return max((mean(values) for values in paid_by_kind.values() if len(values) >= 10), default=0.0)
+                rewards_by_kind[kind].append(reward(score))
+    return max((mean(values) for values in rewards_by_kind.values() if len(values) >= 10), default=0.0)
 
 
 def chosen_floor(leaders: Sequence[Guess], scores: Scores, rounds: int) -> float:
-    """The lowest of FLOORS that leaves little to answers which ignore the question, or 1."""
+    """Returns the lowest of FLOORS with which answers that ignore the question earn little, or 1."""
     pool = list(leaders)
     for floor in FLOORS:
-        reward = paid(floor)
+        reward = training_reward(floor)
         if near_rewards(scores, reward) < MIN_NEAR:
             return 1.0
         if _left(pool, scores, reward) <= MAX_LEFT:
-            pool = search(pool, scores, reward, rounds, f"{scores.task}/{floor}")  # the optimiser adapts
+            # Other guesses may be better with this reward.
+            pool = search(pool, scores, reward, rounds, f"{scores.task}/{floor}")
             if _left(pool, scores, reward) <= MAX_LEFT:
                 return floor
     return 1.0
 
 
 def _left(guesses: Sequence[Guess], scores: Scores, reward: Reward) -> float:
-    """What the best guess earns by being partly right."""
+    """Returns what the best guess earns beyond the largest share of entries on which a guess is right."""
     best = max(mean_reward(scores.of(guess), reward) for guess in guesses)
     return best - max(share_right(scores.of(guess)) for guess in guesses)
 
 
 # ------------------------------------------------------------------------------------- a task
 def result_of(task: str, work: Path, rounds: int) -> dict[str, Any]:
-    """The task's line of the data."""
+    """Returns the task's entry of the data."""
     candidates, choice, measure = (entries_of(task, part, work) for part in COUNTS)
     scores, fresh = Scores(task, choice), Scores(task, measure)
     guesses = first_guesses([answer for entry in candidates if (answer := gold(entry))])
     leaders = search(guesses, scores, float, rounds, f"{task}/library")
     floor = chosen_floor(leaders, scores, rounds)
-    adapted = search([*guesses, *leaders], scores, paid(floor), rounds, f"{task}/training")
+    adapted = search([*guesses, *leaders], scores, training_reward(floor), rounds, f"{task}/training")
     return {
         "floor": floor,
         "entries": len(measure),
         "rounds": rounds,
-        "near": round(near_rewards(scores, paid(floor)), 3),
+        "near": round(near_rewards(scores, training_reward(floor)), 3),
         "library": _record(leaders, fresh, float),
-        "training": _record(adapted, fresh, paid(floor)),
+        "training": _record(adapted, fresh, training_reward(floor)),
     }
 
 
 def _record(leaders: Sequence[Guess], fresh: Scores, reward: Reward) -> dict[str, Any]:
-    """The best constant and the best of all, measured on entries that they were not chosen on."""
+    """Returns the best constant and the best of all guesses, measured on entries other than those of the choice."""
     best = {"constant": next(guess for guess in leaders if guess.is_constant), "any": leaders[0]}
     record = {}
     for kind, guess in best.items():
@@ -334,24 +339,24 @@ def _record(leaders: Sequence[Guess], fresh: Scores, reward: Reward) -> dict[str
 
 # ------------------------------------------------------------------------------------- the command
 def main() -> None:
-    """Searches, or only writes the page."""
+    """Searches and writes the data and the page, or only the page."""
     arguments = _arguments()
     if arguments.page:
         write_page()
         return
-    if os.environ.get("PYTHONHASHSEED") != "0":  # some generators iterate over sets
+    if os.environ.get("PYTHONHASHSEED") != "0":  # some generators of puzzles iterate over sets
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
     work = Path(arguments.work).resolve()
     tasks = arguments.only or paper_tasks()
-    warnings.simplefilter("ignore")  # Python's, about answers that are no Python
+    warnings.simplefilter("ignore")  # Python warns when answers are parsed as code
     os.chdir(tempfile.mkdtemp(prefix="puzzle_constants_"))  # codeio's programs write files where they run
     results = {}
     for number, task in enumerate(tasks, 1):
-        kept = work / "results" / f"{task}.{arguments.rounds}.json"
+        file = work / "results" / f"{task}.{arguments.rounds}.json"
         started = time.monotonic()
-        if not kept.exists():
-            _write(kept, json.dumps(result_of(task, work, arguments.rounds), ensure_ascii=False))
-        results[task] = json.loads(kept.read_text(encoding="utf-8"))
+        if not file.exists():
+            _write(file, json.dumps(result_of(task, work, arguments.rounds), ensure_ascii=False))
+        results[task] = json.loads(file.read_text(encoding="utf-8"))
         one = results[task]
         print(
             f"[{number}/{len(tasks)}] {task}: library {one['library']['any']['mean']:.3f} "
@@ -367,12 +372,8 @@ def main() -> None:
 
 
 def _data(results: Mapping[str, Any]) -> str:
-    """One line a task."""
-    head = {
-        "library": f"reasoning-gym {version('reasoning-gym')}",
-        "seeds": SEEDS,
-        "entries": COUNTS,
-    }
+    """Returns the data as JSON with one line per task."""
+    head = {"library": f"reasoning-gym {version('reasoning-gym')}", "seeds": SEEDS, "entries": COUNTS}
     lines = [
         f"{json.dumps(task)}: {json.dumps(results[task], ensure_ascii=False)}" for task in sorted(results)
     ]
@@ -380,7 +381,7 @@ def _data(results: Mapping[str, Any]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Writes a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".new")
     aside.write_text(text, encoding="utf-8")
@@ -392,7 +393,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--only", nargs="+", metavar="TASK", help="these tasks; the others stay in the data as they are"
+        "--only", nargs="+", metavar="TASK", help="search these tasks only; others keep their data"
     )
     parser.add_argument("--rounds", type=int, default=6, help="rounds of mutation in each search (default 6)")
     parser.add_argument("--work", default="runs/puzzle_constants", help="folder for entries and results")

@@ -1,9 +1,8 @@
-"""Answers to puzzles that do not come from solving them: what puzzle_constants.py tries.
+"""Answers to puzzles that ignore the question: the candidates of puzzle_constants.py.
 
-A *constant* is one text for every entry of a task. A *shaped* answer is a function of the question's text that takes
-over its form, or copies parts of it, without working anything out: a grid of the same size filled with one symbol, the
-input copied back, the first number, everybody a knave. Shaped answers have names, so that a recorded one can be
-computed again.
+A *constant* is the same text for every entry of a task. A *shaped* answer is a function of the question's text that
+adopts its form or copies parts of it, without solving anything: a grid of the same size filled with one symbol, the
+input, the first number, everybody a knave. Shaped answers have names, so that a recorded one can be computed again.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ CONSTANTS = (
 
 
 def walks() -> Iterator[str]:
-    """Long random sequences of moves, for puzzles that pass over a move which is impossible."""
+    """Yields long random sequences of moves, for puzzles that ignore impossible moves."""
     stream = random.Random(0)
     for length in (20, 60, 200, 1000):
         yield "".join(stream.choices("LRUD", k=length))
@@ -57,13 +56,18 @@ def _lines(question: str) -> list[str]:
     return [line.strip() for line in question.splitlines() if line.strip()]
 
 
+_NUMBER = r"-?\d+(?:\.\d+)?"
+_NAME = r"(?<=[a-z,] )[A-Z]\w+"
+_LIST = r"\[[^\[\]]*\]"
+
+
 def _numbers(question: str) -> list[str]:
-    return re.findall(r"-?\d+(?:\.\d+)?", question)
+    return re.findall(_NUMBER, question)
 
 
 def _grids(question: str) -> list[list[list[str]]]:
-    """Blocks of lines of single symbols, and JSON grids of digits, in the order in which they stand."""
-    found = []
+    """Returns the question's grids in their order: blocks of lines of symbols, and JSON grids of digits."""
+    grids = []
     for block in re.split(r"\n\s*\n|:[ \t]*\n|\n(?=[A-Z][a-z]+)|```\w*", question):
         rows = [re.findall(r"[^\s\[\],]+", line) for line in block.splitlines() if line.strip()]
         run: list[list[str]] = []
@@ -73,9 +77,9 @@ def _grids(question: str) -> list[list[list[str]]]:
                 run.append(row)
             else:
                 if len(run) > 1:
-                    found.append(run)
+                    grids.append(run)
                 run = [row] if is_row else []
-    return found
+    return grids
 
 
 def _last_grid(question: str) -> list[list[str]]:
@@ -92,7 +96,7 @@ def _json_rows(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _tail(question: str) -> str:
-    """What stands behind the last colon."""
+    """Returns the text after the last colon."""
     return question.rpartition(":")[2].strip()
 
 
@@ -102,7 +106,7 @@ def _filled(symbol: str, write: Callable[[Sequence[Sequence[str]]], str]) -> Sha
 
 
 def _blanks(symbol: str) -> Shaped:
-    """The last block of the question with its blanks filled, its spacing kept."""
+    """Returns the answer that fills the blanks of the question's last block and keeps its spacing."""
     return lambda question: _last_block(question).replace("_", symbol)
 
 
@@ -113,18 +117,18 @@ def _last_block(question: str) -> str:
 
 
 def _whole_puzzle(question: str) -> str:
-    """From the first line that has a blank to the last, with the lines of constraints between them."""
+    """Returns the lines from the first to the last one with a blank, including lines of constraints between them."""
     lines = question.splitlines()
-    places = [
-        place
-        for place, line in enumerate(lines)
+    indices = [
+        index
+        for index, line in enumerate(lines)
         if re.search(r"(^|\s)_(\s|$)", line) and len(line.split()) > 2
     ]
-    return "\n".join(lines[places[0] : places[-1] + 1]) if places else ""
+    return "\n".join(lines[indices[0] : indices[-1] + 1]) if indices else ""
 
 
 def _row_fill(question: str) -> str:
-    """Every blank takes the next number that its row lacks."""
+    """Fills every blank with the next number that its row lacks."""
     rows = []
     for line in _last_block(question).splitlines():
         cells = line.split()
@@ -134,7 +138,7 @@ def _row_fill(question: str) -> str:
 
 
 def _roles(mask: Sequence[int]) -> Shaped:
-    """Who is a knight by the place in the list of names, whatever was said."""
+    """Returns the answer that assigns roles by the position in the list of names, whatever was said."""
 
     def answer(question: str) -> str:
         text = re.search(r'answer like: "([^"]*)"', question)
@@ -154,7 +158,7 @@ def _colours(step: int) -> Shaped:
 
 
 def _secret(symbol: str) -> Shaped:
-    """As many letters as the emoji hides."""
+    """Returns the answer that repeats a symbol for every letter that the emoji hides."""
 
     def answer(question: str) -> str:
         hidden = sum(0xFE00 <= ord(char) <= 0xFE0F or 0xE0100 <= ord(char) <= 0xE01EF for char in question)
@@ -164,7 +168,7 @@ def _secret(symbol: str) -> Shaped:
 
 
 def _ladder(order: Callable[[int], Sequence[int]]) -> Shaped:
-    """From the first word to the second letter by letter, words or not."""
+    """Returns the answer that turns the first word into the second letter by letter, through words or not."""
 
     def answer(question: str) -> str:
         words = re.findall(r"'([A-Z]+)'", question)
@@ -195,12 +199,35 @@ def _digits_of_letters(question: str) -> str:
     return ",".join(f"{letter}={digit}" for letter, digit in zip(letters, "1234567890", strict=False))
 
 
+def _reversed_list(question: str) -> str:
+    items = re.findall(_LIST, question)[-1][1:-1]
+    return "[" + ", ".join(re.split(r",\s*", items)[::-1]) + "]"
+
+
 def _plus_all(question: str) -> str:
     return "+".join(_numbers(question)[1:7])
 
 
-def _place(pick: Callable[[list[str]], str], parts: Callable[[str], list[str]]) -> Shaped:
-    return lambda question: pick(found) if (found := parts(question)) else ""
+def _match(pattern: str, place: int) -> Shaped:
+    """Returns the answer that copies the match of a pattern at a place, counted from the end if it is negative."""
+
+    def answer(question: str) -> str:
+        found = re.findall(pattern, question)
+        return found[place] if -len(found) <= place < len(found) else ""
+
+    return answer
+
+
+def _colour(place: int) -> Shaped:
+    def answer(question: str) -> str:
+        words = re.findall(r"- an? (\w+) ", question)
+        return words[place % len(words)] if words else ""
+
+    return answer
+
+
+def _most(pick: Callable[..., str]) -> Shaped:
+    return lambda question: pick(found, key=float) if (found := _numbers(question)) else ""
 
 
 def _shaped() -> Iterator[tuple[str, Shaped]]:
@@ -208,54 +235,30 @@ def _shaped() -> Iterator[tuple[str, Shaped]]:
     yield "the text behind the last colon", _tail
     yield "its lower case", lambda question: _tail(question).lower()
     yield "its upper case", lambda question: _tail(question).upper()
-    yield "the last line", _place(lambda lines: lines[-1], _lines)
-    yield "the line before the last", _place(lambda lines: lines[-2] if len(lines) > 1 else "", _lines)
-    yield "the last word", _place(lambda words: words[-1], lambda question: re.findall(r"\w+", question))
-    yield "the first name", _place(lambda words: words[0], lambda q: re.findall(r"(?<=[a-z,] )[A-Z]\w+", q))
-    yield "the last name", _place(lambda words: words[-1], lambda q: re.findall(r"(?<=[a-z,] )[A-Z]\w+", q))
+    yield "the last line", lambda question: _lines(question)[-1]
+    yield "the line before the last", lambda question: _lines(question)[-2]
+    yield "the last word", _match(r"\w+", -1)
+    yield "the first name", _match(_NAME, 0)
+    yield "the last name", _match(_NAME, -1)
     for word in range(6):
-        yield (
-            f"colour {word}",
-            _place(
-                lambda words, word=word: words[word % len(words)],  # type: ignore[misc]
-                lambda question: re.findall(r"- an? (\w+) ", question),
-            ),
-        )
-    for number, name in enumerate(("first", "second", "third")):
-        yield (
-            f"the {name} number",
-            _place(
-                lambda found, number=number: found[number] if number < len(found) else "",  # type: ignore[misc]
-                _numbers,
-            ),
-        )
-    yield "the last number", _place(lambda found: found[-1], _numbers)
-    yield "the number before the last", _place(lambda found: found[-2] if len(found) > 1 else "", _numbers)
-    yield "the largest number", _place(lambda found: max(found, key=float), _numbers)
-    yield "the smallest number", _place(lambda found: min(found, key=float), _numbers)
+        yield f"colour {word}", _colour(word)
+    for place, name in enumerate(("first", "second", "third")):
+        yield f"the {name} number", _match(_NUMBER, place)
+    yield "the last number", _match(_NUMBER, -1)
+    yield "the number before the last", _match(_NUMBER, -2)
+    yield "the largest number", _most(max)
+    yield "the smallest number", _most(min)
     yield (
         "as many nan as there are numbers",
         lambda q: json.dumps(["nan"] * len(_numbers(_tail(q.partition("\n")[0])))),
     )
     yield "how many numbers there are", lambda question: str(len(_numbers(question)))
-    yield (
-        "the first fraction",
-        _place(lambda found: found[0], lambda q: re.findall(r"\S*\\d?frac\{\d+\}\{\d+\}\S*|\d+/\d+", q)),
-    )
-    yield "the first list", _place(lambda found: found[0], lambda q: re.findall(r"\[[^\[\]]*\]", q))
-    yield "the last list", _place(lambda found: found[-1], lambda q: re.findall(r"\[[^\[\]]*\]", q))
-    yield (
-        "the last list reversed",
-        _place(
-            lambda found: "[" + ", ".join(re.split(r",\s*", found[-1][1:-1])[::-1]) + "]",
-            lambda q: re.findall(r"\[[^\[\]]*\]", q),
-        ),
-    )
-    yield (
-        "the last outputs",
-        _place(lambda found: found[-1], lambda q: re.findall(r"(?m)^Output.*: (.*)$", q)),
-    )
-    yield "the last JSON object", _place(lambda found: found[-1], lambda q: re.findall(r"\{[^{}]*\}", q))
+    yield "the first fraction", _match(r"\S*\\d?frac\{\d+\}\{\d+\}\S*|\d+/\d+", 0)
+    yield "the first list", _match(_LIST, 0)
+    yield "the last list", _match(_LIST, -1)
+    yield "the last list reversed", _reversed_list
+    yield "the last outputs", _match(r"(?m)^Output.*: (.*)$", -1)
+    yield "the last JSON object", _match(r"\{[^{}]*\}", -1)
     yield (
         "each word its own group",
         lambda q: json.dumps([[w] for w in re.findall(r'"(\w+)"', q.rpartition("[")[2])]),
@@ -312,7 +315,7 @@ SHAPED: Mapping[str, Shaped] = dict(_shaped())
 
 
 def safely(shaped: Shaped, question: str) -> str:
-    """The answer, or "" where the question does not have the parts that it takes."""
+    """Returns the answer, or "" if the question lacks the parts that it is made of."""
     try:
         return shaped(question)
     except (ValueError, IndexError, KeyError, StopIteration):
@@ -322,14 +325,14 @@ def safely(shaped: Shaped, question: str) -> str:
 # ------------------------------------------------------------------------------- a constant for each form
 @functools.lru_cache(maxsize=100_000)
 def form(question: str) -> str:
-    """What kind of question of its task it is: its end, without numbers."""
+    """Returns the form of a question, by which its task's questions are grouped: its end, without numbers."""
     return re.sub(r"[\d.\-]+", "#", question.strip().splitlines()[-1])[-24:]
 
 
 # ------------------------------------------------------------------------------- drawn from gold answers
 def majorities(golds: Sequence[str]) -> Iterator[str]:
-    """The commonest symbol at each place among the answers of one length, for the commonest lengths; by characters and
-    by words."""
+    """Yields the most common symbol at each position among answers of one length, for the most common lengths, by
+    characters and by words; likewise for grids of one shape."""
     for split, join in ((list, ""), (str.split, " ")):
         by_length: dict[int, list[list[str]]] = defaultdict(list)
         for gold in golds:
@@ -346,7 +349,7 @@ def majorities(golds: Sequence[str]) -> Iterator[str]:
 
 
 def numbers_between(golds: Sequence[str]) -> Iterator[str]:
-    """Quantiles and means of answers that are numbers, and numbers near them."""
+    """Yields quantiles and the mean of answers that are numbers, also rounded."""
     values = sorted(float(gold) for gold in golds if re.fullmatch(r"-?\d+(\.\d+)?", gold))
     if not values or len(values) < len(golds) / 10:
         return
@@ -358,7 +361,8 @@ def numbers_between(golds: Sequence[str]) -> Iterator[str]:
 
 
 def mutated(answer: str, others: Sequence[str], stream: random.Random) -> str:
-    """A neighbour: a character, number, word or line changed, dropped, repeated or moved, or half of another answer."""
+    """Returns an answer with a random change: a character, number, word or line is changed, dropped, repeated or moved,
+    or a part is taken from another answer."""
     kind = stream.randrange(8)
     tokens = re.findall(r"\s+|[^\s,]+|,", answer) or [""]
     place = stream.randrange(len(tokens))
@@ -391,7 +395,8 @@ def mutated(answer: str, others: Sequence[str], stream: random.Random) -> str:
 
 # ------------------------------------------------------------------------------- nearly right answers
 def near_misses(gold: str, stream: random.Random) -> dict[str, str]:
-    """Answers that somebody gives who has nearly solved it: one letter, one word or one number off, or a detour."""
+    """Returns kind of mistake -> an answer that is nearly right: one wrong letter or digit, two words swapped, or a
+    detour."""
     made = {}
     letters = [place for place, char in enumerate(gold) if char.isalnum()]
     if letters:

@@ -1,4 +1,4 @@
-"""docs/puzzle_rewards.md from reward/data/puzzle_constants.json."""
+"""Writes docs/puzzle_rewards.md from reward/data/puzzle_constants.json."""
 
 from __future__ import annotations
 
@@ -11,59 +11,60 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "reward" / "data" / "puzzle_constants.json"
 PAGE = ROOT / "docs" / "puzzle_rewards.md"
-_LONGEST = 28
+_MAX_CHARACTERS = 28
+"""Longest constant that is shown in full."""
 
-_HEAD = """# What a puzzle pays in training
+_HEAD = """# Rewards of puzzles in training
 
 Many verifiers of Reasoning Gym give credit for a part of the answer, for a number near it, or for the right form. A
-policy can earn that without reading the question. This page says, for each of the paper's 96 tasks, what the
-best such answer earns by the library's score, what training pays instead, and what is left.
+policy can earn that without reading the question. For each of the paper's 96 tasks, this page shows what the best such
+answer earns by the library's score, how training rewards the task instead, and what such an answer still earns.
 
-The task's `"credit"` switches ([rewards.md](rewards.md)): `"training"`, the default of the service, pays as in this
-table; `"corrected"` gives the library's score with our corrections of its scorers, and `"library"` the library's own
-score. Training rows have the default. Held-out rows of `data build reasoning_gym` and all benchmarks of `evaluate`
-ask for `"corrected"`, because the papers report the mean of the library's scores.
+The task's `"credit"` selects the score ([rewards.md](rewards.md)): `"training"`, the default of the service, gives the
+rewards of this table; `"corrected"` gives the library's score with our corrections of its scorers, and `"library"` the
+library's own score. Training rows have the default. Held-out rows of `data build reasoning_gym` and all benchmarks of
+`evaluate` have `"corrected"`, because the papers report the mean of the library's scores.
 
-**What is paid.** Every task has a floor. Scores up to the floor are worth 0, and the rest is stretched:
-`max(0,(score-floor)/(1-floor))`. A floor of 1 pays for right answers only. {num_rescaled} tasks keep partial
-credit above a floor; the other {num_exact} pay for right answers only, either because partial credit cannot be told
+**How training rewards a score.** Every task has a floor. Scores up to the floor become 0, and the rest is rescaled:
+`max(0,(score-floor)/(1-floor))`. With a floor of 1, only right answers earn a reward. {num_rescaled} tasks keep partial
+credit above a floor; the other {num_exact} reward right answers only, either because partial credit cannot be told
 from a guess, or because the library gives hardly any for answers that are nearly right. Credit for a well-formed
-wrong answer (0.01 to 0.1 in the library) is 0 everywhere. Tasks that are not in the table pay for right answers only.
+wrong answer (0.01 to 0.1 in the library) is 0 everywhere. Tasks that are not in the table reward right answers only.
 
-**What was measured.** {library}, default configurations, {candidates} entries to draw candidates from, {choice} to
-choose on, {measure} others to measure on (fewer where they
-are slow to make or to grade: {few}). Candidates:
-constants (generic ones, gold answers of other entries, their majorities at each place, mutations of the best), and
-answers that take over the form of the question or copy parts of it (a grid filled with one symbol, the input, the
-clues of a sudoku with each blank filled by a number that its row lacks, everybody a knave), and the best constant for
-each form of question. The search was run twice: by the library's score, and then by the reward that training pays.
-Constants were mutated in 6 rounds, and in 40 for most of the tasks that keep partial credit; the longer search found
-nothing better (`"rounds"` in the data).
+**What was measured.** {library}, default configurations, {candidates} entries from which candidates were drawn,
+{choice} on which the best were chosen, {measure} others on which these were measured (fewer if they are slow to make or
+to grade: {few}). Candidates are constants (generic ones, gold answers of other entries, the most common symbol at each
+place of these, mutations of the best), answers that adopt the form of the question or copy parts of it (a grid filled
+with one symbol, the input, the clues of a sudoku with each blank filled by a number that its row lacks, everybody a
+knave), and the best constant for each form of question. The search was run twice: by the library's score, and then by
+the reward in training. Constants were mutated in 6 rounds, and in 40 for most of the tasks that keep partial credit;
+the longer search found nothing better (`"rounds"` in the data).
 
 - *constant*: mean library score of the best constant, and the share of entries on which it is right.
 - *shaped*: the same for the best of all answers, if that is not a constant.
 - *left*: the largest mean reward in training that the second search found, and the share of entries on which that
-  answer is right. No grader can take the latter away: it is the rate at which a guess hits.
-- *near*: mean reward in training of an answer that is nearly right (a letter off, two words swapped, a detour).
+  answer is right. No grader can change the latter: it is the rate at which a guess is right.
+- *near*: mean reward in training of an answer that is nearly right (a wrong letter, two words swapped, a detour).
 
-`benchmarks/puzzle_constants.py` searches, writes the data and this page.
+`benchmarks/puzzle_constants.py` searches, and writes the data and this page.
 
 | task | floor | constant: score (right) | shaped: score (right) | left: reward (right) | near |
 |---|---|---|---|---|---|
 """
 
 _FOOT = """
-Where *left* is high, the puzzle itself is easy to guess: there are two answers to choose from (`circuit_logic`,
-`syllogism`), one is usual (`mahjong_puzzle`), or the input is often the answer (`string_insertion`: in 97 % of entries
-nothing is inserted). In `propositional_logic` a premise copied from the question is right nearly always, because every
-statement that follows from the premises is. The library's own example answer follows from a single premise in 246 of
-300 entries, so a stricter rule would refuse it. These two tasks would teach a policy to copy, and no
-reward can mend that: `data build reasoning_gym` makes validation rows of them, but no training rows.
+Where *left* is high, the puzzle itself is easy to guess: there are only two possible answers (`circuit_logic`,
+`syllogism`), one of them is frequent (`mahjong_puzzle`), or the input is often the answer (`string_insertion`: in 97 %
+of entries nothing is inserted). In `propositional_logic` a premise copied from the question is nearly always right,
+because every statement that follows from the premises is. The library's own example answer follows from a single
+premise in 246 of 300 entries, so a stricter rule would reject it. `string_insertion` and `propositional_logic` would
+teach a policy to copy, and no reward can prevent that: `data build reasoning_gym` makes validation rows of them, but no
+training rows.
 """
 
 
 def page() -> str:
-    """The page's text."""
+    """Returns the page's text."""
     data = json.loads(DATA.read_text(encoding="utf-8"))
     tasks: Mapping[str, Any] = data["tasks"]
     num_exact = sum(one["floor"] == 1 for one in tasks.values())
@@ -82,7 +83,7 @@ def page() -> str:
 
 
 def _folded(text: str) -> str:
-    """Paragraphs folded at 120 columns; lists, headings and the table's head as they are."""
+    """Wraps paragraphs at 120 columns, but not lists, headings and the table's head."""
     paragraphs = [
         part if part.startswith(("-", "#", "|")) else textwrap.fill(part, 120, break_on_hyphens=False)
         for part in text.split("\n\n")
@@ -107,11 +108,11 @@ def _numbers(measured: Mapping[str, Any]) -> str:
 
 
 def _text(measured: Mapping[str, Any]) -> str:
-    """A constant as it fits into a cell."""
+    """Returns a constant, shortened to fit into a cell."""
     text = " ".join(measured["answers"][""].split()).replace("|", "\\|").replace("`", "'")
-    return f"`{text[:_LONGEST]}{' ...' if len(text) > _LONGEST else ''}`" if text else "(empty)"
+    return f"`{text[:_MAX_CHARACTERS]}{' ...' if len(text) > _MAX_CHARACTERS else ''}`" if text else "(empty)"
 
 
 def write_page() -> None:
-    """Writes the page beside the others."""
+    """Writes the page to docs/."""
     PAGE.write_text(page(), encoding="utf-8")

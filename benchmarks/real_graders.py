@@ -1,43 +1,27 @@
-"""The reward service on outputs that others recorded and graded: agreement, latency, throughput, memory.
+"""Measures the reward service on outputs that others recorded and graded: agreement, latency, throughput and memory.
 
-    make real DATA=DIR [BENCH_ARGS="--seconds 20 --workers 2"]
+    make real DATA=DIR [BENCH_ARGS="--limit 500 --workers 2"]
 
-Starts the real service and sends every case of real_outputs.py through HTTP with the project's own client, mixed over
-the domains, two in flight a core. Then, for comparison: math-verify alone and DeepScaleR's rules alone on the same rows
-of mathematics, and the reference programs through a runner that starts a plain process a test, and one that starts it
-in bubblewrap.
+Starts the service and sends it all cases of real_outputs.py with the project's own client, domains mixed, two requests
+per core at a time. For comparison, math-verify alone and DeepScaleR's rules alone grade the same rows of mathematics.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import os
-import shutil
-import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from bench_reward import (  # noqa: E402
-    a_process_a_test,
-    ask,
-    bubblewrap,
-    deepscaler_alone,
-    in_threads,
-    math_verify_alone,
-    plain_python,
-    through_service,
-)
+from bench_reward import deepscaler_alone, math_verify_alone, mistakes, service  # noqa: E402
 from real_outputs import (  # noqa: E402
-    Case,
     MissingData,
     Outcome,
     all_cases,
@@ -48,31 +32,11 @@ from real_outputs import (  # noqa: E402
 
 from reward.client import RewardClient  # noqa: E402
 from reward.offline import Progress  # noqa: E402
-from tests.reward.serving import Server  # noqa: E402
-
-PREAMBLE = """
-import json, sys
-from typing import *
-from math import inf, gcd, sqrt, ceil, floor, comb, isqrt, log, log2
-import math, heapq, bisect, itertools, functools, collections, string, re, random, operator, copy, datetime
-from collections import *
-from itertools import *
-from functools import *
-from heapq import *
-from bisect import *
-from operator import *
-pow = __builtins__.pow
-"""
-"""What the reference programs lean on."""
-DRIVER = """
-_given = [json.loads(line) for line in sys.stdin.read().split("\\n") if line.strip()]
-print(json.dumps(Solution().{name}(*_given)))
-"""
 
 
 # ------------------------------------------------------------------------------------- agreement
 def agreement(outcomes: Sequence[Outcome]) -> None:
-    """A line for each part, and every deviation with its reason."""
+    """Prints a line for each part, and every deviation with its reason."""
     parts: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         parts[outcome.case.part].append(outcome)
@@ -89,18 +53,18 @@ def agreement(outcomes: Sequence[Outcome]) -> None:
 
 
 def deviation(outcome: Outcome) -> str:
-    """One line: which case, what was wanted, what came, and why if that is known."""
+    """Returns one line with the case, the expected and the actual result, and the reason if it is known."""
     case, details = outcome.case, outcome.result.details
-    line = f"{case.part} {case.name}: wanted {_short(case.expected)}, got {_short(outcome.got)}"
+    line = f"{case.part} {case.name}: expected {_short(case.expected)}, got {_short(outcome.got)}"
     if isinstance(case.expected, tuple) and isinstance(outcome.got, tuple):
         rules = case.request.task["instruction_id_list"]
-        apart = [
+        different = [
             rule for rule, want, got in zip(rules, case.expected, outcome.got, strict=True) if want is not got
         ]
-        line = f"{case.part} {case.name}: {', '.join(apart)}"
+        line = f"{case.part} {case.name}: {', '.join(different)}"
     elif case.part == "pairs":
         answer, gold = str(details["extracted"]), str(details["gold"])
-        equal = "equal" if plain_value(answer) == plain_value(gold) else "not seen to be equal"
+        equal = "equal" if plain_value(answer) == plain_value(gold) else "not recognised as equal"
         return f"{case.part} {case.name}: {answer} = {gold} ({details.get('accepted_by')}; {equal} in value)"
     elif case.request.domain in ("math", "stem"):
         line += f"; {details.get('extracted', '')!r} for {details.get('gold', '')!r}"
@@ -108,7 +72,7 @@ def deviation(outcome: Outcome) -> str:
 
 
 def instructions(outcomes: Sequence[Outcome]) -> None:
-    """Agreement by rule, strict and loose."""
+    """Prints the agreement for each rule of instruction following, strict and loose."""
     modes = ("ifeval_strict", "ifeval_loose")
     count: dict[str, Counter[str]] = {mode: Counter() for mode in modes}
     agree: dict[str, Counter[str]] = {mode: Counter() for mode in modes}
@@ -127,34 +91,33 @@ def instructions(outcomes: Sequence[Outcome]) -> None:
 
 
 def alone(outcomes: Sequence[Outcome], workers: int) -> None:
-    """Mathematics beside what it is made of: false negatives and false positives on the same rows."""
+    """Prints false negatives and false positives of the math grader and of each of its two verifiers alone."""
     chosen = [outcome for outcome in outcomes if outcome.case.part in ("math", "stem")]
     pairs = [(o.case.request.response, str(o.case.request.task["answer"])) for o in chosen]
     responses, golds = zip(*pairs, strict=True)
     verdicts = {"this service": [o.got == 1 for o in chosen]}
     progress = Progress(2 * len(chosen), sys.stderr)
     with ProcessPoolExecutor(workers) as pool:
-        for name, judge in (
-            ("math-verify alone", math_verify_alone),
-            ("DeepScaleR alone", deepscaler_alone),
-        ):
+        for name, judge in (("math-verify alone", math_verify_alone), ("DeepScaleR alone", deepscaler_alone)):
             verdicts[name] = []
             for verdict in pool.map(judge, responses, golds, chunksize=8):
                 verdicts[name].append(verdict)
                 progress.step()
     print(f"\n{'mathematics':<20} {'part':<6} {'cases':>6} {'FN':>4} {'FP':>4}")
-    for name, said in verdicts.items():
+    for name, of_grader in verdicts.items():
         for part in ("math", "stem"):
-            rows = [
-                (v, o.case.expected == 1) for v, o in zip(said, chosen, strict=True) if o.case.part == part
+            verdicts_of_part = [
+                (verdict, outcome.case.expected == 1)
+                for verdict, outcome in zip(of_grader, chosen, strict=True)
+                if outcome.case.part == part
             ]
-            missed, passed = sum(w and not v for v, w in rows), sum(v and not w for v, w in rows)
-            print(f"{name:<20} {part:<6} {len(rows):>6} {missed:>4} {passed:>4}")
+            negatives, positives = mistakes(verdicts_of_part)
+            print(f"{name:<20} {part:<6} {len(verdicts_of_part):>6} {negatives:>4} {positives:>4}")
 
 
 # ------------------------------------------------------------------------------------- speed
 def latencies(outcomes: Sequence[Outcome], seconds: float) -> None:
-    """Rate of the whole, and latencies by domain."""
+    """Prints the overall rate, and latencies by domain."""
     domains: dict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
         domains[outcome.case.request.domain].append(outcome.seconds)
@@ -167,63 +130,16 @@ def latencies(outcomes: Sequence[Outcome], seconds: float) -> None:
         print(f"{domain:<12} {len(values):>9} {1e3 * p50:>8.1f} {1e3 * p99:>8.1f}")
 
 
-def code_speed(client: RewardClient, pid: int, cases: Sequence[Case], seconds: float, workers: int) -> None:
-    """Reference programs a second: this service (process `pid`), a plain process a test, bubblewrap a test."""
-    references = [case.request for case in cases if case.part == "references"]
-    print(f"\nreference programs, {workers} workers, {seconds:g} s each")
-
-    def again(number: int) -> object:
-        chosen = references[number % len(references)]
-        return ask("code", chosen.response, dict(chosen.task), number)
-
-    through_service(client, pid, again, seconds, 2 * workers)  # type: ignore[arg-type]
-    failed: Counter[str] = Counter()
-
-    def one_by(name: str, python: list[str], number: int) -> float:
-        request = references[number % len(references)]
-        source = request.response.removeprefix("```python\n").removesuffix("\n```")
-        program = PREAMBLE + source + DRIVER.format(name=request.task["fn_name"])
-        outputs, took = a_process_a_test(python, program, request.task["inputs"])
-        failed[name] += not all(map(_same_json, outputs, request.task["outputs"]))
-        return took
-
-    runners = {"a plain process a test": plain_python()}
-    if shutil.which("bwrap"):
-        runners["bubblewrap, a process a test"] = bubblewrap()
-    else:
-        print("  bubblewrap is not installed: no comparison with it")
-    for name, python in runners.items():
-        in_threads(name, lambda n, name=name, python=python: one_by(name, python, n), seconds, workers)
-        if failed[name]:
-            print(f"    {failed[name]} of these programs did not pass there")
-
-
-def _same_json(output: str, expected: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return bool(json.loads(output) == json.loads(expected))
-    return False
-
-
 def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-@contextlib.contextmanager
-def _service(workers: int) -> Iterator[Server]:
-    server = Server("--workers", str(workers), "--exit-with-parent", str(os.getpid()))
-    try:
-        yield server
-    finally:
-        server.stop(signal.SIGHUP)
-
-
 def main() -> int:
-    """The command line."""
+    """Parses the command line, prints all tables, and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", help="folder of the recorded outputs")
-    parser.add_argument("--seconds", type=float, default=20.0, help="for each line on the speed of programs")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--limit", type=int, help="only so many of the mixed cases, for a quick look")
+    parser.add_argument("--limit", type=int, help="largest number of cases, for a quick look")
     options = parser.parse_args()
     workers = options.workers
     if not options.data:
@@ -236,25 +152,23 @@ def main() -> int:
         print(f"real_graders: {error}", file=sys.stderr)
         return 2
     cases = all_cases(folder)[: options.limit]
-    print(f"{len(cases)} cases, mixed, {2 * workers} in flight, {workers} workers", flush=True)
-    with _service(workers) as server, RewardClient(urls=[server.url]) as client:
+    print(f"{len(cases)} cases, domains mixed, {2 * workers} at a time, {workers} workers", flush=True)
+    with service(workers) as server, RewardClient(urls=[server.url]) as client:
         client.wait_until_ready(300)
         progress = Progress(len(cases), sys.stderr)
-        third = len(cases) // 3  # by then caches are filled and workers have been replaced
-        begun = time.perf_counter()
+        third = len(cases) // 3  # by then caches are full and workers have been replaced
+        start = time.perf_counter()
         outcomes = grade_all(client, cases[:third], 2 * workers, progress.step)
-        seconds, before = time.perf_counter() - begun, server.footprint()
-        begun = time.perf_counter()
+        seconds, before = time.perf_counter() - start, server.footprint()
+        start = time.perf_counter()
         outcomes += grade_all(client, cases[third:], 2 * workers, progress.step)
-        seconds, after = seconds + time.perf_counter() - begun, server.footprint()
+        seconds, after = seconds + time.perf_counter() - start, server.footprint()
         agreement(outcomes)
         instructions(outcomes)
         latencies(outcomes, seconds)
         print(f"retries {client.statistics.num_retries}, lost {client.statistics.num_missing}")
-        for name, (processes, descriptors, kib) in (("a third", before), ("the end", after)):
-            print(f"after {name}: {processes} processes, {descriptors} descriptors, {kib >> 10} MiB")
-        sys.stdout.flush()
-        code_speed(client, server.process.pid, cases, options.seconds, workers)
+        for when, (processes, descriptors, kib) in (("after a third", before), ("at the end", after)):
+            print(f"{when}: {processes} processes, {descriptors} descriptors, {kib >> 10} MiB")
     alone(outcomes, workers)
     return 0
 

@@ -1,5 +1,5 @@
-"""Outputs that others recorded and graded, as requests with the verdict they must get. Shared by real_graders.py, which
-prints tables, and tests/real/test_graders.py, which holds thresholds. Standard library and the reward client only.
+"""Reads outputs that others recorded and graded, as requests with their expected results, for real_graders.py
+and tests/real/test_graders_on_outputs.py. Standard library and the reward client only.
 
 The folder (not part of this repository) holds:
 
@@ -42,22 +42,22 @@ REASONS = {
     "math/rc_minerva_math_173": "neither verifier sees that sinh is made of exponentials",
     "altered/lc_train_438": "walks through a set of strings: 0 tests under 23 of 24 hash seeds, 1 under the other",
 }
-"""Why a known row deviates, by part and id; rows that are not here have not been looked at."""
+"""part/id -> why a row deviates. Deviating rows that are missing here have not been examined."""
 RIGHT_AFTER_ALL = frozenset(
     f"rc_minerva_math_{number}"
     for number in (2, 7, 28, 30, 68, 73, 80, 105, 108, 124, 132, 150, 165, 174, 237)
 ) | {"rc_gpqa_63"}
-"""Recorded as wrong: neither grader of then read a gold such as 1.07e16, which the answer is in other notation, nor an
-option with its text, `(A) A = NaHSO3, B = HCl`."""
+"""Ids of rows that were wrongly recorded as wrong. The graders of that time could read neither a gold such as 1.07e16
+if the answer had another notation, nor an option with its text, such as `(A) A = NaHSO3, B = HCl`."""
 
 
 class MissingData(Exception):
-    """The folder is not there or lacks a file, in one sentence."""
+    """The folder does not exist or lacks a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One request, and what it must get: a score, or for instructions a verdict on each.
+    """One request and its expected result: a score, or for instructions whether each rule is kept.
 
     Example: Case(part="stem", name="gpqa_7", request=ScoreRequest(...), expected=1.0)
     """
@@ -69,13 +69,13 @@ class Case:
 
     @property
     def reason(self) -> str:
-        """Why a deviation of this case is known, or an empty string."""
+        """The known reason for a deviation of this case, or an empty string."""
         return REASONS.get(f"{self.part}/{self.name}", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came back for a case, and after how many seconds."""
+    """The actual result of a case, and the seconds until it arrived."""
 
     case: Case
     result: ScoreResult
@@ -83,7 +83,7 @@ class Outcome:
 
     @property
     def got(self) -> float | tuple[bool, ...] | None:
-        """In the form of what was expected; None if it was not graded."""
+        """The result in the form of the expected one; None if it was not graded."""
         if self.result.status is not Status.graded:
             return None
         if isinstance(self.case.expected, tuple):
@@ -99,7 +99,7 @@ class Outcome:
 
 # ------------------------------------------------------------------------------------- the files
 def check_folder(folder: Path) -> None:
-    """Raises MissingData."""
+    """Raises MissingData if the folder or a file of it does not exist."""
     if not folder.is_dir():
         raise MissingData(f"there is no folder {folder}: name the one with the recorded outputs")
     if missing := [name for name in FILES if not (folder / name).is_file()]:
@@ -107,7 +107,7 @@ def check_folder(folder: Path) -> None:
 
 
 def all_cases(folder: Path) -> list[Case]:
-    """Every case of every part, shuffled with a fixed seed, so that the domains are mixed. Raises MissingData."""
+    """Returns all cases, shuffled with a fixed seed, so that the domains are mixed. Raises MissingData."""
     check_folder(folder)
     makers = (instruction_cases, math_cases, gold_cases, pair_cases, code_cases, human_eval_cases)
     cases = [case for make in makers for case in make(folder)]
@@ -116,7 +116,7 @@ def all_cases(folder: Path) -> list[Case]:
 
 
 def instruction_cases(folder: Path) -> Iterator[Case]:
-    """Parts ifeval_strict and ifeval_loose: each response once in each mode."""
+    """Yields the parts ifeval_strict and ifeval_loose, with each response once per mode."""
     for row in _rows(folder / "ifeval_outputs.jsonl"):
         for mode in ("strict", "loose"):
             task = {"instruction_id_list": row["instruction_id_list"], "kwargs": row["kwargs"], "mode": mode}
@@ -126,7 +126,7 @@ def instruction_cases(folder: Path) -> Iterator[Case]:
 
 
 def math_cases(folder: Path) -> Iterator[Case]:
-    """Parts math and stem."""
+    """Yields the parts math and stem."""
     for row in _rows(folder / "math_outputs.jsonl"):
         task = {"answer": row["gold"]}
         expected = 1.0 if row["id"] in RIGHT_AFTER_ALL else float(row["expected"])
@@ -134,7 +134,7 @@ def math_cases(folder: Path) -> Iterator[Case]:
 
 
 def golds(folder: Path) -> list[tuple[str, str]]:
-    """(id, answer) of every training row but those without an answer (two, which the data builder drops)."""
+    """Returns (id, answer) of every training row that has an answer (two have none; the data builder drops them)."""
     rows = {name: json.loads((folder / f"deepscaler/{name}.json").read_text()) for name in ("math", "aime")}
     return [
         (f"{name}_{number}", str(row["answer"]))
@@ -145,14 +145,14 @@ def golds(folder: Path) -> list[tuple[str, str]]:
 
 
 def gold_cases(folder: Path) -> Iterator[Case]:
-    """Part golds: each answer, boxed, is right for itself."""
+    """Yields the part golds: each gold answer in a box, which must be right for itself."""
     for name, gold in golds(folder):
         yield _case("golds", name, "math", f"\\boxed{{{gold}}}", {"answer": gold}, 1.0)
 
 
 def pair_cases(folder: Path) -> Iterator[Case]:
-    """Part pairs: random answers that are written differently are wrong for each other. Those that are equal in value
-    are called equal, and rightly so: they are to be looked at."""
+    """Yields the part pairs: random gold answers that differ in writing, expected to be wrong for each other. Pairs
+    that are equal in value deviate rightly, so every deviation needs a look."""
     draw, answers = random.Random(SEED), golds(folder)
     number = 0
     while number < NUM_PAIRS:
@@ -163,7 +163,7 @@ def pair_cases(folder: Path) -> Iterator[Case]:
 
 
 def code_cases(folder: Path) -> Iterator[Case]:
-    """Parts references and altered."""
+    """Yields the parts references and altered."""
     for row in _rows(folder / "code_reference.jsonl"):
         task = {key: row[key] for key in ("inputs", "outputs", "fn_name") if key in row}
         yield _case("references", row["id"], "code", _fenced(row["solution"]), task, 1.0)
@@ -173,7 +173,7 @@ def code_cases(folder: Path) -> Iterator[Case]:
 
 
 def human_eval_cases(folder: Path) -> Iterator[Case]:
-    """Part humaneval: canonical solutions against their test programs."""
+    """Yields the part humaneval: canonical solutions with their test programs."""
     with gzip.open(folder / "eval/HumanEval.jsonl.gz", "rt") as stream:
         rows = [json.loads(line) for line in stream]
     for row in rows:
@@ -200,14 +200,12 @@ def _fenced(source: str) -> str:
 
 # ------------------------------------------------------------------------------------- through the service
 def grade_all(
-    client: RewardClient,
-    cases: Sequence[Case],
-    in_flight: int,
-    on_done: Callable[[], None] = lambda: None,
+    client: RewardClient, cases: Sequence[Case], in_flight: int, on_done: Callable[[], None] = lambda: None
 ) -> list[Outcome]:
-    """Sends the cases in their order, so many at a time; outcomes in the same order."""
-    room, outcomes = threading.Semaphore(in_flight), [None] * len(cases)
-    everything = threading.Semaphore(0)
+    """Grades the cases, `in_flight` at a time, and returns the outcomes in the same order. Calls `on_done` after each
+    case."""
+    slots, outcomes = threading.Semaphore(in_flight), [None] * len(cases)
+    num_done = threading.Semaphore(0)
 
     def send(index: int, case: Case) -> None:
         started = time.perf_counter()
@@ -216,22 +214,23 @@ def grade_all(
             seconds = time.perf_counter() - started
             outcomes[index] = Outcome(case=case, result=future.result(), seconds=seconds)  # type: ignore[call-overload]
             on_done()
-            room.release()
-            everything.release()
+            slots.release()
+            num_done.release()
 
         client.submit(case.request).add_done_callback(finish)
 
     for index, case in enumerate(cases):
-        room.acquire()
+        slots.acquire()
         send(index, case)
     for _ in cases:
-        everything.acquire()
+        num_done.acquire()
     return [outcome for outcome in outcomes if outcome is not None]
 
 
 def plain_value(text: str) -> Fraction | str:
-    """A number as it is read without any library (whole, decimal, fraction or ratio; percent and degrees aside), or
-    else the text without spaces and braces: an opinion on two golds that is independent of the graders."""
+    """Returns an answer's value, parsed without any library, to compare golds independently of the graders: the number
+    if it is a whole number, decimal, fraction or ratio (ignoring percent and degree signs), else the text without
+    spaces and braces."""
     plain = re.sub(
         r"\\(?:text|mathrm|mbox)\s*\{[^{}]*\}|\\[!,;: %$]|\\left|\\right|\^\{?\\circ\}?|[$%]", "", text
     )

@@ -1,9 +1,9 @@
-"""Beginnings of stories, and the six rules that each story is to keep: the prompts of conf/stories.yaml.
+"""Writes the prompts of conf/stories.yaml: openings of stories, and six rules that each story should keep.
 
     .venv/bin/python benchmarks/stories_prompts.py runs/stories/data
 
-The model has never seen an instruction, and the prompt gives none: the rules stand in the grader's task alone, and the
-policy finds them by trying, as with every verifiable reward.
+The model has never seen an instruction, and the prompts give none: only the grader's task names the rules, and the
+policy discovers them by trial and error.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ SEED = 1
 
 
 def openings() -> list[str]:
-    """All of them, shuffled by the seed."""
-    found = {
+    """Returns all openings, shuffled with the seed."""
+    texts = {
         form.format(name=name, friend=friend, kind=kind, thing=thing, place=place)
         for form, (name, friend), kind, thing, place in itertools.product(
             OPENINGS, itertools.permutations(NAMES, 2), KINDS, THINGS, PLACES
         )
     }
-    return random.Random(SEED).sample(sorted(found), len(found))
+    return random.Random(SEED).sample(sorted(texts), len(texts))
 
 
 def row(text: str, split: str) -> Row:
-    """One beginning with the six rules."""
+    """Returns the row of an opening, with the six rules."""
     return Row(
         uid=f"stories/{text}",
         domain="instruction",
@@ -81,7 +81,7 @@ def row(text: str, split: str) -> Row:
 
 
 def write_prompts(folder: Path) -> None:
-    """Held out and trained on have no beginning in common."""
+    """Writes the training and held-out prompts, which have no opening in common."""
     texts = openings()
     held_out, train = texts[:NUM_HELD_OUT], texts[NUM_HELD_OUT : NUM_HELD_OUT + NUM_TRAIN]
     write_rows(folder / "openings.held_out.parquet", [row(text, "held_out") for text in held_out])

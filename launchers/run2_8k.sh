@@ -9,10 +9,9 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.out
-# Run 2 of 8, responses of up to 8k, on 4 nodes x 8 H100. conf/stage/run2.yaml says what it trains; overrides are
-# arguments:
+# Run 2 of 8, responses of up to 8k, on 4 nodes x 8 H100. conf/stage/run2.yaml describes it. Overrides are arguments:
 #   sbatch launchers/run2_8k.sh algorithm.kl_beta=0 trainer.learning_rate=1e-6
-# Ten minutes before the time limit it saves, goes back to the queue and continues: docs/cluster.md.
+# Ten minutes before the time limit the job saves a checkpoint and requeues itself to continue: docs/cluster.md.
 
 cd "$SLURM_SUBMIT_DIR"
 [ -f slurm/common.sh ] || { echo "error: $PWD is not the root of the repository: run sbatch from there." && exit 1; }

@@ -1,7 +1,7 @@
 """The command line: nemo-prorl COMMAND ..., or python -m nemo_prorl COMMAND ...
 
-Arguments, options and files are checked before torch or vLLM is imported, so a mistake costs a second. It is one line
-on standard error and exit code 2, and is said once however many ranks make it.
+Arguments, options and files are checked before torch or vLLM is imported, so a mistake costs a second. It is reported
+by one rank, as one line on standard error, with exit code 2.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from nemo_prorl.config import ConfigError
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code of the command: 0, 1 when a run had to stop or the disk is full, 2 for a user's mistake, 130 for
-    Ctrl-C. Anything else rises."""
+    """Runs a command and returns its exit code: 0, 1 if a run had to stop or the disk is full, 2 for a user's mistake,
+    130 for Ctrl-C. Other errors propagate."""
     try:
         if not arguments or arguments[0] in ("-h", "--help"):
             show([_usage()])
@@ -36,8 +36,8 @@ def main(arguments: Sequence[str]) -> int:
         return say(error, 2)
     except KeyboardInterrupt:
         return say(
-            "interrupted. A run goes on from its last checkpoint with the same command, an evaluation of a suite from "
-            "its last samples; other commands begin again, and leave nothing half-written.",
+            "interrupted. The same command continues a run from its last checkpoint and an evaluation of a suite from "
+            "its last samples. Other commands start again; none leaves incomplete files.",
             130,
         )
     except ModuleNotFoundError as error:
@@ -51,11 +51,11 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if not is_disk_full(error):
             raise
-        return say(f"{error}: make room and start again; nothing half-written is left.", 1)
+        return say(f"{error}: make room and repeat the command; no incomplete files are left.", 1)
 
 
 def command() -> NoReturn:
-    """The program nemo-prorl."""
+    """Runs the program nemo-prorl with the arguments of the process, and exits."""
     sys.exit(main(sys.argv[1:]))
 
 
@@ -69,7 +69,7 @@ def _usage() -> str:
             "",
             *commands,
             "",
-            f"`{PROGRAM} COMMAND --help` shows what it takes; `{PROGRAM} --version` says which version this is.",
+            f"`{PROGRAM} COMMAND --help` shows a command's arguments, `{PROGRAM} --version` the version.",
         ]
     )
 

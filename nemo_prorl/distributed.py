@@ -1,7 +1,7 @@
-"""Ranks, replicas and agreement between them, on torch.distributed without Megatron.
+"""Ranks, replicas and communication of Python objects, with torch.distributed and without Megatron.
 
 Every rank runs the same program. A replica is a set of ranks that hold one copy of the model (tensor x pipeline
-parallel); there are `data_parallel` replicas. Python objects travel over gloo on CPU, whatever the tensors use.
+parallel); there are `data_parallel` replicas. Python objects travel over gloo on CPU even if tensors use NCCL.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ import torch
 import torch.distributed as dist
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.layout import check_layout, is_one_machine, rank_from_environment, world_size_from_environment
+from nemo_prorl.config.layout import (
+    check_layout,
+    is_one_machine,
+    rank_from_environment,
+    world_size_from_environment,
+)
 
 T = TypeVar("T")
 
@@ -92,8 +97,8 @@ class Ranks:
         return [pickle.loads(part) for part in parts]
 
     def exchange(self, parcels: Mapping[int, T]) -> list[T]:
-        """Sends a value to each rank that `parcels` names; returns those that were sent to this rank, in the order of
-        their senders. Every rank calls it at the same time, with or without something to send."""
+        """Sends each value of `parcels` to the rank that is its key. Returns the values sent to this rank, in the order
+        of their senders. Collective: ranks without values to send call it too."""
         rank, world_size = self.layout.rank, self.layout.world_size
         if world_size == 1:
             return list(parcels.values())
@@ -126,12 +131,12 @@ class Ranks:
         return box[0]
 
     def on_main(self, function: Callable[[], T]) -> T:
-        """Calls `function` on rank 0 only and returns its result on every rank. Its error is raised on all."""
+        """Calls `function` on rank 0 only and returns its result on every rank. An error is raised on all of them."""
         return self.from_main(self.together(function if self.layout.is_main else lambda: None))  # type: ignore[arg-type, return-value]
 
     def together(self, function: Callable[[], T]) -> T:
-        """What `function` returns on this rank; it is not collective. An error on any rank is raised on all, so that no
-        rank waits for one that has given up."""
+        """Calls `function`, which must not be collective, on every rank and returns this rank's result. An error on any
+        rank is raised on all, so that no rank waits for one that has failed."""
         try:
             value, error = function(), None
         except Exception as caught:
@@ -150,14 +155,14 @@ class Ranks:
             self.gather(None)
 
     def board(self, name: str) -> Board:
-        """To be made on any rank at any time."""
+        """Returns the board of this name. Not collective: any rank may call it at any time."""
         store = dist.distributed_c10d._get_default_store()
         return Board(name, store.clone())  # type: ignore[attr-defined]  # torch's stubs lack it
 
 
 class Board:
-    """A text that the main rank writes and that every rank reads, whenever it likes and from any one thread: no
-    collective. It lies in the main rank's store, where the ranks have met."""
+    """A text that the main rank writes and every rank can read at any time, without a collective. It is kept in the
+    store of the process group. Use each object in one thread only."""
 
     def __init__(self, name: str, store: dist.Store) -> None:
         self._name, self._store = f"board/{name}", store
@@ -166,12 +171,14 @@ class Board:
         self._store.set(self._name, text)
 
     def read(self) -> str:
-        """The latest text; empty before the first one. Raises DistError or RuntimeError when the main rank is gone."""
+        """Returns the latest text; empty before the first. Raises DistError or RuntimeError if the main rank has
+        ended."""
         return self._store.get(self._name).decode() if self._store.check([self._name]) else ""
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, or what other ranks are told instead: they may be unable to unpickle an error of any type."""
+    """Returns the error if it is a ConfigError, else a RuntimeError with its traceback: other ranks may be unable to
+    unpickle other types."""
     if isinstance(error, ConfigError):
         return error
     return RuntimeError(f"on {socket.gethostname()}: {''.join(traceback.format_exception(error))}")
@@ -191,15 +198,16 @@ class RanksDidNotMeet(RuntimeError):
 
 
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
-"""Longest wait of one rank for another once all have met: between two collectives a rank may have to sample, validate
-or compile for long, and the watchdog (trainer.hang_timeout_s) ends what really hangs."""
+"""Longest wait for another rank in a collective after the start. It is long because a rank may sample, validate or
+compile between two collectives; the watchdog (trainer.hang_timeout_s) ends runs that hang."""
 
 
 def initialise(tensor_parallel: int, pipeline_parallel: int, *, start_timeout_s: float = 300.0) -> Ranks:
-    """Joins the job that torchrun or Slurm started, or makes a job of one rank. NCCL for CUDA tensors, gloo for CPU.
+    """Joins the process group of the job that torchrun or Slurm started, or makes one of a single rank. CUDA tensors
+    use NCCL, CPU tensors gloo.
 
-    Raises ConfigError when the ranks do not fit the layout, or do not know where to meet, and RanksDidNotMeet when they
-    cannot all talk to each other within `start_timeout_s`.
+    Raises ConfigError if the ranks do not fit the layout or MASTER_ADDR or MASTER_PORT is missing, and RanksDidNotMeet
+    if they cannot all communicate within `start_timeout_s`.
     """
     world_size = world_size_from_environment()
     check_layout(world_size, tensor_parallel, pipeline_parallel)
@@ -215,7 +223,7 @@ def initialise(tensor_parallel: int, pipeline_parallel: int, *, start_timeout_s:
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         if world_size == 1:
-            # One rank meets nobody: a port would only be one more thing that can be taken, or inherited by a child.
+            # A single rank needs no port, which another program might use or a child process inherit.
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
         else:
             _meet(backend, rank, world_size, start_timeout_s)
@@ -226,11 +234,10 @@ def initialise(tensor_parallel: int, pipeline_parallel: int, *, start_timeout_s:
 
 
 def _meet(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
-    """Makes the default process group, and lets the ranks talk once, which needs working network interfaces.
-
-    Raises RanksDidNotMeet."""
+    """Initialises the default process group and gathers once, which needs working network interfaces. Raises
+    RanksDidNotMeet."""
     interface = interface_to(os.environ["MASTER_ADDR"])
-    if interface == "lo" and not is_one_machine():  # a node that knows its own name as 127.0.1.1
+    if interface == "lo" and not is_one_machine():  # on some systems a node's own name is 127.0.1.1
         interface = interface_to(_ELSEWHERE)
     if interface:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
@@ -255,23 +262,23 @@ def _meet(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
             "has ended, a firewall is between them, or GLOO_SOCKET_IFNAME names the wrong network interface "
             f"({first_line})."
         ) from error
-    # torch has no public way to give a group another time limit once it exists.
+    # torch has no public function that changes the timeout of an existing group.
     dist.distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
     dist.distributed_c10d._get_default_store().set_timeout(COLLECTIVE_TIMEOUT)
 
 
 _ELSEWHERE = "192.0.2.1"
-"""An address that nobody has (RFC 5737), which is therefore reached by the default route."""
+"""A documentation address (RFC 5737) that no machine has; packets to it would take the default route."""
 
 
 def interface_to(host: str) -> str:
-    """Name of the network interface by which this machine reaches `host`, such as "eth0"; "" where that is unknown.
+    """Returns the name of the network interface by which this machine reaches `host`, such as "eth0"; "" if unknown.
 
-    By default gloo takes the interface that the machine's own name resolves to, which is loopback on many systems and
+    Without it gloo takes the interface that the machine's own name resolves to, which is loopback on many systems and
     the slow management network on others."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((host, 9))  # sends nothing: it only asks the system for the route
+            probe.connect((host, 9))  # a UDP connect sends nothing; it only looks up the route
         except OSError:
             return ""
         address = probe.getsockname()[0]
@@ -286,15 +293,15 @@ def interface_to(host: str) -> str:
 
 
 def traces_of_collectives() -> dict[str, bytes]:
-    """What torch's flight recorder has noted of this rank's latest collectives (TORCH_FR_BUFFER_SIZE of them), by
-    backend, as torch pickles it; `torchfrtrace` compares the traces of all ranks under NCCL."""
+    """Returns backend -> pickled trace of torch's flight recorder: this rank's latest TORCH_FR_BUFFER_SIZE collectives.
+    torch's `torchfrtrace` compares the NCCL traces of all ranks."""
     recorders = {"gloo": "_dump_fr_trace", "nccl": "_dump_nccl_trace"}  # torch has the second only with CUDA
     dumps = {backend: getattr(torch._C._distributed_c10d, name, None) for backend, name in recorders.items()}
     return {backend: dump(includeStackTraces=False) for backend, dump in dumps.items() if dump is not None}
 
 
 def unfinished_collectives(trace: bytes) -> list[str]:
-    """One line for each collective of a trace that this rank has begun and that has not ended, the oldest first."""
+    """Returns one line for each collective of a trace that has begun and not ended, the oldest first."""
     entries = pickle.loads(trace).get("entries", [])
     return [
         f"{entry['profiling_name']} number {entry['collective_seq_id']} of group {entry['process_group'][1]}, sizes "

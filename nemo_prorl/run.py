@@ -1,4 +1,4 @@
-"""Builds the real engines and everything else that a command needs, runs it, and shuts it down."""
+"""Builds the engines, graders and data of a run, and trains a stage."""
 
 from __future__ import annotations
 
@@ -11,35 +11,32 @@ from pathlib import Path
 
 import yaml
 
-from nemo_prorl.compose import to_dict, write_resolved
-from nemo_prorl.config import SERVICE, ConfigError, RewardConfig, RunConfig
+from nemo_prorl.cluster.nccl_log import network_of_this_process
+from nemo_prorl.cluster.slurm_queue import is_gone
+from nemo_prorl.config import SERVICE, ConfigError, ExpManagerConfig, RewardConfig, RunConfig
+from nemo_prorl.config.compose import to_dict
+from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
 from nemo_prorl.data.inputs import left_out_prompts, load_tokenizer, read_prompts, with_prompt_files
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
-from nemo_prorl.engines import in_use
+from nemo_prorl.engines import device
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
-from nemo_prorl.layout import rank_from_environment, world_size_from_environment
-from nemo_prorl.nccl_log import network_of_this_process
-from nemo_prorl.provenance import provenance
-from nemo_prorl.reward_function.agreement import agreed_digests, what_changed
-from nemo_prorl.reward_function.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
-from nemo_prorl.reward_service import (
+from nemo_prorl.reward_sources.functions.agreement import agreed_digests, what_changed
+from nemo_prorl.reward_sources.functions.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
+from nemo_prorl.reward_sources.service import (
     RewardServiceEnded,
     RewardServiceNotStarted,
     ServiceGrader,
     check_tasks,
     reward_client,
 )
-from nemo_prorl.training.alone import alone_in
-from nemo_prorl.training.canary import canary_prompt
-from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
-from nemo_prorl.training.collector import NothingToLearn
-from nemo_prorl.training.deadline import STARTED, Deadline, find_ends, pausing_on_interrupt
-from nemo_prorl.training.grading import RewardServiceFailing
-from nemo_prorl.training.lives import recorded_life
-from nemo_prorl.training.markers import (
+from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder.lives import recorded_life
+from nemo_prorl.run_folder.lock import alone_in
+from nemo_prorl.run_folder.loggers import FINISH_S
+from nemo_prorl.run_folder.markers import (
     done_marker,
     failed_marker,
     is_done,
@@ -47,16 +44,24 @@ from nemo_prorl.training.markers import (
     mark_failed,
     why_failed,
 )
-from nemo_prorl.training.requests import withdraw_reset_request
-from nemo_prorl.training.resets import reset_policy
+from nemo_prorl.run_folder.provenance import provenance
+from nemo_prorl.run_folder.resolved import write_resolved
+from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
+from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
+from nemo_prorl.training.control.alarms import Alarms
+from nemo_prorl.training.control.requests import withdraw_reset_request
+from nemo_prorl.training.control.resets import reset_policy
+from nemo_prorl.training.deadline import SPARE_S, STARTED, Deadline, find_ends, pausing_on_interrupt
+from nemo_prorl.training.sampling.canary import canary_prompt
+from nemo_prorl.training.sampling.collector import NothingToLearn
+from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.stages import (
-    Outcome,
     StartingPoint,
     best_without_checkpoint,
     find_intact_start,
     find_starting_point,
 )
-from nemo_prorl.training.telemetry import RunLog, Telemetry
+from nemo_prorl.training.step_boundary import Outcome
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import RunState
@@ -76,36 +81,40 @@ STOPS = (
 )
 """Errors that end a command with a sentence for the user instead of a traceback, because they are not bugs."""
 
-
 POINTLESS_TO_REPEAT = (ConfigError, StoppedByController, NothingToLearn, NonFiniteUpdate)
 """Errors after which a launcher must not restart the stage."""
 
 
 def train(config: RunConfig) -> int:
-    """Runs one stage from where it stands, on every rank of the job. Returns the exit code.
+    """Starts or continues one stage, on every rank of the job. Returns the exit code, which is 0.
 
-    Raises ConfigError, or one of STOPS when it cannot go on; the same command then continues from the last checkpoint.
+    Raises ConfigError, or one of STOPS if the stage has to stop; the same command then continues from the last
+    checkpoint.
     """
     run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage.name
     if is_done(run_dir, stage):
         if rank_from_environment() == 0:
             print(
-                f"stage {stage} is already done in {run_dir}; remove {done_marker(run_dir, stage)} to train it further"
+                f"stage {stage} is already done in {run_dir}; to train it further, remove "
+                f"{done_marker(run_dir, stage)} and raise trainer.num_steps"
             )
         return 0
-    with alone_in(run_dir) if rank_from_environment() == 0 else nullcontext():
+    with alone_in(run_dir, is_gone) if rank_from_environment() == 0 else nullcontext():
         train_alone(config)
     return 0
 
 
 def train_alone(config: RunConfig) -> None:
-    """Runs `train` after the folder is locked and the stage is known not to be done."""
+    """Trains the stage. The caller has locked the folder and knows that the stage is not done."""
     run_dir, trainer, rank = (
         Path(config.exp_manager.explicit_log_dir),
         config.trainer,
         rank_from_environment(),
     )
     with (
+        # Loggers are closed last, because that may take longer than a launcher gives the main rank once another has
+        # ended: every file that says how this process ended is written by then.
+        ExitStack() as at_the_end,
         recorded_life(
             run_dir,
             config.stage.name,
@@ -116,24 +125,25 @@ def train_alone(config: RunConfig) -> None:
         ) as life,
         Watchdog(run_dir, rank=rank, timeout_s=trainer.hang_timeout_s, life=life) as watchdog,
     ):
+        terminal.wait_for("waiting for all ranks")
         ranks = initialise(
             trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
         )
-        # The main rank looks for all: a shared file system may show others an older state, and a thousand ranks that
-        # look through the same folder are a load for it.
+        # Only the main rank reads the folder, because a shared file system may show other ranks an older state, and
+        # because a thousand ranks that list one folder would overload the file system.
         start = find_intact_start(config, ranks.on_main(lambda: starting_point(config)), ranks)
         log = RunLog(run_dir, speaks=ranks.layout.is_main)
         if ranks.layout.is_main:
             clear_marks(config, log)
         try:
             watchdog.beat()
-            outcome, state = train_stage(config, start, ranks, log, watchdog)
+            outcome, state = train_stage(config, start, ranks, log, watchdog, at_the_end)
             if ranks.layout.is_main and outcome is not Outcome.paused:
                 mark_done(run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state))
             ranks.barrier()
             life.end(outcome)
         except BaseException as error:
-            with suppress(OSError):  # a full disk, for example, which the error tells of
+            with suppress(OSError):  # for example a full disk, which is what the error reports
                 log.note(f"error: {error or type(error).__name__}")
             if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
                 mark_failed(run_dir, config.stage.name, reason=str(error))
@@ -141,7 +151,7 @@ def train_alone(config: RunConfig) -> None:
 
 
 def starting_point(config: RunConfig) -> StartingPoint:
-    """Returns where `train` would start, according to the run's folder. Raises ConfigError if it may not."""
+    """Returns where `train` would start, judging by the run's folder. Raises ConfigError if it must not start."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
     check_not_failed(run_dir, config.stage.name)
     start = find_starting_point(config)
@@ -152,13 +162,20 @@ def starting_point(config: RunConfig) -> StartingPoint:
 
 
 def train_stage(
-    config: RunConfig, start: StartingPoint, ranks: Ranks, log: RunLog, watchdog: Watchdog
+    config: RunConfig,
+    start: StartingPoint,
+    ranks: Ranks,
+    log: RunLog,
+    watchdog: Watchdog,
+    at_the_end: ExitStack,
 ) -> tuple[Outcome, RunState]:
-    """Builds everything that the loop needs, cheap mistakes first, and runs it."""
+    """Builds everything that the loop needs, the cheapest checks first, and runs it. Returns why the loop ended and the
+    final state. The loggers stay open until the caller leaves `at_the_end`."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
     if ranks.layout.is_main:
         write_resolved(config, run_dir / "resolved.yaml")
         write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
+    terminal.wait_for("reading tokenizer and prompt files")
     with watchdog.trusting_main():
         config, recognised = ranks.on_main(lambda: with_prompt_files(config, watchdog.beat))
     for sentence in recognised:
@@ -173,8 +190,9 @@ def train_stage(
         service = grader.service if isinstance(grader, MixedGrader) else grader
         if service is not None and config.reward.weight(SERVICE):
             ranks.on_main(lambda: check_tasks(files, service.refused))
+        terminal.wait_for("building the policy")
         policy, state = build_policy(config, ranks, start)
-        policy.finish_training()  # what only updates need is off the GPU before the sampler takes its share
+        policy.finish_training()  # frees GPU memory that only updates need, before the sampler allocates its own
         if state.prompts:
             if start.is_resume:
                 check_same_rows(prompts, state)
@@ -183,10 +201,10 @@ def train_stage(
             log.say(change)
         state.reward = grader.parts
         watchdog.beat()
-        # The loop begins with a refit, so the sampler need not read the checkpoint.
+        # The loop starts with a refit, so the sampler does not have to read weights.
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer, reads_weights=False))
         if ranks.layout.is_main:
-            in_use.note_engines(policy, sampler, run_dir, log.say)
+            device.note_engines(policy, sampler, run_dir, log.say)
         checkpoints = CheckpointWriter(
             run_dir,
             model_dir=Path(config.model.path),
@@ -194,9 +212,7 @@ def train_stage(
             ranks=ranks,
             provenance=provenance(),
         )
-        telemetry = None
-        if ranks.layout.is_main:
-            telemetry = stack.enter_context(Telemetry(config, log=log, state=state))
+        telemetry = open_telemetry(config, log, state, at_the_end) if ranks.layout.is_main else None
         if sentence := best_without_checkpoint(start, config):
             log.say(sentence)
         if network := network_of_this_process():
@@ -217,37 +233,54 @@ def train_stage(
             telemetry=telemetry,
             log=log,
             watchdog=watchdog,
-            deadline=Deadline(find_ends(config.exp_manager) if ranks.layout.is_main else {}),
+            deadline=deadline_of(config.exp_manager, is_main=ranks.layout.is_main),
             state=state,
         )
         with pausing_on_interrupt(speaks=ranks.layout.is_main) if saves else nullcontext():
-            return trainer.fit(), state
+            outcome = trainer.fit()
+        if telemetry is not None:
+            telemetry.is_paused = outcome is Outcome.paused
+        return outcome, state
+
+
+def open_telemetry(config: RunConfig, log: RunLog, state: RunState, at_the_end: ExitStack) -> Telemetry:
+    """Returns what records the run, with its alarms. Leaving `at_the_end` closes it."""
+    watch = Alarms(config).observe
+    return at_the_end.enter_context(Telemetry(config, log=log, state=state, watch=watch))
+
+
+def deadline_of(config: ExpManagerConfig, *, is_main: bool) -> Deadline:
+    """Returns when to pause. Only the main rank decides; it leaves W&B's own process the time to end."""
+    spare_s = SPARE_S + (FINISH_S if config.create_wandb_logger else 0.0)
+    return Deadline(find_ends(config) if is_main else {}, spare_s=spare_s)
 
 
 def check_not_failed(run_dir: Path, stage: str) -> None:
-    """A launcher may only repeat what has a chance, while a user who starts a failed stage again has mended something.
-    Raises ConfigError."""
+    """Raises ConfigError if Slurm has requeued a stage that is marked as failed. A user who submits a failed stage
+    again is trusted to have corrected the cause."""
     reason = why_failed(run_dir, stage)
     if reason and int(os.environ.get("SLURM_RESTART_COUNT", "0")):
         raise ConfigError(
-            f"stage {stage} in {run_dir} failed: {reason} Mend it, and submit the stage anew: a requeue does not."
+            f"stage {stage} in {run_dir} failed: {reason} Correct the cause and submit the stage again; a requeue does "
+            "not retry it."
         )
 
 
 def clear_marks(config: RunConfig, log: RunLog) -> None:
-    """What holds no more when a stage begins or goes on: that it failed, and a reset that was asked of its parent."""
+    """Removes what is out of date when a stage starts or continues: its NAME.failed marker, and a request for a reset
+    that was made before its parent ended."""
     run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage
     failed_marker(run_dir, stage.name).unlink(missing_ok=True)
     if stage.parent and withdraw_reset_request(run_dir, asked_before=done_marker(run_dir, stage.parent)):
-        log.say(f"the reset that was asked for before stage {stage.parent} ended is withdrawn")
+        log.say(f"the request for a reset from before the end of stage {stage.parent} is withdrawn")
 
 
-SAME_ON_RESUME = ("seed", "model.path", "model.precision", "data")
-"""Options that a stage keeps from beginning to end; the others may change when it is resumed."""
+SAME_ON_RESUME = ("seed", "model.path", "model.precision", "data.train", "data.validation")
+"""Options that must not change when a stage is resumed; the others may."""
 
 
 def check_same_run(config: RunConfig, run_dir: Path) -> None:
-    """Raises ConfigError when a resumed stage would go on with other prompts, in another order, or another model."""
+    """Raises ConfigError if a resumed stage would continue with another model, other prompts, or another order."""
     recorded = run_dir / "stages" / f"{config.stage.name}.yaml"
     if not recorded.is_file():
         return
@@ -257,22 +290,23 @@ def check_same_run(config: RunConfig, run_dir: Path) -> None:
         if before != now:
             raise ConfigError(
                 f"stage {config.stage.name} in {run_dir} was begun with {key}={before} and would be resumed with "
-                f"{key}={now}: write the same, or another exp_manager.explicit_log_dir."
+                f"{key}={now}: write the same value, or another exp_manager.explicit_log_dir."
             )
 
 
 def check_not_beyond(config: RunConfig, start: StartingPoint) -> None:
-    """Raises ConfigError when a resumed stage has taken more steps than it is to take."""
+    """Raises ConfigError if a resumed stage has taken more steps than trainer.num_steps."""
     taken, wanted = start.state().stage_step, config.trainer.num_steps
     if taken > wanted:
         raise ConfigError(
             f"stage {config.stage.name} has taken {taken} steps already, and trainer.num_steps={wanted}: write "
-            f"trainer.num_steps={taken} to end it there, or more to train it further."
+            f"trainer.num_steps={taken} to end it now, or a larger number to train it further."
         )
 
 
 def check_same_rows(prompts: PromptMix, state: RunState) -> None:
-    """Raises ConfigError when a file has other content than when the stage was begun: its cursor would mean nothing."""
+    """Raises ConfigError if a training file has changed since the stage began, because the saved cursor would be wrong
+    for it."""
     before, now = set(state.prompts["shares"]), set(prompts.state()["shares"])
     if before != now:
         raise ConfigError(
@@ -282,7 +316,7 @@ def check_same_rows(prompts: PromptMix, state: RunState) -> None:
 
 
 def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple[Policy, RunState]:
-    """The policy as the stage begins with it, resets done, and the state that goes with it."""
+    """Returns the policy with which the stage starts or continues, after the resets at its start, and its state."""
     from nemo_prorl.engines.megatron.policy import MegatronPolicy
 
     policy = MegatronPolicy(config, ranks)
@@ -300,7 +334,7 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
         policy.reset_optimizer()
     if stage.reset_data:
         state.prompts = {}
-    if state.entropy_coefficient == 0.0:  # nothing that an adaptive parent stage would have learned
+    if state.entropy_coefficient == 0.0:  # the parent did not adapt one
         state.entropy_coefficient = config.algorithm.entropy_coefficient
     state.stage, state.stage_step, state.outcome = stage.name, 0, ""
     return policy, state
@@ -310,10 +344,11 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
 def build_sampler(
     config: RunConfig, ranks: Ranks, tokenizer: Tokenizer, *, reads_weights: bool = True
 ) -> Iterator[Sampler]:
-    """Builds vLLM beside the policy, on every rank; ends it without touching the process group. Its weights need not be
-    read where a refit comes before the first sample."""
+    """Yields a vLLM sampler beside the policy, on every rank. Closes it at the end, but leaves the process group open.
+    reads_weights=False saves time if a refit precedes the first sample."""
     from nemo_prorl.engines.vllm_sampler import VllmSampler
 
+    terminal.wait_for("starting vLLM")
     sampler = VllmSampler(config, ranks, tokenizer, reads_weights=reads_weights)
     try:
         yield sampler
@@ -329,15 +364,15 @@ def graders(
     say: Callable[[str], None] = lambda text: None,
     domains: Collection[str] = (),
 ) -> Iterator[ServiceGrader | MixedGrader]:
-    """The reward service, the functions of reward.function, or both, as the configuration has it.
+    """Yields the configured grader: the reward service, the functions of reward.function, or both.
 
-    Raises ConfigError when the service alone is to grade and cannot grade one of `domains`; with functions beside it,
-    they grade what it does not know."""
+    Raises ConfigError if the service cannot grade one of `domains` and there are no functions, which would grade it."""
     digests = agreed_digests(config, ranks)
     with ExitStack() as stack:
         service = None
         if config.asks_service:
             needed = () if config.function else domains
+            terminal.wait_for("starting or reaching the reward service")
             service = stack.enter_context(reward_client(config, ranks, log_dir, needed))
         if service is not None and not config.function:
             yield service

@@ -1,13 +1,13 @@
 """The data types of a step.
 
-    Prompt -> Rollout -> ScoredRollout -> RolloutGroup (what every rank knows)
-                      -> RolloutTokens -> PreparedRollout -> TrainBatch -> UpdateReport (what few ranks need)
+    Prompt -> Rollout -> ScoredRollout -> RolloutGroup (on every rank)
+                      -> RolloutTokens -> PreparedRollout -> TrainBatch -> UpdateReport (only where they are used)
 
 Array names end in their shape: `B` rollouts, `T` tokens of prompt and response, `R` tokens of one response.
-A value at position t of a `_BT` array belongs to the token at position t (so a log-probability at t was computed
-from the logits at t - 1), and is 0 wherever `response_mask_BT` is False.
+A value at position t of a `_BT` array belongs to the token at position t (a log-probability at t was computed from the
+logits at t - 1). It is 0 where `response_mask_BT` is False.
 
-Four policies, four prefixes: `sampler_` (vLLM), `old_` (the trainer's weights at sampling time), `current_` (being
+Four policies have four prefixes: `sampler_` (vLLM), `old_` (the trainer's weights at sampling time), `current_` (being
 updated), `reference_` (the anchor of the KL penalty).
 """
 
@@ -30,7 +30,7 @@ TokenIds = NDArray[np.int32] | IntArray
 """Token ids are sent between ranks in 32 bits, which is enough for every vocabulary."""
 
 PARTS = "parts"
-"""The entry of a verdict's details that has the value of each reward function, and the service's score, by name."""
+"""Key in a verdict's details: name -> value of each reward function and of the service."""
 
 
 class Finish(StrEnum):
@@ -49,26 +49,26 @@ class Prompt:
     """
 
     uid: str
-    """Unique within a step: the row's uid, and the epoch that it is drawn in."""
+    """Unique within a step: the row's uid and the epoch."""
     domain: str
     source: str
     text: str
     token_ids: tuple[int, ...]
     task: Mapping[str, Any]
-    """What the grader needs; sent to the reward service verbatim."""
+    """The grader's input, such as the expected answer; sent to the reward service verbatim."""
     opens_thought: bool = False
     """Whether the text ends inside <think>, so that every response to it begins inside a thought."""
     columns: Mapping[str, Any] = field(default_factory=dict)
-    """Every column of its row, also those that only a reward function knows what to do with."""
+    """Every column of the prompt's row, for reward functions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutTokens:
-    """A rollout as a forward pass needs it. Only the ranks that compute with it have it."""
+    """The tokens of a rollout, for a forward pass. Only the ranks that compute with a rollout hold them."""
 
     prompt: Prompt
     token_ids: TokenIds
-    """[R], the end-of-sequence token included when the rollout ended with one."""
+    """[R], including the end-of-sequence token if the rollout ended with one."""
     sampler_logprobs: FloatArray
     """[R], log-probability of each token under the sampling distribution (temperature applied)."""
 
@@ -80,7 +80,7 @@ class RolloutTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout(RolloutTokens):
-    """One sampled answer, on the rank that sampled it. Token ids are what the sampler produced; text is never tokenised
+    """One sampled response, on the rank that sampled it. The token ids are the sampler's own: text is never tokenised
     again."""
 
     sibling: int
@@ -88,12 +88,16 @@ class Rollout(RolloutTokens):
     text: str
     finish: Finish
     policy_version: int
-    """Number of optimizer updates behind the weights that sampled it."""
+    """Number of optimizer updates that made the weights that sampled it."""
+
+
+Share = Mapping[int, Sequence[Rollout]]
+"""Index of the prompt -> its rollouts that one engine has sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutOutline:
-    """What every rank knows about a rollout: everything but its tokens and its text, which are large."""
+    """The part of a rollout that every rank holds: everything except its tokens and text, which are large."""
 
     prompt: Prompt
     sibling: int
@@ -122,31 +126,31 @@ class PreparedRollout(RolloutTokens):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
-    """A rollout with the service's verdict and the reward that training makes of it (after shaping)."""
+    """A rollout with the grader's result (`verdict`) and the reward after shaping."""
 
     rollout: RolloutOutline
     verdict: ScoreResult
     reward: float
     in_loss: bool = True
-    """False: the rollout counts in its group's statistics, and the loss leaves it out (shaping.overlong_filtering)."""
+    """False: the rollout counts in its group's statistics but not in the loss (shaping.overlong_filtering)."""
     shaped_by: tuple[str, ...] = ()
     """Names of the shaping rules that applied to it (`algorithm.shaping.SHAPINGS`)."""
 
     @property
     def parts(self) -> Mapping[str, float]:
-        """The values whose weighted sum is the score, by name; empty without reward functions."""
+        """Name -> value of the parts whose weighted sum is the score; empty without reward functions."""
         parts: Mapping[str, float] = self.verdict.details.get(PARTS, {})
         return parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutGroup:
-    """All scored rollouts of one prompt; rollouts that the service failed to grade are absent, and counted."""
+    """All scored rollouts of one prompt, without those that could not be graded."""
 
     prompt: Prompt
     members: tuple[ScoredRollout, ...]
     num_failed: int = 0
-    """Rollouts of this prompt that were dropped because the reward service failed on them."""
+    """Number of rollouts that were dropped because they could not be graded."""
 
     @property
     def rewards(self) -> tuple[float, ...]:
@@ -187,7 +191,7 @@ class TokenBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBatch:
-    """What an optimizer update is computed from."""
+    """The rows of one optimizer update that this replica trains on."""
 
     tokens: TokenBatch
     advantages_B: FloatArray
@@ -217,7 +221,7 @@ class TrainBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Size of one optimizer update over all data-parallel ranks, which its loss is divided by."""
+    """Size of one optimizer update over all data-parallel ranks; the loss is divided by it."""
 
     num_tokens: int
     num_rollouts: int
@@ -225,7 +229,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateReport:
-    """What one optimizer update did, as seen by this model replica."""
+    """Results of one optimizer update on this model replica."""
 
     loss: float
     """Loss of the whole update, summed over data-parallel ranks."""
@@ -240,7 +244,7 @@ class UpdateReport:
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """What a checkpoint contains besides weights, optimizer and reference. JSON-serialisable."""
+    """The state in a checkpoint besides weights, optimizer and reference. JSON-serialisable."""
 
     stage: str
     step: int = 0
@@ -251,21 +255,21 @@ class RunState:
     num_resets: int = 0
     last_reset_step: int = 0
     last_reset_update: int = 0
-    """num_updates when the policy last became the reference; while both are equal, the policy is the reference."""
+    """num_updates at the last reset; while both are equal, the policy is the reference."""
     last_reset_request: str = ""
-    """The user's request that was carried out last; its file may still exist after a crash."""
+    """Id of the user's request that led to the last requested reset: its file may still exist after a crash."""
     prompts: dict[str, Any] = field(default_factory=dict)
     """Cursor of the data mix."""
     sampling_yield: float = 1.0
-    """Informative share of sampled prompts, as last measured by dynamic sampling."""
+    """Informative share of the sampled prompts: a running average in which the newest step counts one half."""
     entropy: float = 0.0
     """Mean entropy of the last step, in nats per token."""
     entropy_coefficient: float = 0.0
     """State of the adaptive entropy bonus."""
     validation: list[dict[str, Any]] = field(default_factory=list)
-    """One record per validation: step and mean reward per domain."""
+    """One record per validation: its step, and the results of `training.evaluation.summarise`."""
     reward: dict[str, str] = field(default_factory=dict)
-    """Functions and reward service that make up the reward, each with its weight and what its file is, in words."""
+    """Name -> description (weight, identity of the file) of each part of the reward: functions and reward service."""
     controller: dict[str, Any] = field(default_factory=dict)
     """History of the reset controller."""
     num_records: int = 0
@@ -273,8 +277,7 @@ class RunState:
     outcome: str = ""
     """Why the stage ended; empty while it continues."""
     went_back_to: int = -1
-    """Step whose weights the policy was given when it went back to a checkpoint, until a record has told of it; -1:
-    there is nothing to tell."""
+    """Step of the checkpoint that the policy went back to, until the next record contains it; -1: none."""
 
     @property
     def policy_is_reference(self) -> bool:

@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="prorl-reward" if is_installed else "python -m reward",
         description="Verifiable rewards as a service.",
     )
-    commands = parser.add_subparsers(required=True, metavar="serve | score | explain | check")
+    commands = parser.add_subparsers(required=True, dest="command")
     serve = commands.add_parser("serve", help="serve over HTTP until SIGTERM")
     serve.add_argument(
         "--host", default="127.0.0.1", help="address to bind; other than loopback needs a token file"
@@ -120,6 +120,8 @@ def _service(options: argparse.Namespace) -> Service:
 
 
 def _serve(options: argparse.Namespace) -> None:
+    from functools import partial
+
     import uvloop
 
     from reward.frontends import ROUTERS
@@ -133,13 +135,14 @@ def _serve(options: argparse.Namespace) -> None:
         exit_with_parent=options.exit_with_parent,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(_service(options), serve_options, ROUTERS))
+        runner.run(serve(partial(_service, options), serve_options, ROUTERS))
 
 
 def _score(options: argparse.Namespace) -> int:
-    from reward.offline import score_file
+    from reward.offline import read_requests, score_requests
 
-    return asyncio.run(score_file(_service(options), options.file, options.output))
+    requests = read_requests(options.file)
+    return asyncio.run(score_requests(_service(options), requests, options.output))
 
 
 def _explain(options: argparse.Namespace) -> int:

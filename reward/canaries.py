@@ -23,34 +23,21 @@ class Canary:
 DOUBLE = {"inputs": ["1\n", "21\n"], "outputs": ["2\n", "42\n"]}
 _SUM = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
 _NO_COMMA = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
-
-
 HANGING_PROGRAM = "<think>so</think>\n```python\nwhile True:\n    pass\n```"
 
 
-def _boxed(answer: str) -> str:
-    return f"<think>so</think> \\boxed{{{answer}}}"
+def _pair(task: Mapping[str, Any], form: str, right: str, wrong: str) -> tuple[Canary, ...]:
+    """Returns a right and a wrong response; `form` has %s in place of the answer."""
+    return tuple(
+        Canary(response=f"<think>so</think>{form % answer}", task=task, score=score)
+        for answer, score in ((right, 1.0), (wrong, 0.0))
+    )
 
 
 CANARIES: dict[str, tuple[Canary, ...]] = {
-    "math": (
-        Canary(response=_boxed("\\frac{1}{2}"), task={"answer": "0.5"}, score=1.0),
-        Canary(response=_boxed("\\frac{1}{3}"), task={"answer": "0.5"}, score=0.0),
-    ),
-    "stem": (
-        Canary(response=_boxed("(B)"), task={"answer": "B"}, score=1.0),
-        Canary(response=_boxed("C"), task={"answer": "B"}, score=0.0),
-    ),
-    "code": (
-        Canary(response="<think>so</think>\n```python\nprint(2 * int(input()))\n```", task=DOUBLE, score=1.0),
-        Canary(response="<think>so</think>\n```python\nprint(3 * int(input()))\n```", task=DOUBLE, score=0.0),
-    ),
-    "logic": (
-        Canary(response="<think>so</think><answer>7</answer>", task=_SUM, score=1.0),
-        Canary(response="<think>so</think><answer>8</answer>", task=_SUM, score=0.0),
-    ),
-    "instruction": (
-        Canary(response="<think>so</think>No comma here.", task=_NO_COMMA, score=1.0),
-        Canary(response="<think>so</think>One, two.", task=_NO_COMMA, score=0.0),
-    ),
+    "math": _pair({"answer": "0.5"}, " \\boxed{%s}", "\\frac{1}{2}", "\\frac{1}{3}"),
+    "stem": _pair({"answer": "B"}, " \\boxed{%s}", "(B)", "C"),
+    "code": _pair(DOUBLE, "\n```python\nprint(%s * int(input()))\n```", "2", "3"),
+    "logic": _pair(_SUM, "<answer>%s</answer>", "7", "8"),
+    "instruction": _pair(_NO_COMMA, "%s", "No comma here.", "One, two."),
 }

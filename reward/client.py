@@ -41,6 +41,8 @@ from reward.protocol import MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, ScoreRequest, S
 log = logging.getLogger("reward.client")
 
 _LINGER_S = 0.002
+_SWEEP_S = 0.25
+"""How often items whose time is up are looked for: looking through all that wait for each batch would be quadratic."""
 _MAX_PAUSE_S = 5.0
 
 
@@ -183,7 +185,7 @@ class RewardClient:
         if self._closed:
             return
         self._closed = True
-        self._loop.call_soon_threadsafe(self._stop)
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(timeout=10)
 
     def __enter__(self) -> RewardClient:
@@ -223,14 +225,10 @@ class RewardClient:
             for task in done - {stopping}:  # a loop ended by itself: a fault of ours, never to be silent
                 task.result()
 
-    def _stop(self) -> None:
-        self._stopping.set()
-
     def _enqueue(self, item: _Item) -> None:
         self.statistics.num_submitted += 1
         self._all.add(item)
-        self._waiting[item.request.domain].append(item)
-        self._wake.set()
+        self._requeue(item)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)
@@ -239,25 +237,33 @@ class RewardClient:
 
     async def _dispatch(self) -> None:
         """Hands waiting items to servers, in batches of one domain, the least loaded server first."""
+        swept = 0.0
         while True:
             try:
-                await asyncio.wait_for(self._wake.wait(), 0.25)
+                await asyncio.wait_for(self._wake.wait(), _SWEEP_S)
                 await asyncio.sleep(_LINGER_S)  # lets a burst of submissions become a batch
             except TimeoutError:
                 pass
             self._wake.clear()
             now = time.monotonic()
+            if now - swept >= _SWEEP_S:
+                swept = now
+                self._drop_expired(now)
             for queue in self._waiting.values():
-                for _ in range(len(queue)):  # expired ones go, the others keep their order
-                    item = queue.popleft()
-                    if item.expires <= now:
-                        self._give_up(item, item.reason or f"no server was ready in time: {self._down()}")
-                    else:
-                        queue.append(item)
                 while queue and (server := self._choose(queue[0].failures)) is not None:
                     batch = self._take(queue, server)
                     server.outstanding += len(batch)
                     self._spawn(self._send(server, batch))
+
+    def _drop_expired(self, now: float) -> None:
+        """Gives up the waiting items whose time is up. The others keep their order."""
+        for queue in self._waiting.values():
+            for _ in range(len(queue)):
+                item = queue.popleft()
+                if item.expires <= now:
+                    self._give_up(item, item.reason or f"no server was ready in time: {self._down()}")
+                else:
+                    queue.append(item)
 
     def _choose(self, failures: Mapping[str, int]) -> KnownServer | None:
         """Returns the server with the fewest outstanding requests per worker among those that failed least on an item;
@@ -307,14 +313,11 @@ class RewardClient:
                 self._resolve(item, result)
             else:
                 reason = f"{server.url}: {result.details.get('reason', result.verdict)}"
-                if result.verdict == "no_sandbox" and self._has_no_sandbox():
+                nowhere = all(known.sandbox == "none" for known in self._servers.used.values())
+                if result.verdict == "no_sandbox" and nowhere:  # asking another server would not help
                     self._give_up(item, f"{reason} (no server has a sandbox)")
                 else:
                     self._again(item, server, reason, counts=result.status is Status.infra_error)
-
-    def _has_no_sandbox(self) -> bool:
-        """Whether no server has one, so that it would not help to ask another."""
-        return all(server.sandbox == "none" for server in self._servers.used.values())
 
     def _encoded(self, batch: list[_Item]) -> dict[_Item, bytes]:
         """The requests of a batch as JSON. One that JSON cannot carry (NaN, an object, endless nesting) gets its result

@@ -45,11 +45,6 @@ def read_folder(folder: Path) -> dict[str, str]:
     return found
 
 
-def name_of_this_node() -> str:
-    """As the reward server of this node is called, if it has one."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-
-
 def preferred(names: Iterable[str], *, own: str, client: str) -> list[str]:
     """`own` first, if it is there; then the others in an order that depends on `client`, stays when servers come and
     go, and gives every server any place for about as many clients as any other (rendezvous hashing)."""
@@ -84,7 +79,9 @@ class Servers:
         self.mismatch = ""
         """Why a server does not fit the others or this client, in one sentence; empty until there is one."""
         self._announced, self._wanted, self._on_ready = announced, tuple(domains), on_ready
-        self._own, self._client = name_of_this_node(), f"{socket.gethostname()} {os.getpid()} {id(self)}"
+        self._own = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        """As the reward server of this node is called, if it has one."""
+        self._client = f"{socket.gethostname()} {os.getpid()} {id(self)}"
         self._found: Mapping[str, str] = {}
         self._folder = Schedule()
         self._has_lost_one = asyncio.Event()

@@ -13,6 +13,8 @@ from typing import Any, TextIO
 
 from reward import frames
 from reward.bodies import Invalid
+from reward.code_blocks import code_blocks
+from reward.extract import answer_tag, is_open_thought, last_box, thinks, visible_text
 from reward.graders import code_tests, grader
 from reward.graders.grade import InvalidTask
 from reward.graders.plugins import plugins
@@ -87,11 +89,10 @@ def invalid_tasks(lines: Iterable[bytes]) -> Iterator[tuple[int, str, str]]:
             yield number, "task", str(error)
 
 
-async def score_file(service: Service, path: Path, output: Path | None) -> int:
-    """Grades a file, writes one JSON result per line in the order of the requests, and prints a summary per domain.
+async def score_requests(service: Service, requests: list[ScoreRequest], output: Path | None) -> int:
+    """Grades requests, writes one JSON result per line in their order, and prints a summary per domain.
 
     Returns 1 if any request was not graded, else 0."""
-    requests = read_requests(path)
     await service.open()
     try:
         results = await _score_all(service, requests)
@@ -149,58 +150,36 @@ async def explain(service: Service, request: ScoreRequest) -> int:
 
 def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
     """The lines that `explain` prints."""
-    from reward.extract import (
-        answer_tag,
-        is_open_thought,
-        last_box,
-        thinks,
-        visible_text,
-    )
-
     is_open = is_open_thought(request.response, request.in_thought)
     text = "" if is_open else visible_text(request.response)
-    extract = {
-        "code": lambda answer: _program(answer, result),
-        "logic": answer_tag,
-        "instruction": lambda whole: whole,
-    }
-    kind = {"code": "code block", "logic": "last <answer>", "instruction": "whole text"}
+    kind, found, reference = _parts(text, request, result)
     yield f"domain     {request.domain}"
     begun = "begun in the prompt, " if request.in_thought else ""
     ended = "never ended" if is_open else "ended by </think>" if thinks(request.response) else "no </think>"
     yield f"reasoning  {begun}{ended}; {len(text)} characters are graded"
-    if request.domain in plugins():
-        extract[request.domain], kind[request.domain] = lambda whole: whole, "whole text"
-    found = extract.get(request.domain, last_box)(text)
-    yield f"extracted  ({kind.get(request.domain, 'last box')}) {_short(found)}"
-    yield f"compared   {_short(_reference(request))}"
-    score = "none" if result.score is None else f"{result.score:g}"
+    yield f"extracted  ({kind}) {_short(found)}"
+    yield f"compared   {_short(reference)}"
     yield f"status     {result.status.value}"
-    yield f"score      {score}"
+    yield f"score      {'none' if result.score is None else f'{result.score:g}'}"
     yield f"verdict    {result.verdict}: {VERDICTS.get(result.verdict, 'see details')}"
     for key, value in result.details.items():
         yield f"  {key:<18} {_short(value)}"
     yield f"version    {result.version}"
 
 
-def _program(text: str, result: ScoreResult) -> str | None:
-    """Returns the code block that was run."""
-    from reward.code_blocks import code_blocks
-
-    blocks = code_blocks(text)
-    place = result.details.get("block", 1)
-    return blocks[place - 1].body if place <= len(blocks) else None
-
-
-def _reference(request: ScoreRequest) -> Any:
+def _parts(text: str, request: ScoreRequest, result: ScoreResult) -> tuple[str, str | None, Any]:
+    """Returns the kind of text that is graded, this text, and what it is compared with."""
     task = request.task
     if request.domain in plugins():
-        return dict(task)
-    if request.domain == "logic":
-        return task.get("entry", {}).get("answer")
+        return "whole text", text, dict(task)
     if request.domain == "instruction":
-        return task.get("instruction_id_list")
-    return task.get("outputs") if request.domain == "code" else task.get("answer")
+        return "whole text", text, task.get("instruction_id_list")
+    if request.domain == "logic":
+        return "last <answer>", answer_tag(text), task.get("entry", {}).get("answer")
+    if request.domain == "code":
+        blocks, place = code_blocks(text), result.details.get("block", 1)
+        return "code block", blocks[place - 1].body if place <= len(blocks) else None, task.get("outputs")
+    return "last box", last_box(text), task.get("answer")
 
 
 def _short(value: Any) -> str:

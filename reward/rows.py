@@ -25,14 +25,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from reward.extract import THINK_START
+from reward.graders.grade import is_number
 from reward.graders.registry import domains
 from reward.protocol import ScoreRequest
 
 ANSWER_DOMAINS = ("math", "stem")
 """The domains whose task is an answer, so that a bare text can be the label."""
 _FORMS = '"inputs" and "outputs", "test_program", "instruction_id_list", "task" and "entry", or "answer"'
-
-
 _END_TOKEN = re.compile(r"(?:<\|[a-z_]{1,30}\|>|<｜[^｜<>]{1,40}｜>|</s>|<eos>|<pad>|<end_of_turn>)\Z")
 _LONGEST_END_TOKEN = 50
 
@@ -120,9 +119,8 @@ def _plain(value: object) -> object:
             return {key: _plain(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [_plain(item) for item in value]
-        to_python = getattr(
-            value, "tolist", None
-        )  # of numpy's arrays and scalars alike; numpy itself is not imported
+        # Numpy's arrays and scalars alike have this method; numpy itself is not imported.
+        to_python = getattr(value, "tolist", None)
         return _plain(to_python()) if callable(to_python) else value
     except RecursionError as error:
         raise BadLabel("the label nests too deep to be written as JSON") from error
@@ -158,8 +156,7 @@ def _domain_and_task_of(fields: dict[str, Any], default_domain: str) -> tuple[st
         if default_domain not in ANSWER_DOMAINS:
             raise BadLabel(f'the label has an "answer", which is no task of the domain {default_domain}')
         answer = fields["answer"]
-        is_number = isinstance(answer, int | float) and not isinstance(answer, bool)
-        return default_domain, {**fields, "answer": str(answer)} if is_number else fields
+        return default_domain, {**fields, "answer": str(answer)} if is_number(answer) else fields
     raise BadLabel(
         f"the label is an object with {', '.join(map(repr, list(fields)[:8])) or 'no fields'}; "
         f'a task has {_FORMS}, or a "domain" beside its fields'

@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,6 +98,8 @@ def request_of(body: Any) -> ScoreRequest:
     domain, response, task, deadline_ms = (
         body.get(key) for key in ("domain", "response", "task", "deadline_ms")
     )
+    if domain is None:
+        raise Invalid(f"the request names no domain; there are {', '.join(domains())}", request_id)
     if not isinstance(domain, str) or domain not in domains():
         raise Invalid(f"unknown domain {str(domain)[:80]!r}; there are {', '.join(domains())}", request_id)
     if not isinstance(response, str):
@@ -142,10 +144,6 @@ class Front:
             given = _password(given)
         return hmac.compare_digest(given.encode(), self._token)
 
-    async def score(self, body: Any) -> ScoreResult:
-        """Returns the result of one JSON request."""
-        return (await self.score_all([body]))[0]
-
     async def score_all(self, bodies: Sequence[Any]) -> list[ScoreResult]:
         """Returns a result for each JSON request, in order. A caller that disconnects cancels nobody else's grading."""
         begun = [self._begin(body) for body in bodies]
@@ -187,14 +185,8 @@ class Front:
 
     def invalid(self, sentence: str, request_id: str = "") -> ScoreResult:
         """Returns the result for a request that does not have the protocol's form."""
-        return ScoreResult(
-            request_id=request_id,
-            status=Status.invalid_request,
-            score=None,
-            verdict="invalid_request",
-            details={"reason": sentence},
-            version=self.service.version,
-        )
+        details = {"reason": sentence}
+        return self.service.result(request_id, Status.invalid_request, "invalid_request", details)
 
     def _finished(self, key: tuple[str, int], task: asyncio.Task[ScoreResult]) -> None:
         if self._running.get(key) is task:  # and not an equal request that waits for it
@@ -215,11 +207,6 @@ def _password(credentials: str) -> str:
 
 def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(json.dumps(body), status, dict(headers or {}), "application/json")
-
-
-def _one(result: ScoreResult) -> Response:
-    headers = {"Retry-After": str(_RETRY_AFTER_S)} if result.status is Status.overloaded else {}
-    return _json(result.to_json(), _HTTP_STATUS[result.status], headers)
 
 
 async def _admitted(request: Request) -> None:
@@ -287,7 +274,9 @@ def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
 
     @guarded.post("/v1/score")
     async def score(body: JsonBody) -> Response:
-        return _one(await front.score(body))
+        (result,) = await front.score_all([body])
+        headers = {"Retry-After": str(_RETRY_AFTER_S)} if result.status is Status.overloaded else {}
+        return _json(result.to_json(), _HTTP_STATUS[result.status], headers)
 
     @guarded.post("/v1/score_batch")
     async def score_batch(items: _Items) -> Response:
@@ -354,8 +343,11 @@ def write_atomically(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-async def serve(service: Service, options: ServeOptions, routers: Sequence[APIRouter] = ()) -> None:
-    """Serves our own routes and `routers` until SIGTERM, SIGINT or SIGHUP, then leaves nothing behind.
+async def serve(
+    make_service: Callable[[], Service], options: ServeOptions, routers: Sequence[APIRouter] = ()
+) -> None:
+    """Serves our own routes and `routers` until SIGTERM, SIGINT or SIGHUP, then leaves nothing behind. Calls
+    `make_service`, which takes seconds because it tries the sandbox, only if nothing is wrong with the options.
 
     With `exit_with_parent` only SIGHUP stops it: whoever ends a job or a terminal's group sends the other two to all of
     its processes, and the parent still needs verdicts until it has saved. Raises UserError."""
@@ -364,6 +356,7 @@ async def serve(service: Service, options: ServeOptions, routers: Sequence[APIRo
     token = read_token(options.token_file, options.host)
     listener = _listen(options.host, options.port)
     Connection.max_connections = raise_descriptor_limit()
+    service = make_service()
     readiness = Readiness(service)
     await service.open()
     try:

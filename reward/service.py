@@ -1,5 +1,5 @@
-"""The pools of workers, each behind a bounded queue, and the function that grades. Trusted code: it passes text on
-without parsing it."""
+"""The pools of workers, each behind a bounded queue, and the function that grades. This code is trusted: it passes text
+on without parsing it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_TOLD = 100
 
 
 class SharedZygote:
-    """A fork server (zygote) for graders, started on first use and again after it died."""
+    """A fork server (zygote) for graders, started on first use, and again on the next use after it has died."""
 
     def __init__(self, level: Level) -> None:
         self._level = level
@@ -68,33 +68,23 @@ class Service:
     """All pools, and the function that grades. Used by the HTTP server and by the offline commands."""
 
     def __init__(self, level: Level | None, num_workers: int, version: str, queue: int = 4096) -> None:
-        """`level` None: this machine has no sandbox, so code is refused and the rest runs with resource limits only."""
+        """If `level` is None, this machine has no sandbox: code is refused, and other graders run with resource limits
+        only."""
         self.level, self.version, self.num_workers, self.metrics = level, version, num_workers, Metrics()
         self._zygote = SharedZygote(level or Level.none)
         self._zygote_lock = threading.Lock()
         self._told: set[str] = set()
         """Failures of plug-ins whose tracebacks have already been logged."""
-        size, small = num_workers, max(1, num_workers // 2)
-        self.pools = {
-            "math": Pool(
-                "math",
-                PoolOptions(workers=size, cpu_s=5.0, wall_s=10.0, queue=queue),
-                self._start_grader,
-                self.metrics,
-            ),
-            "rules": Pool(
-                "rules",
-                PoolOptions(workers=small, cpu_s=5.0, wall_s=10.0, queue=queue),
-                self._start_grader,
-                self.metrics,
-            ),
-        }
-        if level is not None:
-            options = PoolOptions(workers=size, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=queue)
-            self.pools["code"] = Pool("code", options, lambda: Judge(level), self.metrics)
+        sizes = {"math": num_workers, "rules": max(1, num_workers // 2)}
         if plugins():
+            sizes[PLUGIN_POOL] = num_workers
+        self.pools: dict[str, Pool] = {}
+        for name, size in sizes.items():
             options = PoolOptions(workers=size, cpu_s=5.0, wall_s=10.0, queue=queue)
-            self.pools[PLUGIN_POOL] = Pool(PLUGIN_POOL, options, self._start_grader, self.metrics)
+            self.pools[name] = Pool(name, options, self._start_grader, self.metrics)
+        if level is not None:
+            options = PoolOptions(workers=num_workers, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=queue)
+            self.pools["code"] = Pool("code", options, lambda: Judge(level), self.metrics)
         self._trials = Trials(self.metrics)
         self._groups = Groups(self.pools["rules"])
 
@@ -114,14 +104,14 @@ class Service:
         return self.pools.get(domains()[domain].pool)
 
     async def score(self, request: ScoreRequest, urgent: bool = False) -> ScoreResult:
-        """Grades a request. Never raises for anything in it: the result's status says what happened."""
+        """Grades a request. Never raises, whatever the request contains: the result's status says what happened."""
         started = time.monotonic()
         try:
             result = await self._score(request, started, urgent)
         except Exception as error:  # our fault, which must not cost the other items of a batch their results
             log.exception("grading the request %r failed", request.request_id)
             reason = f"the service has a defect: {type(error).__name__}"
-            result = self.result(request, Status.infra_error, None, "internal_error", {"reason": reason})
+            result = self.result(request.request_id, Status.infra_error, "internal_error", {"reason": reason})
         self.metrics.seconds.observe(request.domain, time.monotonic() - started)
         self.metrics.verdicts.add(request.domain, result.status, result.verdict)
         return result
@@ -130,14 +120,13 @@ class Service:
         pool = self.pool(request.domain)
         if pool is None:
             reason = "code is not graded here: this machine has no sandbox, see the server's log"
-            return self.result(request, Status.infra_error, None, "no_sandbox", {"reason": reason})
+            return self.result(request.request_id, Status.infra_error, "no_sandbox", {"reason": reason})
         if is_too_long(request.response):
-            details = {"limit_bytes": MAX_RESPONSE_BYTES}
-            return self.result(request, Status.graded, 0.0, "too_long", details)
+            limit = {"limit_bytes": MAX_RESPONSE_BYTES}
+            return self.result(request.request_id, Status.graded, "too_long", limit, 0.0)
         if pool.is_full and not urgent:
-            return self.result(
-                request, Status.overloaded, None, "queue_full", {"reason": f"{pool.name} queue is full"}
-            )
+            full = {"reason": f"{pool.name} queue is full"}
+            return self.result(request.request_id, Status.overloaded, "queue_full", full)
         deadline = None if request.deadline_ms is None else started + request.deadline_ms / 1000
         message = {
             "domain": request.domain,
@@ -151,30 +140,34 @@ class Service:
             answer = await pool.run(message, deadline, urgent=urgent)
         if answer.get("no_answer") and not urgent and request.domain not in plugins():  # trials need canaries
             answer = await self._trials.decide(pool, message, deadline, answer)
+        status, verdict, details, score = self._outcome(answer, pool)
+        return self.result(request.request_id, status, verdict, details, score)
+
+    def _outcome(
+        self, answer: Mapping[str, Any], pool: Pool
+    ) -> tuple[Status, str, Mapping[str, Any], float | None]:
+        """Returns status, verdict, details and score for the answer of a worker, a pool or a trial."""
         if "grade" in answer:
             grade = answer["grade"]
-            return self.result(request, Status.graded, grade["score"], grade["verdict"], grade["details"])
+            return Status.graded, grade["verdict"], grade["details"], grade["score"]
         if "invalid" in answer:
-            return self.result(
-                request, Status.invalid_request, None, "invalid_task", {"reason": answer["invalid"]}
-            )
+            return Status.invalid_request, "invalid_task", {"reason": answer["invalid"]}, None
         if "plugin_failed" in answer:
             reason = answer["plugin_failed"]
             if reason not in self._told and len(self._told) < _MAX_TOLD:
                 self._told.add(reason)
                 log.warning("%s\n%s", reason, answer["traceback"])
-            return self.result(request, Status.infra_error, None, "plugin_failed", {"reason": reason})
+            return Status.infra_error, "plugin_failed", {"reason": reason}, None
         if "timeout" in answer:
-            return self.result(request, Status.graded, 0.0, "timeout", {"limit_s": pool.options.cpu_s})
+            return Status.graded, "timeout", {"limit_s": pool.options.cpu_s}, 0.0
         if "crashed" in answer:
-            return self.result(request, Status.graded, 0.0, "crashed", {"signal": answer["crashed"]})
+            return Status.graded, "crashed", {"signal": answer["crashed"]}, 0.0
         if "exhausts" in answer:
-            details = {"reason": answer["exhausts"]}
-            return self.result(request, Status.graded, 0.0, "exhausts_grader", details)
+            return Status.graded, "exhausts_grader", {"reason": answer["exhausts"]}, 0.0
         if "late" in answer:
             reason = "the deadline passed before a worker was free"
-            return self.result(request, Status.overloaded, None, "deadline_passed", {"reason": reason})
-        return self.result(request, Status.infra_error, None, "worker_failed", {"reason": answer["failed"]})
+            return Status.overloaded, "deadline_passed", {"reason": reason}, None
+        return Status.infra_error, "worker_failed", {"reason": answer["failed"]}, None
 
     async def run_program(self, program: Program) -> ProgramRun:
         """Runs a program in the sandbox, in the code domain's queue and pool. Raises NotRun."""
@@ -214,14 +207,14 @@ class Service:
 
     def result(
         self,
-        request: ScoreRequest,
+        request_id: str,
         status: Status,
-        score: float | None,
         verdict: str,
         details: Mapping[str, Any],
+        score: float | None = None,
     ) -> ScoreResult:
         return ScoreResult(
-            request_id=request.request_id,
+            request_id=request_id,
             status=status,
             score=score,
             verdict=verdict,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -21,8 +22,8 @@ _VERDICT_PACKAGES = (
 
 
 def version() -> str:
-    """Returns `release+hash` over this package's sources, the versions of libraries that decide scores, and
-    plug-ins."""
+    """Returns `release+hash` over this package's sources, the versions of libraries that decide scores, plug-ins, and
+    Python's minor version: `sum([0.1] * 10)` is 1.0 in 3.12 only, and only 3.11 has `distutils`."""
     digest = hashlib.sha256()
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")) + sorted(root.rglob("data/*")):
@@ -35,6 +36,7 @@ def version() -> str:
             digest.update(f"{name}=={metadata.version(name)}\0".encode())
         except metadata.PackageNotFoundError:
             digest.update(f"{name} is missing\0".encode())
+    digest.update("python=={}.{}\0".format(*sys.version_info).encode())
     for part in plugins.fingerprint():
         digest.update(part)
     return f"{RELEASE}+{digest.hexdigest()[:12]}"

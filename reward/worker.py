@@ -27,7 +27,7 @@ from reward import frames, graders
 from reward.graders import plugins
 from reward.graders.grade import Grade, InvalidTask
 from reward.graders.plugins import PluginFailed
-from reward.graders.registry import domains
+from reward.graders.registry import BUILT_IN, domains
 from reward.sandbox.cell import Ground, Limits
 
 _LIMITS = Limits(memory=3 << 30, file_size=0, stack=64 << 20)
@@ -42,6 +42,7 @@ def preload() -> None:
     from reward.canaries import CANARIES
 
     graded_here = [name for name, domain in domains().items() if domain.pool != "code"]
+    graded_here.sort(key=lambda name: name in BUILT_IN)  # a plug-in that cannot be loaded says so at once
     for grader in dict.fromkeys(map(graders.grader, graded_here)):  # math and stem share one
         if hasattr(grader, "warm_up"):
             grader.warm_up()

@@ -1,4 +1,4 @@
-"""What `make docs` does to each page: links to files of the repository outside docs/ become plain text."""
+"""Hooks of `make docs`: replace links to files outside docs/ by their text, because the site does not have them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Called by MkDocs with the text of a page, before it becomes HTML."""
+    """Returns the text of a page as MkDocs converts it to HTML; MkDocs calls it."""
     return without_outside_links(markdown, page.file.src_uri)
 
 
 def without_outside_links(markdown: str, page: str) -> str:
-    """`page`: path of the page below docs/, such as tutorials/read_a_report.md."""
+    """Returns the text with links that leave docs/ replaced by their text.
+
+    page: the page's path below docs/, such as tutorials/read_a_report.md.
+    """
 
     def text_or_link(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(page), link[2]))

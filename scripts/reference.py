@@ -1,6 +1,6 @@
-"""Writes docs/reference/ from the code: the help of every command, every option of config.py, every metric of a run.
+"""Writes docs/reference/ from the code: the help of every command, every option, every metric of a run.
 
-`make reference` runs it. tests/docs/test_reference.py fails when a page is not what this would write.
+`make reference` runs it. tests/docs/test_reference.py fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 
 from nemo_prorl.commands import COMMANDS, load, summary
 from nemo_prorl.config import DataBuildConfig, RunConfig
-from nemo_prorl.help import Option, entries, type_name, value_text
-from nemo_prorl.training.metric_docs import METRICS
+from nemo_prorl.config.help import Option, entries, type_name, value_text
+from nemo_prorl.run_folder.metric_docs import METRICS
 from reward.__main__ import main as reward_main
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 OPTIONS_BEGIN = "Options, with type and default:"
-"""Where the help of a command lists options, which have a page of their own."""
+"""The line of a command's help after which come options; these have a page of their own."""
 PARTS = {"data": ("list", "build", "show", "difficulty")}
-"""Commands that have commands."""
+"""Subcommands by command."""
 REWARD_COMMANDS = ("serve", "score", "explain", "check")
 GENERATED = "Generated from the code by `make reference`: change it there."
 METRICS_INTRO = """One line of `RUN/metrics.jsonl` holds the metrics of one step; the loggers get the same names.
@@ -31,7 +31,7 @@ and updates become one number."""
 
 
 def commands_page() -> str:
-    """The help of every command, as a terminal shows it."""
+    """Returns the page with the help of every command, as a terminal shows it."""
     lines = [
         "# Commands",
         "",
@@ -54,15 +54,15 @@ def commands_page() -> str:
 
 
 def options_page() -> str:
-    """A table for each section of options."""
-    lines = ["# Options", "", f"{GENERATED} They are declared in `nemo_prorl/config.py`."]
+    """Returns the page with one table for each section of options."""
+    lines = ["# Options", "", f"{GENERATED} They are declared in `nemo_prorl/config/sections/`."]
     lines += ["", "## train, evaluate, plan and submit", *_tables(RunConfig)]
     lines += ["", "## data build", *_tables(DataBuildConfig)]
     return "\n".join(lines) + "\n"
 
 
 def metrics_page() -> str:
-    """A table for each first word of a metric's name."""
+    """Returns the page with one table for each first word of the metrics' names."""
     groups: dict[str, list[str]] = {}
     for name in METRICS:
         groups.setdefault(name.partition("/")[0] if "/" in name else "position in the run", []).append(name)
@@ -81,7 +81,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def _help(command: Callable[[list[str]], int], words: list[str]) -> list[str]:
-    """What `--help` prints at 100 columns, without the options that have a page of their own; as a code block."""
+    """Returns the lines of a code block with what `--help` prints at 100 columns, up to the options."""
     os.environ["COLUMNS"] = "100"
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
         command([*words, "--help"])

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # Makes .venv (trainer) and .venv-reward (reward service) from the locks in requirements/. Two environments, because
 # the graders and Hydra need different versions of the same parser. Does nothing when both are up to date.
-# `scripts/setup.sh nemo` makes .venv-nemo as well, `scripts/setup.sh trl` .venv-trl, `scripts/setup.sh clients`
+# `scripts/setup.sh reward` makes .venv-reward only. `scripts/setup.sh nemo` makes .venv-nemo as well, `scripts/setup.sh trl` .venv-trl, `scripts/setup.sh clients`
 # .venv-clients: NeMo's packages, TRL's, and those of the other trainers whose clients we test, on top of .venv's, which
 # they see.
-#   PYTHON             the interpreter to use; otherwise python3.11, then python3.12
+#   PYTHON             the interpreter to use; otherwise python3.11, then python3.12. An environment of another
+#                      version of Python is made anew
 #   PYTORCH_CPU_INDEX  where torch's build without CUDA comes from when pip's own sources have none
+# Exit status: 3 if no torch without CUDA was found for this Python, 1 for every other failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTORCH_CPU_INDEX=${PYTORCH_CPU_INDEX:-https://download.pytorch.org/whl/cpu}
 
 fail() {
     echo "error: $*" >&2
-    exit 1
+    exit "${status:-1}"
 }
 
 find_python() {
@@ -46,13 +48,18 @@ install_torch() { # ENVIRONMENT: the build without CUDA, which PyPI has for macO
     [ "$(uname)" = Darwin ] || version+="+cpu"
     install "$1" "torch==$version" 2>/dev/null ||
         install "$1" --index-url "$PYTORCH_CPU_INDEX" "torch==$version" ||
-        fail "torch $version was found neither in pip's sources nor at $PYTORCH_CPU_INDEX: set PYTORCH_CPU_INDEX or" \
+        status=3 fail "torch $version was found neither in pip's sources nor at $PYTORCH_CPU_INDEX: set PYTORCH_CPU_INDEX or" \
             "PIP_EXTRA_INDEX_URL to an index that has it."
 }
 
 check_torch() { # ENVIRONMENT
     "$1/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is not None)' ||
         fail "torch in $1 does not import, or was built for CUDA: remove $1 and run 'make setup' again."
+}
+
+has_the_version_asked_for() { # ENVIRONMENT
+    local version='import sys; print(*sys.version_info[:2])'
+    [ -z "${PYTHON:-}" ] || [ "$("$1/bin/python" -c "$version")" = "$("$PYTHON" -c "$version" 2>/dev/null)" ]
 }
 
 packages_of() { # ENVIRONMENT: the folder they are in
@@ -66,12 +73,13 @@ environment() { # FOLDER LOCKS...
         [ -f "$lock" ] || fail "$lock is missing: this is not a complete checkout."
     done
     key=$(fingerprint "$@" scripts/setup.sh)
-    if [ "$(cat "$folder/setup-stamp" 2>/dev/null)" = "$key" ] && "$folder/bin/python" -c '' 2>/dev/null; then
+    if [ "$(cat "$folder/setup-stamp" 2>/dev/null)" = "$key" ] && "$folder/bin/python" -c '' 2>/dev/null &&
+        has_the_version_asked_for "$folder"; then
         return
     fi
     echo "Setting up $folder: $(cat "$@" | grep -c '==') packages, a few minutes the first time..."
     rm -f "$folder/setup-stamp"
-    if ! "$folder/bin/python" -c 'import pip' 2>/dev/null; then
+    if ! "$folder/bin/python" -c 'import pip' 2>/dev/null || ! has_the_version_asked_for "$folder"; then
         local python
         python=$(find_python) || exit 1
         "$python" -m venv --clear "$folder"
@@ -87,7 +95,7 @@ environment() { # FOLDER LOCKS...
     echo "$key" >"$folder/setup-stamp"
 }
 
-environment .venv requirements/train.txt requirements/dev.txt
+[ "${1:-}" = reward ] || environment .venv requirements/train.txt requirements/dev.txt
 environment .venv-reward requirements/reward.txt requirements/reward-dev.txt
 case ${1:-} in
     nemo | trl | clients)

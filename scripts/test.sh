@@ -1,74 +1,49 @@
 #!/usr/bin/env bash
-# Runs the tests: the reward service's (tests/reward) in .venv-reward, all others in .venv. Fails when any does.
-# Arguments go to pytest. Paths among them select the tests, each in the environment it belongs to.
+# Runs the tests: those of the reward service (tests/reward) in .venv-reward, then all others in .venv. Fails if any
+# fails. Arguments go to pytest; each path among them runs in the environment that it belongs to.
 #
-# Two lanes at the same time, because tests wait a good deal, for servers or for Slurm: the trainer's tests, shown as
-# they run, and beside them the reward service's and then Slurm's, shown at the end.
+# pytest-xdist runs a test file on each processor (tests/conftest.py says in which order). `-n 4` among the arguments
+# sets the number of workers, and `-n 0` switches them off, for example for --pdb.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-options=() trainer=() service=() slurm=()
+options=() trainer=() service=()
 for argument in "$@"; do
     if [[ $argument != tests* && $argument != ./tests* ]] || [ ! -e "${argument%%::*}" ]; then
         options+=("$argument")
     else
         case ${argument#./} in
-            tests/reward*) service+=("$argument") ;;
-            tests/slurm*) slurm+=("$argument") ;;
+            tests/reward | tests/reward/*) service+=("$argument") ;;
             *) trainer+=("$argument") ;;
         esac
     fi
 done
-if [ $((${#trainer[@]} + ${#service[@]} + ${#slurm[@]})) -eq 0 ]; then
-    trainer=(tests --ignore=tests/reward --ignore=tests/slurm)
+if [ $((${#trainer[@]} + ${#service[@]})) -eq 0 ]; then
+    trainer=(tests --ignore=tests/reward)
     service=(tests/reward)
-    slurm=(tests/slurm)
 fi
 
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+trap 'exit 130' INT TERM # bash runs this after pytest, which ends at Ctrl-C by itself
+status=0 summary=()
 
-run() { # NAME ENVIRONMENT TESTS...
-    local name=$1 environment=$2 code=0
-    shift 2
-    [ $# -gt 0 ] || return 0
-    # What failed last time (--lf) is remembered for each part by itself.
-    "$environment/bin/python" -m pytest -o "cache_dir=.pytest_cache/$name" "$@" \
-        ${options[@]+"${options[@]}"} >"$logs/$name" 2>&1 </dev/null || code=$?
-    # pytest's 5 is "no test selected": right when options such as -k chose tests of the other parts only.
-    [ "$code" -eq 0 ] || { [ "$code" -eq 5 ] && [ ${#options[@]} -gt 0 ]; }
-}
-
-beside() {
-    local code=0
-    run service .venv-reward ${service[@]+"${service[@]}"} || code=1
-    run slurm .venv ${slurm[@]+"${slurm[@]}"} || code=1
-    return $code
-}
-
-summary=()
-show() { # NAME TITLE PROCESS TESTS...: what the part has printed, and goes on to print until the process ends
-    local name=$1 title=$2 process=$3
+run() { # TITLE CACHE ENVIRONMENT TESTS...
+    local title=$1 cache=$2 environment=$3 code
     shift 3
     [ $# -gt 0 ] || return 0
     printf '=== the tests of the %s\n' "$title"
-    touch "$logs/$name"
-    tail -n +1 -f --pid="$process" "$logs/$name"
-    summary+=("$title: $(grep . "$logs/$name" | tail -n 1)")
+    # A cache per part, so that --lf selects what failed last time in that part. tee must outlive Ctrl-C, because pytest
+    # still prints then.
+    "$environment/bin/python" -m pytest -n auto --dist loadfile --no-loadscope-reorder \
+        -o "cache_dir=.pytest_cache/$cache" "$@" ${options[@]+"${options[@]}"} | tee -i "$log"
+    code=${PIPESTATUS[0]}
+    summary+=("$title: $(grep . "$log" | tail -n 1)")
+    # 5 is pytest's "no test selected", which is no failure if options such as -k select tests of the other part only.
+    [ "$code" -eq 0 ] || { [ "$code" -eq 5 ] && [ ${#options[@]} -gt 0 ]; } || status=1
 }
 
-set -m # a process group for each lane: bash lets no other kind of background process notice Ctrl-C
-run trainer .venv ${trainer[@]+"${trainer[@]}"} &
-main=$!
-beside &
-other=$!
-set +m
-trap 'kill -INT -- "-$main" "-$other" 2>/dev/null' INT TERM
-show trainer trainer "$main" ${trainer[@]+"${trainer[@]}"}
-show service 'reward service' "$other" ${service[@]+"${service[@]}"}
-show slurm 'Slurm launchers' "$other" ${slurm[@]+"${slurm[@]}"}
-status=0
-wait "$main" || status=1
-wait "$other" || status=1
+run 'reward service' service .venv-reward ${service[@]+"${service[@]}"}
+run trainer trainer .venv ${trainer[@]+"${trainer[@]}"}
 printf '%s\n' "" "${summary[@]}"
 exit $status

@@ -1,8 +1,8 @@
-# What the launchers share, sourced by the batch script of a job. Begin at the bottom: run_stage is what a job does.
+# The functions of the launchers, which source this file. run_stage, at the end, is what a job does.
 #
-# Ranks are tasks of srun, one a GPU, without torchrun between: Slurm starts and labels them, ends all when one fails,
-# and its SIGUSR1 (#SBATCH --signal) reaches each of them, where torchrun would die of it before its ranks have saved.
-# Exit codes do not decide what happens next, files in $RUN_DIR/stages do: STAGE.done, STAGE.failed (docs/cluster.md).
+# Ranks are tasks of srun, one per GPU, without torchrun: Slurm starts and labels them, ends all when one fails, and
+# sends SIGUSR1 (#SBATCH --signal) to each of them, which would kill torchrun before its ranks have saved. What happens
+# next is decided by files in $RUN_DIR/stages (STAGE.done, STAGE.failed), not by exit codes (docs/cluster.md).
 # shellcheck shell=bash
 
 if [ -n "${SITE_ENV:-}" ] && [ ! -e "$SITE_ENV" ]; then
@@ -20,7 +20,7 @@ if [ -n "${MODULES:-}" ]; then
             "/etc/profile.d/modules.sh, in $SITE_ENV." >&2
         exit 1
     fi
-    # shellcheck disable=SC2086 # words on purpose: several modules
+    # shellcheck disable=SC2086 # unquoted, because MODULES may name several modules
     module load $MODULES || { echo "error: \`module load $MODULES\` failed: correct MODULES in $SITE_ENV." >&2 && exit 1; }
 fi
 case ${CONTAINER_RUNTIME:=pyxis} in
@@ -33,59 +33,65 @@ say() {
     echo "$(date --utc +%FT%TZ) $STAGE: $*"
 }
 
-mark_failed() { # REASON: nothing goes on by itself from here; a new sbatch begins again
+mark_failed() { # REASON: ends the job without a requeue; a new sbatch tries again
     say "failed: $1"
     printf '{"reason": "%s"}\n' "$1" >"$MARKER.writing"
     mv "$MARKER.writing" "$MARKER.failed"
     exit 1
 }
 
-newest_step() { # of the whole checkpoints; 0 when there is none
+newest_step() { # prints the step of the newest complete checkpoint, or 0
     local folders=("$RUN_DIR"/checkpoints/step-*)
     [[ ${folders[-1]} =~ /step-0*([0-9]+)- ]] && echo "${BASH_REMATCH[1]}" || echo 0
+}
+
+parent_of() { # STAGE: prints the stage that this one continues, according to its file; nothing for a first stage
+    sed -nE "s/^ +parent: *[\"']?([^\"'# ]+).*/\1/p" "conf/stage/$1.yaml"
 }
 
 # ------------------------------------------------------------------------------------------------ the allocation
 read_allocation() {
     mapfile -t NODES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
     RANKS_PER_NODE=${SLURM_GPUS_ON_NODE:-1}
+    RANKS_PER_NODE=${RANKS_PER_NODE##*:} # SLURM_GPUS_ON_NODE may be "gpu:h100:8"
     CPUS_PER_RANK=$((SLURM_CPUS_ON_NODE / RANKS_PER_NODE))
     MASTER_ADDR=$(node_address "${NODES[0]}")
-    MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000)) # below the ports that systems hand out by themselves
+    MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000)) # below the range of ephemeral ports
     WORLD_SIZE=$((${#NODES[@]} * RANKS_PER_NODE))
-    # When the job ends, in seconds since 1970; from 23.02 on Slurm says so itself. The trainer pauses in time.
+    # When the job ends, in seconds since 1970, so that the trainer pauses in time. Slurm sets it from 23.02 on.
     : "${SLURM_JOB_END_TIME:=$(date --date "$(squeue --noheader --job "$SLURM_JOB_ID" --format %e)" +%s 2>/dev/null || true)}"
     : "${OMP_NUM_THREADS:=1}"
     export MASTER_ADDR MASTER_PORT WORLD_SIZE SLURM_JOB_END_TIME OMP_NUM_THREADS
-    # What NCCL says of the network, which it chooses without a word; the trainer repeats the choice in the run's log.
+    # NCCL logs the network that it chooses only in debug mode; the trainer copies the choice into the run's log.
     if [ -z "${NCCL_DEBUG:-}" ]; then
         rm -rf "$RUN_DIR/nccl.before"
-        [ ! -d "$RUN_DIR/nccl" ] || mv "$RUN_DIR/nccl" "$RUN_DIR/nccl.before" # of the life that may have failed
+        [ ! -d "$RUN_DIR/nccl" ] || mv "$RUN_DIR/nccl" "$RUN_DIR/nccl.before" # the previous job's, which may have failed
         mkdir -p "$RUN_DIR/nccl"
         export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE
         NCCL_DEBUG_FILE=$(realpath "$RUN_DIR")/nccl/%h.%p
     fi
 }
 
-use_local_caches() { # what vLLM, Triton and Inductor compile: on the node's own disk, container or not, HOME or not
+use_local_caches() { # vLLM, Triton and Inductor keep what they compile on the node's own disk, not in HOME
     export CACHE_DIR=${CACHE_DIR:-/tmp/nemo_prorl-$(id -u)}
     export VLLM_CACHE_ROOT=$CACHE_DIR/vllm TRITON_CACHE_DIR=$CACHE_DIR/triton CUDA_CACHE_PATH=$CACHE_DIR/cuda
     export TORCHINDUCTOR_CACHE_DIR=$CACHE_DIR/inductor FLASHINFER_WORKSPACE_BASE=$CACHE_DIR
 }
 
-node_address() { # NODE: the name or address by which Slurm reaches it
+node_address() { # NODE: prints the name or address by which Slurm reaches it
     scontrol show node "$1" | sed -nE 's/.*NodeAddr=([^ ]+).*/\1/p'
 }
 
-step() { # IMAGE SRUN-OPTIONS... COMMAND...: a job step, in a container when IMAGE (CONTAINER in site.env) is not empty
+step() { # IMAGE SRUN-OPTIONS... COMMAND...: runs a job step, in a container unless IMAGE is empty
     local image=$1 options=(--overlap --mem=0) inside=()
     shift
     while [[ $1 == -* ]]; do
         options+=("$1")
         shift
     done
-    # Writable, for programs that write where their packages are; without the image's entry point, which is for docker
-    # run; and with the user's own id, because the sandbox of the graders cannot change ids where enroot fakes it.
+    # Writable, because some packages write into their own folders; without the image's entry point, which is for
+    # `docker run`; with the user's own id, because the graders' sandbox cannot change ids if enroot maps the user to
+    # root.
     case ${image:+$CONTAINER_RUNTIME} in
         pyxis) options+=(--container-image="$image" --container-mounts="$PWD:$PWD,/tmp:/tmp${MOUNTS:+,$MOUNTS}"
             --container-workdir="$PWD" --no-container-mount-home --container-writable --no-container-entrypoint
@@ -96,8 +102,8 @@ step() { # IMAGE SRUN-OPTIONS... COMMAND...: a job step, in a container when IMA
     srun "${options[@]}" ${inside[@]+"${inside[@]}"} "$@"
 }
 
-# --------------------------------------------------------------------------------- before anything else: the nodes
-check_nodes() { # STEP-AT-START OVERRIDE...: `doctor` on every node; returns if all of them can do what this run needs
+# ------------------------------------------------------------------------------------------------------- the nodes
+check_nodes() { # STEP-AT-START OVERRIDE...: runs `doctor` on every node; returns only if all of them suit this run
     local code=0 node sentence silent=0 first='' patience=30 first_step=$1 each allowed=()
     shift
     for check in ${DOCTOR_ALLOW:-}; do
@@ -106,7 +112,7 @@ check_nodes() { # STEP-AT-START OVERRIDE...: `doctor` on every node; returns if 
     rm -rf "$DOCTOR_DIR" && mkdir -p "$DOCTOR_DIR"
     each=(--nodes="${#NODES[@]}" --ntasks="${#NODES[@]}" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_ON_NODE"
         --kill-on-bad-exit=0 --mpi=none --time=10)
-    # The graders may have a container of their own: what they can do on a node is found out beside doctor.
+    # The graders may have a container of their own, so their check is a step of its own beside doctor.
     # shellcheck disable=SC2016
     step "${REWARD_CONTAINER:-}" --job-name=sandbox "${each[@]}" bash -c '
         trap "" USR1
@@ -117,7 +123,7 @@ check_nodes() { # STEP-AT-START OVERRIDE...: `doctor` on every node; returns if 
     trainer doctor "${each[@]}" -- --folder "$DOCTOR_DIR" --nodes "$(joined "${NODES[@]}")" --reward-elsewhere \
         ${allowed[@]+"${allowed[@]}"} "$@" || code=$?
     wait
-    [ "$code" -ne 2 ] || mark_failed "the configuration is refused, for the reason that stands above"
+    [ "$code" -ne 2 ] || mark_failed "the configuration is refused, for the reason given above"
     for node in "${NODES[@]}"; do
         until grep -qs '"is_complete": true' "$DOCTOR_DIR/$node.json" || [ "$((patience--))" -le 0 ]; do
             sleep 1 # a shared file system may show late what another node has written
@@ -137,18 +143,18 @@ check_nodes() { # STEP-AT-START OVERRIDE...: `doctor` on every node; returns if 
         BAD_NODES=()
         go_on_later "doctor ended with code $code and without an answer" "$first_step"
     fi
-    # What most nodes have is no fault of a node.
+    # A fault of most nodes is the configuration's or the cluster's: other nodes would have it too.
     [ $((2 * ${#BAD_NODES[@]})) -le ${#NODES[@]} ] ||
         mark_failed "${#BAD_NODES[@]} of ${#NODES[@]} nodes cannot run this: ${first:-they did not answer}"
     [ ${#BAD_NODES[@]} -eq 0 ] || go_on_later "doctor found fault with ${BAD_NODES[*]}" "$first_step"
 }
 
-joined() { # WORD...: with commas
+joined() { # WORD...: prints the words with commas between them
     local IFS=,
     echo "$*"
 }
 
-leave_out() { # NODE...: the next life of this job, which is back in the queue, does without them
+leave_out() { # NODE...: excludes these nodes from the next start of this job, which is in the queue again
     printf '%s\n' "$@" >>"$MARKER.excluded"
     local known
     known=$(scontrol show job "$SLURM_JOB_ID" | sed -nE 's/.*ExcNodeList=([^ ]+).*/\1/p')
@@ -158,11 +164,11 @@ leave_out() { # NODE...: the next life of this job, which is back in the queue, 
 }
 
 # --------------------------------------------------------------------------------------------- the reward service
-start_reward_service() { # one server a node, beside the trainer; they end with the job
+start_reward_service() { # starts one server per node, beside the trainer; fails if none is ready in time
     local node ready
     rm -f "$REWARD_DIR"/*.json "$REWARD_DIR/over"
     HAS_SERVERS=yes
-    trap end_reward_service EXIT # also when scancel ends this script
+    trap end_reward_service EXIT # for example when scancel ends this script
     for node in "${NODES[@]}"; do
         step "${REWARD_CONTAINER:-}" --job-name=reward --nodes=1 --ntasks=1 --nodelist="$node" \
             --cpus-per-task="$SLURM_CPUS_ON_NODE" --open-mode=append --output="$REWARD_DIR/$node.log" \
@@ -174,26 +180,26 @@ start_reward_service() { # one server a node, beside the trainer; they end with 
         [ -n "$(jobs -rp)" ] || break
         sleep 1
     done
-    say "the reward service is ready on $ready of ${#NODES[@]} nodes; what it said last:"
+    say "the reward service is ready on $ready of ${#NODES[@]} nodes; the last lines of each server's log:"
     tail -n 3 "$REWARD_DIR"/*.log
     [ "$ready" -gt 0 ]
 }
 
-end_reward_service() { # a server that ends from now on, by Slurm's SIGTERM for example, is not started again
-    # Only by the job that started them: another one may train in the same folder.
+end_reward_service() { # servers that end from now on, for example by Slurm's SIGTERM, are not started again
+    # Only the job that started them may do this: another job may train in the same folder.
     [ -z "${HAS_SERVERS:-}" ] || touch "$REWARD_DIR/over" || true
 }
 
-needs_reward_service() { # false if the run's own functions grade everything
+needs_reward_service() { # false if the user's own reward functions grade all domains
     [ ! -e "$DOCTOR_DIR/domains" ] || [ -s "$DOCTOR_DIR/domains" ]
 }
 
-can_grade() { # false if the data has code, and no server a sandbox for it
+can_grade() { # false if the data has code and no server has a sandbox for it
     ! grep -qsx code "$DOCTOR_DIR/domains" || grep -qsv '"sandbox": "none"' "$REWARD_DIR"/*.json
 }
 
 # ---------------------------------------------------------------------------------------------------- the trainer
-trainer() { # COMMAND SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl COMMAND` as the tasks of a step
+trainer() { # COMMAND SRUN-OPTIONS... -- ARGUMENTS...: runs `python -m nemo_prorl COMMAND` as the tasks of a step
     local options=() command=$1
     shift
     while [ "$1" != -- ]; do
@@ -201,11 +207,11 @@ trainer() { # COMMAND SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl COM
         shift
     done
     shift
-    # A SIGUSR1 that comes before the trainer handles it would end the rank.
+    # Ignores SIGUSR1, which would kill the rank until the trainer has its own handler.
     # shellcheck disable=SC2016
     step "${CONTAINER:-}" --job-name="$command" --mpi=none "${options[@]}" bash -c '
         trap "" USR1
-        # Code is loaded from there: nobody else may have put it there.
+        # Compiled code is loaded from this folder, so it must not belong to another user.
         mkdir -p -m 700 "$CACHE_DIR" && [ -O "$CACHE_DIR" ] || {
             echo "error: CACHE_DIR=$CACHE_DIR on $(hostname) belongs to somebody else: name another folder in site.env." >&2
             exit 1
@@ -216,7 +222,7 @@ trainer() { # COMMAND SRUN-OPTIONS... -- ARGUMENTS...: `python -m nemo_prorl COM
 }
 
 # -------------------------------------------------------------------------------------------------------- the end
-go_on_later() { # WHAT-HAPPENED STEP-AT-START: requeues the job, unless too many lives in a row brought no progress
+go_on_later() { # WHAT-HAPPENED STEP-AT-START: requeues the job, unless too many starts in a row made no progress
     local idle=0
     if [ "$(newest_step)" -le "$2" ]; then
         idle=$(($(cat "$MARKER.restarts" 2>/dev/null || echo 0) + 1))
@@ -226,13 +232,13 @@ go_on_later() { # WHAT-HAPPENED STEP-AT-START: requeues the job, unless too many
         mark_failed "$1 at step $(newest_step), and MAX_RESTARTS=$MAX_RESTARTS restarts in a row had brought no new checkpoint"
     say "$1 at step $(newest_step); the job goes back to the queue and continues from there"
     end_reward_service
-    trap "" TERM # with which the requeue ends this script, and not before Slurm knows what to leave out
+    trap "" TERM # the requeue's SIGTERM would end this script before leave_out
     scontrol requeue "$SLURM_JOB_ID" || { say "Slurm refuses that: submit the launcher again" && exit 1; }
     [ ${#BAD_NODES[@]} -eq 0 ] || leave_out "${BAD_NODES[@]}"
     exit 0
 }
 
-run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far as this job's time allows
+run_stage() { # STAGE [OVERRIDE...]: starts or continues a stage and trains it as long as the job's time allows
     STAGE=$1 RUN_DIR=${RUN_DIR:-runs/prorl}
     shift
     for override in "$@"; do
@@ -246,19 +252,19 @@ run_stage() { # STAGE [OVERRIDE...]: trains a stage from where it stands, as far
     [ -s "$REWARD_DIR/token" ] || (umask 077 && head -c 32 /dev/urandom | base64 >"$REWARD_DIR/token")
     [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$MARKER.failed" "$MARKER.restarts" "$MARKER.excluded"
     [ ! -e "$MARKER.done" ] || { say "is done already" && exit 0; }
-    # Slurm forgets jobs after a while, and then takes every afterok for fulfilled.
+    # Slurm forgets old jobs and then counts a dependency on them (afterok) as fulfilled.
     local code=0 parent first_step
-    parent=$(sed -n 's/^  parent: //p' "conf/stage/$STAGE.yaml")
+    parent=$(parent_of "$STAGE")
     [ -z "$parent" ] || [ -e "$RUN_DIR/stages/$parent.done" ] || mark_failed "stage $parent, which it continues, is not done"
     first_step=$(newest_step)
     read_allocation
     use_local_caches
-    say "job $SLURM_JOB_ID, life $((${SLURM_RESTART_COUNT:-0} + 1)): ${#NODES[@]} nodes x $RANKS_PER_NODE ranks, from step $first_step"
+    say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): ${#NODES[@]} nodes x $RANKS_PER_NODE ranks, from step $first_step"
     check_nodes "$first_step" "$@"
     ! needs_reward_service || start_reward_service || go_on_later "no reward service" "$first_step"
     can_grade || mark_failed "the data has code, and no reward server has a sandbox for it ($REWARD_DIR/NODE.log says why)"
-    # block:block: neighbouring ranks, and so neighbouring GPUs, share a socket. Each rank sees all GPUs that the job has
-    # on its node; with --gpu-bind=none it would see those of other jobs as well, where no cgroup hides them.
+    # block:block puts neighbouring ranks, and so neighbouring GPUs, on one socket. Each rank sees all GPUs of the job
+    # on its node. --gpu-bind=none would also show those of other jobs on clusters without cgroups for devices.
     trainer train --nodes="${#NODES[@]}" --ntasks="$WORLD_SIZE" --ntasks-per-node="$RANKS_PER_NODE" --label \
         --cpus-per-task="$CPUS_PER_RANK" --kill-on-bad-exit=1 --distribution=block:block -- "$@" || code=$?
     [ ! -e "$MARKER.done" ] || { say "done" && exit 0; }

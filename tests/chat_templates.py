@@ -1,7 +1,5 @@
-"""Published chat templates, shortened to what a conversation without tools goes through, and tokenizers that have them.
-
-They differ in how they begin the assistant's turn: with an open thought, with a closed one, or with none.
-"""
+"""Published chat templates, shortened to the parts for a conversation without tools, and tokenizers that use them. They
+differ in how they begin the assistant's turn: with an open thought, with a closed one, or with none."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ R1_DISTILL = (
     "{%- endfor -%}"
     "{% if add_generation_prompt %}{{'<｜Assistant｜><think>\\n'}}{% endif %}"
 )
-"""DeepSeek-R1-Distill-Qwen-1.5B's, from which the recipe starts."""
+"""The template of DeepSeek-R1-Distill-Qwen-1.5B, the model of conf/train.yaml."""
 
 _CHATML = (
     "{%- for message in messages %}"
@@ -37,17 +35,17 @@ QWEN3 = (
     "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"
     "{%- endif %}"
 )
-"""With thinking on, which is the default, the model itself writes <think>."""
+"""With thinking switched on, which is the default, the model itself writes <think>."""
 QWEN3_THINKING_OFF = "{%- set enable_thinking = false %}" + QWEN3
 QWEN3_THINKING_2507 = (
     _CHATML + "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}"
 )
 OPENS_UNASKED = _CHATML + "{{- '<|im_start|>assistant\\n<think>\\n' }}"
-"""A template that begins the assistant's turn without looking at add_generation_prompt."""
+"""A template that begins the assistant's turn even if add_generation_prompt is false."""
 
 
 def tokenizer_with(chat_template: str) -> Any:
-    """A tokenizer of transformers with this template. It knows no words: only the rendered text matters."""
+    """Returns a tokenizer of transformers with this template and without a vocabulary: only rendered text is tested."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast

@@ -10,28 +10,32 @@ import pytest
 from nemo_prorl import __main__ as cli
 from nemo_prorl.commands import ending
 from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config.help import options
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.engines import environment
-from nemo_prorl.help import options
 from tests.data.conftest import CharacterTokenizer, make_row
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "vllm", "megatron", "transformers", "lightning", "pyarrow", "matplotlib")
+MONITOR = "exp_manager.checkpoint_callback_params.monitor"
 ARCHITECTURE = """{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu",
 "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
 "num_hidden_layers": 2, "vocab_size": 64, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
 "tie_word_embeddings": true, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}"""
 
 
-def imported_by(*arguments: str) -> tuple[int, set[str]]:
-    """Exit code of the command, and which heavy packages it imported, in a process of its own."""
+def imported_by(*commands: tuple[str, ...]) -> list[tuple[int, set[str]]]:
+    """Returns for each command its exit code and the heavy packages that are imported after it. The commands run one
+    after the other in a process of their own."""
     code = (
         "import sys; from nemo_prorl.__main__ import main\n"
-        f"code = main({list(arguments)!r})\n"
-        f"print('imported:', *[name for name in {HEAVY!r} if name in sys.modules]); sys.exit(code)"
+        f"for command in {commands!r}:\n"
+        "    code = main([*command])\n"
+        f"    print('imported:', code, *[name for name in {HEAVY!r} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.returncode, set(done.stdout.splitlines()[-1].split()[1:])
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("imported:")]
+    return [(int(code), set(heavy)) for _, code, *heavy in lines]
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def model(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text(ARCHITECTURE)
-    (folder / "model.safetensors").write_bytes(b"")
+    (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")  # no tensors
     return folder
 
 
@@ -75,27 +79,27 @@ def test_help_of_train_lists_every_option_configuration_and_stage(capsys: pytest
         assert name in text
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--help",),
-        ("train", "a=1"),
-        ("plan",),
-        ("evaluate", "model=/no/such"),
-        ("reset", "no"),
-        ("replay", "no.jsonl"),
-    ],
-)
-def test_neither_help_nor_a_mistake_imports_anything_heavy(arguments: tuple[str, ...]) -> None:
-    _, heavy = imported_by(*arguments)
-    assert heavy == set()
+def test_neither_help_nor_mistakes_nor_a_request_to_a_live_run_import_anything_heavy(tmp_path: Path) -> None:
+    (tmp_path / "resolved.yaml").write_text("stage: {name: run1}\n")
+    expected = {
+        ("--help",): 0,
+        ("plan",): 0,
+        ("reset", str(tmp_path)): 0,
+        ("train", "a=1"): 2,
+        ("evaluate", "model=/no/such"): 2,
+        ("reset", "no"): 2,
+        ("replay", "no.jsonl"): 2,
+    }
+    assert dict(zip(expected, imported_by(*expected), strict=True)) == {
+        command: (code, set()) for command, code in expected.items()
+    }
 
 
 @pytest.mark.parametrize(
     "arguments", [("--help",), ("train", "--help"), ("data", "--help"), ("plan", "--config-name", "laptop")]
 )
 def test_a_reader_that_has_seen_enough_is_no_mistake(arguments: tuple[str, ...]) -> None:
-    """As `| head -5` may be."""
+    """For example `| head -5`."""
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "nemo_prorl", *arguments]
@@ -153,11 +157,6 @@ def test_a_full_disk_is_one_sentence_whatever_was_written(
         cli.main(["report", "runs/x"])
 
 
-def test_a_request_to_a_live_run_imports_nothing_heavy(tmp_path: Path) -> None:
-    (tmp_path / "resolved.yaml").write_text("stage: {name: run1}\n")
-    assert imported_by("reset", str(tmp_path)) == (0, set())
-
-
 def test_help_of_train_imports_nothing_heavy() -> None:
     code = (
         "import atexit, sys, runpy\n"
@@ -173,6 +172,7 @@ def test_help_of_train_imports_nothing_heavy() -> None:
     [
         (["trian"], "trian is not a command"),
         (["train", "--foo"], "unrecognized arguments: --foo"),
+        (["train", "--trainer.num_steps=3"], "options are written KEY=VALUE, without --"),
         (["train", "algorithm.clip_hihg=1"], "did you mean algorithm.clip_high?"),
         (["train", "trainer.num_steps=many"], "takes a whole number"),
         (["train", "algorithm.clip_low=3"], "out of range"),
@@ -180,6 +180,7 @@ def test_help_of_train_imports_nothing_heavy() -> None:
         (["train", "--config-name", "lapto"], "did you mean laptop?"),
         (["train", "trainer.tensor_parallel=3"], "start a multiple of 3 ranks"),
         (["train", "data.train={/no/such.jsonl: 1}"], "data.train names /no/such.jsonl"),
+        (["train", "data.train=runs/tiny/data/*.parquet"], "names are not patterns: write the folder"),
         (["evaluate", "model=/no/such"], "/no/such"),
         (["evaluate", "--k", "x"], ""),
         (["import", "/no/such", "/tmp"], "/no/such"),
@@ -235,6 +236,43 @@ def test_another_rank_speaks_only_when_the_first_has_had_its_time(
         "by then the launcher has ended it, if rank 0 made the mistake too"
     )
     assert capsys.readouterr().err.startswith("error on rank 1: a is not an option")
+
+
+def test_what_the_laptop_lacks_is_named_with_the_command_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "--config-name", "laptop"]) == 2
+    said = capsys.readouterr().err
+    assert "runs/tiny/data/sums.train.parquet, which is not a file, and" in said
+    assert "`python -m nemo_prorl.demo.build runs/tiny` makes it" in said
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_an_interpreter_of_the_service_that_is_no_program(
+    kind: str, model: Path, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = {"folder": model, "file": prompts}[kind]
+    folder = f"exp_manager.explicit_log_dir={tmp_path / 'run'}"
+    options = [f"model.path={model}", f"data.train={prompts}", f"reward.python={python}", folder]
+    assert cli.main(["train", *options]) == 2
+    assert f"reward.python={python} is no program" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("validation/rewrd", "did you mean validation/reward?"),
+        ("quux", "docs/reference/metrics.md lists them"),
+    ],
+)
+def test_a_metric_that_no_run_has_cannot_choose_checkpoints(
+    name: str, hint: str, model: Path, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [f"model.path={model}", f"data.train={prompts}", "reward.urls=[http://x]"]
+    options += [f"exp_manager.explicit_log_dir={tmp_path}", f"{MONITOR}={name}"]
+    assert cli.main(["train", *options]) == 2
+    assert f"{MONITOR}={name} is not a metric of a run: {hint}" in capsys.readouterr().err
 
 
 def test_a_mistake_found_late_is_reported_like_any_other(
@@ -298,7 +336,7 @@ def test_a_job_with_gpus_does_not_start_with_the_interpreter_for_cpus(
     monkeypatch.setenv("SLURM_GPUS_ON_NODE", "8")
     files = [f"data.train={{{prompts}: 1}}", "data.validation=[]"]
     assert cli.main(["train", "--check", f"model.path={model}", *files, "reward.urls=[http://x]"]) == 2
-    assert "Slurm gave this job 8 GPU(s) a node, but torch" in capsys.readouterr().err
+    assert "Slurm gave this job 8 GPU(s) per node, but torch" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -309,7 +347,7 @@ def test_a_job_with_gpus_does_not_start_with_the_interpreter_for_cpus(
             "sampler.engine_args.kv_cache_dtyp is not a field of EngineArgs: did you mean kv_cache_dtype?",
         ),
         ("sampler.engine_args={block_size: 64}", "the trainer relies on its value: leave it out."),
-        ("model.megatron.lr=1", "model.megatron.lr is what trainer.learning_rate says: write that instead."),
+        ("model.megatron.lr=1", "model.megatron.lr is set by trainer.learning_rate: write that instead."),
         ("model.megatron.overlap_grad_reduce=often", "=often has the wrong type: it takes bool."),
     ],
 )
@@ -348,7 +386,7 @@ def test_evaluate_names_model_and_data_in_short(
 
     def evaluate(config: RunConfig, ks: list[int], samples: Path | None) -> dict[str, float]:
         seen.append((config, ks, samples))
-        return {"pass@1": 0.25}
+        return {"num_prompts": 20.0, "pass@1": 0.25}
 
     monkeypatch.setattr(run, "evaluate_files", evaluate)
     short = [f"model={model}", *[f"data={file}" for file in files], "validation.num_rollouts=8"]
@@ -356,7 +394,9 @@ def test_evaluate_names_model_and_data_in_short(
     config, ks, samples = seen[0]
     assert config.data.validation == [str(file) for file in files]
     assert (ks, samples) == ([1, 2, 4, 8], Path("s.jsonl"))
-    assert capsys.readouterr().out.split() == ["pass@1", "0.2500"]
+    assert capsys.readouterr().out.split() == ["num_prompts", "20", "pass@1", "0.2500"]
+    assert cli.main(["evaluate", *short, "--samples", str(tmp_path)]) == 2
+    assert f"--samples {tmp_path} is a folder: write the name of a file." in capsys.readouterr().err
     assert cli.main(["evaluate", *short, "--k", "1,9"]) == 2
     assert "from 1 to validation.num_rollouts=8" in capsys.readouterr().err
     assert cli.main(["evaluate", f"model={model}", "data.validation=[]"]) == 2
@@ -380,5 +420,5 @@ def test_under_torchrun_a_mistake_is_said_once() -> None:
         check=False,
     )
     assert done.returncode != 0
-    assert done.stderr.count("error: algorithm.clip_hihg is not an option") == 1
+    assert done.stderr.count("algorithm.clip_hihg is not an option") == 1
     assert "exitcode  : 2" in done.stderr

@@ -1,11 +1,9 @@
-"""Which rank does what, and that ranks agree: against Megatron's own order, and over real gloo groups."""
+"""Tests of the roles of ranks and their communication: against Megatron's own order, and over real gloo groups."""
 
 from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,14 @@ import psutil
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.distributed import Layout, Ranks, initialise, interface_to
-from nemo_prorl.layout import check_layout
+from nemo_prorl.config.layout import check_layout
+from nemo_prorl.distributed import Layout, Ranks, RanksDidNotMeet, initialise, interface_to
 from tests.engines.conftest import free_port, run_ranks
 
 LAYOUTS = [(1, 1, 1), (4, 1, 1), (4, 2, 1), (4, 1, 2), (4, 2, 2), (8, 2, 2), (24, 2, 3), (64, 8, 2)]
 """(ranks, tensor, pipeline)"""
+LAUNCHER = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+"""The variables that torchrun sets."""
 
 
 def layouts(world_size: int, tensor: int, pipeline: int) -> list[Layout]:
@@ -78,8 +78,8 @@ def test_ranks_hold_whole_replicas_or_there_is_one_sentence(
 
 
 def exchanged(ranks: Ranks) -> dict[str, Any]:
-    """Every rank sends an array to itself and to the next, of another length on every rank; then nobody but the last
-    sends, to all; then nobody at all."""
+    """Exchanges arrays: every rank sends one to itself and to the next, of another length on every rank; then only the
+    last sends, to all; then none."""
     rank, world_size = ranks.layout.rank, ranks.layout.world_size
     ranks.traffic.take()
     parcels = {to % world_size: np.full(1000 * rank, rank) for to in (rank, rank + 1)}
@@ -90,7 +90,7 @@ def exchanged(ranks: Ranks) -> dict[str, Any]:
 
 
 def failing(ranks: Ranks) -> list[str]:
-    """What this rank is told when rank 1 fails, and when the main rank does, in two ways."""
+    """Returns the errors on this rank when rank 1 fails, and when the main rank does, in two ways."""
     told = []
 
     def fail(error: Exception) -> None:
@@ -110,7 +110,7 @@ def failing(ranks: Ranks) -> list[str]:
 
 def report(ranks: Ranks) -> dict[str, Any]:
     rank = ranks.layout.rank
-    value = {"rank": rank, "bytes": bytes([rank]) * (1000 * rank)}  # of other lengths on other ranks
+    value = {"rank": rank, "bytes": bytes([rank]) * (1000 * rank)}  # of a different length on every rank
     return {
         "gather": [got["rank"] for got in ranks.gather(value)],
         "sizes": [len(got["bytes"]) for got in ranks.gather(value)],
@@ -127,7 +127,7 @@ def report(ranks: Ranks) -> dict[str, Any]:
 
 
 def read_board(ranks: Ranks) -> list[str]:
-    """What a rank reads before and after the main rank has written, each time from a thread of its own."""
+    """Returns what a rank reads before and after the main rank has written, each time from a thread of its own."""
     board, seen = ranks.board(f"of {ranks.layout.tensor_parallel} {ranks.layout.pipeline_parallel}"), []
     for text in ("", "first", "second"):
         if text and ranks.layout.is_main:
@@ -141,7 +141,7 @@ def read_board(ranks: Ranks) -> list[str]:
 
 
 def four_ranks_worker() -> list[dict[str, Any]]:
-    """The layouts that four ranks have, one after the other."""
+    """Tests the layouts of four ranks one after the other."""
     results = []
     for tensor, pipeline in ((2, 2), (2, 1), (1, 2), (1, 1)):
         ranks = initialise(tensor, pipeline)
@@ -171,59 +171,50 @@ def test_values_reach_every_rank() -> None:
             assert result["failing"] == ["ConfigError False"] * 2 + [f"{own} True", f"{of_main} True"]
 
 
+def lone_process() -> None:
+    """Runs without torchrun's variables, which `initialise` sets then."""
+    for name in [name for name in os.environ if name in LAUNCHER or "SLURM" in name]:
+        del os.environ[name]
+    ranks = initialise(1, 1)
+    assert (ranks.gather(5), ranks.gather_replicas(7)) == ([5], [7])
+    assert (ranks.exchange({0: 6}), ranks.exchange({}), ranks.traffic.take()) == ([6], [], 0)
+    assert ranks.from_main(8) == 8
+    assert ranks.any(True)
+    assert not ranks.any(False)
+    ranks.barrier()
+    initialise(1, 1)
+
+
 def test_one_process_is_a_job_of_one_rank() -> None:
-    """Without torchrun's variables, with nobody to talk to; in a process of its own, as these variables stay set."""
-    program = """
-from nemo_prorl.distributed import initialise
-ranks = initialise(1, 1)
-assert (ranks.gather(5), ranks.gather_replicas(7)) == ([5], [7])
-assert (ranks.exchange({0: 6}), ranks.exchange({}), ranks.traffic.take()) == ([6], [], 0)
-assert ranks.from_main(8) == 8 and ranks.any(True) and not ranks.any(False)
-ranks.barrier()
-initialise(1, 1)
-"""
-    launcher = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
-    environ = {key: value for key, value in os.environ.items() if key not in launcher and "SLURM" not in key}
-    root = Path(__file__).resolve().parents[1]
-    subprocess.run([sys.executable, "-c", program], cwd=root, env=environ, check=True, timeout=120)
+    run_ranks(lone_process, 1)
 
 
-def half_of_a_job(rank: int, port: int) -> str:
-    """The sentence in which one rank of two, alone in a process of its own, gives up."""
-    program = """
-from nemo_prorl.distributed import RanksDidNotMeet, initialise
-try:
-    initialise(1, 1, start_timeout_s=2)
-except RanksDidNotMeet as error:
-    print(error)
-"""
-    given = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=Path(__file__).resolve().parents[1],
-        env=os.environ | given,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    (sentence,) = done.stdout.splitlines()
+def lone_rank(rank: int, port: int) -> str:
+    """Returns the message of one rank of two whose other rank never comes."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": str(port)}
+    with pytest.raises(RanksDidNotMeet) as caught:
+        initialise(1, 1, start_timeout_s=1)
+    return str(caught.value)
+
+
+def message_of_a_lone_rank(rank: int, port: int) -> str:
+    (sentence,) = run_ranks(lone_rank, 1, rank=rank, port=port)
+    assert "\n" not in sentence
     return sentence
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_never_comes_is_one_sentence_within_the_time_limit(rank: int) -> None:
     port = free_port()
-    sentence = half_of_a_job(rank, port)
+    sentence = message_of_a_lone_rank(rank, port)
     assert f"rank {rank} on " in sentence
     assert f"could not reach all 2 ranks by way of 127.0.0.1:{port} (" in sentence
-    assert "trainer.start_timeout_s=2)" in sentence
+    assert "trainer.start_timeout_s=1)" in sentence
 
 
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("", 0)) as taken:
-        sentence = half_of_a_job(0, taken.getsockname()[1])
+        sentence = message_of_a_lone_rank(0, taken.getsockname()[1])
     assert "another program uses this port" in sentence
 
 
@@ -241,8 +232,8 @@ def test_the_interface_is_the_one_that_leads_to_the_first_rank() -> None:
 
 
 def sockets_worker() -> int:
-    """Sockets of this rank once it has the groups of the trainer, every group has been used by somebody, and every rank
-    has sent something to every other."""
+    """Returns the number of this rank's sockets once the trainer's groups exist, every group has been used, and every
+    rank has sent something to every other."""
     from nemo_prorl.engines.megatron import build
 
     ranks = initialise(1, 1)
@@ -257,8 +248,7 @@ def sockets_worker() -> int:
 
 @pytest.mark.slow
 def test_sockets_hardly_grow_with_the_number_of_ranks() -> None:
-    """With a socket for each peer in each of Megatron's groups (eight a peer), 1,024 open files are used up by some 100
-    ranks."""
+    """With one socket per peer in each of Megatron's eight groups, some 100 ranks would use up 1,024 open files."""
     few, many = (max(run_ranks(sockets_worker, world_size)) for world_size in (4, 12))
     print(f"sockets of a rank: {few} of 4 ranks, {many} of 12")
     assert (many - few) / (12 - 4) < 2.5

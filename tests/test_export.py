@@ -1,5 +1,4 @@
-"""export as a user meets it: what may be written in the place of a checkpoint, and the card that comes with the
-weights."""
+"""Tests of `export`: which folders it accepts as a checkpoint, and the model card."""
 
 from __future__ import annotations
 
@@ -12,10 +11,10 @@ import pytest
 import yaml
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl import conversion
 from nemo_prorl.commands.export import find_checkpoint, model_card, parse_size
 from nemo_prorl.config import CheckpointCallbackParams, ConfigError
-from nemo_prorl.storage import write_manifest
+from nemo_prorl.engines.megatron import conversion
+from nemo_prorl.run_folder.storage import write_manifest
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.types import RunState
 from tests.engines.conftest import build_hf_model
@@ -23,7 +22,7 @@ from tests.training.conftest import SINGLE
 
 
 class ImportedPolicy:
-    """Its saves are what an import of a Hugging Face folder wrote."""
+    """A policy whose checkpoint is the import of a Hugging Face folder."""
 
     def __init__(self, hf: Path) -> None:
         self.hf = hf
@@ -47,7 +46,7 @@ class ImportedPolicy:
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two checkpoints of a stage whose configuration is recorded."""
+    """Folder of a run with two checkpoints of a stage and its recorded configuration."""
     folder = tmp_path_factory.mktemp("runs") / "sums"
     hf = build_hf_model(folder.parent / "Base-1B", "qwen2")
     (folder / "stages").mkdir(parents=True)
@@ -69,7 +68,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def keep_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command prepares the process that it owns."""
+    """Restores the environment, which a command changes for its process."""
     monkeypatch.setattr(os, "environ", os.environ.copy())
 
 
@@ -143,11 +142,11 @@ def test_damage_and_other_folders_are_one_sentence(
     config = json.loads((copy / "huggingface" / "config.json").read_text())
     (copy / "huggingface" / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
     write_manifest(copy, {})
-    assert "they are not of one model" in refused(copy)
+    assert "they belong to different models" in refused(copy)
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     assert "holds no checkpoint yet" in refused(tmp_path / "run")
     (tmp_path / "nothing").mkdir()
-    assert "holds no whole checkpoint" in refused(tmp_path / "nothing")
+    assert "holds no complete checkpoint" in refused(tmp_path / "nothing")
     assert "--max-shard-size 5 is no size" in refused(run_dir, "--max-shard-size", "5")
 
 

@@ -1,4 +1,4 @@
-"""Every command of docs/gpu.md can be parsed: minutes on a rented GPU are no time to find a misspelt option."""
+"""Tests that every command of docs/gpu.md can be parsed: a misspelt option would waste minutes on a rented GPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from benchmarks.gpu_check.__main__ import _parser as parser_of_gpu_check
 from nemo_prorl import commands
 from nemo_prorl.commands.parsing import Parser
-from nemo_prorl.compose import compose
 from nemo_prorl.config import ConfigError
+from nemo_prorl.config.compose import compose
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "gpu.md"
@@ -22,14 +22,14 @@ MAKE_VARIABLES = {"BENCH_ARGS", "PYTHON"}
 
 
 def commands_of(text: str) -> list[list[str]]:
-    """The words of every command in the page's bash blocks, without comments."""
+    """Returns the words of every command in the page's bash blocks, without comments."""
     blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 def check(words: Sequence[str]) -> None:
-    """Raises what the command itself would raise for arguments that it does not know."""
+    """Raises the command's own error for arguments that it does not know."""
     match list(words):
         case ["make", target, *variables]:
             assert f"\n{target}:" in (ROOT / "Makefile").read_text()
@@ -49,12 +49,12 @@ def check(words: Sequence[str]) -> None:
 
 
 class Parsed(Exception):
-    """Ends a command as soon as it has parsed its arguments."""
+    """Raised to end a command once it has parsed its arguments."""
 
 
 def check_project_command(name: str, arguments: Sequence[str]) -> None:
-    """Arguments and overrides. Those for a run's own resolved.yaml, which is not here, are looked up in conf/; `...`
-    stands for what the reader has."""
+    """Checks arguments and overrides. Those for a run's resolved.yaml, which does not exist here, are looked up in
+    conf/; `...` stands for the reader's own values."""
     parse = Parser.parse_intermixed_args
 
     def parse_only(parser: Parser, given: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a stage takes over from its parent, by its three switches: reference, optimizer, data cursor."""
+"""Tests of what a stage inherits from its parent, by its three switches: reference, optimizer, data cursor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SWITCHES = list(product([True, False], repeat=3))
 
 
 class RecordingPolicy:
-    """Remembers what is asked of it."""
+    """A policy that records the calls of its methods."""
 
     def __init__(self, *_: Any) -> None:
         self.asked: list[str] = []

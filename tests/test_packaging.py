@@ -1,4 +1,4 @@
-"""What `pip install .` gives: one version, the command, and conf/ inside the package."""
+"""Tests of the wheel: one version, the command, and conf/ inside the package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the wheel, unpacked."""
+    """Folder with the unpacked files of the wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
@@ -35,7 +35,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def nemo_prorl(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The program of the wheel, in an empty folder."""
+    """Runs the program of the wheel in an empty folder."""
     folder = installed.parent / "elsewhere"
     folder.mkdir(exist_ok=True)
     code = "import sys, nemo_prorl.__main__ as m; print(m.__file__, file=sys.stderr); m.command()"

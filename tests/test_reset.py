@@ -1,4 +1,4 @@
-"""Asking a live run for a reset: the request, its refusals, and the wait for its end."""
+"""Tests of the request for a reset of a live run: the request, its refusals, and the wait for its end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.commands import reset
-from nemo_prorl.training.markers import done_marker, mark_done, mark_failed
-from nemo_prorl.training.requests import (
+from nemo_prorl.run_folder.markers import done_marker, mark_done, mark_failed
+from nemo_prorl.training.control.requests import (
     ask_for_reset,
     is_reset_requested,
     reset_request,
@@ -96,7 +96,7 @@ def test_a_folder_that_is_not_there_is_no_run(tmp_path: Path, capsys: pytest.Cap
 def test_waiting_ends_with_the_reset_or_with_the_stage(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    """The other side of the request, in a thread: takes it, or finishes the stage without it."""
+    """A thread plays the run: it takes the request, or finishes the stage without it."""
     monkeypatch.setattr(reset, "POLL_S", 0.01)
 
     def train() -> None:

@@ -1,7 +1,5 @@
-"""The reward service as a distribution of its own: built as pip builds it, installed, started from an empty folder.
-
-The graders' libraries are those of .venv-reward; the service's own files are the installed ones.
-"""
+"""Tests the reward service as a distribution of its own: built as pip builds it, installed, and started from an empty
+folder. The graders' libraries are those of .venv-reward; the service's own files are the installed ones."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ CLIENT_PACKAGES = {
     "aiohappyeyeballs", "aiohttp", "aiosignal", "attr", "attrs", "cython_runtime", "frozenlist", "idna", "multidict",
     "propcache", "typing_extensions", "yarl",
 }  # fmt: skip
-"""aiohttp and what it imports."""
+"""aiohttp and its dependencies."""
 BUILD = """
 import sys
 from setuptools import build_meta
@@ -50,11 +48,12 @@ sys.path[1:] = [os.path.join(sys.base_prefix, "lib")]
 runner.preload(sys.argv[1])
 print(json.dumps(sys.path), file=sys.__stdout__)
 """
-"""What the process that programs are forked from does, in an interpreter that has its packages below its own prefix."""
+"""A program that does what the process does from which programs are forked, in an interpreter that has its packages
+below its own prefix."""
 
 
 def build(kind: str, source: Path, target: Path) -> Path:
-    """The wheel or the source distribution of a copy of the sources, by what pip calls."""
+    """Builds a wheel or a source distribution from a copy of the sources, with the build backend that pip calls."""
     done = subprocess.run(
         [sys.executable, "-c", BUILD, f"build_{kind}", str(target)],
         cwd=source,
@@ -80,7 +79,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that pip installed the wheel into."""
+    """Folder into which pip installed the wheel."""
     folder = tmp_path_factory.mktemp("installed")
     pip = [
         REWARD_PYTHON,
@@ -105,7 +104,7 @@ def environment(installed: Path) -> dict[str, str]:
 def service(
     installed: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, object]]:
-    """The ready line of the installed command."""
+    """Starts the installed command and returns its ready line."""
     folder = tmp_path_factory.mktemp("service")
     empty = folder / "empty"
     empty.mkdir()

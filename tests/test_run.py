@@ -1,4 +1,4 @@
-"""What a resumed stage may not change, and who may start a failed one again."""
+"""Tests of what a resumed stage must not change, and of who may start a failed stage again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import fcntl
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nemo_prorl import run
-from nemo_prorl.compose import write_resolved
+from nemo_prorl.cluster.slurm_queue import is_gone
 from nemo_prorl.config import (
     AlgorithmConfig,
     ConfigError,
@@ -35,18 +37,21 @@ from nemo_prorl.run import (
     clear_marks,
     train,
 )
-from nemo_prorl.training.alone import alone_in
+from nemo_prorl.run_folder.lives import read_lives
+from nemo_prorl.run_folder.lock import alone_in
+from nemo_prorl.run_folder.markers import done_marker, failed_marker, mark_done, mark_failed, why_failed
+from nemo_prorl.run_folder.resolved import write_resolved
+from nemo_prorl.run_folder.telemetry import RunLog
 from nemo_prorl.training.checkpoint import Checkpoint, CheckpointNotSaved
-from nemo_prorl.training.markers import done_marker, failed_marker, mark_done, mark_failed
-from nemo_prorl.training.requests import ask_for_reset, reset_request
+from nemo_prorl.training.control.requests import ask_for_reset, reset_request
 from nemo_prorl.training.stages import StartingPoint
-from nemo_prorl.training.telemetry import RunLog
+from nemo_prorl.training.trainer import StoppedByController
 from nemo_prorl.types import RunState
 from tests.data.conftest import CharacterTokenizer, make_row
 from tests.training.conftest import SINGLE
 
 
-def begun(run_dir: Path) -> None:
+def begin_stage(run_dir: Path) -> None:
     write_resolved(RunConfig(data=DataConfig(train={"a.parquet": 1.0})), run_dir / "stages" / "main.yaml")
 
 
@@ -56,24 +61,25 @@ def begun(run_dir: Path) -> None:
         ({"seed": 2}, "seed"),
         ({"model": ModelConfig(path="other")}, "model.path"),
         ({"model": ModelConfig(precision=Precision.fp32)}, "model.precision"),
-        ({"data": DataConfig(train={"b.parquet": 1.0})}, "data"),
+        ({"data": DataConfig(train={"b.parquet": 1.0})}, "data.train"),
+        ({"data": DataConfig(train={"a.parquet": 1.0}, validation=["c.parquet"])}, "data.validation"),
     ],
 )
 def test_other_prompts_another_order_or_another_model_are_refused(
     tmp_path: Path, changes: dict[str, object], key: str
 ) -> None:
-    begun(tmp_path)
+    begin_stage(tmp_path)
     config = RunConfig(**({"data": DataConfig(train={"a.parquet": 1.0})} | changes))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=f"was begun with {key}="):
         check_same_run(config, tmp_path)
 
 
 def test_what_may_be_tuned_on_the_way_passes(tmp_path: Path) -> None:
-    begun(tmp_path)
+    begin_stage(tmp_path)
     config = RunConfig(
         data=DataConfig(train={"a.parquet": 1.0}),
         algorithm=AlgorithmConfig(kl_beta=0.1),
-        model=ModelConfig(recompute=Recompute.full),  # the memory was too small for a longer response
+        model=ModelConfig(recompute=Recompute.full),  # the memory was too small for longer responses
     )
     check_same_run(config, tmp_path)
     check_same_run(config, tmp_path / "never begun")
@@ -98,7 +104,7 @@ def mix(folder: Path, num_rows: int) -> PromptMix:
 
 
 def test_other_rows_under_the_same_name_are_refused(tmp_path: Path) -> None:
-    """The cursor counts rows of the old content: it would skip some of the new, or give some out twice."""
+    """The cursor counts rows of the old content, so it would skip new rows or repeat some."""
     state = RunState(stage="main", prompts=mix(tmp_path, 5).state())
     check_same_rows(mix(tmp_path, 5), state)
     with pytest.raises(
@@ -153,11 +159,34 @@ def test_what_ended_a_run_is_told_though_there_is_no_room_to_write_it_down(
         train(stage_config(tmp_path, "main"))
 
 
+def test_loggers_are_closed_when_all_that_launchers_look_for_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may take a minute, and the launcher kills the main rank 5 s after the others have ended."""
+    written: list[str] = []
+
+    def see() -> None:
+        written.append(why_failed(tmp_path, "main"))
+        written.append((tmp_path / "run.log").read_text().strip().split(" ", 1)[1])
+        written.extend(life.end for life in read_lives(tmp_path))
+
+    def stop(*arguments: Any) -> None:
+        at_the_end: ExitStack = arguments[-1]
+        at_the_end.callback(see)
+        raise StoppedByController("it stopped")
+
+    monkeypatch.setattr(run, "initialise", lambda *_, **__: SINGLE)
+    monkeypatch.setattr(run, "train_stage", stop)
+    with pytest.raises(StoppedByController):
+        train(stage_config(tmp_path, "main"))
+    assert written == ["it stopped", "error: it stopped", "it stopped"]
+
+
 @pytest.mark.parametrize(("asked_s", "withdrawn"), [(-1, True), (1, False)])
 def test_a_reset_that_was_asked_of_the_parent_is_not_the_childs(
     tmp_path: Path, asked_s: int, withdrawn: bool
 ) -> None:
-    """The parent ended before it came to it. What was asked since is meant for the child."""
+    """A request from before the parent's end is dropped; a later one is meant for the child."""
     mark_done(tmp_path, "a", outcome="steps", checkpoint="step-00000004-a")
     ended_ns = done_marker(tmp_path, "a").stat().st_mtime_ns
     clear_marks(stage_config(tmp_path, "b", "a"), RunLog(tmp_path, speaks=False))
@@ -176,7 +205,7 @@ def test_a_stage_that_has_not_failed_is_nobodys_business(tmp_path: Path) -> None
 HOLDER = """
 import sys
 from pathlib import Path
-from nemo_prorl.storage import sole_user
+from nemo_prorl.run_folder.lock import sole_user
 with sole_user(Path(sys.argv[1])):
     print("there", flush=True)
     sys.stdin.read()
@@ -192,7 +221,7 @@ def test_a_second_process_is_kept_out_and_the_first_ones_death_lets_it_in(tmp_pa
             train(config)
         assert not failed_marker(tmp_path, "main").exists(), "the first one's stage has not failed"
         first.kill()
-    with alone_in(tmp_path):
+    with alone_in(tmp_path, is_gone):
         pass
 
 
@@ -203,5 +232,5 @@ def test_a_file_system_without_locks_keeps_nobody_out(
         raise OSError("Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    with alone_in(tmp_path):
+    with alone_in(tmp_path, is_gone):
         pass

@@ -1,8 +1,9 @@
-"""Checks the engines on this machine's GPU, or, without one, what of them runs on CPU. docs/gpu.md explains each line.
+"""Checks the engines on this machine's GPU or, without one, the parts of them that run on CPU. docs/gpu.md explains the
+output.
 
     python -m benchmarks.gpu_check [--only kernel policy layouts speed sampling] [--out FILE.json]
 
-Needs torch and megatron-core; installs nothing. Exit code 1 if a figure is beyond its limit or a part failed.
+Needs torch and megatron-core; installs nothing. Exit code 1 if a figure exceeds its limit or a part failed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -38,17 +39,19 @@ from benchmarks.gpu_check.rows import Row, line
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A module of this package with `run(machine, workdir)`, which yields rows."""
+    """A module of this package with a function `run(machine, workdir)` that yields rows."""
 
     name: str
     shows: str
+    """What it checks, for people."""
     needs: tuple[str, ...]
+    """Arguments of `Machine.lacks`."""
 
     def run(self, machine: machines.Machine, workdir: Path) -> Iterator[Row]:
-        """Imports what it needs only now."""
+        """Yields the part's rows. Imports the module only now, since it may need packages that are not installed."""
         module = importlib.import_module(f"benchmarks.gpu_check.{self.name}")
-        rows: Iterator[Row] = module.run(machine, workdir)
-        return rows
+        for row in module.run(machine, workdir):
+            yield replace(row, part=self.name)
 
 
 PARTS = (
@@ -81,7 +84,7 @@ PARTS = (
 
 
 def main() -> int:
-    """Parts one after the other; what one of them raises ends that part only."""
+    """Runs the parts in turn. An error in one does not stop the others. Returns the exit code."""
     options = _parser().parse_args()
     machine = machines.look()
     print("\n".join(machine.lines()), flush=True)
@@ -90,8 +93,8 @@ def main() -> int:
     for part in chosen:
         state = f"not run: {reasons[part.name]}" if reasons[part.name] else part.shows
         print(f"{part.name:<10}{state}")
-    for left_out in _left_out(machine):
-        print(f"          {left_out}")
+    for omission in _omissions(machine):
+        print(f"          {omission}")
     print(flush=True)
     rows: list[Row] = []
     failures: dict[str, str] = {}
@@ -108,7 +111,7 @@ def main() -> int:
                 traceback.print_exc()
                 print(f"{part.name:<9}FAILED with {type(error).__name__}", flush=True)
             gc.collect()
-            torch.cuda.empty_cache()  # the next part may be vLLM, which asks the GPU what is free
+            torch.cuda.empty_cache()  # the next part may be vLLM, which reads how much memory is free
     if options.out:
         _write(options.out, machine, reasons, rows, failures)
     beyond = [row for row in rows if row.passed is False]
@@ -124,18 +127,19 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write everything there, as JSON")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write all results to this file, as JSON")
     return parser
 
 
 def _reason(machine: machines.Machine, part: Part) -> str:
+    """Returns why a part cannot run here; empty if it can."""
     if part.name == "layouts" and machine.num_gpus == 1:
-        return "two ranks on NCCL want two GPUs"
+        return "two ranks on NCCL need two GPUs"
     return machine.lacks(*part.needs)
 
 
-def _left_out(machine: machines.Machine) -> list[str]:
-    """Says what is left out of the parts that do run."""
+def _omissions(machine: machines.Machine) -> list[str]:
+    """Returns what is left out of the parts that do run, and why."""
     lines = []
     if why := machine.lacks("gpu", "triton"):
         lines.append(f"without the fused kernels: {why}")
@@ -144,10 +148,10 @@ def _left_out(machine: machines.Machine) -> list[str]:
     elif machine.capability < (8, 9):
         lines.append("without FP8: needs compute capability 8.9, block scaling 9.0")
     if not machine.num_gpus:
-        lines.append("with small shapes, and no figure of speed worth reading: no CUDA device")
+        lines.append("with small shapes, and speeds that mean nothing: no CUDA device")
     elif machine.data_sheet is None:
         lines.append(
-            "without shares of the peak: no data sheet of this GPU in nemo_prorl/planning/hardware.py"
+            "without shares of the peak: nemo_prorl/cluster/scale/hardware.py has no data sheet of this GPU"
         )
     return lines
 

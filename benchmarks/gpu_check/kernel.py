@@ -1,9 +1,8 @@
-"""Log-probability and entropy over a large vocabulary: the plain form and the fused kernels against float64, then their
-time, peak memory, and distance to the memory bound."""
+"""Checks log-probability and entropy over a large vocabulary: plain PyTorch and the fused kernels against float64, then
+their time, peak memory, and distance to the memory bound."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,21 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_check.machine import Machine
-from benchmarks.gpu_check.rows import Row
+from benchmarks.gpu_check.rows import Row, seconds_of
 from nemo_prorl.engines.megatron import softmax_plain
 from nemo_prorl.engines.megatron.vocab_parallel import can_fuse, logprob_and_entropy
 
-PART = "kernel"
 VOCAB, NUM_TOKENS = 151_936, 4096
 HEAD_TOKENS, HIDDEN_SIZE = 8192, 1536
 COPIED_BYTES = 2**30
 TEMPERATURE = 1.2
 LIMIT = 2e-5
-"""Nats, and a share of the largest gradient: ten steps of fp32 between 16 and 32, where the greatest logits are."""
+"""In nats, and as a fraction of the largest gradient: ten times the spacing of fp32 numbers between 16 and 32, where
+the largest logits are."""
 
 
 def run(machine: Machine, _workdir: Path) -> Iterator[Row]:
-    """Rows of the part."""
+    """Yields the rows of the part."""
     forms = _forms(machine.torch_device)
     yield from _correctness(forms, machine.torch_device)
     if machine.num_gpus:
@@ -45,7 +44,8 @@ def _forms(device: torch.device) -> dict[str, Any]:
 
 
 def _correctness(forms: dict[str, Any], device: torch.device) -> Iterator[Row]:
-    """On the real vocabulary, and on an odd one, of nearly flat logits and of nearly certain ones."""
+    """Compares with float64 on a real vocabulary size and on an odd one, with nearly uniform and nearly deterministic
+    distributions."""
     for name, kernels in forms.items():
         worst = torch.zeros(3, dtype=torch.float64)
         for width, scale in ((VOCAB, 3.0), (VOCAB, 8.0), (VOCAB // 2 + 1, 3.0)):
@@ -56,98 +56,92 @@ def _correctness(forms: dict[str, Any], device: torch.device) -> Iterator[Row]:
             ("log-probability", "entropy", "gradient, of the largest"), worst, strict=True
         ):
             unit = "" if what.startswith("gradient") else "nats"
-            yield Row(part=PART, what=f"{name}: {what}", value=float(value), unit=unit, limit=LIMIT)
+            yield Row(what=f"{name}: {what}", value=float(value), unit=unit, limit=LIMIT)
 
 
 def _errors(kernels: Any, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     leaf = logits.double().requires_grad_()
     log_p = (leaf / TEMPERATURE).log_softmax(1)
     logprob, entropy = log_p.gather(1, labels[:, None])[:, 0], -(log_p.exp() * log_p).sum(1)
-    of_logprob = torch.linspace(-1, 1, len(labels), device=logits.device)
-    of_entropy = torch.linspace(0.5, -0.3, len(labels), device=logits.device)
-    (wanted,) = torch.autograd.grad((logprob * of_logprob).sum() + (entropy * of_entropy).sum(), leaf)
-    peak, total, weighted, of_label = kernels.statistics(logits.clone(), labels, TEMPERATURE)
+    grad_logprob = torch.linspace(-1, 1, len(labels), device=logits.device)
+    grad_entropy = torch.linspace(0.5, -0.3, len(labels), device=logits.device)
+    (expected,) = torch.autograd.grad((logprob * grad_logprob).sum() + (entropy * grad_entropy).sum(), leaf)
+    peak, total, weighted, label_z = kernels.statistics(logits.clone(), labels, TEMPERATURE)
     log_sum = total.log()
-    got_logprob, got_entropy = of_label - peak - log_sum, log_sum - weighted / total
+    got_logprob, got_entropy = label_z - peak - log_sum, log_sum - weighted / total
     got = kernels.gradient(
-        logits, labels, TEMPERATURE, log_sum + peak, got_entropy, of_logprob, of_entropy, torch.float32
+        logits, labels, TEMPERATURE, log_sum + peak, got_entropy, grad_logprob, grad_entropy, torch.float32
     )
     return torch.stack(
         [
             (got_logprob - logprob.detach()).abs().max(),
             (got_entropy - entropy.detach()).abs().max(),
-            (got - wanted).abs().max() / wanted.abs().max(),
+            (got - expected).abs().max() / expected.abs().max(),
         ]
     ).cpu()
 
 
 def _bandwidth(forms: dict[str, Any], machine: Machine) -> Iterator[Row]:
-    """Each pass must read the logits once (4 bytes an entry), the backward pass write a bf16 gradient (2 bytes)."""
+    """Measures the passes relative to memory bandwidth. Each has to read the logits once (4 bytes per entry), and the
+    backward pass has to write a bf16 gradient (2 bytes)."""
     device = machine.torch_device
     source = torch.empty(COPIED_BYTES, dtype=torch.uint8, device=device)
-    copied = 2 * source.numel() / _seconds(lambda: source.clone())
-    yield Row(part=PART, what="copy, bytes read and written", value=copied / 1e12, unit="TB/s")
+    copied = 2 * source.numel() / seconds_of(lambda: source.clone())
+    yield Row(what="copy, bytes read and written", value=copied / 1e12, unit="TB/s")
     drawn = 3 * torch.randn(NUM_TOKENS, VOCAB, generator=_generator(device), device=device)
     labels = torch.zeros(NUM_TOKENS, dtype=torch.int64, device=device)
-    some = torch.ones(NUM_TOKENS, device=device)
-    spent: dict[tuple[str, str], float] = {}
+    ones = torch.ones(NUM_TOKENS, device=device)
+    times_s: dict[tuple[str, str], float] = {}
     for name, kernels in forms.items():
-        logits = drawn.clone()  # the plain form uses them up
+        logits = drawn.clone()  # the plain form overwrites them
         passes: dict[str, tuple[int, Callable[[], Any]]] = {
             "forward": (4, lambda kernels=kernels, logits=logits: kernels.statistics(logits, labels, 1.0)),
             "backward": (
                 6,
                 lambda kernels=kernels, logits=logits: kernels.gradient(
-                    logits, labels, 1.0, some, some, some, some, torch.bfloat16
+                    logits, labels, 1.0, ones, ones, ones, ones, torch.bfloat16
                 ),
             ),
         }
-        for which, (bytes_an_entry, once) in passes.items():
-            seconds = spent[name, which] = _seconds(once)
-            rate = bytes_an_entry * logits.numel() / seconds
+        for which, (bytes_per_entry, once) in passes.items():
+            seconds = times_s[name, which] = seconds_of(once)
+            rate = bytes_per_entry * logits.numel() / seconds
             sheet = machine.data_sheet
             note = f"{rate / copied:.0%} of the copy's rate"
             note += f", {rate / sheet.memory_bytes_s:.0%} of the data sheet's" if sheet else ""
-            yield Row(
-                part=PART,
-                what=f"{name}: {which}, {NUM_TOKENS} tokens",
-                value=1e3 * seconds,
-                unit="ms",
-                note=note,
-            )
+            yield Row(what=f"{name}: {which}, {NUM_TOKENS} tokens", value=1e3 * seconds, unit="ms", note=note)
     for which in ("forward", "backward"):
-        if ("fused", which) in spent:
-            ratio = spent["plain", which] / spent["fused", which]
-            yield Row(part=PART, what=f"fused: {which}, times as fast as plain", value=ratio, unit="x")
+        if ("fused", which) in times_s:
+            ratio = times_s["plain", which] / times_s["fused", which]
+            yield Row(what=f"fused: {which}, times as fast as plain", value=ratio, unit="x")
 
 
 def _tuning(kernels: Any, machine: Machine) -> Iterator[Row]:
-    """Whether the sizes in softmax_triton.py are the right ones for this GPU."""
+    """Measures other block sizes than those in softmax_triton.py, which may not be the best for this GPU."""
     device = machine.torch_device
     logits = 3 * torch.randn(NUM_TOKENS, VOCAB, generator=_generator(device), device=device)
     labels = torch.zeros(NUM_TOKENS, dtype=torch.int64, device=device)
-    some = torch.ones(NUM_TOKENS, device=device)
-    written = kernels.FORWARD_BLOCK, kernels.BACKWARD_BLOCK, kernels.NUM_WARPS
+    ones = torch.ones(NUM_TOKENS, device=device)
+    configured = kernels.FORWARD_BLOCK, kernels.BACKWARD_BLOCK, kernels.NUM_WARPS
     for block, num_warps in ((1024, 4), (2048, 4), (2048, 8), (4096, 8), (8192, 8), (8192, 16), (16384, 16)):
         kernels.FORWARD_BLOCK = kernels.BACKWARD_BLOCK = block
         kernels.NUM_WARPS = num_warps
-        forward = _seconds(lambda: kernels.statistics(logits, labels, 1.0))
-        backward = _seconds(
-            lambda: kernels.gradient(logits, labels, 1.0, some, some, some, some, torch.bfloat16)
+        forward = seconds_of(lambda: kernels.statistics(logits, labels, 1.0))
+        backward = seconds_of(
+            lambda: kernels.gradient(logits, labels, 1.0, ones, ones, ones, ones, torch.bfloat16)
         )
         yield Row(
-            part=PART,
             what=f"fused: forward, blocks of {block}, {num_warps} warps",
             value=1e3 * forward,
             unit="ms",
             note=f"backward {1e3 * backward:.2f} ms"
-            + (" (as built)" if (block, num_warps) == written[1:] else ""),
+            + (" (as configured)" if (block, num_warps) == configured[1:] else ""),
         )
-    kernels.FORWARD_BLOCK, kernels.BACKWARD_BLOCK, kernels.NUM_WARPS = written
+    kernels.FORWARD_BLOCK, kernels.BACKWARD_BLOCK, kernels.NUM_WARPS = configured
 
 
 def _head(forms: dict[str, Any], device: torch.device) -> Iterator[Row]:
-    """The whole of it with the matrix products, as a 1.5B policy runs it."""
+    """Measures the whole head of a 1.5B policy, with the matrix products."""
     hidden = torch.randn(HEAD_TOKENS, HIDDEN_SIZE, device=device, dtype=torch.bfloat16, requires_grad=True)
     weight = (0.03 * torch.randn(VOCAB, HIDDEN_SIZE, device=device)).bfloat16().requires_grad_()
     labels = torch.zeros(HEAD_TOKENS, dtype=torch.int64, device=device)
@@ -160,25 +154,12 @@ def _head(forms: dict[str, Any], device: torch.device) -> Iterator[Row]:
             torch.autograd.grad(logprobs.sum() + entropy.sum(), (hidden, weight))
 
         what = f"{name}: head of 1.5B, {HEAD_TOKENS} tokens, both passes"
-        seconds = _seconds(once)
+        seconds = seconds_of(once)
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         once()
         peak = (torch.cuda.max_memory_allocated() - before) / 2**20
-        yield Row(part=PART, what=what, value=1e3 * seconds, unit="ms", note=f"peak {peak:.0f} MiB")
-
-
-def _seconds(once: Callable[[], Any], repeats: int = 5) -> float:
-    """The least of so many, after one that compiles and warms up."""
-    once()
-    taken = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        once()
-        torch.cuda.synchronize()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+        yield Row(what=what, value=1e3 * seconds, unit="ms", note=f"peak {peak:.0f} MiB")
 
 
 def _generator(device: torch.device) -> torch.Generator:

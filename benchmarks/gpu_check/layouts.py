@@ -1,8 +1,7 @@
-"""Two ranks, on NCCL or gloo, against float64: tensor, sequence, pipeline and data parallel.
+"""Checks two ranks, on NCCL or gloo, against float64: tensor, sequence, pipeline and data parallel.
 
-    python -m torch.distributed.run --standalone --nproc-per-node 2 -m benchmarks.gpu_check.layouts FOLDER
-
-is what the part starts; rank 0 leaves FOLDER/layouts.json.
+The part starts `python -m torch.distributed.run --standalone --nproc-per-node 2 -m benchmarks.gpu_check.layouts
+FOLDER`, of which rank 0 writes FOLDER/layouts.json.
 """
 
 from __future__ import annotations
@@ -21,18 +20,17 @@ from benchmarks.gpu_check.rows import Row
 from nemo_prorl import distributed
 from tests.engines.megatron.helpers import token_batch, train_batch
 
-PART = "layouts"
 LAYOUTS: dict[str, dict[str, Any]] = {
     "TP2": {"tensor_parallel": 2},
     "TP2, sequence parallel": {"tensor_parallel": 2, "sequence_parallel": True},
     "PP2": {"pipeline_parallel": 2},
-    # A rank of a sharded optimizer sees a part of the summed gradients only.
+    # With a sharded optimizer each rank has only a part of the summed gradients.
     "DP2": {"distributed_optimizer": False},
 }
 
 
 def run(machine: Machine, workdir: Path) -> Iterator[Row]:
-    """Rows of the part."""
+    """Yields the rows of the part."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*command, "-m", "benchmarks.gpu_check.layouts", str(workdir)],
@@ -44,16 +42,16 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
         raise RuntimeError(f"The ranks failed:\n{done.stderr[-4000:]}")
     for name, (logprob, _, gradient) in json.loads((workdir / "layouts.json").read_text()).items():
         what = f"{name}: log-probability, mean"
-        yield Row(part=PART, what=what, value=logprob, unit="nats", limit=FP32[0])
+        yield Row(what=what, value=logprob, unit="nats", limit=FP32[0])
         what = f"{name}: gradients, relative"
-        yield Row(part=PART, what=what, value=gradient, unit="", limit=FP32[1])
+        yield Row(what=what, value=gradient, unit="", limit=FP32[1])
 
 
 def measure_all(workdir: Path) -> None:
-    """On each of the two ranks."""
+    """Measures all layouts and writes their errors. Runs on each of the two ranks."""
     folder = folder_of(TINY, workdir / "layouts")
     whole = train_batch(token_batch(num_rows=8, longest=96))
-    wanted: Measured | None = None
+    expected: Measured | None = None
     errors = {}
     for name, options in LAYOUTS.items():
         config = configured(folder, VARIANTS[0])
@@ -62,19 +60,19 @@ def measure_all(workdir: Path) -> None:
         ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
         policy = build(config, ranks)
         named = dict(policy.named_weights())
-        if wanted is None:
-            wanted = exact(named, TINY, whole, TEMPERATURE)
+        if expected is None:
+            expected = exact(named, TINY, whole, TEMPERATURE)
         mine = list(range(ranks.layout.replica, len(whole), ranks.layout.data_parallel))
         part = whole.select(mine)
         got = measure(policy, part)
         width = got.logprobs_BT.shape[1]
-        of_mine = Measured(
-            logprobs_BT=wanted.logprobs_BT[mine, :width],
-            entropy_BT=wanted.entropy_BT[mine, :width],
-            gradients=wanted.gradients,
+        expected_of_part = Measured(
+            logprobs_BT=expected.logprobs_BT[mine, :width],
+            entropy_BT=expected.entropy_BT[mine, :width],
+            gradients=expected.gradients,
         )
-        every = ranks.gather(compare(got, of_mine, part))
-        errors[name] = [max(values) for values in zip(*every, strict=True)]
+        all_errors = ranks.gather(compare(got, expected_of_part, part))
+        errors[name] = [max(values) for values in zip(*all_errors, strict=True)]
     if ranks.layout.is_main:
         (workdir / "layouts.json").write_text(json.dumps(errors), encoding="utf-8")
 

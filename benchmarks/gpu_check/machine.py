@@ -1,21 +1,22 @@
-"""What this machine has, asked without importing more than torch."""
+"""Describes this machine's device and packages. Imports no engine but torch."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
 import platform
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from nemo_prorl.cluster.scale.hardware import GPUS, Gpu
 from nemo_prorl.engines.device import driver_version
 from nemo_prorl.engines.megatron.check import has_transformer_engine
-from nemo_prorl.planning.hardware import GPUS, Gpu
 
 PACKAGES = {
-    # module: distributions that bring it
+    # module: distributions that contain it
     "torch": ("torch",),
     "megatron.core": ("megatron-core",),
     "transformer_engine": ("transformer-engine", "transformer_engine"),
@@ -28,8 +29,11 @@ PACKAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Example: Machine(device="NVIDIA H100 80GB HBM3", num_gpus=8, capability=(9, 0), memory_gib=79.1, driver="580.65",
-    cuda="13.0", versions={"torch": "2.13.0", "vllm": "", ...}); without a GPU capability is (0, 0) and driver empty."""
+    """A machine's first GPU, or its CPU, and its packages. Without a GPU, capability is (0, 0) and driver is empty.
+
+    Example: Machine(device="NVIDIA H100 80GB HBM3", num_gpus=8, capability=(9, 0), memory_gib=79.1, driver="580.65",
+    cuda="13.0", versions={"torch": "2.13.0", "vllm": "", ...})
+    """
 
     device: str
     num_gpus: int
@@ -38,7 +42,7 @@ class Machine:
     driver: str
     cuda: str
     versions: dict[str, str]
-    """Empty: not installed."""
+    """Key of PACKAGES -> version; empty if it is not installed."""
 
     @property
     def torch_device(self) -> torch.device:
@@ -46,16 +50,16 @@ class Machine:
 
     @property
     def data_sheet(self) -> Gpu | None:
-        """Peak rates of this GPU, where they are known."""
-        for name in ("H200", "H100", "A100"):
-            # Only the SXM forms are in the table: PCIe cards and the NVL are slower.
-            if name in self.device and not any(other in self.device for other in ("PCIe", "NVL", "40GB")):
-                return GPUS[name.lower()]
-        return None
+        """Peak rates of this GPU; None if they are not known."""
+        name = re.search(r"\b[AH][12]00\b", self.device)  # not GH200, which has other memory
+        # The table has only SXM modules; PCIe cards and the NVL are slower.
+        if name is None or any(other in self.device for other in ("PCIe", "NVL", "40GB")):
+            return None
+        return GPUS.get(name[0].lower())
 
     def lacks(self, *wanted: str) -> str:
-        """Why something that wants a GPU ("gpu"), Transformer Engine's layers ("te"), or one of PACKAGES cannot run
-        here; empty if it can."""
+        """Returns the first thing in `wanted` that is missing here, as a reason; empty if nothing is. wanted: "gpu",
+        "te" (Transformer Engine's layers) and keys of PACKAGES."""
         for what in wanted:
             if what == "gpu" and not self.num_gpus:
                 return "no CUDA device"
@@ -66,7 +70,7 @@ class Machine:
         return ""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Returns the machine's description as lines for people."""
         versions = (f"{name} {version or '-'}" for name, version in self.versions.items())
         gpu = f"{self.num_gpus} x {self.memory_gib:.1f} GiB, capability {self.capability[0]}.{self.capability[1]}, "
         gpu += f"driver {self.driver}, CUDA {self.cuda}"
@@ -78,7 +82,7 @@ class Machine:
 
 
 def look() -> Machine:
-    """This machine."""
+    """Returns the description of this machine."""
     versions = {name: _version(*distributions) for name, distributions in PACKAGES.items()}
     if not torch.cuda.is_available():
         return Machine(

@@ -1,6 +1,6 @@
-"""Random policies of a given shape, batches for them, and what they ought to compute: in float64, in plain PyTorch.
+"""Random policies of a given architecture, and what they should compute, in float64 and plain PyTorch.
 
-Neither weights nor tokenizer are downloaded or read from files, and nothing is needed but torch and megatron-core.
+Needs only torch and megatron-core. Neither weights nor a tokenizer are downloaded or read from files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from nemo_prorl import distributed
 from nemo_prorl.config import RunConfig
-from nemo_prorl.engines.megatron import weights
+from nemo_prorl.engines.megatron import check, weights
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.types import FloatArray, Totals, TrainBatch
@@ -41,11 +41,11 @@ TINY = Architecture(
     qkv_bias=True,
     qk_norm=False,
 )
-"""Widths that every FP8 recipe takes (multiples of 128), and a vocabulary that two ranks have to pad."""
+"""Has widths that every FP8 recipe supports (multiples of 128), and a vocabulary that two ranks have to pad."""
 
 
 def folder_of(architecture: Architecture, folder: Path) -> Path:
-    """A Hugging Face folder but for its weights, which RandomReader stands in for."""
+    """Writes a Hugging Face folder without weights, which `RandomReader` provides, and returns it."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "architectures": [architecture.name],
@@ -66,7 +66,7 @@ def folder_of(architecture: Architecture, folder: Path) -> Path:
 
 
 class RandomReader:
-    """In place of weights.SafetensorsReader: each tensor is random, by its name only, and exact in bf16."""
+    """Replaces weights.SafetensorsReader by random tensors, each determined by its name and exact in bf16."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -84,7 +84,8 @@ class RandomReader:
         return weights.hf_shape(name, self._architecture)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        """Scaled so that activations stay near 1, and distributions are neither flat nor certain."""
+        """Returns a tensor scaled so that activations stay near 1, and distributions are neither uniform nor
+        deterministic."""
         device = torch.device(torch.cuda.current_device())
         generator = torch.Generator(device).manual_seed(zlib.crc32(name.encode()))
         shape = self.shape(name)
@@ -97,22 +98,25 @@ class RandomReader:
 
 
 def build(config: RunConfig, ranks: distributed.Ranks) -> MegatronPolicy:
-    """A policy with random weights, the same for every configuration of one shape on one kind of device."""
-    with patch.object(weights, "SafetensorsReader", RandomReader):
+    """Returns a policy with random weights, the same for all configurations of an architecture on one kind of
+    device."""
+    no_files = patch.object(check, "open_weights", lambda *_: [])
+    with no_files, patch.object(weights, "SafetensorsReader", RandomReader):
         return MegatronPolicy(config, ranks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a policy makes of a batch; gradients by Hugging Face name, on CPU, in float64."""
+    """What a policy computes for a batch."""
 
     logprobs_BT: FloatArray
     entropy_BT: FloatArray
     gradients: dict[str, torch.Tensor]
+    """Hugging Face name -> gradient, on CPU, in float64."""
 
 
 def measure(policy: MegatronPolicy, batch: TrainBatch) -> Measured:
-    """One update."""
+    """Makes one update, and returns what the policy computed."""
     logprobs = policy.logprobs(batch.tokens)
     with captured_gradients(policy) as gradients:
         report = policy.update(batch, loss_function)
@@ -123,7 +127,8 @@ def measure(policy: MegatronPolicy, batch: TrainBatch) -> Measured:
 def exact(
     named: Mapping[str, torch.Tensor], architecture: Architecture, batch: TrainBatch, temperature: float
 ) -> Measured:
-    """The same by transformers' formulas for Qwen2, row by row without padding, and automatic differentiation."""
+    """Returns what a policy with the weights `named` should compute, by transformers' formulas for Qwen2, row by row
+    without padding, and automatic differentiation."""
     leaves = {name: tensor.double().requires_grad_() for name, tensor in named.items()}
     device = next(iter(leaves.values())).device
     logprobs_BT, entropy_BT = torch.zeros(
@@ -133,9 +138,9 @@ def exact(
         tokens = torch.from_numpy(batch.tokens.token_ids_BT[row, :length]).to(device)
         log_p = (_logits(leaves, architecture, tokens)[:-1] / temperature).log_softmax(-1)
         inside = torch.from_numpy(batch.tokens.response_mask_BT[row, 1:length]).to(device)
-        of_label = log_p.gather(1, tokens[1:, None])[:, 0]
+        label_log_p = log_p.gather(1, tokens[1:, None])[:, 0]
         places = (torch.tensor(row, device=device), torch.nonzero(inside)[:, 0] + 1)
-        logprobs_BT = logprobs_BT.index_put(places, of_label[inside])
+        logprobs_BT = logprobs_BT.index_put(places, label_log_p[inside])
         entropy_BT = entropy_BT.index_put(places, -(log_p.exp() * log_p).sum(1)[inside])
     totals = Totals(num_tokens=batch.num_tokens, num_rollouts=len(batch))
     loss = loss_function(logprobs_BT, entropy_BT, batch, totals)
@@ -148,7 +153,7 @@ def exact(
 
 
 def _logits(w: Mapping[str, torch.Tensor], a: Architecture, tokens: torch.Tensor) -> torch.Tensor:
-    """[T, V]"""
+    """Returns the logits [T, V] of one sequence."""
     num_tokens, half = len(tokens), a.head_dim // 2
     frequencies = a.rope_theta ** (-torch.arange(half, dtype=torch.float64, device=tokens.device) / half)
     angles = (torch.arange(num_tokens, device=tokens.device)[:, None] * frequencies).repeat(1, 2)[:, None]
@@ -172,7 +177,7 @@ def _norm(x: torch.Tensor, weight: torch.Tensor, a: Architecture) -> torch.Tenso
 
 
 def _project(x: torch.Tensor, w: Mapping[str, Any], name: str, head_dim: int) -> torch.Tensor:
-    """[T, heads, D]"""
+    """Returns queries, keys or values as [T, heads, D]."""
     return (x @ w[name + ".weight"].t() + w.get(name + ".bias", 0.0)).unflatten(-1, (-1, head_dim))
 
 
@@ -182,7 +187,7 @@ def _rotated(x: torch.Tensor) -> torch.Tensor:
 
 
 def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """[T, heads * D], causal, each key-value head for a run of query heads."""
+    """Returns the output of causal attention, [T, heads * D]. Consecutive query heads share a key-value head."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     scores = torch.einsum("ihd,jhd->hij", q, k) * q.shape[-1] ** -0.5
     future = torch.ones_like(scores[0], dtype=torch.bool).triu(1)

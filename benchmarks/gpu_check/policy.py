@@ -1,6 +1,6 @@
-"""One rank of the policy against float64: log-probabilities, entropy and gradients, with Megatron's own layers and with
-Transformer Engine's, padded and packed, in fp32, bf16 and FP8. Then what only a GPU can get wrong about moving weights
-and optimizer state to the host and back."""
+"""Checks one rank of the policy against float64: log-probabilities, entropy and gradients, with Megatron's own layers
+and with Transformer Engine's, padded and packed, in fp32, bf16 and FP8. Then checks that weights and optimizer state
+survive the way to the host and back."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from nemo_prorl.engines.megatron.build import check_hardware
 from nemo_prorl.types import TrainBatch
 from tests.engines.megatron.helpers import loss_function, run_config, token_batch, train_batch
 
-PART = "policy"
 TEMPERATURE = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One way to compute the same."""
+    """One of the ways to compute the same results."""
 
     name: str
     spec: LayerSpec = LayerSpec.local
@@ -36,18 +35,19 @@ class Variant:
     fused: bool = True
     fp8: Fp8Recipe = Fp8Recipe.off
     limits: tuple[float, float] | None = None
-    """Limits of a log-probability's mean error, in nats, and of the gradients' relative error; None: twice the errors
-    of bf16 in Megatron's layers, so that packing, for example, must not make anything worse."""
+    """Limits of a log-probability's mean error, in nats, and of the gradients' relative error. None means twice the
+    errors of Megatron's layers in bf16, so that packing, for example, must not increase them."""
 
 
 FP32 = (2e-5, 1e-4)
 BF16 = (0.05, 0.1)
-# Transformer Engine multiplies fp32 matrices as TF32: ten bits of mantissa instead of bf16's seven.
+# Transformer Engine multiplies fp32 matrices as TF32, with 10 bits of mantissa instead of bf16's 7.
 TF32 = (BF16[0] / 8, BF16[1] / 8)
 FP8 = {
-    # Its scales come from earlier updates: the first pass, which this is, has none. To be read, not judged.
+    # For information: scaling factors come from earlier updates, and in the first pass, which this is, there are none.
     Fp8Recipe.delayed: (math.inf, math.inf),
-    # For gross errors only. e4m3 keeps 3 bits of a number's mantissa, bf16 7: 16 times the rounding error.
+    # These find only gross errors. e4m3 has 3 bits of mantissa and bf16 has 7, so the rounding error is 16 times as
+    # large.
     Fp8Recipe.tensorwise: (0.3, 0.6),
     Fp8Recipe.blockwise: (0.3, 0.6),
 }
@@ -73,20 +73,20 @@ VARIANTS = (
 
 
 def run(machine: Machine, workdir: Path) -> Iterator[Row]:
-    """Rows of the part. What cannot run here is left out; `left_out` says why."""
+    """Yields the rows of the part, without variants that cannot run here (see `left_out`)."""
     ranks = distributed.initialise(1, 1)
     folder = folder_of(TINY, workdir / "tiny")
     batch = train_batch(token_batch(num_rows=8, longest=96))
-    wanted: Measured | None = None
+    expected: Measured | None = None
     twice: tuple[float, float] = BF16
     for variant in VARIANTS:
         config = configured(folder, variant)
         if left_out(machine, variant, config):
             continue
         policy = build(config, ranks)
-        if wanted is None:  # weights are the same bf16 numbers in all variants
-            wanted = exact(dict(policy.named_weights()), TINY, batch, TEMPERATURE)
-        errors = compare(measure(policy, batch), wanted, batch)
+        if expected is None:  # all variants have the same weights, which are exact in bf16
+            expected = exact(dict(policy.named_weights()), TINY, batch, TEMPERATURE)
+        errors = compare(measure(policy, batch), expected, batch)
         limits = variant.limits or twice
         if variant.name == "local bf16":
             twice = (2 * errors[0], 2 * errors[2])
@@ -95,7 +95,7 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
 
 
 def configured(folder: Path, variant: Variant) -> RunConfig:
-    """As the variant says."""
+    """Returns the configuration of a variant."""
     config = run_config(folder, temperature=TEMPERATURE, chunk=64, micro_batch_tokens=512)
     config.model.layer_spec, config.model.precision = variant.spec, variant.precision
     config.model.fp8, config.model.fused_logprobs = variant.fp8, variant.fused
@@ -104,9 +104,9 @@ def configured(folder: Path, variant: Variant) -> RunConfig:
 
 
 def left_out(machine: Machine, variant: Variant, config: RunConfig) -> str:
-    """Why the variant cannot run here; empty if it can."""
+    """Returns why the variant cannot run here; empty if it can."""
     if not variant.fused and (why := machine.lacks("gpu", "triton")):
-        return f"the same as without: {why}"
+        return f"the same as with fused kernels, which cannot run: {why}"
     if variant.spec is LayerSpec.transformer_engine and (why := machine.lacks("gpu", "te")):
         return why
     try:
@@ -116,15 +116,16 @@ def left_out(machine: Machine, variant: Variant, config: RunConfig) -> str:
     return ""
 
 
-def compare(got: Measured, wanted: Measured, batch: TrainBatch) -> tuple[float, float, float]:
-    """(mean error of a log-probability, mean error of an entropy, error of all gradients relative to their length)."""
+def compare(got: Measured, expected: Measured, batch: TrainBatch) -> tuple[float, float, float]:
+    """Returns (mean error of a log-probability, mean error of an entropy, norm of the error of all gradients relative
+    to their norm)."""
     mask = batch.tokens.response_mask_BT
-    logprob = np.abs(got.logprobs_BT - wanted.logprobs_BT)[mask].mean()
-    entropy = np.abs(got.entropy_BT - wanted.entropy_BT)[mask].mean()
+    logprob = np.abs(got.logprobs_BT - expected.logprobs_BT)[mask].mean()
+    entropy = np.abs(got.entropy_BT - expected.entropy_BT)[mask].mean()
     norms = torch.stack(
         [
             torch.stack([(got.gradients[name] - exact).square().sum(), exact.square().sum()])
-            for name, exact in wanted.gradients.items()
+            for name, exact in expected.gradients.items()
         ]
     ).sum(0)
     return float(logprob), float(entropy), float((norms[0] / norms[1]).sqrt())
@@ -132,15 +133,16 @@ def compare(got: Measured, wanted: Measured, batch: TrainBatch) -> tuple[float, 
 
 def _rows(name: str, errors: tuple[float, float, float], limits: tuple[float, float]) -> Iterator[Row]:
     logprob, entropy, gradient = errors
-    of_values, of_gradients = (limit if math.isfinite(limit) else None for limit in limits)
-    yield Row(part=PART, what=f"{name}: log-probability, mean", value=logprob, unit="nats", limit=of_values)
-    yield Row(part=PART, what=f"{name}: entropy, mean", value=entropy, unit="nats", limit=of_values)
-    yield Row(part=PART, what=f"{name}: gradients, relative", value=gradient, unit="", limit=of_gradients)
+    value_limit, gradient_limit = (limit if math.isfinite(limit) else None for limit in limits)
+    yield Row(what=f"{name}: log-probability, mean", value=logprob, unit="nats", limit=value_limit)
+    yield Row(what=f"{name}: entropy, mean", value=entropy, unit="nats", limit=value_limit)
+    yield Row(what=f"{name}: gradients, relative", value=gradient, unit="", limit=gradient_limit)
 
 
 def _moves(folder: Path, ranks: distributed.Ranks, batch: TrainBatch) -> Iterator[Row]:
-    """Two updates of two policies; one looks at its reference and hands its memory over in between. A small part of an
-    update, not 0, is the limit: attention's backward pass on a GPU need not add up in the same order twice."""
+    """Compares two policies after two updates, one of which uses its reference and offloads its state in between. The
+    limit is a small part of an update, not 0, because the backward pass of attention on a GPU may sum in another order
+    each time."""
     config = configured(folder, VARIANTS[2])
     moved, still = build(config, ranks), build(config, ranks)
     start = {name: tensor.float() for name, tensor in still.named_weights()}
@@ -148,23 +150,19 @@ def _moves(folder: Path, ranks: distributed.Ranks, batch: TrainBatch) -> Iterato
         policy.update(batch, loss_function)
     before = moved.logprobs(batch.tokens)
     with moved.reference():
-        of_reference = moved.logprobs(batch.tokens)
+        reference_logprobs = moved.logprobs(batch.tokens)
     moved.finish_training()
     moved.prepare_for_training()
-    seen = float(np.abs(moved.logprobs(batch.tokens) - before).max())
-    yield Row(part=PART, what="weights after a look at the reference", value=seen, unit="nats", limit=0.0)
+    error = float(np.abs(moved.logprobs(batch.tokens) - before).max())
+    yield Row(what="weights after use of the reference", value=error, unit="nats", limit=0.0)
     fresh = build(config, ranks).logprobs(batch.tokens)
-    same = float(np.abs(fresh - of_reference).max())
-    yield Row(part=PART, what="reference against a fresh policy", value=same, unit="nats", limit=0.0)
+    error = float(np.abs(fresh - reference_logprobs).max())
+    yield Row(what="reference against a fresh policy", value=error, unit="nats", limit=0.0)
     for policy in (moved, still):
         policy.update(batch, loss_function)
     ends = [dict(policy.named_weights()) for policy in (moved, still)]
-    apart = sum(float((ends[0][name].float() - ends[1][name].float()).square().sum()) for name in start)
-    length = sum(float((ends[1][name].float() - start[name]).square().sum()) for name in start)
+    difference = sum(float((ends[0][name].float() - ends[1][name].float()).square().sum()) for name in start)
+    change = sum(float((ends[1][name].float() - start[name]).square().sum()) for name in start)
     yield Row(
-        part=PART,
-        what="update after offloading, relative",
-        value=(apart / length) ** 0.5,
-        unit="",
-        limit=0.05,
+        what="update after offloading, relative", value=(difference / change) ** 0.5, unit="", limit=0.05
     )

@@ -1,5 +1,5 @@
-"""vLLM beside the policy: the same log-probabilities at the training temperature, before and after a refit; and the
-same rollouts when both are at work at one time, as with `sampler.ahead`."""
+"""Checks vLLM against the policy: equal log-probabilities at the training temperature, before and after a refit, and
+equal rollouts when both compute at the same time, as with `sampler.ahead`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ import numpy as np
 from benchmarks.gpu_check.machine import Machine
 from benchmarks.gpu_check.rows import Row
 
-PART = "sampling"
 LIMIT = 1e-3
-"""Nats, where attention multiplies in fp32; 1e-4 holds on CPU, GPUs add up in other orders."""
+"""In nats, if attention multiplies in fp32. The CPU stays below 1e-4; GPUs sum in other orders."""
 LIMIT_TF32 = 8 * LIMIT
-"""Where it multiplies in TF32 (a guess until a GPU has shown it): the products keep ten bits of the mantissa."""
-OTHERWISE = 0.1
-"""Share of the rollouts that may differ when the policy computes at the same time, because rounding may change a token.
-If the two streams are in the wrong order, nearly all differ."""
+"""In nats, if attention multiplies in TF32, with 10 bits of mantissa (a guess until measured on a GPU)."""
+MAX_CHANGED = 0.1
+"""Fraction of the rollouts that may change when the policy computes at the same time, because rounding may change a
+token. If the two streams were not synchronised correctly, nearly all would change."""
 
 
 def run(machine: Machine, workdir: Path) -> Iterator[Row]:
-    """Rows of the part. vLLM is imported here and nowhere else."""
+    """Yields the rows of the part. Imports vLLM."""
     import time
 
     from nemo_prorl import distributed
@@ -71,36 +70,37 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
     for version, when in enumerate(("at first", "after a refit")):
         rollouts = draw(version)
         batch = token_batch(rollouts)
-        of_trainer = policy.logprobs(batch)[batch.response_mask_BT]
-        of_sampler = np.concatenate([rollout.sampler_logprobs for rollout in rollouts])
-        apart = float(np.abs(of_trainer - of_sampler).max())
+        trainer_logprobs = policy.logprobs(batch)[batch.response_mask_BT]
+        sampler_logprobs = np.concatenate([rollout.sampler_logprobs for rollout in rollouts])
+        largest = float(np.abs(trainer_logprobs - sampler_logprobs).max())
         what = f"sampler - trainer, largest, {when}"
-        yield Row(part=PART, what=what, value=apart, unit="nats", limit=limit, note=note)
+        yield Row(what=what, value=largest, unit="nats", limit=limit, note=note)
         policy.update(train_batch(batch), loss_function)
         start = time.perf_counter()
         loaded = sampler.load_weights(policy.named_weights(), version + 1)
-        taken = time.perf_counter() - start
-    wrong = float(len(loaded.not_held))
-    yield Row(part=PART, what="tensors that the sampler does not hold", value=wrong, unit="", limit=0.0)
-    yield Row(part=PART, what="refit of a tiny model", value=taken, unit="s")
-    share = _otherwise(lambda: draw(2), lambda: policy.logprobs(batch))
-    yield Row(part=PART, what="rollouts that training beside changes", value=share, unit="", limit=OTHERWISE)
+        seconds = time.perf_counter() - start
+    num_wrong = float(len(loaded.not_held))
+    yield Row(what="tensors that the sampler does not hold", value=num_wrong, unit="", limit=0.0)
+    yield Row(what="refit of a tiny model", value=seconds, unit="s")
+    changed = _fraction_changed(lambda: draw(2), lambda: policy.logprobs(batch))
+    what = "rollouts changed by concurrent training"
+    yield Row(what=what, value=changed, unit="", limit=MAX_CHANGED)
     sampler.close()
 
 
 def _precision(attention: str) -> str:
-    """Returns the precision of fp32 products in vLLM's attention: Triton's depends on an environment variable
+    """Returns the precision of fp32 products in vLLM's attention, which for Triton depends on an environment variable
     (engines/environment.py)."""
-    on_tensor_cores = "TRITON" in attention and os.environ.get("TRITON_F32_DEFAULT", "tf32") != "ieee"
-    return "TF32" if on_tensor_cores else "fp32"
+    uses_tf32 = "TRITON" in attention and os.environ.get("TRITON_F32_DEFAULT", "tf32") != "ieee"
+    return "TF32" if uses_tf32 else "fp32"
 
 
-def _otherwise(draw: Callable[[], list[Any]], train: Callable[[], Any]) -> float:
-    """Share of the rollouts that come out otherwise when they are drawn in a thread, beside `train`."""
+def _fraction_changed(draw: Callable[[], list[Any]], train: Callable[[], Any]) -> float:
+    """Returns the fraction of the rollouts that change if they are drawn in a thread while `train` runs in this one."""
     alone = draw()
     with ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(draw)
-        while not beside.done():
+        concurrent = pool.submit(draw)
+        while not concurrent.done():
             train()
-    pairs = zip(alone, beside.result(), strict=True)
+    pairs = zip(alone, concurrent.result(), strict=True)
     return float(np.mean([not np.array_equal(one.token_ids, other.token_ids) for one, other in pairs]))

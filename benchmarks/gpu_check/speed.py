@@ -1,10 +1,9 @@
-"""How fast a policy of 1.5B's shape trains on one GPU, in bf16 and in each FP8 recipe, and how fast its weights stream
-to the sampler. On CPU the same with a tiny policy, to see that it runs."""
+"""Measures how fast a policy of the shape of a 1.5B model trains on one GPU, in bf16 and in each FP8 recipe, and how
+fast its weights stream to the sampler. On CPU a tiny policy takes its place, to test the code."""
 
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,21 +15,21 @@ import torch
 from benchmarks.gpu_check.machine import Machine
 from benchmarks.gpu_check.policies import TINY, build, folder_of
 from benchmarks.gpu_check.policy import VARIANTS, Variant, configured, left_out
-from benchmarks.gpu_check.rows import Row
+from benchmarks.gpu_check.rows import Row, seconds_of
 from nemo_prorl import distributed
+from nemo_prorl.cluster.scale.shapes import shape_of
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
-from nemo_prorl.planning.shapes import shape_of
 from nemo_prorl.types import TokenBatch, TrainBatch
 from tests.engines.megatron.helpers import loss_function, train_batch
 
-PART = "speed"
 LENGTHS = [8192] * 2 + [6144] * 6 + [4096] * 12 + [2048] * 14
-"""131,072 tokens an update, a few rollouts as long as they may be: a real step's spread."""
+"""Lengths of the rollouts of an update, 131,072 tokens in all, spread as in a real step: a few have the maximal
+length."""
 
 
 def run(machine: Machine, workdir: Path) -> Iterator[Row]:
-    """Rows of the part."""
+    """Yields the rows of the part."""
     ranks = distributed.initialise(1, 1)
     on_gpu = machine.num_gpus > 0
     architecture = shape_of("r1-distill-qwen-1.5b") if on_gpu else TINY
@@ -40,9 +39,10 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
     for variant in _variants(machine, folder):
         config = configured(folder, variant)
         config.model.logprob_chunk_tokens = 1024
-        # Of 1.5B without recomputation a pass of 8,192 tokens keeps some 16 GiB beside 30 GiB of weights and optimizer.
+        # At 1.5B, without recomputation, a pass of 8,192 tokens saves some 16 GiB of activations, beside 30 GiB of
+        # weights and optimizer.
         config.trainer.micro_batch_tokens = 8192 if on_gpu else 512
-        config.trainer.learning_rate = 1e-6  # the random policy shall stay finite
+        config.trainer.learning_rate = 1e-6  # small enough for the random policy to stay finite
         config.sampler = replace(config.sampler, max_prompt_tokens=1024, max_response_tokens=7168)
         policy = build(config, ranks)
         yield from _passes(variant.name, policy, batch, architecture, machine)
@@ -56,10 +56,10 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
 
 
 def flops(architecture: Architecture, lengths: np.ndarray) -> float:
-    """Floating-point operations of one forward pass over sequences of these lengths, without what is computed twice:
-    two a weight of a matrix and token, and four a query-key pair and channel of the causal attention. A training step
-    is three times that. Source: Narayanan et al. 2021 (arXiv 2104.04473), section 5.1, with the causal half of the
-    attention left out as PaLM's appendix B (arXiv 2204.02311) does not."""
+    """Returns the floating-point operations of one forward pass over sequences of these lengths, without recomputation:
+    two per token and weight of a matrix, and four per query-key pair and channel of attention. An update takes three
+    times as many. Source: Narayanan et al. 2021 (arXiv 2104.04473), section 5.1. Only the causal half of the query-key
+    pairs counts, unlike in PaLM's appendix B (arXiv 2204.02311)."""
     a = architecture
     lookup = a.vocab_size * a.hidden_size * (0 if a.tied else 1)
     matrices = a.num_parameters - lookup
@@ -68,7 +68,7 @@ def flops(architecture: Architecture, lengths: np.ndarray) -> float:
 
 
 def _variants(machine: Machine, folder: Path) -> list[Variant]:
-    """bf16 by the best layers that are there, then FP8."""
+    """Returns the variants to measure: bf16 with the fastest layers that are installed, then FP8."""
     possible = [
         v for v in VARIANTS if not left_out(machine, v, configured(folder, v)) and "fp32" not in v.name
     ]
@@ -100,46 +100,27 @@ def _passes(
     for what, (operations, once) in work.items():
         if machine.num_gpus:
             torch.cuda.reset_peak_memory_stats()
-        seconds = _seconds(once)
+        seconds = seconds_of(once, repeats=3)
         note = f"{num_tokens / seconds:,.0f} tokens/s"
         if sheet := machine.data_sheet:
             note += f", {operations / seconds / sheet.flops:.1%} of the bf16 peak"
         if machine.num_gpus:
             note += f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB"
-        yield Row(part=PART, what=f"{name}: {what}", value=seconds, unit="s", note=note)
+        yield Row(what=f"{name}: {what}", value=seconds, unit="s", note=note)
 
 
 def _refit(policy: MegatronPolicy) -> Iterator[Row]:
-    """The trainer's side: every full tensor under its Hugging Face name, its memory its own."""
+    """Measures the trainer's side of a refit: a copy of every full tensor under its Hugging Face name."""
     size = sum(tensor.numel() * tensor.element_size() for _, tensor in policy.named_weights())
 
     def stream() -> None:
         for _ in policy.named_weights():
             pass
 
-    seconds = _seconds(stream)
+    seconds = seconds_of(stream, repeats=3)
     yield Row(
-        part=PART,
         what="refit, the trainer's side",
         value=seconds,
         unit="s",
         note=f"{size / 2**30:.2f} GiB, {size / seconds / 1e9:.1f} GB/s",
     )
-
-
-def _seconds(once: Callable[[], Any], repeats: int = 3) -> float:
-    """The least of so many, after one that warms up."""
-    once()
-    taken = []
-    for _ in range(repeats):
-        _wait()
-        start = time.perf_counter()
-        once()
-        _wait()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Memory of a tree of processes, watched from outside while it works."""
+"""Measures the memory of a tree of processes from outside."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import psutil
 
 
 class PeakMemory:
-    """The most that the descendants of a process hold at one time, in a `with` block; a page that several of them
-    share counts once (PSS)."""
+    """Samples the memory of all descendants of a process in a `with` block and keeps the maximum in `peak_mib`. A page
+    that several of them share counts once (PSS)."""
 
     def __init__(self, root: int, *, leave_out: Collection[int] = (), every_s: float = 0.5) -> None:
-        """`leave_out`: processes that are not counted, nor what they start."""
+        """root: the process id. leave_out: processes that do not count, nor their descendants."""
         self.peak_mib = 0.0
         self._root, self._leave_out, self._every_s = root, frozenset(leave_out), every_s
         self._done = threading.Event()
@@ -39,8 +39,8 @@ class PeakMemory:
 
 
 def held_mib(root: int, leave_out: Collection[int] = ()) -> float:
-    """By everything that process `root` has started and that is there now, without `leave_out` and what those started.
-    Processes that end meanwhile count as nothing."""
+    """Returns the memory in MiB of all descendants of process `root`, without `leave_out` and their descendants.
+    Processes that end meanwhile do not count."""
     total = 0
     waiting = [psutil.Process(root)]
     while waiting:

@@ -1,10 +1,10 @@
-"""The peer's side of bench_peer.py: GRPOTrainer as a user of TRL on CPU writes it. Runs in .venv-trl, under
-torchrun when there are several processes.
+"""TRL's side of bench_peer.py: trains with GRPOTrainer on CPU, as a user of TRL would. Runs in .venv-trl, under
+torchrun if there are several processes.
 
     .venv-trl/bin/python benchmarks/peer/trl_side.py runs/peer/laptop/trl_vllm-1/work.json
 
-work.json: the prompts, where rewards come from, and the options of GRPOConfig. When it is finished, events.jsonl lies
-beside it: `update` counts optimizer updates, of which a step has several.
+work.json has the prompts, the URL of the reward service and the options of GRPOConfig. At the end events.jsonl is
+written to the same folder. Its `update` counts optimizer updates, of which a step has several.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Trains, and writes what happened at the end."""
+    """Trains, and writes the events at the end."""
     path = Path(sys.argv[1])
     work = json.loads(path.read_text(encoding="utf-8"))
 
@@ -45,7 +45,7 @@ def main() -> None:
             eval_dataset=Dataset.from_list(work["held_out"]),
             callbacks=[clock],
         )
-        trainer.remove_callback(PrinterCallback)  # the clock says what there is to see
+        trainer.remove_callback(PrinterCallback)  # the clock prints one line per step
         trainer.train()
     if trainer.is_world_process_zero():
         aside = path.with_name("events.part")
@@ -54,9 +54,10 @@ def main() -> None:
 
 
 def make_vllm_work_on_cpu(kv_cache_mib: int) -> None:
-    """Two things that TRL has no option for. In fp32, as the policy is trained, with a KV cache of a fixed size: TRL
-    names no dtype, and vLLM makes bf16 of fp32. And layers that keep their weights as they are: vLLM on CPU packs them
-    and throws them away, so that TRL's load_weights ends with "'Parameter' object has no attribute 'weight_loader'"."""
+    """Changes two things for which TRL has no option. vLLM samples in fp32, as the policy is trained, with a KV cache
+    of a fixed size; TRL passes no dtype, for which vLLM would convert fp32 to bf16. And layers keep their weights: vLLM
+    on CPU would pack and drop them, and TRL's load_weights would fail with "'Parameter' object has no attribute
+    'weight_loader'"."""
     import torch
     import trl.generation.vllm_generation as colocated
     import vllm.model_executor.layers.utils as layers
@@ -72,8 +73,8 @@ def make_vllm_work_on_cpu(kv_cache_mib: int) -> None:
 
 
 def clock_of_steps(updates_per_step: int) -> Any:
-    """A callback. `step_s` is from the start of a step's first update to the end of its last: sampling, rewards, passes
-    and updates, neither logging nor the held-out prompts."""
+    """Returns a callback that records events. `step_s` is the time from the start of a step's first update to the end
+    of its last one: sampling, rewards, passes and updates, but neither logging nor held-out prompts."""
     from transformers import TrainerCallback
 
     class Clock(TrainerCallback):
@@ -102,7 +103,8 @@ def clock_of_steps(updates_per_step: int) -> Any:
 
 
 def reward_function(client: Any, clock: Any) -> Any:
-    """TRL calls it when all rollouts of a step are there, with a column of the data set as a list each."""
+    """Returns a function that TRL calls when all rollouts of a step are sampled, with each column of the data set as a
+    list."""
     from reward.protocol import ScoreRequest
 
     def verdicts(
@@ -128,7 +130,7 @@ def reward_function(client: Any, clock: Any) -> Any:
             )
         ]
         clock.num_rollouts += len(uid)
-        return [future.result().score for future in futures]  # None, which TRL leaves out: the service failed
+        return [future.result().score for future in futures]  # TRL leaves out None, a failure of the service
 
     return verdicts
 

@@ -1,4 +1,4 @@
-"""What both sides of bench_peer.py do, and how each of them is told to."""
+"""The work that both sides of bench_peer.py do, as options of each side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nemo_prorl.demo.tasks import SOURCES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What both sides do."""
+    """The size of the work, which is the same on both sides."""
 
     num_steps: int
     max_response_tokens: int
@@ -28,7 +28,7 @@ class Work:
     held_out_per_source: int = 64
     held_out_rollouts: int = 4
     num_processes: int = 2
-    """On each side; each has one thread."""
+    """Processes on each side, with one thread each."""
 
     @property
     def context_tokens(self) -> int:
@@ -36,11 +36,11 @@ class Work:
 
 
 ROWS = (
-    ("steps, optimizer updates a step", "trainer.num_steps trainer.updates_per_step", "max_steps steps_per_generation"),
-    ("prompts a step", "trainer.prompts_per_step", ""),
-    ("rollouts a prompt", "sampler.num_rollouts", "num_generations"),
-    ("rollouts of an update, a process", "", "per_device_train_batch_size gradient_accumulation_steps"),
-    ("padded tokens of a pass", "trainer.micro_batch_tokens", ""),
+    ("steps, updates per step", "trainer.num_steps trainer.updates_per_step", "max_steps steps_per_generation"),
+    ("prompts per step", "trainer.prompts_per_step", ""),
+    ("rollouts per prompt", "sampler.num_rollouts", "num_generations"),
+    ("rollouts per update and process", "", "per_device_train_batch_size gradient_accumulation_steps"),
+    ("padded tokens per pass", "trainer.micro_batch_tokens", ""),
     ("length of prompt and response", "sampler.max_prompt_tokens sampler.max_response_tokens", "max_completion_length"),
     ("temperature", "sampler.temperature", "temperature top_p top_k"),
     ("weights and activations", "model.precision", "bf16 model_init_kwargs"),
@@ -55,16 +55,16 @@ ROWS = (
     ("dynamic sampling", "dynamic_sampling.enabled", ""),
     ("gradient checkpointing", "model.recompute", "gradient_checkpointing"),
     ("sampler", "sampler.kv_cache_mib sampler.max_sequences", "use_vllm vllm_mode generation_kwargs"),
-    ("held out: every so many steps (updates)", "validation.interval", "eval_steps"),
+    ("held out: interval in steps (updates)", "validation.interval", "eval_steps"),
     ("held out: rollouts, temperature, top-p", "validation.num_rollouts validation.temperature validation.top_p",
      "num_generations_eval"),
     ("checkpoints", "exp_manager.create_checkpoint_callback", "save_strategy"),
 )  # fmt: skip
-"""What is printed of either side: options of RunConfig, and of GRPOConfig; empty where it has none."""
+"""Rows of the printed table: a name, options of RunConfig, and options of GRPOConfig; empty if a side has none."""
 
 
 def configured(work: Work, overrides: Sequence[str]) -> str:
-    """Both sides beside each other, read from what they are given."""
+    """Returns a table of the options of both sides, read from the configurations that they are given."""
     ours = our_config(work, overrides)
     theirs = trl_options(work, seed=1, use_vllm=True)
 
@@ -81,12 +81,12 @@ def configured(work: Work, overrides: Sequence[str]) -> str:
 
 
 def our_config(work: Work, overrides: Sequence[str] = ()) -> RunConfig:
-    """Everything that our side is told."""
+    """Returns our side's configuration."""
     return composed("laptop", [*(f"{key}={value}" for key, value in our_options(work).items()), *overrides])
 
 
 def our_options(work: Work) -> dict[str, Any]:
-    """What differs from conf/laptop.yaml."""
+    """Returns our side's differences from conf/laptop.yaml."""
     return {
         "trainer.num_steps": work.num_steps,
         "trainer.prompts_per_step": work.prompts_per_step,
@@ -107,7 +107,7 @@ def our_options(work: Work) -> dict[str, Any]:
 
 
 def trl_options(work: Work, seed: int, *, use_vllm: bool) -> dict[str, Any]:
-    """Arguments of GRPOConfig: what our side is told, in TRL's words."""
+    """Returns the arguments of GRPOConfig that correspond to our side's configuration."""
     ours = our_config(work)
     trainer, algorithm = ours.trainer, ours.algorithm
     update_rollouts = work.prompts_per_step * work.num_rollouts // work.updates_per_step

@@ -16,7 +16,7 @@ CANARIES = [
 
 
 def check(task: Mapping[str, Any]) -> None:
-    """Raises InvalidTask when the task makes no sense, whatever the response: nobody's score."""
+    """Raises InvalidTask if the task cannot be graded, whatever the response; then the response gets no score."""
     require(isinstance(task.get("number"), int), 'the task needs a "number"')
 
 

@@ -81,8 +81,8 @@ def batch_normalised(advantages: Sequence[_Values], num_tokens: Sequence[IntArra
 
     The batch is the whole step, before it is split into updates, and the variance is that of the population, as in NeMo
     RL's `ReinforcePlusPlusAdvantageEstimator` and OpenRLHF's `reinforce_baseline`. (verl's
-    `reinforce_plus_plus_baseline` divides by N - 1 tokens, which differs by 1 in 2 N.) The mean over tokens is not 0 if
-    right answers have another length than wrong ones.
+    `reinforce_plus_plus_baseline` divides by N - 1 for N tokens, which changes the result by 1 part in 2 N.) The
+    mean of R_i - mean(R) over tokens is not 0 if right answers have another length than wrong ones.
 
     advantages, num_tokens: one [n] array per group, of the same rollouts. Without any tokens the advantages are
     returned unchanged.
@@ -114,7 +114,7 @@ def rewards_after_kl(
     )
     if not np.isfinite(penalised).all():
         raise ValueError(
-            "the KL penalty that algorithm.kl_in=reward takes off the rewards makes one of them infinite or NaN: bound "
+            "the KL penalty that algorithm.kl_in=reward subtracts makes a reward infinite or NaN: bound "
             "it with algorithm.kl_clamp_log_ratio=20"
         )
     return penalised

@@ -33,7 +33,7 @@ def policy_loss(
     kl_in=reward the advantages contain the KL, and the loss has none. The result is a scalar, in the precision of
     current_logprobs_BT but at least float32. It is this micro-batch's share of the loss of the whole update: because
     each share is divided by `totals`, shares add up over micro-batches and ranks, however the update was split. With
-    its keywords bound it is a LossFunction.
+    its keyword arguments bound (functools.partial), this function is a LossFunction.
 
     Gradients flow into current_logprobs_BT and, if the bonus is on, entropy_BT. Positions outside the response
     contribute exactly 0 to value and gradient, whatever they contain. The importance weight applies to L alone, and a
@@ -59,7 +59,7 @@ def policy_loss(
 def supervised_loss(
     current_logprobs_BT: torch.Tensor, entropy_BT: torch.Tensor, batch: TrainBatch, totals: Totals
 ) -> torch.Tensor:
-    """Returns the mean negative log-likelihood of an update's response tokens, in nats a token. A LossFunction.
+    """Returns the mean negative log-likelihood of an update's response tokens, in nats per token. It is a LossFunction.
 
     The result is this micro-batch's share, as in `policy_loss`; entropy and the batch's log-probabilities are not used.
     Raises ValueError as `policy_loss` does.

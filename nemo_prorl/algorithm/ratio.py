@@ -14,10 +14,7 @@ from nemo_prorl.config import AlgorithmConfig, Objective, RatioLevel
 
 
 def probability_ratio(
-    current_logprobs_BT: torch.Tensor,
-    old_logprobs_BT: torch.Tensor,
-    mask_BT: torch.Tensor,
-    level: RatioLevel,
+    current_logprobs_BT: torch.Tensor, old_logprobs_BT: torch.Tensor, mask_BT: torch.Tensor, level: RatioLevel
 ) -> torch.Tensor:
     """Returns the [B, T] ratio of current to old probability; exactly 1 where the policies agree.
 
@@ -69,7 +66,7 @@ def cispo_surrogate(
 
     This is REINFORCE with a bounded weight: unlike in `clipped_surrogate`, a token whose ratio is clipped keeps its
     gradient. The paper sets no lower bound in its experiments, which is clip_low=1 here. NeMo RL, verl and slime clip
-    on both sides, as here; TRL and Molt clip only above, and at the bound itself instead of 1 + it.
+    on both sides, as here; TRL and Molt clip only above, at the number that they are given and not at 1 plus it.
     """
     weight = ratio.detach().clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
     return weight * advantages * current_logprobs

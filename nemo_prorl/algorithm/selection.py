@@ -17,8 +17,8 @@ class Informativeness(StrEnum):
     all_right = "all_right"
     all_wrong = "all_wrong"
     all_equal = "all_equal"
-    """All scores, or all shaped rewards, are equal, and the scores are neither all 1 nor all 0: such as three rollouts
-    that each pass half of the tests, or a right and a wrong one to which shaping has given the same reward."""
+    """All scores, or all shaped rewards, are equal, and the scores are neither all 1 nor all 0. Examples are three
+    rollouts that each pass half of the tests, and a right and a wrong one to which shaping gave the same reward."""
     all_filtered = "all_filtered"
     """Overlong filtering keeps every rollout of the group out of the loss."""
     service_failure = "service_failure"
@@ -26,12 +26,12 @@ class Informativeness(StrEnum):
 
 
 class Kept(NamedTuple):
-    """The groups that dynamic sampling keeps from one round."""
+    """The groups that dynamic sampling keeps, out of all rounds of a step so far."""
 
     indices: tuple[int, ...]
     """Indices of the groups to train on, in prompt order."""
     surplus: tuple[int, ...]
-    """Indices of the informative groups beyond those; their sampling and grading is wasted."""
+    """Indices of the informative groups beyond those, whose sampling and grading were wasted."""
 
 
 def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:

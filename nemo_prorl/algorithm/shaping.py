@@ -33,7 +33,7 @@ class Shaped(NamedTuple):
 
 
 def outline(rollout: Rollout) -> RolloutOutline:
-    """Returns what the rules below look at, and what every rank knows of a rollout."""
+    """Returns the part of a rollout that the rules below need and that every rank holds."""
     return RolloutOutline(
         prompt=rollout.prompt,
         sibling=rollout.sibling,
@@ -114,18 +114,18 @@ def overlong_ramp(num_tokens: int, max_response_tokens: int, buffer_share: float
 def cosine_length_reward(num_tokens: int, max_response_tokens: int, config: LengthPenaltyConfig) -> float:
     """Returns eta_min + (eta_max - eta_min) / 2 * (1 + cos(pi t / T)) for a response of t tokens with limit T.
 
-    ProRL v2 ("ProRL V2: Prolonged Training Validates RL Scaling Laws", 2025-08-11, section 3), after the cosine reward
-    of arXiv 2502.03373. It falls from eta_max = `shortest` at t = 0 to eta_min = `longest` at T: slowly at both ends,
-    fastest half-way. ProRL v2 calls T the "context token limit"; we use the limit of the response, so that a response
-    that reaches it gets `longest` whatever its prompt's length.
+    The formula is ProRL v2's ("ProRL V2: Prolonged Training Validates RL Scaling Laws", 2025-08-11, section 3), which
+    takes it from the cosine reward of arXiv 2502.03373. It falls from eta_max = `shortest` at t = 0 to eta_min =
+    `longest` at T: slowly at both ends, fastest half-way. ProRL v2 calls T the "context token limit"; we use the limit
+    of the response, so that a response that reaches it gets `longest` whatever its prompt's length.
     """
     progress = min(num_tokens / max_response_tokens, 1.0)
     return config.longest + 0.5 * (config.shortest - config.longest) * (1.0 + math.cos(math.pi * progress))
 
 
 def length_penalty_is_on(num_updates: int, config: LengthPenaltyConfig) -> bool:
-    """Whether the penalty is on: ProRL v2 lets it "cycle on and off at regular intervals (e.g., 100 updates on, 500
-    off)".
+    """Returns whether the penalty is on. ProRL v2 lets it "cycle on and off at regular intervals (e.g., 100 updates on,
+    500 off)".
 
     num_updates: optimizer updates of the run before this step, over all stages; the first cycle begins at 0 with the
     penalty on (our choice). It is part of every checkpoint, so a resumed run is at the same point of the cycle. A step
@@ -135,7 +135,7 @@ def length_penalty_is_on(num_updates: int, config: LengthPenaltyConfig) -> bool:
 
 
 def is_malformed_thought(response: str, *, in_thought: bool) -> bool:
-    """Whether a response contains reasoning tags in any form other than none at all or one closed thought.
+    """Returns whether a response contains reasoning tags in any form other than none at all or one closed thought.
 
     in_thought: the prompt ends inside <think>, so the response begins inside a thought; it must then close it once and
     open none. Otherwise it may have no tag, or begin with <think> and close it once. A thought that never ends, a

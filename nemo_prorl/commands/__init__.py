@@ -1,4 +1,4 @@
-"""The commands. Each is a module whose docstring says what it does and whose `main` takes the arguments."""
+"""The commands. Each is a module with a docstring for its help and a function `main(arguments) -> exit code`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMANDS = {
 
 
 def load(name: str) -> ModuleType:
-    """Returns the module of a command. No command imports anything heavy before it has checked what the user wrote."""
+    """Returns the module of a command. Commands import heavy packages only after they have checked their arguments."""
     return importlib.import_module(f"{__name__}.{COMMANDS[name]}")
 
 

@@ -1,4 +1,4 @@
-"""Compares evaluations of checkpoints: pass@k curves, gains and losses, and how the distributions changed."""
+"""Compares evaluations of checkpoints: pass@k curves, gains and losses, and the distributions of pass rates."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any
 from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
+from nemo_prorl.run_folder.storage import check_writable, replace_text
 
 if TYPE_CHECKING:
     from nemo_prorl.evaluation.comparison import Comparison
     from nemo_prorl.evaluation.corpus import Creativity
     from nemo_prorl.evaluation.results import BenchmarkResult
 
-EPILOG = """Each DIR was written by `evaluate suite=NAME out=DIR`. Give them in the order of training, the start first.
-docs/evaluation.md says how benchmarks and their parts are sorted."""
+EPILOG = """Each DIR was written by `evaluate suite=NAME out=DIR`. Give them in the order of training, the base model
+first. docs/evaluation.md says how benchmarks are classified."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code."""
+    """Writes the comparison as text, JSON and pictures, prints the text, and returns exit code 0."""
     given = _parser().parse_args(arguments)
     folders: list[Path] = given.evaluations
     names = _names(given.names, folders)
     if given.corpus_samples < 1:
         raise ConfigError(f"--corpus-samples {given.corpus_samples} must be at least 1.")
-    from nemo_prorl.compose import check_writable
     from nemo_prorl.evaluation import results
     from nemo_prorl.evaluation.comparison import (
         by_size,
@@ -40,7 +40,6 @@ def main(arguments: Sequence[str]) -> int:
     )
     from nemo_prorl.evaluation.comparison_text import comparison_lines, creativity_lines, size_lines
     from nemo_prorl.evaluation.figures import draw, draw_creativity, draw_sizes
-    from nemo_prorl.storage import replace_text
 
     check_writable(f"--out {given.out}", given.out)
     read = [results.read(folder) for folder in folders]
@@ -82,26 +81,21 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser("compare", __doc__, EPILOG)
-    parser.add_argument("evaluations", nargs="+", type=Path, metavar="DIR", help="folder of an evaluation")
-    parser.add_argument("--names", metavar="A,B", help="names of the evaluations (default: of their folders)")
+    parser.path("evaluations", "DIR", "folder of an evaluation", nargs="+")
+    parser.add_argument(
+        "--names", metavar="A,B", help="names of the evaluations (default: those of their folders)"
+    )
     parser.add_argument(
         "--by",
         choices=("benchmark", "source"),
         default="benchmark",
         help="source: each part of a benchmark separately, such as each task of Reasoning Gym",
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("comparison"),
-        metavar="DIR",
-        help="folder for text, JSON and pictures",
-    )
-    parser.add_argument(
+    parser.path("--out", "DIR", "folder for text, JSON and pictures", default=Path("comparison"))
+    parser.path(
         "--corpus",
-        type=Path,
-        metavar="PATH",
-        help="a file or folder of text, JSON Lines or Parquet: adds the creativity index relative to it",
+        "PATH",
+        "a file or folder of text, JSON Lines or Parquet: adds the creativity index relative to it",
     )
     parser.add_argument(
         "--corpus-samples",
@@ -116,7 +110,9 @@ def _parser() -> Parser:
 def _names(given: str | None, folders: Sequence[Path]) -> list[str]:
     names = given.split(",") if given else [folder.resolve().name for folder in folders]
     if len(names) != len(folders):
-        raise ConfigError(f"--names has {len(names)} names for {len(folders)} evaluations: give one each.")
+        raise ConfigError(
+            f"--names has {len(names)} names for {len(folders)} evaluations: write one name for each."
+        )
     if repeated := [name for name in names if names.count(name) > 1]:
         raise ConfigError(
             f"several evaluations are called {repeated[0]}: give each a name of its own with --names."

@@ -1,8 +1,7 @@
-"""Builds prompt files from public data sets, shows them, and lists which prompts a run found hard."""
+"""Builds prompt files from public data sets, shows their rows, and shows the pass rates of a run's prompts."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import textwrap
@@ -15,9 +14,10 @@ from nemo_prorl.commands.ending import say
 from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError, DataBuildConfig
+from nemo_prorl.run_folder.storage import check_writable
 
 if TYPE_CHECKING:
-    from nemo_prorl.data.building.source import Source, Submit
+    from nemo_prorl.data.building.source import Submit
     from nemo_prorl.data.rows import RowFile
 
 USAGE = """usage: python -m nemo_prorl data list
@@ -25,10 +25,10 @@ USAGE = """usage: python -m nemo_prorl data list
        python -m nemo_prorl data show FILE [--rows N]
        python -m nemo_prorl data difficulty RUN_DIR
 
-Builds prompt files from public data sets, shows them, and lists which prompts a run found hard.
+Builds prompt files from public data sets, shows their rows, and shows the pass rates of a run's prompts.
 
-  list        lists the sources that `build` knows, and which of them are built in data/
-  build       makes data/NAME/{train,validation}.parquet, manifest.json and overlap.json; `build all`: every source
+  list        lists the sources of `build`, and which of them are built in data/
+  build       writes data/NAME/{train,validation}.parquet, manifest.json and overlap.json; `build all`: every source
   show        shows rows of a file of problems, as a run reads them
   difficulty  shows pass rates of a run's prompts, by domain
 
@@ -36,7 +36,7 @@ Builds prompt files from public data sets, shows them, and lists which prompts a
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code."""
+    """Runs one of the subcommands and returns its exit code: 1 if `build` could not finish."""
     commands = {"list": _list, "build": _build, "show": _show, "difficulty": _difficulty}
     if not arguments or arguments[0] in ("-h", "--help"):
         show([USAGE])
@@ -49,38 +49,40 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list(arguments: Sequence[str]) -> int:
-    parser = Parser("data list", "The sources that `data build` knows, and which are built.")
-    parser.add_argument("--out", type=Path, default=Path("data"), help="where sets are built (default: data)")
+    parser = Parser("data list", "Lists the sources of `data build`, and which of them are built.")
+    parser.path("--out", "OUT", "where sets are built (default: data)", default=Path("data"))
     out = parser.parse_args(arguments).out
     from nemo_prorl.data.building.source import sources
 
-    show(_source_lines(sources().values(), out))
-    return 0
-
-
-def _source_lines(sources: Iterable[Source], out: Path) -> Iterator[str]:
-    for source in sources:
+    lines = []
+    for source in sources().values():
         manifest = out / source.name / "manifest.json"
         state = "not built"
         if manifest.is_file():
             rows = json.loads(manifest.read_text(encoding="utf-8"))["num_rows"]
             state = ", ".join(f"{count:,} {split}" for split, count in rows.items())
-        yield f"{source.name:<18} {source.domain:<12} {state}"
-        yield f"{'':<18} {source.summary}"
         origin = source.hub_id or ("the library itself" if source.generate else "files of yours")
-        yield f"{'':<18} from {origin}; {source.licence}\n"
+        lines += [
+            f"{source.name:<18} {source.domain:<12} {state}",
+            f"{'':<18} {source.summary}",
+            f"{'':<18} from {origin}; {source.licence}\n",
+        ]
+    show(lines)
+    return 0
 
 
 def _build(arguments: Sequence[str]) -> int:
-    from nemo_prorl.compose import quoted, settings
-    from nemo_prorl.help import entries, entries_text
+    from nemo_prorl.config.compose import quoted, settings
+    from nemo_prorl.config.help import entries, entries_text
 
     parser = Parser(
         "data build",
-        "Makes data/NAME/{train,validation}.parquet with manifest.json and overlap.json.",
-        "Several `against=` add up.\n\n" + "\n".join(entries_text(entries(DataBuildConfig))),
+        "Writes data/NAME/{train,validation}.parquet with manifest.json and overlap.json.",
+        "`against=` may be given several times.\n\n" + "\n".join(entries_text(entries(DataBuildConfig))),
     )
-    parser.add_argument("words", nargs="+", metavar="NAME | KEY=VALUE", help="a source, or all; an option")
+    parser.add_argument(
+        "words", nargs="+", metavar="NAME | KEY=VALUE", help="a source, or `all`; or an option"
+    )
     words = parser.parse_args(arguments).words
     against = [word for word in words if word.startswith("against=") and "[" not in word]
     overrides = [word for word in words if "=" in word and word not in against]
@@ -92,32 +94,31 @@ def _build(arguments: Sequence[str]) -> int:
     _check(names, options)
     from nemo_prorl.data.building.chat import EndpointFailed
     from nemo_prorl.data.building.pipeline import build
-    from nemo_prorl.data.building.progress import watched
     from nemo_prorl.data.building.source import get, sources
     from nemo_prorl.data.building.verify import GradingFailed
-    from nemo_prorl.reward_service import RewardServiceEnded, RewardServiceNotStarted
+    from nemo_prorl.reward_sources.service import RewardServiceEnded, RewardServiceNotStarted
     from reward.client import RewardServiceError
 
-    chosen = list(sources()) if names == ["all"] else [name for name in sources() if name in names]
-    try:
-        with _grader(options) as submit:
-            for name in chosen:
-                for line in _summary(build(get(name), options, submit, watched), Path(options.out)):
-                    print(line)
-    except (
+    failures = (
         GradingFailed,
         EndpointFailed,
         RewardServiceEnded,
         RewardServiceNotStarted,
         RewardServiceError,
-    ) as reason:
+    )
+    chosen = list(sources()) if names == ["all"] else [name for name in sources() if name in names]
+    try:
+        with _grader(options) as submit:
+            for name in chosen:
+                for line in _summary(build(get(name), options, submit), Path(options.out)):
+                    print(line)
+    except failures as reason:
         return say(reason, 1)
     return 0
 
 
 def _check(names: Sequence[str], options: DataBuildConfig) -> None:
-    """Raises ConfigError for mistakes that show before any data is read."""
-    from nemo_prorl.compose import check_writable
+    """Raises ConfigError for mistakes that can be found before any data is read."""
     from nemo_prorl.data.building import load
     from nemo_prorl.data.building.source import get, sources
 
@@ -138,8 +139,8 @@ def _check(names: Sequence[str], options: DataBuildConfig) -> None:
 
 @contextmanager
 def _grader(options: DataBuildConfig) -> Iterator[Submit]:
-    """Yields access to the reward service that the options name, or to one that is started here."""
-    from nemo_prorl.reward_service import ready_client, running_service, watched
+    """Yields a function that sends requests to the configured reward service, or to one that is started here."""
+    from nemo_prorl.reward_sources.service import ready_client, running_service, watched
 
     config = options.reward
     with ExitStack() as stack:
@@ -164,31 +165,30 @@ def _summary(manifest: dict[str, Any], out: Path) -> Iterator[str]:
 
 
 def _show(arguments: Sequence[str]) -> int:
-    parser = Parser("data show", "Rows of a file of problems, as a run reads them.")
-    parser.add_argument("file", type=Path, metavar="FILE", help="a file of problems")
-    parser.add_argument("--rows", type=int, default=3, metavar="N", help="how many (default: 3)")
+    parser = Parser("data show", "Shows rows of a file of problems, as a run reads them.")
+    parser.path("file", "FILE", "a file of problems")
+    parser.add_argument("--rows", type=int, default=3, metavar="N", help="number of rows (default: 3)")
     parser.add_argument(
-        "--from", type=int, default=0, metavar="N", dest="start", help="the first (default: 0)"
+        "--from", type=int, default=0, metavar="N", dest="start", help="index of the first row (default: 0)"
     )
     given = parser.parse_args(arguments)
+    if given.rows < 1:
+        raise ConfigError(f"--rows {given.rows} is out of range: it must be at least 1.")
     from nemo_prorl.data.own import prompt_file
     from nemo_prorl.data.rows import RowFile
 
-    with tempfile.TemporaryDirectory() as folder:  # of a file in another layout, what a run would make of it
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # a file in another layout is converted there, as a run does
         path, recognised = prompt_file(str(given.file), Path(folder), split="train", needs_answer=False)
         file = RowFile(path)
-        _check_places(given, len(file))
+        if not 0 <= given.start < len(file):
+            raise ConfigError(
+                f"--from {given.start} is out of range: {given.file} has rows 0 to {len(file) - 1}."
+            )
         places = range(given.start, min(given.start + given.rows, len(file)))
         show([*filter(None, [recognised]), *_row_lines(file, places)])
     return 0
-
-
-def _check_places(given: argparse.Namespace, num_rows: int) -> None:
-    """Raises ConfigError for rows that the file does not have."""
-    if given.rows < 1:
-        raise ConfigError(f"--rows {given.rows} is out of range: it must be at least 1.")
-    if not 0 <= given.start < num_rows:
-        raise ConfigError(f"--from {given.start} is out of range: {given.file} has rows 0 to {num_rows - 1}.")
 
 
 def _row_lines(file: RowFile, places: Iterable[int]) -> Iterator[str]:
@@ -205,13 +205,13 @@ def _row_lines(file: RowFile, places: Iterable[int]) -> Iterator[str]:
 
 def _difficulty(arguments: Sequence[str]) -> int:
     parser = Parser("data difficulty", "Shows pass rates of a run's prompts, by domain.")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder of a run")
+    parser.path("run_dir", "RUN_DIR", "folder of a run")
     run_dir = parser.parse_args(arguments).run_dir
-    from nemo_prorl.training.difficulty import read_difficulty, summary
+    from nemo_prorl.run_folder.difficulty import read_difficulty, summary
 
     table = read_difficulty(run_dir)
-    columns = ("domain", "prompts", "visits", "first", "last", "never", "always")
-    print(f"{columns[0]:<14}" + "".join(f"{name:>10}" for name in columns[1:]))
+    columns = ("prompts", "visits", "first", "last", "never", "always")
+    print(f"{'domain':<14}" + "".join(f"{name:>10}" for name in columns))
     for line in summary(table):
         print(
             f"{line.domain:<14}{line.num_prompts:>10,}{line.num_visits:>10,}{line.first_pass_rate:>10.3f}"

@@ -1,44 +1,52 @@
-"""How a command ends when it cannot go on: one sentence on standard error, said once however many ranks there are."""
+"""Ends a command that cannot continue: one sentence on standard error, from one rank."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from nemo_prorl.layout import rank_from_environment
+from nemo_prorl.config.layout import rank_from_environment
+from nemo_prorl.run_folder import terminal
 
 SPEAKING_TIME_S = 5.0
-"""Launchers end every rank as soon as one has ended: the silent ones wait until the first has said what is wrong."""
+"""How long the other ranks wait, because launchers end every rank as soon as one has ended: the main rank has to print
+first."""
 
 _T = TypeVar("_T")
 
 
 def say(error: object, code: int) -> int:
-    """The main rank says it at once. Another speaks only if it is still there later: then it was its mistake alone."""
+    """Prints an error and returns `code`. The main rank prints at once; another rank waits, and prints only if it has
+    not been ended by then, which means that the error is its own."""
+    terminal.rest()
     rank = rank_from_environment()
     if rank:
+        # `train` has made a pause of it, and there is nothing to pause.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(SPEAKING_TIME_S)
     print(f"error{f' on rank {rank}' if rank else ''}: {error}", file=sys.stderr, flush=True)
     return code
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether a command ended because there was no more room for a file, which may be any. Libraries that write by
-    themselves raise their own errors, with the system's words in them."""
+    """Returns whether a full disk caused the error. Libraries raise errors of their own types that contain the system's
+    message."""
     if error is None:
         return False
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
-    said = os.strerror(errno.ENOSPC), "disk is full"  # the latter is SQLite's
-    return any(words in str(error) for words in said) or is_disk_full(error.__cause__)
+    messages = os.strerror(errno.ENOSPC), "disk is full"  # the latter is SQLite's
+    return any(message in str(error) for message in messages) or is_disk_full(error.__cause__)
 
 
 def run_unless_stopped(command: Callable[[], _T]) -> _T:
-    """Turns the ends that a run may come to (run.STOPS) into a sentence and exit code 1."""
+    """Calls `command` and returns its result. Exits with code 1 and one sentence on an error of run.STOPS or if the
+    disk is full."""
     from nemo_prorl import run
 
     try:
@@ -48,6 +56,5 @@ def run_unless_stopped(command: Callable[[], _T]) -> _T:
     except Exception as error:
         if not is_disk_full(error):
             raise
-        raise SystemExit(
-            say(f"{error}: make room; the same command continues from the last checkpoint.", 1)
-        ) from None
+        what = f"{error}: make room. The same command continues from the last checkpoint."
+        raise SystemExit(say(what, 1)) from None

@@ -1,8 +1,7 @@
-"""Measures a Hugging Face checkpoint on the papers' benchmarks, or on prompt files, with the graders of training."""
+"""Evaluates a Hugging Face checkpoint on the papers' benchmarks or on prompt files, with the graders of training."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +12,15 @@ from nemo_prorl.commands.parsing import (
     Parser,
     check_functions,
     check_model,
-    choose_device,
     composed,
     parse_overrides,
     prepare_engines,
 )
 from nemo_prorl.config import ConfigError, RunConfig
-from nemo_prorl.layout import rank_from_environment
+from nemo_prorl.config.layout import rank_from_environment
+from nemo_prorl.engines import environment
+from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder.storage import check_writable, check_writable_file
 
 if TYPE_CHECKING:
     from nemo_prorl.evaluation.benchmark import Benchmark
@@ -28,36 +29,28 @@ if TYPE_CHECKING:
 SHORT = {"benchmarks": "evaluation.benchmarks", "data_dir": "evaluation.data_dir", "out": "evaluation.out"}
 EPILOG = """model=DIR          the Hugging Face checkpoint
 suite=NAME         a list of benchmarks with its settings: paper, reasoning_boundary, validation, smoke
-benchmarks=A,B     these benchmarks instead (--list shows all)
-data_dir=DIR       where their files are (default: data/benchmarks)
-out=DIR            where samples and results go (default: evaluations/ and the model's name)
+benchmarks=A,B     these benchmarks instead of a suite's (--list shows all)
+data_dir=DIR       folder of the benchmarks' files (default: data/benchmarks)
+out=DIR            folder for samples and results (default: evaluations/ and the model's name)
 KEY=VALUE          any option of `train --help`, such as validation.num_rollouts=64
 
-data=FILE          instead of benchmarks: held-out problems (docs/data.md has the columns); may be given more than once
+data=FILE          held-out problems instead of benchmarks (docs/data.md has the columns); may be given several times
 
 After an interruption the same command continues. docs/evaluation.md has the details."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code."""
+    """Evaluates the checkpoint, prints the scores, and returns the exit code: 1 if --write-prompts left out a benchmark
+    whose files are missing."""
     parser = Parser("evaluate", __doc__, EPILOG)
-    parser.add_argument(
-        "--list", action="store_true", help="lists the benchmarks, and which of them are in data_dir"
-    )
-    parser.add_argument(
-        "--write-prompts",
-        type=Path,
-        metavar="DIR",
-        help="only writes the benchmarks as prompt files",
-    )
+    parser.flag("--list", "lists the benchmarks, and which of them are in data_dir")
+    parser.path("--write-prompts", "DIR", "only writes the benchmarks' prompts into this folder")
     parser.add_argument(
         "--k",
         metavar="K,K",
         help="with data=FILE: the k of pass@k (default: 1, 2, 4 ... up to the rollouts per prompt)",
     )
-    parser.add_argument(
-        "--samples", type=Path, metavar="FILE", help="with data=FILE: every response and its score, as JSONL"
-    )
+    parser.path("--samples", "FILE", "with data=FILE: writes every response and its score, as JSONL")
     given = parse_overrides(parser, arguments)
     overrides, files = _overrides(given.overrides)
     config = composed(given.config_name, overrides)
@@ -68,16 +61,18 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("data=FILE and benchmarks are both given: write one of them.")
     if given.write_prompts is not None:
         return _write_prompts(config, given.write_prompts)
-    choose_device(config)
-    check_model(config, trains=False)
-    if config.evaluation.benchmarks:
-        return _evaluate_suite(config)
-    return _evaluate_files(config, given.k, given.samples)
+    with terminal.shown(speaks=rank_from_environment() == 0):
+        environment.choose_device(config.trainer.device)
+        check_model(config, trains=False)
+        terminal.wait_for("loading PyTorch and the engines")
+        if config.evaluation.benchmarks:
+            return _evaluate_suite(config)
+        return _evaluate_files(config, given.k, given.samples)
 
 
 def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Returns (overrides, prompt files), with short names replaced by the options that they stand for."""
-    from nemo_prorl.compose import quoted
+    from nemo_prorl.config.compose import quoted
 
     overrides, files = [], []
     for text in words:
@@ -98,8 +93,6 @@ def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _evaluate_suite(config: RunConfig) -> int:
-    from nemo_prorl.compose import check_writable
-
     check_functions(config, of_benchmarks=True)
     loaded, missing = _load(config)
     if config.evaluation.out:
@@ -114,7 +107,7 @@ def _evaluate_suite(config: RunConfig) -> int:
 
 
 def _load(config: RunConfig) -> tuple[list[Loaded], list[Benchmark]]:
-    """Loads the benchmarks, and prints what was read and which files are missing. Raises ConfigError if all are."""
+    """Returns (loaded benchmarks, benchmarks without files) and prints both. Raises ConfigError if none is loaded."""
     from nemo_prorl.evaluation import catalogue, prompts
 
     data_dir = Path(config.evaluation.data_dir)
@@ -128,27 +121,28 @@ def _load(config: RunConfig) -> tuple[list[Loaded], list[Benchmark]]:
     )
     if rank_from_environment() == 0:
         for line in prompts.accounts(loaded):
-            print(line, file=sys.stderr)
+            terminal.say(line)
         for benchmark in missing:
-            print(
+            terminal.say(
                 f"{benchmark.name} is left out: no {' or '.join(benchmark.files)} in {data_dir}. "
-                f"Get it from {benchmark.where}.",
-                file=sys.stderr,
+                f"Get it from {benchmark.where}."
             )
     if not loaded:
         raise ConfigError(
-            f"no benchmark of {len(wanted)} is in evaluation.data_dir={data_dir}: get one, or write data_dir=DIR."
+            f"none of {len(wanted)} benchmarks is in evaluation.data_dir={data_dir}: get one, or write data_dir=DIR."
         )
     return loaded, missing
 
 
 def _write_prompts(config: RunConfig, folder: Path) -> int:
     if not config.evaluation.benchmarks:
-        raise ConfigError("--write-prompts wants benchmarks: write suite=validation or benchmarks=NAME,NAME.")
+        raise ConfigError("--write-prompts needs benchmarks: write suite=validation or benchmarks=NAME,NAME.")
     loaded, missing = _load(config)
-    from nemo_prorl.evaluation.prompts import write_prompts
+    from nemo_prorl.data.rows import write_rows
 
-    for path, one in zip(write_prompts(loaded, folder), loaded, strict=True):
+    for one in loaded:
+        path = folder / f"{one.benchmark.name}.parquet"
+        write_rows(path, one.rows)
         print(f"{path}  {len(one.rows):,} prompts")
     return 1 if missing else 0
 
@@ -160,39 +154,33 @@ def _listed(config: RunConfig) -> list[str]:
     for benchmark in catalogue.BENCHMARKS.values():
         paths = prompts.find(benchmark, Path(config.evaluation.data_dir))
         state = ", ".join(map(str, paths)) or ("made here" if benchmark.generate else "not there")
-        count = (
-            f"{benchmark.num_problems:,} problems ({benchmark.counted_by}); "
-            if benchmark.num_problems
-            else ""
-        )
-        lines += [
-            f"{benchmark.name:<21} {benchmark.domain:<12} {benchmark.metric.value:<10} {state}",
-            f"{'':<21} {count}from {benchmark.where}; {benchmark.licence}",
-        ]
-        if benchmark.remark:
-            lines.append(f"{'':<21} {benchmark.remark}.")
+        count = f"{benchmark.num_problems:,} problems ({benchmark.counted_by}); "
+        more = [f"{count if benchmark.num_problems else ''}from {benchmark.where}; {benchmark.licence}"]
+        more += [f"{benchmark.remark}."] if benchmark.remark else []
+        lines.append(f"{benchmark.name:<21} {benchmark.domain:<12} {benchmark.metric.value:<10} {state}")
+        lines += [f"{'':<21} {line}" for line in more]
     return lines
 
 
 def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> int:
-    from nemo_prorl.compose import check_data, check_writable
+    from nemo_prorl.commands.starting import check_data
 
     if not config.data.validation:
         raise ConfigError(
-            "nothing is to be measured: write suite=smoke, benchmarks=NAME,NAME, or data=FILE with held-out prompts."
+            "nothing to evaluate is given: write suite=smoke, benchmarks=NAME,NAME, or data=FILE with held-out prompts."
         )
     check_data("data", config.data.validation)
-    config.data.train = {}  # nothing of it is read
+    config.data.train = {}  # not needed, and its files may be missing
     check_functions(config)
     chosen = _parse_ks(ks, config.validation.num_rollouts)
     if samples is not None:
-        check_writable(f"--samples {samples}", samples.parent)
+        check_writable_file(f"--samples {samples}", samples)
     prepare_engines()
     from nemo_prorl.evaluation import run
 
     scores = run_unless_stopped(lambda: run.evaluate_files(config, chosen, samples))
     if rank_from_environment() == 0:
-        show(f"{name:<32} {score:.4f}" for name, score in scores.items())
+        show(f"{name:<32} {score:{'.0f' if 'num_' in name else '.4f'}}" for name, score in scores.items())
     return 0
 
 

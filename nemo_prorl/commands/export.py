@@ -8,20 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.commands.parsing import Parser, check_vacant, prepare
+from nemo_prorl.commands.parsing import Parser, check_vacant
 from nemo_prorl.config import ConfigError, Precision
-from nemo_prorl.storage import missing_or_torn
+from nemo_prorl.engines import environment
+from nemo_prorl.run_folder.storage import missing_or_torn
 
 SIZE_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code."""
+    """Writes the checkpoint as a Hugging Face folder and returns exit code 0."""
     parser = Parser("export", __doc__)
-    parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="folder of a checkpoint, or of a run: its newest"
-    )
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write; must not exist, or be empty")
+    parser.path("checkpoint", "CHECKPOINT", "folder of a checkpoint, or of a run for its newest checkpoint")
+    parser.path("out", "OUT", "folder to write; must be empty or not exist yet")
     parser.add_argument(
         "--dtype",
         choices=list(Precision.__members__),
@@ -38,15 +37,14 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"CHECKPOINT={options.checkpoint} is not a folder: write that of a checkpoint.")
     shard_bytes = parse_size(options.max_shard_size)
     check_vacant(options.out)
-    prepare()
+    environment.prepare()
     checkpoint = find_checkpoint(options.checkpoint)
-    from nemo_prorl import conversion
+    from nemo_prorl.engines.megatron import conversion
 
     if checkpoint != options.checkpoint:
         print(f"exporting {checkpoint}")
-    conversion.export_hf(
-        checkpoint, options.out, dtype=options.dtype, shard_bytes=shard_bytes, card=model_card(checkpoint)
-    )
+    card = model_card(checkpoint)
+    conversion.export_hf(checkpoint, options.out, dtype=options.dtype, shard_bytes=shard_bytes, card=card)
     size = sum(file.stat().st_size for file in options.out.glob("*.safetensors"))
     print(f"wrote {options.out} ({size / 1e6:,.1f} MB of weights)")
     return 0
@@ -93,46 +91,38 @@ def model_card(checkpoint: Path) -> str:
     state, provenance = record["state"], record["provenance"]
     run_dir = checkpoint.resolve().parents[1]
     base = _base_model(run_dir, state["stage"])
-    resets = f"{state['num_resets']}" + (
-        f", the last after step {state['last_reset_step']}" if state["num_resets"] else ""
-    )
+    last_reset = f", the last after step {state['last_reset_step']}" if state["num_resets"] else ""
     facts = {
         "run": run_dir.name,
         "stage": state["stage"],
         "step": f"{state['step']} ({state['stage_step']} of this stage)",
         "optimizer updates": state["num_updates"],
-        "resets of the reference": resets,
+        "resets of the reference": f"{state['num_resets']}{last_reset}",
         "base model": base or "not recorded",
         "nemo_prorl": f"commit {provenance.get('commit', 'unknown')}",
         **provenance.get("versions", {}),
     }
-    front = [
+    lines = [
+        "---",
         "library_name: transformers",
         "pipeline_tag: text-generation",
         "tags: [reinforcement-learning, prorl]",
+        *([f"base_model: {base}"] if base else []),
+        "# license: to be written before this is published; it follows from the base model and the data",
+        "---",
+        "",
+        f"# {run_dir.name}, stage {state['stage']}, step {state['step']}",
+        "",
+        "Trained by reinforcement learning with verifiable rewards (ProRL, arXiv 2505.24864 and 2507.12507).",
+        "",
+        *_table("", "", facts),
+        "",
+        *_scores(state["validation"], record["score"]),
+        "## Licence",
+        "",
+        "Not stated here: that of the base model, and of the data it was trained on, applies.",
     ]
-    if base:
-        front.append(f"base_model: {base}")
-    return "\n".join(
-        [
-            "---",
-            *front,
-            "# license: to be written before this is published; it follows from the base model and the data",
-            "---",
-            "",
-            f"# {run_dir.name}, stage {state['stage']}, step {state['step']}",
-            "",
-            "Trained by reinforcement learning with verifiable rewards (ProRL, arXiv 2505.24864 and 2507.12507).",
-            "",
-            *_table("", "", facts),
-            "",
-            *_scores(state["validation"], record["score"]),
-            "## Licence",
-            "",
-            "Not stated here: that of the base model, and of the data it was trained on, applies.",
-            "",
-        ]
-    )
+    return "\n".join(lines) + "\n"
 
 
 def _base_model(run_dir: Path, stage: str) -> str:

@@ -9,34 +9,37 @@ from typing import Any
 
 from nemo_prorl.commands.parsing import Parser, composed, parse_overrides
 from nemo_prorl.config import ConfigError, ControllerMode
+from nemo_prorl.run_folder.storage import check_writable_file
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code."""
+    """Replays the controller on recorded metrics, prints its decisions, and returns exit code 0."""
     parser = Parser(
         "replay",
         __doc__,
         "KEY=VALUE   an option of the controller, such as controller.kl_spike.ratio=3 (`train --help` lists them), or\n"
-        "            stage=NAME for the options of a stage. controller.mode=manual is read as automatic.",
+        "            stage=NAME for the options of a stage. The controller is replayed even if it is switched off.",
     )
-    parser.add_argument("metrics", type=Path, metavar="METRICS.jsonl", help="metrics of a run, or its folder")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draws signals, events and decisions")
+    parser.path("metrics", "METRICS.jsonl", "metrics of a run, or its folder")
+    parser.path("--plot", "FILE.png", "draws signals, events and decisions")
     given = parse_overrides(parser, arguments)
     path: Path = given.metrics / "metrics.jsonl" if given.metrics.is_dir() else given.metrics
     records = _read(path)
-    if given.plot is not None and given.plot.suffix != ".png":
-        raise ConfigError(f"--plot {given.plot} must end in .png: write a file such as replay.png.")
-    if given.plot is not None and not given.plot.absolute().parent.is_dir():
-        raise ConfigError(f"--plot {given.plot} is in a folder that does not exist: make it first.")
+    if given.plot is not None:
+        if given.plot.suffix != ".png":
+            raise ConfigError(f"--plot {given.plot} must end in .png: write a file such as replay.png.")
+        if not given.plot.absolute().parent.is_dir():
+            raise ConfigError(f"--plot {given.plot} is in a folder that does not exist: make it first.")
+        check_writable_file(f"--plot {given.plot}", given.plot)
     config = composed(given.config_name, given.overrides).controller
     if config.mode is ControllerMode.manual:
         config.mode = ControllerMode.automatic
-    from nemo_prorl.replay import describe, replay
+    from nemo_prorl.report.replay import describe, replay
 
     result = replay(records, config)
     print(f"{path}: {describe(result, config)}")
     if given.plot is not None:
-        from nemo_prorl.replay.figure import draw_replay
+        from nemo_prorl.report.replay_figure import draw_replay
 
         draw_replay(result, given.plot, title=f"replay of {path} (open loop)")
         print(f"\nwrote {given.plot}")
@@ -45,11 +48,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     """Reads a run's records. Raises ConfigError unless there are some and each has a step and a stage."""
-    from nemo_prorl.training.telemetry import read_metrics
+    from nemo_prorl.run_folder.telemetry import read_metrics
 
     if not path.is_file():
         raise ConfigError(
-            f"METRICS={path} does not exist: write the metrics.jsonl of a run, or the run's folder."
+            f"METRICS={path} does not exist: write the metrics.jsonl of a run, or the folder of a run."
         )
     try:
         records = read_metrics(path)

@@ -14,14 +14,12 @@ POLL_S = 1.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 1 if the stage ended before the reset that --wait waited for."""
+    """Requests the reset and returns the exit code: 1 if, with --wait, the stage ended before the reset."""
     parser = Parser("reset", __doc__)
-    parser.add_argument(
-        "run_dir", type=Path, metavar="RUN_DIR", help="exp_manager.explicit_log_dir of the run"
-    )
-    parser.add_argument("--wait", action="store_true", help="returns when the reset is in a checkpoint")
+    parser.path("run_dir", "RUN_DIR", "exp_manager.explicit_log_dir of the run")
+    parser.flag("--wait", "returns when the reset is in a checkpoint")
     given = parser.parse_args(arguments)
-    from nemo_prorl.training.requests import ask_for_reset, is_reset_requested, reset_request
+    from nemo_prorl.training.control.requests import ask_for_reset, is_reset_requested, reset_request
 
     run_dir: Path = given.run_dir
     stage = _live_stage(run_dir)
@@ -30,12 +28,8 @@ def main(arguments: Sequence[str]) -> int:
             f"a reset of {run_dir} is requested already: wait for it, or remove {reset_request(run_dir)}."
         )
     ask_for_reset(run_dir)
-    print(
-        f"asked stage {stage} in {run_dir} for a reset after the step that it is training.\n{_sign_of_life(run_dir)}"
-    )
-    if not given.wait:
-        return 0
-    return _wait(run_dir, stage)
+    print(f"asked stage {stage} in {run_dir} for a reset after its current step.\n{_sign_of_life(run_dir)}")
+    return _wait(run_dir, stage) if given.wait else 0
 
 
 def _live_stage(run_dir: Path) -> str:
@@ -51,18 +45,18 @@ def _live_stage(run_dir: Path) -> str:
         stage = str(yaml.safe_load(resolved.read_text(encoding="utf-8"))["stage"]["name"])
     except (yaml.YAMLError, TypeError, KeyError):
         raise ConfigError(f"{resolved} is not the configuration of a run: write another RUN_DIR.") from None
-    from nemo_prorl.training.markers import is_done
+    from nemo_prorl.run_folder.markers import is_done
 
     if is_done(run_dir, stage):
         raise ConfigError(
-            f"stage {stage} in {run_dir} is done and takes no reset: the next stage's stage.reset_reference says "
-            "whether it begins with one."
+            f"stage {stage} in {run_dir} is done and cannot be reset: to reset at the start of the next stage, set its "
+            "stage.reset_reference=true."
         )
     return stage
 
 
 def _sign_of_life(run_dir: Path) -> str:
-    """Says when the run last showed that it is alive, so that nobody waits for one that is not running."""
+    """Returns a sentence with the age of the run's heartbeat, so that a user does not wait for a run that has ended."""
     from nemo_prorl.training.watchdog import heartbeat
 
     try:
@@ -70,12 +64,12 @@ def _sign_of_life(run_dir: Path) -> str:
         age_s = max(0.0, time.time() - float(beat["time"]))
         return f"Its last sign of life: {beat['phase']} after step {beat['step']}, {age_s:.0f} s ago."
     except (OSError, ValueError, KeyError, TypeError):
-        return "It shows no sign of life yet: starting or not running, it is reset after its next step."
+        return "It has shown no sign of life yet: it is starting or not running, and will be reset after its next step."
 
 
 def _wait(run_dir: Path, stage: str) -> int:
-    from nemo_prorl.training.markers import is_done, why_failed
-    from nemo_prorl.training.requests import is_reset_requested, take_reset_request
+    from nemo_prorl.run_folder.markers import is_done, why_failed
+    from nemo_prorl.training.control.requests import is_reset_requested, take_reset_request
 
     while is_reset_requested(run_dir):
         if is_done(run_dir, stage) or why_failed(run_dir, stage):

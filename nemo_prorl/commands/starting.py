@@ -1,24 +1,101 @@
-"""Whether a stage could start here, without building anything: what `train --check` and `doctor` say of it."""
+"""Checks whether a stage could start here, without building the engines, for `train --check` and `doctor`."""
 
 from __future__ import annotations
 
+import difflib
+import os
+from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 
 from nemo_prorl.commands.parsing import check_functions, check_model
-from nemo_prorl.config import RunConfig
-from nemo_prorl.layout import world_size_from_environment
+from nemo_prorl.config import ConfigError, RunConfig, is_hub_name
+from nemo_prorl.config.layout import (
+    check_layout,
+    is_one_machine,
+    rank_from_environment,
+    world_size_from_environment,
+)
+from nemo_prorl.config.makers import made_by
+from nemo_prorl.run_folder.loggers import check_loggers
+from nemo_prorl.run_folder.metric_docs import METRICS, metric_doc
+from nemo_prorl.run_folder.nemo_toolkit import check_nemo
+from nemo_prorl.run_folder.storage import check_writable
 
 
-def check_inputs_of(config: RunConfig) -> None:
-    """Raises ConfigError unless options, layout, files and folders fit; imports nothing heavy."""
-    from nemo_prorl.compose import check_inputs
+def check_inputs(config: RunConfig, world_size: int) -> None:
+    """Raises ConfigError unless the ranks fit the layout and the files and packages that the run names are here.
 
-    check_inputs(config, world_size_from_environment())
+    The model's own folder is read by `engines.megatron.check`, see `check_model`.
+    """
+    trainer, reward = config.trainer, config.reward
+    check_layout(world_size, trainer.tensor_parallel, trainer.pipeline_parallel)
+    if not config.data.train:
+        raise ConfigError(
+            "data.train is empty: write data.train=problems.jsonl with your own file (docs/data.md), or several with "
+            "weights as 'data.train={a.jsonl: 3, b.parquet: 1}'."
+        )
+    for key, files in (("data.train", config.data.train), ("data.validation", config.data.validation)):
+        check_data(key, files)
+    if reward.token_file:
+        check_files("reward.token_file", [reward.token_file])
+    starts_service = reward.asks_service and not reward.urls and not reward.discovery_dir
+    if starts_service and not is_one_machine():
+        raise ConfigError(
+            "neither reward.urls nor reward.discovery_dir is set, but a reward service that train starts itself serves "
+            "only one machine: start `python -m reward serve` on the nodes, and set one of the two options."
+        )
+    if starts_service and not (reward.interpreter.is_file() and os.access(reward.interpreter, os.X_OK)):
+        what = "is no program" if reward.interpreter.exists() else "does not exist"
+        raise ConfigError(
+            f"reward.python={reward.python} {what}, so no reward service can be started: run `make setup` in a "
+            "checkout, or write reward.python=/PATH/bin/python of an environment with nemo-prorl-reward[server], or "
+            "name running servers with reward.urls or reward.discovery_dir."
+        )
+    run_dir = config.exp_manager.explicit_log_dir
+    check_writable(f"exp_manager.explicit_log_dir={run_dir}", Path(run_dir))
+    if rank_from_environment() == 0:  # the only one that has loggers
+        check_loggers(config.exp_manager)
+    check_nemo(config.exp_manager)
+    check_monitor(config.exp_manager.checkpoint_callback_params.monitor)
+
+
+def check_monitor(name: str) -> None:
+    """Raises ConfigError for a metric that no run has, because a run would then keep no best checkpoint."""
+    if not metric_doc(name):
+        like = difflib.get_close_matches(name, METRICS, n=1)
+        hint = f"did you mean {like[0]}?" if like else "docs/reference/metrics.md lists them."
+        raise ConfigError(
+            f"exp_manager.checkpoint_callback_params.monitor={name} is not a metric of a run: {hint}"
+        )
+
+
+def check_files(key: str, files: Iterable[str]) -> None:
+    """Raises ConfigError, naming the option, for the first path that is not a file."""
+    for file in files:
+        if not Path(file).is_file():
+            raise ConfigError(f"{key} names {file}, which is not a file: write an existing path.")
+
+
+def check_data(key: str, names: Iterable[str]) -> None:
+    """Raises ConfigError, naming the option, for the first that is neither a path nor the name of a data set."""
+    for name in names:
+        if not Path(name).exists() and not is_hub_name(name):
+            if any(mark in name for mark in "*?["):
+                raise ConfigError(
+                    f"{key} names {name}, but names are not patterns: write the folder, which stands for all its data "
+                    "files, or a list of files."
+                )
+            without = ", or 'data.validation=[]' to train without" if key == "data.validation" else ""
+            raise ConfigError(
+                f"{key} names {name}, which is not a file{made_by(name)}: write an existing path, or OWNER/NAME of a "
+                f"data set on the Hugging Face hub{without}."
+            )
 
 
 def check_start(config: RunConfig) -> list[str]:
-    """Everything that can be known before the engines load. Raises ConfigError."""
-    check_inputs_of(config)
+    """Makes every check that is possible without the engines, and returns `describe_start`. Raises ConfigError."""
+    check_inputs(config, world_size_from_environment())
     check_model(config)
     check_functions(config)
     return describe_start(config)
@@ -29,7 +106,7 @@ def describe_start(config: RunConfig) -> list[str]:
     from nemo_prorl import run
     from nemo_prorl.data import inputs
     from nemo_prorl.distributed import alone
-    from nemo_prorl.reward_service import check_tasks, refused_here
+    from nemo_prorl.reward_sources.service import check_tasks, refused_here
     from nemo_prorl.training.stages import best_without_checkpoint
 
     start = run.starting_point(config)

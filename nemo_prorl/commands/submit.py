@@ -12,7 +12,7 @@ from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError, RunConfig
 
 if TYPE_CHECKING:
-    from nemo_prorl.planning.chain import Chain
+    from nemo_prorl.cluster.plan.chain import Chain
 
 RUN_DIR_KEY = "exp_manager.explicit_log_dir"
 
@@ -24,11 +24,9 @@ Stages that are done or already in the queue are skipped, so the command can be 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code."""
+    """Submits the jobs, or prints them with --dry-run, and returns exit code 0."""
     parser = Parser("submit", __doc__, DESCRIPTION)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show every command and script instead; needs no Slurm"
-    )
+    parser.flag("--dry-run", "prints every command and script instead; needs no Slurm")
     parser.add_argument(
         "--sbatch",
         default="",
@@ -43,11 +41,15 @@ def main(arguments: Sequence[str]) -> int:
         )
     if Path.cwd() != root:
         raise ConfigError(
-            f"paths are meant from the root of the repository: cd {root}, and submit from there."
+            f"the launchers use paths relative to the root of the repository: cd {root}, and submit from there."
         )
-    from nemo_prorl import submit
+    from nemo_prorl.cluster import submit
 
-    options = _sbatch_options(given.sbatch)
+    try:
+        options = shlex.split(given.sbatch)
+    except ValueError as error:
+        what = f"--sbatch {given.sbatch!r} cannot be read ({error})"
+        raise ConfigError(f"{what}: close its quotation marks.") from None
     overrides = given.overrides
     is_placed = any(text.startswith(f"{RUN_DIR_KEY}=") for text in overrides)
     if not is_placed and (run_dir := submit.site_environment(root).get("RUN_DIR")):
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     if not jobs:
         print(f"every stage is done in {run_dir}: nothing to submit.")
     elif given.dry_run:
-        show([submit.dry_run_text(jobs, submissions, root)])
+        show([submit.dry_run_text(jobs, submissions, root)], exact=True)
     else:
         submit.check_slurm()
         _check_first_files(chain, jobs[0].stage)
@@ -73,18 +75,11 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _sbatch_options(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise ConfigError(f"--sbatch {text!r} cannot be read ({error}): close its quotation marks.") from None
-
-
 def _checked_chain(config_name: str, overrides: list[str], options: list[str]) -> Chain:
     """Returns the chain, checked as by `plan` on the nodes that each launcher requests. Raises ConfigError."""
-    from nemo_prorl import submit
-    from nemo_prorl.planning.chain import asked_chain
-    from nemo_prorl.planning.fit import Cluster, check_chain, model_of
+    from nemo_prorl.cluster import submit
+    from nemo_prorl.cluster.plan.chain import asked_chain
+    from nemo_prorl.cluster.plan.fit import Cluster, check_chain, model_of
 
     root = CONF_DIR.parent
     chain, _ = asked_chain(config_name, overrides, CONF_DIR)
@@ -100,11 +95,11 @@ def _checked_chain(config_name: str, overrides: list[str], options: list[str]) -
 
 def _check_first_files(chain: Chain, stage: str) -> None:
     """Raises ConfigError unless the next stage's model and data are there; those of later stages may be missing."""
-    from nemo_prorl.planning.remaining import missing_files
+    from nemo_prorl.cluster.plan.remaining import missing_files
 
     missing = missing_files(tuple(config for config in chain if config.stage.name == stage))
     if missing:
         raise ConfigError(
-            f"stage {stage} needs {missing[0].path}, which is not here yet ({len(missing)} missing in all): "
-            "`python -m nemo_prorl plan` says what makes each."
+            f"stage {stage} needs {next(iter(missing))}, which does not exist yet ({len(missing)} missing in all): "
+            "`python -m nemo_prorl plan` prints the command that makes each."
         )

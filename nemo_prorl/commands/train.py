@@ -6,43 +6,53 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nemo_prorl.commands.ending import run_unless_stopped, say
+from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import (
     CONF_DIR,
     Parser,
     check_functions,
     check_model,
-    choose_device,
     composed,
     parse_overrides,
     prepare_engines,
 )
-from nemo_prorl.layout import world_size_from_environment
+from nemo_prorl.config import RunConfig
+from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
+from nemo_prorl.engines import environment
+from nemo_prorl.run_folder import terminal
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code."""
+    """Trains the stage on every rank and returns the exit code: 130 after Ctrl-C. With --check, only says whether it
+    could start. Exits with code 1 if the stage has to stop."""
     from nemo_prorl.training import deadline
 
     deadline.catch_signals()
-    from nemo_prorl.compose import check_inputs
-    from nemo_prorl.engines import environment
-    from nemo_prorl.help import options_text
+    from nemo_prorl.commands.starting import check_inputs
+    from nemo_prorl.config.help import options_text
 
     parser = Parser("train", __doc__, options_text(CONF_DIR))
-    parser.add_argument("--check", action="store_true", help="only says whether the stage could start here")
+    parser.flag("--check", "only says whether the stage could start here")
     given = parse_overrides(parser, arguments)
     config = composed(given.config_name, given.overrides)
     check_inputs(config, world_size_from_environment())
-    choose_device(config)
+    with terminal.shown(speaks=rank_from_environment() == 0):
+        return _train(config, only_check=given.check)
+
+
+def _train(config: RunConfig, *, only_check: bool) -> int:
+    from nemo_prorl.commands.starting import describe_start
+
+    terminal.wait_for("checking model and data")
+    environment.choose_device(config.trainer.device)
     check_model(config)
     check_functions(config)
     environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
     environment.let_segments_grow(sampler_tensor_parallel=config.sampler.tensor_parallel)
+    terminal.wait_for("loading PyTorch and the engines")
     prepare_engines()
-    if given.check:
-        from nemo_prorl.commands.starting import describe_start
-
-        print(*describe_start(config), sep="\n")
+    if only_check:
+        show(describe_start(config))
         return 0
     from nemo_prorl import run
 

@@ -31,16 +31,16 @@ def held_out(
     files = [RowFile(Path(path), with_extra=with_extra) for path in paths]
     if files:
         check_distinct(files)
-    for path, file in zip(paths, files, strict=True):
+    for file in files:
         count = min(len(file), max_prompts) if max_prompts else len(file)
         rendered = [render(file[index], tokenizer) for index in range(count)]
         fitting = [prompt for prompt in rendered if len(prompt.token_ids) <= max_prompt_tokens]
         if not fitting:
             raise ConfigError(
-                f"every prompt taken from {file.path} is longer than sampler.max_prompt_tokens={max_prompt_tokens}: "
+                f"every prompt taken from {file.name} is longer than sampler.max_prompt_tokens={max_prompt_tokens}: "
                 "raise it."
             )
         prompts += fitting
         of_file = tuple(len(prompt.token_ids) for prompt in rendered)
-        lengths.append(FileLengths(path=path, num_rows=count, lengths=of_file))
+        lengths.append(FileLengths(path=file.name, num_rows=count, lengths=of_file))
     return prompts, lengths

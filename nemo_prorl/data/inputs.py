@@ -1,4 +1,4 @@
-"""What a run reads before its engines load: the tokenizer, the prompts that it trains on, and those it validates on."""
+"""Reads a run's tokenizer, training prompts and validation prompts, before its engines load."""
 
 from __future__ import annotations
 
@@ -64,11 +64,16 @@ def _one_line(error: Exception) -> str:
 def with_prompt_files(
     config: RunConfig, beat: Callable[[], object] = lambda: None
 ) -> tuple[RunConfig, list[str]]:
-    """(the configuration with prompt files for what data.train and data.validation name, what was recognised in files
-    that had to be converted). Converted files are kept in the run's folder; `beat` is called for each of their rows.
-    Raises ConfigError."""
+    """(the configuration with prompt files for what data.train and data.validation name, sentences on what was
+    recognised in files that had to be converted, and on a lack of validation). Converted files are kept in the run's
+    folder; `beat` is called for each of their rows. Raises ConfigError."""
     folder = Path(config.exp_manager.explicit_log_dir)
     data, recognised = prompt_files(config.data, folder, needs_answer=config.reward.asks_service, beat=beat)
+    if not data.validation:
+        recognised.append(
+            "No validation: 'data.validation=[held_out.jsonl]' would measure the policy on problems that it is not "
+            "trained on."
+        )
     return replace(config, data=data), recognised
 
 
@@ -94,7 +99,8 @@ def read_prompts(
 
 
 def held_out_prompts(config: RunConfig, tokenizer: Tokenizer) -> tuple[list[Prompt], list[FileLengths]]:
-    """Of data.validation, as validation.max_prompts and the context allow; lengths for `left_out_prompts`."""
+    """Returns the prompts of data.validation, limited by validation.max_prompts and sampler.max_prompt_tokens, and the
+    lengths for `left_out_prompts`."""
     return held_out(
         config.data.validation,
         tokenizer=tokenizer,

@@ -53,7 +53,7 @@ def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
 
 
 def _opens_thought(text: str, messages: list[dict[str, str]], tokenizer: Tokenizer) -> bool:
-    """Whether the chat template begins the assistant's turn with a thought and leaves it open.
+    """Returns whether the chat template begins the assistant's turn with a thought and leaves it open.
 
     Only the text that the template adds for the assistant counts, since a question may mention <think> too. With Qwen3
     and enable_thinking=False that text is `<think>\n\n</think>\n\n`, which is closed.
@@ -147,8 +147,8 @@ class PromptMix:
                 return prompt
             self.num_too_long += 1
         raise ConfigError(
-            f"every prompt of {path} is longer than sampler.max_prompt_tokens={self._max_prompt_tokens}: raise it, or "
-            "leave the file out."
+            f"every prompt of {self._files[path].name} is longer than "
+            f"sampler.max_prompt_tokens={self._max_prompt_tokens}: raise it, or leave the file out."
         )
 
     def _most_behind(self) -> str:

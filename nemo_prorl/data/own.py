@@ -20,13 +20,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nemo_prorl.compose import is_hub_name
-from nemo_prorl.config import ConfigError, DataConfig
+from nemo_prorl.config import ConfigError, DataConfig, is_hub_name
 from nemo_prorl.data import records
 from nemo_prorl.data.building import load
 from nemo_prorl.data.layouts import BadRecord, recognise, row_of
-from nemo_prorl.data.rows import SCHEMA, Row, table_of, write_table
-from nemo_prorl.storage import replace_text
+from nemo_prorl.data.rows import CONVERTED_FROM, SCHEMA, Row, read_content, table_of, write_table
+from nemo_prorl.run_folder.storage import replace_text
 
 VERSION = "1"
 """Changes with what a conversion makes of the same files."""
@@ -69,7 +68,7 @@ def prompt_file(
     name: str, folder: Path, *, split: str, needs_answer: bool, beat: Callable[[], object] = lambda: None
 ) -> tuple[Path, str]:
     """(the prompt file with what `name` holds, what was recognised or an empty text). Raises ConfigError."""
-    if Path(name).is_file() and set(SCHEMA.names) <= set(_parquet_columns(Path(name))):
+    if Path(name).is_file() and _is_prompt_file(Path(name)):
         return Path(name), ""
     if Path(name).exists() or not is_hub_name(name):
         return _converted(name, folder, split=split, needs_answer=needs_answer, beat=beat)
@@ -85,12 +84,11 @@ def prompt_file(
 def _converted(
     name: str, folder: Path, *, split: str, needs_answer: bool, beat: Callable[[], object]
 ) -> tuple[Path, str]:
-    """As `prompt_file`, for what is no prompt file."""
+    """Converts the files of a name and returns what `prompt_file` does."""
     files = _files(name, split)
     digest = hashlib.sha256(f"{VERSION}/{needs_answer}".encode())
     for file in files:
-        with file.open("rb") as content:
-            digest.update(hashlib.file_digest(content, "sha256").digest())
+        digest.update(bytes.fromhex(read_content(file).sha256))
     key = digest.hexdigest()[:12]
     path = folder / "data" / f"{_stem(name)}-{key}.parquet"
     if not _description(path):
@@ -149,7 +147,7 @@ def _convert(
             rows.append(row)
             raw.append({key: value for key, value in values.items() if key not in SCHEMA.names})
         except BadRecord as error:
-            bad.append(f"row {index} {error}")
+            bad.append(f"row {index} (from 0) {error}")
     if bad:
         raise ConfigError(
             f"data file {name}: {len(bad)} of {len(rows) + len(bad)} rows cannot be used, and {bad[0]}: correct such "
@@ -158,10 +156,12 @@ def _convert(
     table = table_of(rows)
     for column in dict.fromkeys(key for values in raw for key in values):
         table = table.append_column(column, _column([values.get(column) for values in raw]))
-    taken = "" if _is_one_file(name) else f" ({_listed([file.name for file in files])})"
+    names = [file.name for file in files]
+    listed = ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}, {len(names)} files"
+    taken = "" if _is_one_file(name) else f" ({listed})"
     num_rows = f"{len(rows):,} row{'s' if len(rows) > 1 else ''}"
     sentence = f"{name}{taken}: {num_rows}, {layout}, {_described(rows, needs_answer)}"
-    table = table.replace_schema_metadata({DESCRIPTION: sentence.encode()})
+    table = table.replace_schema_metadata({DESCRIPTION: sentence.encode(), CONVERTED_FROM: name.encode()})
     write_table(path, table)
 
 
@@ -176,8 +176,8 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def _is_empty(kind: pa.DataType) -> bool:
-    """Whether it is an object without fields, or nothing but null, somewhere inside: Parquet cannot hold the one, and
-    readers disagree about the other."""
+    """Returns whether a type contains an object without fields, which Parquet cannot store, or only null, about which
+    readers disagree."""
     if pa.types.is_struct(kind):
         return kind.num_fields == 0 or any(_is_empty(field.type) for field in kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -202,10 +202,6 @@ def _is_one_file(name: str) -> bool:
     return name.endswith(records.KINDS)
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}, {len(names)} files"
-
-
 def _description(path: Path) -> str:
     """The sentence in a converted file; empty where there is no such file, or a torn one."""
     try:
@@ -214,11 +210,18 @@ def _description(path: Path) -> str:
         return ""
 
 
-def _parquet_columns(path: Path) -> list[str]:
+def _is_prompt_file(path: Path) -> bool:
+    """Whether the file has our columns, with messages as a list and the task as text. A file with the names alone, such
+    as one whose tasks are objects, is converted like any other."""
     try:
-        return list(pq.read_schema(path).names)
+        schema = pq.read_schema(path)
     except (pa.ArrowException, OSError):
-        return []
+        return False
+    if not set(SCHEMA.names) <= set(schema.names):
+        return False
+    messages, task = (schema.field(name).type for name in ("messages", "task"))
+    is_list = pa.types.is_list(messages) or pa.types.is_large_list(messages)
+    return bool(is_list and (pa.types.is_string(task) or pa.types.is_large_string(task)))
 
 
 def _stem(name: str) -> str:

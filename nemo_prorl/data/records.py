@@ -44,7 +44,7 @@ def read(path: Path, split: str = "test") -> Iterator[Record]:
 
 
 def kind_of(path: Path) -> str:
-    """How the name ends, without .gz: one of KINDS, or something else."""
+    """Returns the suffix of the name without .gz, which may be one of KINDS."""
     return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.storage import replaced, sync
+from nemo_prorl.run_folder.storage import replaced, sync
 
 SCHEMA = pa.schema(
     [
@@ -34,6 +34,8 @@ SCHEMA = pa.schema(
 )
 
 
+CONVERTED_FROM = b"nemo_prorl.converted_from"
+"""The entry of the Parquet metadata that holds what a user wrote for the file that this one was converted from."""
 GROUP_ROWS, GROUP_BYTES = 128, 1 << 20
 """Limits of a row group: to read one row, its whole group is decoded."""
 GROUPS_KEPT = 4
@@ -67,20 +69,10 @@ class Row:
 
 def table_of(rows: Iterable[Row]) -> pa.Table:
     """Returns the documented columns of these rows."""
-    return pa.Table.from_pylist(
-        [
-            {
-                "uid": row.uid,
-                "domain": row.domain,
-                "source": row.source,
-                "split": row.split,
-                "messages": [dict(message) for message in row.messages],
-                "task": json.dumps(row.task, ensure_ascii=False, allow_nan=False),
-            }
-            for row in rows
-        ],
-        schema=SCHEMA,
-    )
+    listed = [
+        {**row.columns, "task": json.dumps(row.task, ensure_ascii=False, allow_nan=False)} for row in rows
+    ]
+    return pa.Table.from_pylist(listed, schema=SCHEMA)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -143,11 +135,15 @@ class RowFile:
 
         Raises ConfigError if the file is missing, empty or not of the documented row type."""
         self.path = path
+        self.name = str(path)
+        """As the user wrote it: for a converted file, what it was converted from."""
         self._columns = None if with_extra else SCHEMA.names
         if not path.is_file():
             raise _missing(path)
         try:
             self._file = pq.ParquetFile(path, memory_map=True)
+            metadata = self._file.schema_arrow.metadata or {}
+            self.name = metadata.get(CONVERTED_FROM, str(path).encode()).decode()
             self._check_columns()
             self.uids = self._file.read(["uid"])["uid"].cast(pa.string())
         except (pa.ArrowException, OSError) as error:
@@ -162,10 +158,10 @@ class RowFile:
         missing = [name for name in SCHEMA.names if name not in schema.names]
         if missing:
             raise ConfigError(
-                f"data file {self.path} lacks the column(s) {', '.join(missing)}: see docs/data.md."
+                f"data file {self.name} lacks the column(s) {', '.join(missing)}: see docs/data.md."
             )
         if metadata.num_rows == 0:
-            raise ConfigError(f"data file {self.path} has no rows.")
+            raise ConfigError(f"data file {self.name} has no rows.")
         for field in SCHEMA:
             self._cast(pa.chunked_array([], schema.field(field.name).type), field)
         nulls = dict.fromkeys(SCHEMA.names, 0)
@@ -176,7 +172,7 @@ class RowFile:
         for name, count in nulls.items():
             if count:
                 raise ConfigError(
-                    f"data file {self.path} has {count} row(s) without {name}: fill them in or leave them out."
+                    f"data file {self.name} has {count} row(s) without {name}: fill them in or leave them out."
                 )
 
     def _cast(self, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
@@ -185,7 +181,7 @@ class RowFile:
             return column.cast(field.type)
         except pa.ArrowException:
             raise ConfigError(
-                f"data file {self.path} has {field.name} as {column.type}, not as {field.type}: see docs/data.md."
+                f"data file {self.name} has {field.name} as {column.type}, not as {field.type}: see docs/data.md."
             ) from None
 
     def _read_group(self, number: int) -> pa.Table:
@@ -211,49 +207,31 @@ class RowFile:
             raw = self._group(group).slice(index - self._starts[group], 1).to_pylist()[0]
         except UnicodeDecodeError:
             raise ConfigError(
-                f"data file {self.path}, row {index} has text that is not UTF-8: write the file anew."
+                f"data file {self.name}, row {index} has text that is not UTF-8: write the file anew."
             ) from None
-        for name in SCHEMA.names:
-            if raw[name] is None:
+        columns = {name: raw.pop(name) for name in SCHEMA.names}
+        for name, value in columns.items():
+            if value is None:
                 raise ConfigError(
-                    f"data file {self.path}, row {index} has no {name}: fill it in or leave it out."
+                    f"data file {self.name}, row {index} has no {name}: fill it in or leave it out."
                 )
-        if not _asks_something(raw["messages"]):
-            raise ConfigError(
-                f"data file {self.path}, row {index} ({raw['uid']}) has no messages with role and content: correct it, "
-                "or leave it out."
-            )
-        return Row(
-            uid=raw["uid"],
-            domain=raw["domain"],
-            source=raw["source"],
-            split=raw["split"],
-            messages=tuple(raw["messages"]),
-            task=self._task(index, raw["uid"], raw["task"]),
-            extra={name: value for name, value in raw.items() if name not in SCHEMA.names},
-        )
+        where = f"data file {self.name}, row {index} ({columns['uid']})"
+        messages = columns["messages"]
+        is_whole = all(m and m["role"] is not None and m["content"] is not None for m in messages)
+        if not (is_whole and any(m["content"] for m in messages)):
+            raise ConfigError(f"{where} has no messages with role and content: correct it, or leave it out.")
+        try:
+            task = json.loads(columns["task"])
+        except json.JSONDecodeError:
+            task = None
+        if not isinstance(task, dict):
+            raise ConfigError(f"{where}: the task is not a JSON object, see docs/data.md.")
+        return Row(**{**columns, "messages": tuple(messages), "task": task}, extra=raw)
 
     def sample(self, max_rows: int) -> list[tuple[int, Row]]:
         """(index, row) of at most so many rows, evenly spaced over the file."""
         places = np.linspace(0, len(self) - 1, min(len(self), max_rows)).round().astype(int)
         return [(int(place), self[int(place)]) for place in places]
-
-    def _task(self, index: int, uid: str, text: str) -> dict[str, Any]:
-        try:
-            task = json.loads(text)
-        except json.JSONDecodeError:
-            task = None
-        if not isinstance(task, dict):
-            raise ConfigError(
-                f"data file {self.path}, row {index} ({uid}): the task is not a JSON object, see docs/data.md."
-            )
-        return task
-
-
-def _asks_something(messages: Sequence[Mapping[str, Any] | None]) -> bool:
-    """Whether there are messages, each with a role and a content, and not all of them empty."""
-    whole = [m for m in messages if m and m["role"] is not None and m["content"] is not None]
-    return len(whole) == len(messages) and any(m["content"] for m in whole)
 
 
 def check_distinct(files: Sequence[RowFile]) -> None:
@@ -261,7 +239,7 @@ def check_distinct(files: Sequence[RowFile]) -> None:
     counts = pc.value_counts(pa.chunked_array([chunk for file in files for chunk in file.uids.chunks]))
     repeated = [entry["values"] for entry in counts.filter(pc.greater(counts.field("counts"), 1)).to_pylist()]
     if repeated:
-        places = [str(file.path) for file in files if pc.any(pc.equal(file.uids, repeated[0])).as_py()]
+        places = [file.name for file in files if pc.any(pc.equal(file.uids, repeated[0])).as_py()]
         raise ConfigError(
             f"{len(repeated)} uid(s) stand in more than one row, such as {repeated[0]!r} in {' and '.join(places)}: "
             "give every problem a uid of its own."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ class FileLengths:
     """
 
     path: str
+    """As the user wrote it (`RowFile.name`)."""
     num_rows: int
     """Rows that a run may draw from; `lengths` has as many entries, or fewer if only a sample was tokenized."""
     lengths: tuple[int, ...]
@@ -38,7 +39,7 @@ def file_lengths(path: str, *, tokenizer: Tokenizer, max_rows: int = MAX_ROWS) -
     """Returns the prompt lengths of at most `max_rows` rows of a file, evenly spaced."""
     file = RowFile(Path(path))
     lengths = tuple(len(render(row, tokenizer).token_ids) for _, row in file.sample(max_rows))
-    return FileLengths(path=path, num_rows=len(file), lengths=lengths)
+    return FileLengths(path=file.name, num_rows=len(file), lengths=lengths)
 
 
 def left_out(files: Sequence[FileLengths], max_prompt_tokens: int) -> str:
@@ -54,10 +55,10 @@ def left_out(files: Sequence[FileLengths], max_prompt_tokens: int) -> str:
     losing = [file for file in files if file.num_longer(max_prompt_tokens)]
     if not losing:
         num_prompts = sum(len(file.lengths) for file in files)
-        return f"None of {num_prompts:,} prompts in {len(files)} files is longer than {bound}."
-    said = (
-        f"Prompts longer than {bound} are left out: {_listed(_loss(f, max_prompt_tokens) for f in losing)}."
-    )
+        where = f"{len(files)} file{'s' if len(files) > 1 else ''}"
+        return f"None of {num_prompts:,} prompts in {where} is longer than {bound}."
+    losses = ", ".join(_loss(file, max_prompt_tokens) for file in losing)
+    said = f"Prompts longer than {bound} are left out: {losses}."
     if any(file.num_longer(max_prompt_tokens) > len(file.lengths) / 2 for file in losing):
         said = f"warning: {said}"
     notable = [
@@ -66,7 +67,7 @@ def left_out(files: Sequence[FileLengths], max_prompt_tokens: int) -> str:
     if notable:
         longest = max(max(file.lengths) for file in notable)
         said += (
-            f" Raise sampler.max_prompt_tokens to keep more of {_listed(file.path for file in notable)}: the longest "
+            f" Raise sampler.max_prompt_tokens to keep more of {', '.join(file.path for file in notable)}: the longest "
             f"has {longest:,} tokens."
         )
     return said
@@ -77,7 +78,3 @@ def _loss(file: FileLengths, max_prompt_tokens: int) -> str:
     if len(file.lengths) < file.num_rows:
         looked_at += " rows looked at"
     return f"{file.num_longer(max_prompt_tokens):,} of {looked_at} in {file.path}"
-
-
-def _listed(parts: Iterable[str]) -> str:
-    return ", ".join(parts)

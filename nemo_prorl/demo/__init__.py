@@ -18,15 +18,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.compose import check_writable, quoted
 from nemo_prorl.config import ConfigError, RewardConfig
-from nemo_prorl.reward_service import reward_service
+from nemo_prorl.config.compose import quoted
+from nemo_prorl.reward_sources.service import reward_service
+from nemo_prorl.run_folder.storage import check_writable, replace_text
+from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.training.checkpoint import find_checkpoints
-from nemo_prorl.training.telemetry import read_metrics
 
 BASE = Path("runs/tiny")
 """The folder in which conf/laptop.yaml expects the policy and its prompts."""
 STAGES = ("demo1", "demo2")
+CHARTS = ("reward_by_domain", "kl", "entropy", "length", "yield")
+"""Charts of the report in the picture of a demo."""
 SMOKE = ("trainer.num_steps=2", "trainer.prompts_per_step=8", "validation.max_prompts=4")
 
 
@@ -67,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
     records = read_metrics(out / "metrics.jsonl")
     summary = summarise_run(records) | {"seed": options.seed, "wall_s": round(time.time() - started, 1)}
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    _draw(records, out, options.seed)
+    draw_training(out, f"make demo, seed {options.seed}: 0.6M-parameter policy, two stages on CPU")
     _report(out, summary)
     return 0
 
@@ -76,22 +79,18 @@ def summarise_run(records: list[dict[str, Any]]) -> dict[str, Any]:
     """Compares the first and the last validation, and sums up the steps in between."""
     steps = [record for record in records if "reward/mean" in record]
     validated = [record for record in records if "validation/reward" in record]
-    first, last = validated[0], validated[-1]
-    return {
-        "reward_before": first["validation/reward"],
-        "reward_after": last["validation/reward"],
-        "pass_at_1_before": first["validation/pass_at_1"],
-        "pass_at_1_after": last["validation/pass_at_1"],
-        "pass_at_16_before": first["validation/pass_at_16"],
-        "pass_at_16_after": last["validation/pass_at_16"],
+    ends = {"before": validated[0], "after": validated[-1]}
+    scores = {
+        f"{name}_{when}": record[f"validation/{name}"]
+        for name in ("reward", "pass_at_1", "pass_at_16")
+        for when, record in ends.items()
+    }
+    tokens, seconds = (sum(step[key] for step in steps) for key in ("throughput/num_tokens", "time/step_s"))
+    return scores | {
         "num_steps": len(steps),
-        "num_resets": last["num_resets"],
+        "num_resets": validated[-1]["num_resets"],
         "sampler_logprob_max_abs_diff": max(record["sampler/logprob_abs_diff_max"] for record in steps),
-        "tokens_per_s": round(
-            sum(record["throughput/num_tokens"] for record in steps)
-            / sum(record["time/step_s"] for record in steps),
-            1,
-        ),
+        "tokens_per_s": round(tokens / seconds, 1),
     }
 
 
@@ -107,7 +106,7 @@ def _make_room(out: Path, what: dict[str, Any]) -> None:
         os.replace(out, aside)
         print(f"The demo that {out} held is now in {aside}.")
     out.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps(what), encoding="utf-8")
+    replace_text(record, json.dumps(what))
 
 
 def _run(arguments: list[str]) -> int:
@@ -125,14 +124,19 @@ def _run(arguments: list[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _draw(records: list[dict[str, Any]], out: Path, seed: int) -> None:
-    from nemo_prorl.demo.figure import draw_training
+def draw_training(out: Path, title: str) -> None:
+    """Draws what was learned and charts of the report into OUT/training.png, with a dashed line at each reset."""
+    from nemo_prorl.report.drawings import draw
+    from nemo_prorl.report.panels import SECTIONS, Panel
+    from nemo_prorl.report.pictures import picture
+    from nemo_prorl.report.runs import read_run
 
-    draw_training(
-        records,
-        out / "training.png",
-        title=f"make demo, seed {seed}: 0.6M-parameter policy, two stages on CPU",
-    )
+    series = (("validation/reward", "reward"), *((f"validation/pass_at_{k}", f"pass@{k}") for k in (1, 16)))
+    held_out = Panel(name="held_out", title="Held-out prompts", unit="", series=series, reading="")
+    of_report = {panel.name: panel for section in SECTIONS for panel in section.panels}
+    run = read_run(out, with_prompts=False)
+    panels = [held_out, *(of_report[name] for name in CHARTS)]
+    picture([one for panel in panels for one in draw(panel, [run])], out / "training.png", title=title)
 
 
 def _report(out: Path, summary: dict[str, Any]) -> None:

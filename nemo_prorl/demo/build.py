@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ NUM_TRAIN = 1200
 NUM_HELD_OUT = 64
 NUM_UPDATES = 600
 """Updates of the warm start: the policy learns the skill, but RL has to make it use it."""
+BATCH = 32
+SKILL_SHARE = 0.65
+"""Fraction of the updates that teach the skill; the rest teaches the habits."""
 SEED = 1
 
 
@@ -32,7 +36,7 @@ def held_out_file(folder: Path, source: str) -> Path:
 
 
 def is_built(folder: Path) -> bool:
-    """Whether the folder was built by this very code."""
+    """Returns whether the folder was built by the present version of the code."""
     marker = folder / "built_by"
     return marker.is_file() and marker.read_text(encoding="utf-8") == _fingerprint()
 
@@ -41,9 +45,9 @@ def build(folder: Path) -> None:
     """Builds in a temporary folder, then renames it; an older build is replaced."""
     from transformers import AutoTokenizer
 
-    from nemo_prorl.data.rows import write_rows
+    from nemo_prorl.data.rows import Row, write_rows
     from nemo_prorl.demo import tasks, tiny_policy
-    from nemo_prorl.demo.warm_start import warm_start
+    from nemo_prorl.demo.warm_start import from_scratch, train_supervised
 
     aside = folder.with_name(f".{folder.name}.{os.getpid()}")
     demonstrated = []
@@ -57,13 +61,26 @@ def build(folder: Path) -> None:
         demonstrated += train
     random_policy = aside / "random"
     tiny_policy.write_random_policy(random_policy, seed=SEED)
-    warm_start(
+    stream = random.Random(SEED)
+
+    def examples(update: int) -> list[tuple[Row, str]]:
+        """First the skill, from careful demonstrations only; then the habits, from demonstrations of mixed quality."""
+        drawn = []
+        for problem in stream.choices(demonstrated, k=BATCH):
+            style = "careful" if update < SKILL_SHARE * NUM_UPDATES else tasks.draw_style(stream)
+            response = tasks.demonstration(problem, style, stream)
+            drawn.append((problem.row, response + ("" if style == "endless" else tiny_policy.END)))
+        return drawn
+
+    train_supervised(
         random_policy,
         aside / "policy",
-        demonstrated,
+        examples,
         num_updates=NUM_UPDATES,
         seed=SEED,
         tokenizer=AutoTokenizer.from_pretrained(random_policy),
+        trainer=from_scratch(NUM_UPDATES),
+        name="warm start",
     )
     shutil.rmtree(random_policy)
     (aside / "built_by").write_text(_fingerprint(), encoding="utf-8")

@@ -1,5 +1,5 @@
-"""What `python -m nemo_prorl doctor` looks at on a node before a run holds its GPUs.
+"""The checks of `python -m nemo_prorl doctor`, which examine a node before a run occupies its GPUs.
 
-Each module gathers the facts of one kind (`read_...`, `probe_...`) and judges them in pure functions (`judge_...`) that
-return a `Finding`. Whatever needs torch runs in a child process, which may hang or crash without taking the rest along.
+Each module gathers facts of one kind (`read_...`, `probe_...`) and judges them in pure functions (`judge_...`) that
+return a `Finding`. Whatever needs torch runs in a child process, whose hang or crash does not stop the other checks.
 """

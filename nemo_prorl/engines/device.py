@@ -1,23 +1,28 @@
-"""Whether torch can use the GPUs that the machine has. Imports torch; `environment.choose_device` comes before it."""
+"""Checks whether torch can use the machine's GPUs, and reports what a run computes with. Imports torch, so
+`environment.choose_device` has to be called before this module is imported."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.environment import has_cuda
+from nemo_prorl.engines.interface import Policy, Sampler
+from nemo_prorl.run_folder.storage import ENGINES_FILE, replace_text
 
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
 def check_gpus() -> None:
-    """Raises ConfigError when there are GPUs which torch was built for but cannot use (usually because the driver is
-    older than torch's CUDA), or fewer of them than ranks on this node."""
+    """Raises ConfigError if torch was built for CUDA but cannot use the node's GPUs (usually because the driver is
+    older than torch's CUDA), or if the node has fewer GPUs than ranks."""
     if not has_cuda():
         return
     if not torch.cuda.is_available():
@@ -30,9 +35,16 @@ def check_gpus() -> None:
     local_rank, num_gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if local_rank >= num_gpus:
         raise ConfigError(
-            f"LOCAL_RANK={local_rank}, but torch sees {num_gpus} GPU(s) on this node: start one rank a GPU, and let "
+            f"LOCAL_RANK={local_rank}, but torch sees {num_gpus} GPU(s) on this node: start one rank per GPU, and let "
             "every rank see all GPUs of its node (srun --gpu-bind=none)."
         )
+
+
+def note_engines(policy: Policy, sampler: Sampler, run_dir: Path, say: Callable[[str], None]) -> None:
+    """Prints what this rank computes with as one line, by `say`, and writes it to RUN/engines.json."""
+    facts = {**in_use(), **policy.in_use(), **sampler.in_use()}
+    say("in use: " + "; ".join(f"{name}: {value}" for name, value in facts.items()))
+    replace_text(run_dir / ENGINES_FILE, json.dumps(facts, indent=1) + "\n")
 
 
 def in_use() -> dict[str, str]:
@@ -51,7 +63,7 @@ def in_use() -> dict[str, str]:
 
 
 def driver_version() -> str:
-    """Version of NVIDIA's kernel driver, such as "580.65.06"; "unknown" where it does not say."""
+    """Returns the version of NVIDIA's kernel driver, such as "580.65.06", or "unknown"."""
     try:
         text = DRIVER_FILE.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,8 +1,7 @@
-"""Environment variables that torch and vLLM read once, while they are imported, and the choice of CPU or GPU. Standard
-library only.
+"""Sets the environment variables that torch and vLLM read only while they are imported, and chooses CPU or GPU.
 
-The command line calls `choose_device` and `prepare` before it imports anything else. What the user has already set is
-kept.
+The command line calls `choose_device` and `prepare` before it imports anything else. Variables that the user has set
+are kept. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,76 +18,78 @@ from pathlib import Path
 from nemo_prorl.config import ConfigError, Device
 
 ALWAYS = {
-    # The engine lives in our process: weights reach it by reference, and no child outlives us.
+    # The engine runs in our process, so that weights reach it by reference and no child process outlives us.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # vLLM logs dozens of lines a start-up, and whole batches when a step fails; our own errors say what matters.
+    # vLLM logs dozens of lines at the start, and whole batches when a step fails; our own errors say what matters.
     "VLLM_LOGGING_LEVEL": "ERROR",
     # No telemetry from a training job.
     "VLLM_NO_USAGE_STATS": "1",
-    # Checkpoints are local folders; a lookup on the hub only delays or fails an isolated node.
+    # Checkpoints are local folders; on a node without internet access, a request to the hub waits and then fails.
     "HF_HUB_OFFLINE": "1",
-    # Loading a model takes a blink or a batch job: no progress bars between the lines of the run.
+    # Progress bars would break up the run's own log lines.
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    # libtorch reports on NUMA memory policies at every start.
+    # libtorch prints lines about NUMA memory policies at every start.
     "TORCH_CPP_LOG_LEVEL": "ERROR",
-    # gloo connects two ranks when they first talk. By default every rank opens sockets to all others in every one of
-    # Megatron's groups: a hundred ranks run out of file descriptors.
+    # gloo then connects two ranks when they first communicate. By default every rank opens sockets to all others in
+    # each of Megatron's groups, and a hundred ranks run out of file descriptors.
     "TORCH_GLOO_LAZY_INIT": "1",
-    # torch notes this many of each rank's latest collectives; the watchdog writes them down when a run hangs.
+    # torch records this many of each rank's latest collectives; the watchdog writes them to disk when a run hangs.
     "TORCH_FR_BUFFER_SIZE": "2000",
-    # Forked graders and loaders make fast tokenizers warn about a pool that we do not need.
+    # Fast tokenizers would otherwise warn in every forked process about a thread pool that is not needed.
     "TOKENIZERS_PARALLELISM": "false",
 }
 
 CPU_ONLY = {
     # One thread is the fastest for small models and makes fp32 samples independent of the batch they are in.
-    # libgomp reads it while it loads: setting it later leaves its pool as it is. Policies raise it with
-    # torch.set_num_threads.
+    # libgomp reads this variable only while it loads. Policies get more threads by torch.set_num_threads.
     "OMP_NUM_THREADS": "1",
-    # Idle threads of such a pool sleep; by default they spin and take the cores from everybody else.
+    # Idle threads sleep; by default they spin and take processor time from other processes.
     "OMP_WAIT_POLICY": "PASSIVE",
-    # Three helpers of vLLM are compiled even in eager mode: seconds at the first sample, and a crash without g++.
+    # vLLM compiles three functions even in eager mode, which takes seconds at the first sample and fails without g++.
     "TORCHDYNAMO_DISABLE": "1",
-    # vLLM pins its threads to the first cores: every colocated rank to the same ones.
+    # vLLM would pin its threads to the first cores, and so all ranks of a machine to the same ones.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    # The runner that these settings were tested with, also where triton-cpu is installed.
+    # These settings were tested with the V1 runner; where triton-cpu is installed, vLLM would choose V2.
     "VLLM_USE_V2_MODEL_RUNNER": "0",
 }
 
 CUDA_ONLY = {
-    # For fp32 models vLLM takes its Triton attention, and Triton multiplies fp32 numbers as TF32 by default: with ten
-    # bits of mantissa, where the trainer has 23. 16-bit models, and kernels that name a precision, are not affected.
+    # vLLM uses its Triton attention for fp32 models, and Triton by default multiplies fp32 numbers as TF32, with 10
+    # bits of mantissa instead of the trainer's 23. Models in 16 bits, and kernels that name a precision, are not
+    # affected.
     "TRITON_F32_DEFAULT": "ieee",
 }
 
 
 OPEN_FILES = 65_536
-"""Enough for a rank among thousands."""
+"""The wanted limit of open files: enough for one rank among thousands."""
 
-CHATTY = ("torch", "torch._library", "megatron", "vllm", "transformers", "lightning")
-"""Packages whose warnings are about each other's versions and missing accelerators. torch sets the level of its own
-logger while it is imported, not that of the ones below it."""
+NOISY = ("torch", "torch._library", "megatron", "vllm", "transformers", "lightning")
+"""Packages that warn about each other's versions and about missing accelerators. torch resets the level of its logger
+during import, but not that of torch._library."""
 
 
 def has_cuda() -> bool:
-    """Whether this process may use an NVIDIA GPU of the machine, and its torch was built for CUDA; without importing
-    torch. `engines.device.check_gpus` then finds out whether torch can really use it."""
+    """Returns whether this process may use an NVIDIA GPU and its torch was built for CUDA, without importing torch.
+    `engines.device.check_gpus` checks later whether torch can really use the GPU."""
     return not _gpus_are_hidden() and not _is_cpu_build() and _has_device_files()
 
 
 def choose_device(device: Device) -> None:
-    """Makes this process compute on `device`; to be called before torch is imported.
+    """Makes this process compute on `device`. Has to be called before torch is imported.
 
-    Raises ConfigError when GPUs are wanted, or were given to this job by Slurm, and torch was built without CUDA or the
-    node shows no GPU: such a job would train on the CPU for as long as its time limit allows.
+    Raises ConfigError if GPUs are requested, or were allocated to this job by Slurm, but torch was built without CUDA
+    or the node shows no GPU: such a job would train on the CPU until its time limit.
     """
     if device is Device.cpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         return
-    given = _num_allocated_gpus()
-    if has_cuda() or (device is Device.auto and not given):
+    allocated = num_allocated_gpus()
+    if has_cuda() or (device is Device.auto and not allocated):
         return
-    wanted = f"Slurm gave this job {given} GPU(s) a node" if given else "trainer.device=cuda asks for a GPU"
+    wanted = "trainer.device=cuda asks for a GPU"
+    if allocated:
+        wanted = f"Slurm gave this job {allocated} GPU(s) per node"
     escape = "write trainer.device=cpu to train on the CPU"
     if _is_cpu_build():
         raise ConfigError(
@@ -97,12 +98,12 @@ def choose_device(device: Device) -> None:
         )
     hidden = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r} hides them"
     raise ConfigError(
-        f"{wanted}, but {hidden if _gpus_are_hidden() else 'there is no /dev/nvidia0 here'}: mend that, or {escape}."
+        f"{wanted}, but {hidden if _gpus_are_hidden() else 'there is no /dev/nvidia0 here'}: correct that, or {escape}."
     )
 
 
-def _num_allocated_gpus() -> int:
-    """GPUs of this node that belong to the Slurm job or step in which this process runs."""
+def num_allocated_gpus() -> int:
+    """Returns how many GPUs of this node Slurm has allocated to the job of this process; 0 outside of Slurm."""
     if "SLURM_JOB_ID" not in os.environ:
         return 0
     return int(os.environ.get("SLURM_GPUS_ON_NODE", "").rpartition(":")[2] or 0)  # "8", or "gpu:h100:8"
@@ -121,10 +122,10 @@ def _has_device_files() -> bool:
 
 
 def prepare() -> None:
-    """Sets the variables that are not set yet, raises the limit of open files, and silences what the engines say of
-    themselves and a user cannot act on. No effect on modules that were imported before."""
-    warnings.filterwarnings("ignore", module=f"({'|'.join(CHATTY)})(\\..*)?$")
-    for name in CHATTY:
+    """Sets the variables that are not set yet, raises the limit of open files, and silences warnings of the engines on
+    which a user cannot act. Has no effect on modules that were imported before."""
+    warnings.filterwarnings("ignore", module=f"({'|'.join(NOISY)})(\\..*)?$")
+    for name in NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
     for name, value in (ALWAYS | (CUDA_ONLY if has_cuda() else CPU_ONLY)).items():
         os.environ.setdefault(name, value)
@@ -132,28 +133,28 @@ def prepare() -> None:
 
 
 def _allow_open_files() -> None:
-    """Raises this process's limit of open files, sockets included: login shells, whose limits Slurm hands on, often
-    allow 1,024."""
+    """Raises this process's limit of open files, which counts sockets too. Slurm passes on the limits of the login
+    shell, often 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit than it says
+        with contextlib.suppress(ValueError, OSError):  # macOS allows less than it reports
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def order_launches(*, tensor_parallel: int, ahead: bool) -> None:
-    """One queue of launches to the GPU, from which kernels begin in their order: Megatron relies on it to overlap the
-    communication of tensor parallelism. A sampler beside the policy would wait there behind all that the policy has
-    launched, hence with `ahead` CUDA's own number of queues. No effect once CUDA is initialised."""
+    """Limits CUDA to one hardware queue, so that kernels start in the order of their launches, as Megatron needs it to
+    overlap the communication of tensor parallelism. With `ahead` the number of queues stays CUDA's default, because the
+    sampler's kernels would wait behind all of the policy's. Has no effect once CUDA is initialised."""
     if tensor_parallel > 1 and not ahead:
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
 
 
 def let_segments_grow(*, sampler_tensor_parallel: int) -> None:
     """Makes torch's allocator grow its segments instead of adding new ones. Packed passes differ in their number of
-    tokens, so that fixed segments which one pass leaves behind are often of no use to the next.
+    tokens, so the fixed segments that one pass leaves behind often do not fit the next.
 
     vLLM switches this off for its own memory pools. It stays off for engines of several ranks, whose custom all-reduce
-    shares memory by CUDA IPC. No effect on CPU, or once CUDA is initialised."""
+    shares memory by CUDA IPC. Has no effect on CPU, or once CUDA is initialised."""
     if sampler_tensor_parallel == 1 and has_cuda() and "PYTORCH_ALLOC_CONF" not in os.environ:
         os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")

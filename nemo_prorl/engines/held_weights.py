@@ -1,16 +1,18 @@
-"""Which of the weights that arrived vLLM's model really computes with. Written for vLLM 0.32.
+"""Checks after a refit which of the weights that arrived vLLM's model really holds. Written for vLLM 0.32.
 
-vLLM only logs a warning when an update leaves a layer without weights, and goes on with the old ones. So what arrived
-is compared with what the model holds afterwards, by fingerprints that do not mind that vLLM fuses and shards tensors.
+When an update leaves a layer without weights, vLLM only logs a warning and keeps the old ones. Hence the tensors that
+arrived are compared with those that the model holds afterwards, by fingerprints that do not depend on how vLLM fuses
+and shards tensors.
 
-On CUDA the parameters are read back from memory. On CPU vLLM multiplies by a packed copy that cannot be read and drops
-the original, so a layer is read at the moment it is packed; a layer that was not packed again is known by its old
-fingerprint. What this cannot see is a fault after that moment; the canary (training/canary.py) is there for it.
+On CUDA the parameters are read back from memory. On CPU vLLM keeps only a packed copy that cannot be read, so a layer
+is read at the moment it is packed; a layer that was not packed again keeps its old fingerprint. A fault after that
+moment is not detected here, but by the canary (training/sampling/canary.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,21 +25,21 @@ from nemo_prorl.engines.interface import LoadedWeights
 
 
 class HeldWeights:
-    """Follows the updates of one model on one rank of an engine."""
+    """Compares what one rank of an engine receives with what its model holds, for every update."""
 
     def __init__(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
-        """`dtype`: of the model's weights; fingerprints of other precisions are taken after a cast to it."""
+        """dtype: that of the model's weights, to which tensors of other precisions are cast before comparison."""
         self._model, self._dtype = model, dtype
         self._fused: Mapping[str, Sequence[str]] = getattr(model, "packed_modules_mapping", {})
         self._received: dict[str, int] = {}
         self._expected: dict[str, int] = {}
         self._packed: dict[str, int] = {}
-        """By parameter: what it held when its layer was last packed."""
+        """Parameter -> fingerprint when its layer was last packed."""
         if current_platform.is_cpu():
             self._watch_packing()
 
-    def noting(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The stream of one update, unchanged; what passes is remembered."""
+    def recording(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the tensors of one update unchanged and records their fingerprints."""
         self._received, self._expected = {}, {}
         for name, tensor in weights:
             self._received[name] = self._expected[name] = fingerprint(tensor)
@@ -46,18 +48,20 @@ class HeldWeights:
             yield name, tensor
 
     def loaded(self) -> LoadedWeights:
-        """What has arrived in the last update, and what of it the model does not hold. Collective over the engine."""
+        """Returns what arrived in the last update, and which of it the model does not hold. Collective over the
+        engine."""
         mine = self._held()
         shards: list[Any] = [mine]
         group = get_tp_group()
         if group.world_size > 1:
             shards = [None] * group.world_size
             dist.all_gather_object(shards, mine, group=group.cpu_group)
-        right = {name for parameter in shards[0] for name in self._right_names(parameter, shards)}
-        return LoadedWeights(received=self._received, not_held=tuple(sorted(self._received.keys() - right)))
+        held = {name for parameter in shards[0] for name in self._names_held(parameter, shards)}
+        return LoadedWeights(received=self._received, not_held=tuple(sorted(self._received.keys() - held)))
 
-    def _right_names(self, parameter: str, shards: Sequence[Mapping[str, int]]) -> list[str]:
-        """The Hugging Face tensors that a parameter consists of, if it holds them as they arrived."""
+    def _names_held(self, parameter: str, shards: Sequence[Mapping[str, int]]) -> list[str]:
+        """Returns the names of the Hugging Face tensors in a parameter, or none if it does not hold them as they
+        arrived. shards: parameter -> fingerprint on each rank."""
         names, copies = self._parts(parameter)
         if not self._expected.keys() >= set(names):
             return []
@@ -71,8 +75,8 @@ class HeldWeights:
         return names if is_replicated or is_sharded else []
 
     def _parts(self, parameter: str) -> tuple[list[str], int]:
-        """(its tensors in Hugging Face's names, how many ranks hold each key-value head: more than one where there are
-        more ranks than heads)."""
+        """Returns the Hugging Face names of a parameter's tensors, and how many ranks hold a copy of each key-value
+        head (several if there are more ranks than heads)."""
         for fused, parts in self._fused.items():
             if f".{fused}." in parameter:
                 module = self._model.get_submodule(parameter.rpartition(".")[0])
@@ -81,6 +85,7 @@ class HeldWeights:
         return [parameter], 1
 
     def _held(self) -> dict[str, int]:
+        """Returns parameter -> fingerprint of this rank's shard, in the model's precision."""
         return {
             name: self._packed[name] if name in self._packed else fingerprint(parameter.to(self._dtype))
             for name, parameter in self._model.named_parameters()
@@ -88,23 +93,15 @@ class HeldWeights:
         }
 
     def _watch_packing(self) -> None:
+        """Makes every layer record its fingerprints right before vLLM packs it."""
         names = {id(module): name for name, module in self._model.named_modules()}
 
-        def note(layer: torch.nn.Module) -> None:
+        def record_and_pack(pack: Callable[[torch.nn.Module], None], layer: torch.nn.Module) -> None:
             for name, parameter in layer.named_parameters(recurse=False):
                 self._packed[f"{names[id(layer)]}.{name}"] = fingerprint(parameter.to(self._dtype))
+            pack(layer)
 
-        methods = {
-            id(m.quant_method): m.quant_method for m in self._model.modules() if hasattr(m, "quant_method")
-        }
-        for method in methods.values():
-            if hasattr(method, "process_weights_after_loading"):
-                method.process_weights_after_loading = _first(note, method.process_weights_after_loading)
-
-
-def _first(note: Any, pack: Any) -> Any:
-    def note_and_pack(layer: torch.nn.Module) -> None:
-        note(layer)
-        pack(layer)
-
-    return note_and_pack
+        methods: list[Any] = [getattr(module, "quant_method", None) for module in self._model.modules()]
+        for method in {id(method): method for method in methods}.values():
+            if pack := getattr(method, "process_weights_after_loading", None):
+                method.process_weights_after_loading = partial(record_and_pack, pack)

@@ -1,4 +1,7 @@
-"""All that the loop knows of its engines: three protocols. `run.py` picks the real ones; tests may bring others."""
+"""Protocols through which the training loop uses its engines: sampler, policy and grader.
+
+`run.py` chooses the implementations; tests may pass others.
+"""
 
 from __future__ import annotations
 
@@ -15,48 +18,54 @@ from nemo_prorl.types import FloatArray, Prompt, Rollout, TokenBatch, Totals, Tr
 from reward.protocol import ScoreRequest, ScoreResult
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor, TrainBatch, Totals], torch.Tensor]
-"""(current_logprobs_BT, entropy_BT, micro-batch, totals) -> scalar; summing it over the micro-batches of all ranks
-gives the loss of the update, so the split does not matter."""
+"""(current_logprobs_BT, entropy_BT, micro-batch, totals) -> scalar. The loss of an update is its sum over the
+micro-batches of all ranks, so the result does not depend on how the batch is split."""
 
 
 class NonFiniteUpdate(RuntimeError):
-    """Loss or gradient of an update is NaN or infinite. The weights were left as they were."""
+    """The loss, a gradient or a weight is NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingSettings:
-    """How rollouts are drawn. `max_response_tokens` counts the end-of-sequence token."""
+    """How rollouts are sampled."""
 
     num_rollouts: int
+    """Rollouts per prompt."""
     temperature: float
     top_p: float
     max_response_tokens: int
+    """The end-of-sequence token counts."""
     seed: int
-    """With the prompt's uid and the sibling index it decides every token: independent of batch order and of ranks."""
+    """Together with the prompt's uid and the sibling index, it determines a rollout's random numbers, whatever the
+    batch order and the number of ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedWeights:
-    """What a sampler says of weights that it was given. The same on all ranks of an engine, unless one got others."""
+    """What a sampler reports about the weights it was given. Equal on all ranks of an engine, unless a rank received
+    other weights than the rest."""
 
     received: Mapping[str, int]
-    """`algorithm.fingerprint` of each tensor as it arrived, by its Hugging Face name."""
+    """Hugging Face name -> `algorithm.fingerprint` of the tensor as it arrived."""
     not_held: tuple[str, ...] = ()
-    """Names of tensors that arrived, and that the engine does not compute with: its loader left them out or changed
+    """Names of tensors that arrived but that the engine does not compute with, because its loader skipped or changed
     them."""
 
 
 class Sampler(Protocol):
-    """Draws rollouts. Colocated with the policy: `sleep` gives its memory back, and its weights with it, so that
-    `load_weights` comes after `wake`."""
+    """Samples rollouts, in the process of the policy. `sleep` frees the sampler's memory, weights included, so every
+    `wake` has to be followed by `load_weights`."""
 
     num_preemptions: int
-    """Rollouts that were removed from a full KV cache since the sampler was built, to be computed again later."""
+    """Rollouts that were evicted from a full KV cache, and later recomputed, since the sampler was built."""
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> LoadedWeights:
-        """Takes the complete set of Hugging-Face-named tensors, and says what it has got. Raises ValueError on a
-        missing, unknown or misshaped tensor and NonFiniteUpdate on NaN or infinity; it then refuses to sample until a
-        complete set is loaded."""
+        """Replaces all weights by `weights`, the complete set under Hugging Face names, and returns what arrived.
+
+        Raises ValueError for a missing, unknown or misshaped tensor and NonFiniteUpdate for NaN or infinity; the
+        sampler then refuses to sample until a complete set is loaded.
+        """
         ...
 
     def sample(
@@ -66,67 +75,84 @@ class Sampler(Protocol):
         on_finish: Callable[[Rollout], None],
         siblings: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Rollout]]:
-        """One list of rollouts a prompt, siblings in order; `on_finish` sees each as soon as it ends. `siblings` says
-        which of its `num_rollouts` rollouts each prompt gets here; None: all of them."""
+        """Returns one list of rollouts per prompt, in the order of the siblings. Calls `on_finish` with each rollout as
+        soon as it ends.
+
+        siblings: for each prompt, the indices of the rollouts to sample here, out of `num_rollouts`; None means all.
+        """
         ...
 
-    def wake(self) -> None: ...
+    def wake(self) -> None:
+        """Undoes `sleep`, so that `load_weights` can be called."""
+        ...
 
-    def sleep(self) -> None: ...
+    def sleep(self) -> None:
+        """Frees the sampler's memory for the policy's updates."""
+        ...
 
     def in_use(self) -> Mapping[str, str]:
-        """Returns what this rank's engine computes with (versions, kernels, precision), by names for people. Every
-        value is read from the engine as it was built."""
+        """Returns what this rank's engine computes with (versions, kernels, precision), by human-readable names. Every
+        value is read from the engine, not from the configuration."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stops the engine for good."""
+        ...
 
 
 class PendingSave(Protocol):
-    """A policy's copy in host memory, on its way to disk."""
+    """A copy of a policy's state in host memory that is still to be written to disk."""
 
     def write(self) -> list[Path]:
-        """Writes this rank's files and returns them; they are on disk then. For a background thread: nothing in it is
-        collective."""
+        """Writes this rank's files, waits until they are on disk, and returns their paths. Has no collectives, so a
+        background thread may call it."""
         ...
 
     def finish(self) -> None:
-        """Collective, after `write` on every rank: completes the folder. Only the main rank may raise OSError."""
+        """Completes the folder, after `write` has returned on every rank. Collective over all ranks; only the main rank
+        may raise OSError."""
         ...
 
 
 class Policy(Protocol):
-    """The trained model on this replica's ranks (tensor x pipeline parallel). Every rank of a replica passes the same
-    batch; replicas (data-parallel ranks) pass different ones."""
+    """The model in training, spread over the ranks of a replica (tensor x pipeline parallel). Every rank of a replica
+    passes the same batch; replicas (data-parallel ranks) pass different ones."""
 
     def logprobs(self, batch: TokenBatch) -> FloatArray:
-        """[B, T] log-probability of each response token under the current weights at the training temperature."""
+        """Returns the [B, T] log-probability of each response token under the current weights, at the training
+        temperature."""
         ...
 
     def reference(self) -> AbstractContextManager[None]:
-        """In its body `logprobs` is of the reference weights. On CUDA they are fetched from host memory each time it is
-        entered: once for many batches."""
+        """Makes `logprobs` use the reference weights inside the `with` block. On CUDA each entry copies them from host
+        memory, so one block should cover many batches."""
         ...
 
     def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
-        """One optimizer update over the batches of all replicas. A replica may have no rows."""
+        """Makes one optimizer update from the batches of all replicas. A replica may have no rows.
+
+        Raises NonFiniteUpdate on every rank if the loss or a gradient of any rank is not finite; weights and optimizer
+        are unchanged then.
+        """
         ...
 
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Collective over the replica: every full tensor under its Hugging Face name, one at a time, on every rank."""
+        """Yields every full tensor under its Hugging Face name, one at a time, on every rank. Collective over the
+        replica."""
         ...
 
     def adopt_as_reference(self) -> None:
-        """The reference becomes a true copy of the current weights."""
+        """Replaces the reference by a copy of the current weights."""
         ...
 
     def reset_optimizer(self) -> None:
-        """Moments and step count go; learning rate and weights stay."""
+        """Sets the optimizer's moments and step count to 0. Learning rate and weights stay."""
         ...
 
     def begin_save(self, directory: Path) -> PendingSave:
-        """Collective over all ranks: weights, optimizer, reference and random states, copied to host memory as they are
-        now, to be written into `directory` in any-layout shards. Training may go on at once."""
+        """Copies weights, optimizer, reference and random states to host memory, and returns the copy, which is to be
+        written to `directory` as shards that any layout can load. Training may go on at once. Collective over all
+        ranks."""
         ...
 
     def load(
@@ -137,36 +163,45 @@ class Policy(Protocol):
         reference: bool = True,
         num_updates: int | None = None,
     ) -> None:
-        """What `begin_save` has saved, in the same or another layout; what is not asked for is left as it is. The
-        learning-rate schedule goes on after `num_updates` updates; None: where it stood when this was saved."""
+        """Loads what `begin_save` has saved, in the same or another layout, but leaves the optimizer or the reference
+        unchanged if `optimizer` or `reference` is False.
+
+        num_updates: number of updates after which the learning-rate schedule continues; None means the saved number.
+        """
         ...
 
     def reference_hash(self) -> str:
-        """Collective over all ranks: identifies the reference weights bit by bit, whatever the layout."""
+        """Returns a hash of every bit of the reference weights, the same in any layout. Collective over all ranks."""
         ...
 
-    def prepare_for_training(self) -> None: ...
+    def prepare_for_training(self) -> None:
+        """Allocates the memory that `finish_training` has freed, which `update` and `load` need."""
+        ...
 
-    def finish_training(self) -> None: ...
+    def finish_training(self) -> None:
+        """Frees the memory that only updates need, for the sampler."""
+        ...
 
     def take_peak_gib(self) -> float:
         """Returns the largest amount of memory, in GiB, that torch has reserved on this rank's GPU since the last call;
-        0 on CPU. What vLLM's sleep mode has released may still count."""
+        0 on CPU. Memory that vLLM's sleep mode has released may still count."""
         ...
 
     def in_use(self) -> Mapping[str, str]:
-        """As `Sampler.in_use`."""
+        """See `Sampler.in_use`."""
         ...
 
 
 class Grader(Protocol):
-    """The reward service, reward functions, or both, seen from the loop."""
+    """Grades responses: the reward service, the user's reward functions, or both."""
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
-        """Returns at once. The future never raises for a failing grader: its result has no score then. The request is
-        what the service is told; `prompt`, which the response answers, has all columns of its row."""
+        """Returns a future at once. If the grader fails, the future does not raise; its result has no score.
+
+        request: what is sent to the service. prompt: the prompt that was answered, with all columns of its row.
+        """
         ...
 
     def check(self) -> None:
-        """Raises when the grader is known to be gone for good, so that nobody waits for it."""
+        """Raises if the grader is known to be permanently gone, so that the loop does not wait for it."""
         ...

@@ -1,14 +1,13 @@
-"""Checks the settings of vLLM and Megatron-Core that users pass through: sampler.engine_args and model.megatron.
+"""Checks the settings that users pass through to vLLM and Megatron-Core: sampler.engine_args and model.megatron.
 
-Names and types are compared with the dataclasses that will take them, as their source files declare them: to import
-vLLM or Megatron takes seconds, and a misspelt name should be found sooner. Standard library only. Whether a value makes
-sense is for the engines to judge; what they refuse when they are built becomes a ConfigError, too (`refusals`).
+Names and types are compared with the engines' dataclasses, which are read from source: importing vLLM or Megatron takes
+seconds, and a misspelt name should be found sooner. Standard library only. Values are not checked; `refusals` turns the
+error of an engine that refuses one into a ConfigError.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import importlib.util
 from collections.abc import Iterator, Mapping
@@ -17,32 +16,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import ConfigError, RunConfig, did_you_mean
 from nemo_prorl.engines.environment import has_cuda
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """Type of a field of a dataclass: its annotation, and the file that says what the names in it mean."""
-
-    annotation: ast.expr
-    file: Path
+Declared = tuple[ast.expr, Path]
+"""The annotation of a dataclass field, and the source file in which the annotation's names are looked up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Dataclasses to which an option of ours passes settings."""
+    """The dataclasses of an engine that receive the settings of one of our options."""
 
     option: str
     package: str
     classes: Mapping[str, str]
-    """Name of the dataclass -> its file, in the package."""
+    """Name of the dataclass -> its file in the package."""
     instead: Mapping[str, str]
-    """Field that an option of ours decides -> that option."""
+    """Field that another of our options sets -> that option."""
     relied_on: tuple[str, ...] = ()
-    """Fields without an option on whose value the trainer relies."""
+    """Fields that no option sets, but on whose value the trainer relies."""
     allowed: tuple[str, ...] = ()
-    """If not empty: the only fields that can be set, because the trainer relies on every other one."""
+    """The only fields that can be set, if not empty; the trainer relies on the values of all others."""
 
 
 VLLM = Target(
@@ -71,7 +65,7 @@ VLLM = Target(
         "use_tqdm_on_load",
         "seed",
         "weight_transfer_config",
-        # The trainer leaves these at their defaults: every process is one rank of one engine.
+        # The trainer needs the defaults of these, since every process is one rank of one engine.
         "pipeline_parallel_size",
         "data_parallel_size",
         "worker_cls",
@@ -128,10 +122,10 @@ MEGATRON = Target(
             "model.path",
         ),
     },
-    # Most fields define the model, the loss or the optimizer, and a wrong one raises no error. These change speed,
-    # memory or rounding alone. Some that seem to belong here do not: the refit reads the weights right after the
-    # optimizer's step (overlap_param_gather); passes vary in their number of tokens (tp_comm_overlap, CUDA graphs); the
-    # head does not call Megatron's output layer (defer_embedding_wgrad_compute); gradient buffers are freed (nccl_ub);
+    # Most fields define the model, the loss or the optimizer, and a wrong value raises no error. These change only
+    # speed, memory or rounding. Some that seem harmless are left out: the refit reads the weights right after the
+    # optimizer's step (overlap_param_gather); passes vary in their number of tokens (tp_comm_overlap, CUDA graphs);
+    # Megatron's output layer is not called (defer_embedding_wgrad_compute); gradient buffers are freed (nccl_ub);
     # optimizer states are moved and saved as fp32 tensors (optimizer_cpu_offload, use_precision_aware_optimizer).
     allowed=(
         "recompute_modules",
@@ -160,13 +154,13 @@ MEGATRON = Target(
 
 
 def check_engine_args(config: RunConfig) -> None:
-    """Raises ConfigError for a key of sampler.engine_args that vLLM does not have or that the trainer sets, and for a
-    value of the wrong type."""
+    """Raises ConfigError for a key of sampler.engine_args that vLLM lacks or that cannot be set, and for a value of the
+    wrong type."""
     _check(VLLM, config.sampler.engine_args, () if has_cuda() else RELIED_ON_ON_CPU)
 
 
 def check_megatron(config: RunConfig) -> None:
-    """Raises ConfigError likewise for model.megatron, whose keys have to be among those that are allowed."""
+    """Raises ConfigError for a key of model.megatron that cannot be set, and for a value of the wrong type."""
     _check(MEGATRON, config.model.megatron)
 
 
@@ -185,8 +179,8 @@ def fields_of(target: Target) -> dict[str, Declared]:
 
 @contextmanager
 def refusals(option: str, given: Mapping[str, Any]) -> Iterator[None]:
-    """Names the settings that were passed through, if there are any, when an engine refuses something in the body:
-    raises ConfigError in place of the engine's own error."""
+    """Replaces an engine's error in the `with` block by a ConfigError that names the settings passed through. If there
+    are none (`given` is empty), the engine's error rises unchanged."""
     try:
         yield
     except (ValueError, TypeError, AssertionError, NotImplementedError) as error:
@@ -205,30 +199,26 @@ def _check(target: Target, given: Mapping[str, Any], on_cpu: tuple[str, ...] = (
     for name, value in given.items():
         key = f"{target.option}.{name}"
         if name in target.instead:
-            raise ConfigError(f"{key} is what {target.instead[name]} says: write that instead.")
+            raise ConfigError(f"{key} is set by {target.instead[name]}: write that instead.")
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-            hint = f"did you mean {close[0]}?" if close else f"{target.package} has no such setting."
+            hint = did_you_mean(name, known, f"{target.package} has no such setting.")
             raise ConfigError(f"{key} is not a field of {' or '.join(target.classes)}: {hint}")
         if name in (*target.relied_on, *on_cpu) or (target.allowed and name not in target.allowed):
             where = "cannot be set on CPU" if name in on_cpu else "cannot be set"
             which = " (docs/gpu.md lists the fields that can be set)" if target.allowed else ""
             raise ConfigError(f"{key} {where}, because the trainer relies on its value: leave it out{which}.")
-        if not any(_is(value, kind) for kind in _kinds(known[name].annotation, known[name].file)):
-            raise ConfigError(f"{key}={value} has the wrong type: it takes {_described(known[name])}.")
-
-
-def _described(declared: Declared) -> str:
-    kinds = list(_kinds(declared.annotation, declared.file))
-    choices = [str(kind.value) for kind in kinds if isinstance(kind, _Choice)]
-    if choices and all(kind is None or isinstance(kind, _Choice) for kind in kinds):
-        return f"one of {', '.join(choices)}"
-    return ast.unparse(declared.annotation)
+        kinds = list(_kinds(*known[name]))
+        if not any(_is(value, kind) for kind in kinds):
+            choices = [str(kind.value) for kind in kinds if isinstance(kind, _Choice)]
+            only_choices = choices and all(kind is None or isinstance(kind, _Choice) for kind in kinds)
+            takes = f"one of {', '.join(choices)}" if only_choices else ast.unparse(known[name][0])
+            raise ConfigError(f"{key}={value} has the wrong type: it takes {takes}.")
 
 
 @functools.cache
 def _folder(package: str) -> Path | None:
-    """Finds a package's folder without importing it. (A namespace around it is imported, which is empty.)"""
+    """Returns a package's folder without importing it, or None. (An enclosing namespace package is imported, which is
+    empty.)"""
     spec = importlib.util.find_spec(package)
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
@@ -239,7 +229,7 @@ def _tree(file: Path) -> ast.Module:
 
 
 def _fields(name: str, file: Path) -> dict[str, Declared]:
-    """Collects the fields of a dataclass and of its base classes."""
+    """Returns the fields of a dataclass and of its base classes."""
     node, file = _named(name, file)
     if not isinstance(node, ast.ClassDef):
         return {}
@@ -248,12 +238,13 @@ def _fields(name: str, file: Path) -> dict[str, Declared]:
         fields |= _fields(ast.unparse(base), file)
     for line in node.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            fields[line.target.id] = Declared(annotation=line.annotation, file=file)
+            fields[line.target.id] = line.annotation, file
     return fields
 
 
 def _named(name: str, file: Path) -> tuple[ast.AST | None, Path]:
-    """Looks up a name of a file: returns its class, or the right side of its assignment, and the file of that."""
+    """Returns what a name in a file stands for, following imports: the class or the assigned expression, or None, and
+    the file that defines it."""
     for node in _tree(file).body:
         match node:
             case ast.ClassDef(name=found) if found == name:
@@ -285,33 +276,23 @@ def _source(node: ast.ImportFrom, file: Path) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Value of a Literal, or name of a member of an Enum."""
+    """A value of a Literal, or the name of an Enum's member."""
 
     value: Any
 
 
 _TYPES: Mapping[str, Any] = {
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "str": str,
-    "list": list,
-    "List": list,
-    "set": list,
-    "tuple": list,
-    "Tuple": list,
-    "Sequence": list,
-    "dict": dict,
-    "Dict": dict,
-    "Mapping": dict,
-    "Any": Any,
-    "object": Any,
+    **{"bool": bool, "int": int, "float": float, "str": str},
+    **dict.fromkeys(("list", "List", "set", "tuple", "Tuple", "Sequence"), list),
+    **dict.fromkeys(("dict", "Dict", "Mapping"), dict),
+    **dict.fromkeys(("Any", "object"), Any),
 }
+"""What YAML has for a type of that name."""
 
 
 def _kinds(annotation: ast.AST | None, file: Path) -> Iterator[Any]:
-    """Yields what an annotation admits: types, None, choices. Any stands for classes and for names of other packages,
-    which are left to the engine. What YAML cannot write, such as functions and torch's types, yields nothing."""
+    """Yields what an annotation accepts: types, None, choices. Classes and names of other packages yield Any, because
+    only the engine can check them. What YAML cannot express, such as functions and torch's types, yields nothing."""
     match annotation:
         case ast.Constant(value=str(text)):  # in quotes
             yield from _kinds(ast.parse(text, mode="eval").body, file)
@@ -324,39 +305,33 @@ def _kinds(annotation: ast.AST | None, file: Path) -> Iterator[Any]:
             inside = inner.elts if isinstance(inner, ast.Tuple) else [inner]
             match outer:
                 case "Literal":
-                    for value in inside:  # a name stands for another Literal
+                    for part in inside:  # a name stands for another Literal
                         yield from (
-                            [_Choice(value.value)] if isinstance(value, ast.Constant) else _kinds(value, file)
+                            [_Choice(part.value)] if isinstance(part, ast.Constant) else _kinds(part, file)
                         )
                 case "Annotated":
                     yield from _kinds(inside[0], file)
                 case "Union" | "Optional":
-                    yield from ([None] if outer == "Optional" else [])
-                    for part in inside:
+                    for part in [*inside, *([ast.Constant(None)] if outer == "Optional" else [])]:
                         yield from _kinds(part, file)
                 case _ if outer in _TYPES:
                     yield _TYPES[outer]
-        case ast.Name(id="Callable" | "type"):
-            return
         case ast.Name(id=name) if name in _TYPES:
             yield _TYPES[name]
-        case ast.Name(id=name):
+        case ast.Name(id=name) if name not in ("Callable", "type"):
             node, file = _named(name, file)
-            if isinstance(node, ast.ClassDef):
-                yield from _members(node) or [Any]
-            else:
-                yield from _kinds(node, file) if isinstance(node, ast.expr) else [Any]
-
-
-def _members(node: ast.ClassDef) -> list[Any]:
-    """Names of an Enum's members; empty for another class."""
-    if not any(ast.unparse(base).rpartition(".")[2] == "Enum" for base in node.bases):
-        return []
-    targets = (line.targets[0] for line in node.body if isinstance(line, ast.Assign))
-    return [_Choice(target.id) for target in targets if isinstance(target, ast.Name)]
+            match node:
+                case ast.ClassDef(bases=bases) if {"Enum", "enum.Enum"} & {*map(ast.unparse, bases)}:
+                    targets = (line.targets[0] for line in node.body if isinstance(line, ast.Assign))
+                    yield from [_Choice(target.id) for target in targets if isinstance(target, ast.Name)]
+                case ast.expr():
+                    yield from _kinds(node, file)
+                case _:
+                    yield Any
 
 
 def _is(value: Any, kind: Any) -> bool:
+    """Returns whether a value from YAML is of a kind that `_kinds` has yielded. A bool is no number."""
     if kind is Any:
         return True
     if isinstance(kind, _Choice):

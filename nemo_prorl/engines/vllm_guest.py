@@ -1,5 +1,5 @@
-"""Contexts that undo what vLLM changes in the process while it starts, and keep its shared memory apart from that of
-other jobs. Written for vLLM 0.32."""
+"""Context managers for vLLM's start: they undo its changes to the process, and keep its shared memory separate from
+that of other jobs. Written for vLLM 0.32."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistri
 
 @contextmanager
 def host_process_undisturbed() -> Iterator[None]:
-    """vLLM takes the process for its own: it seeds all random generators, disables torch.set_num_threads and rewrites
-    variables that child processes and launchers read."""
+    """Restores on exit what vLLM changes in the process while it starts: it seeds all random generators, disables
+    torch.set_num_threads and rewrites environment variables that child processes and launchers read."""
     variables = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LOCAL_WORLD_SIZE")
     before = {name: os.environ.get(name) for name in variables}
     set_num_threads = torch.set_num_threads
@@ -41,9 +41,12 @@ def host_process_undisturbed() -> Iterator[None]:
 
 @contextmanager
 def shared_memory_of(job: str) -> Iterator[None]:
-    """On CPU the ranks of an engine share a piece of memory, which vLLM names by the engine's address. That is the same
-    for every job under an external launcher: two jobs of one machine would meet in it, and what a killed job leaves
-    behind keeps every later one from starting. Here it has a name of its own while the ranks find it, and then none."""
+    """Gives the shared memory through which the ranks of an engine communicate on CPU a name that is unique to `job`,
+    and unlinks it on exit, when all ranks have opened it.
+
+    vLLM derives the name from the engine's address, which is the same for every job under an external launcher: two
+    jobs on one machine would share the memory, and the file of a killed job would keep all later ones from starting.
+    """
     name = _CPUSHMDistributed.make_group_name
     _CPUSHMDistributed.make_group_name = staticmethod(
         lambda communicator: f"nemo_prorl-{job}{name(communicator).lstrip('/')}"

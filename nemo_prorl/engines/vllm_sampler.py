@@ -1,8 +1,8 @@
-"""Rollouts from vLLM, in this process, beside the policy (Sampler of engines/interface.py). On CPU and on CUDA.
+"""VllmSampler: the Sampler protocol (engines/interface.py) on vLLM, in the policy's process, on CPU and on CUDA.
 
 Every rank constructs one; `sampler.tensor_parallel` consecutive ranks form one engine. The ranks of an engine pass the
-same prompts, settings and weights, and each gets all results; different engines are independent of each other.
-`environment.prepare()` has to run before this module is imported. Written for vLLM 0.32.
+same prompts, settings and weights, and each gets all results. Different engines are independent of each other.
+`environment.prepare()` has to be called before this module is imported. Written for vLLM 0.32.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.outputs import RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
-from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.distributed import Ranks
@@ -40,11 +39,13 @@ from nemo_prorl.types import Finish, Prompt, Rollout
 
 
 class VllmSampler:
-    """Starts with the weights of the checkpoint `config.model.path`, as policy version 0; with `reads_weights` False it
-    does not read them, and refuses to sample before the first `load_weights`. `tokenizer` is the one that made the
-    prompts: one object, since transformers picks different classes for one folder.
+    """See `engines.interface.Sampler`.
 
-    Raises ConfigError when the ranks cannot be split into engines or vLLM cannot run the model here.
+    tokenizer: the one that made the prompts; it has to be the same object, since transformers may load one folder as
+    different classes. reads_weights: whether to start with the weights of `config.model.path`, as policy version 0. If
+    not, the sampler refuses to sample before the first `load_weights`.
+
+    Raises ConfigError if the ranks cannot be split into engines or vLLM cannot run the model on this machine.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class VllmSampler:
         reads_weights: bool = True,
     ) -> None:
         if os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") != "0" or not dist.is_initialized():
-            # Else vLLM would start processes of its own, or a default group that ours then clashes with.
+            # Otherwise vLLM would start its own processes, or create a default process group that conflicts with ours.
             raise RuntimeError(
                 "Call environment.prepare() and distributed.initialise() before building a sampler."
             )
@@ -69,31 +70,31 @@ class VllmSampler:
         self.engine = ranks.layout.rank // sampler.tensor_parallel
         """Index of this rank's engine."""
         self.num_engines = ranks.layout.world_size // sampler.tensor_parallel
-        """Engines that may be given different prompts."""
+        """Number of engines. Each may be given different prompts."""
         self.num_preemptions = 0
-        """Rollouts that vLLM has removed from a full KV cache so far, to compute them again later."""
+        """See `engines.interface.Sampler`."""
         self._on_cpu = current_platform.is_cpu()
-        # Sampling ahead goes on beside the policy's work, so not on its stream. One stream for good: vLLM's runner
-        # keeps the one that it finds at first, and copies sampled tokens out when that one has got so far.
+        # Sampling ahead runs concurrently with the policy, hence on another stream. It has to be the same stream every
+        # time: vLLM's runner keeps the first one and waits for it before it copies sampled tokens to the host.
         self._stream = torch.cuda.Stream() if sampler.ahead and not self._on_cpu else None
         self._context_tokens = sampler.context_tokens
         self._sleeps = sampler.release_memory and not self._on_cpu
         self._asleep = False
-        self._has_kv_cache = True  # between `wake` and the refit it does not
+        self._has_kv_cache = True  # False from `sleep` to the end of the refit
         self._policy_version = 0 if reads_weights else -1
         self._unusable = "" if reads_weights else "it has no weights yet; load a complete set"
-        """Why it may not sample; empty when it may."""
+        """Why the sampler must not sample; empty if it may."""
         self._kv_cache_is_poisoned = False
+        """Whether the KV cache may contain NaN."""
 
         hf_config = AutoConfig.from_pretrained(config.model.path).get_text_config()
-        if self._on_cpu:
-            _check_head_size(hf_config)
         self._vocab_size = int(hf_config.vocab_size)
         self._tied_head = bool(hf_config.tie_word_embeddings)
         self._shapes = weight_transfer.checkpoint_shapes(config.model.path)
         self._tokenizer = tokenizer
         self._stop_ids = _stop_ids(config.model.path, hf_config, tokenizer)
-        self._silent_ids = {*self._stop_ids, self._tokenizer.pad_token_id}
+        self._hidden_ids = {*self._stop_ids, self._tokenizer.pad_token_id}
+        """Tokens that the text of a rollout leaves out."""
         weight_transfer.register()
         check_engine_args(config)
         job = ranks.from_main(uuid.uuid4().hex)
@@ -117,18 +118,16 @@ class VllmSampler:
         on_finish: Callable[[Rollout], None],
         siblings: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Rollout]]:
-        """`num_rollouts` rollouts of each prompt, or those of its `siblings`, in the order of `prompts` and siblings.
+        """See `engines.interface.Sampler`.
 
-        `on_finish` gets each rollout from within the call, as soon as it ends. Every rollout has a random stream of
-        its own, made from (settings.seed, prompt.uid, sibling): order, batch and engine do not matter in fp32.
-        A response ends at `max_response_tokens` or where the context is full, whichever is first.
+        Every rollout has its own random generator, seeded by (settings.seed, prompt.uid, sibling), so in fp32 the
+        result does not depend on order, batch or engine. A response ends after `max_response_tokens` tokens or where
+        the context is full. Its text includes special tokens, since graders look for tags such as `</think>`, but not
+        end-of-sequence and padding tokens.
 
-        `text` is decoded from the sampled ids with special tokens shown, since graders look for tags such as
-        `</think>`; only end-of-sequence and padding tokens are left out.
-
-        Raises ValueError on a prompt that is empty, fills the context or has ids outside the vocabulary, and
-        RuntimeError when the weights are not usable. After any exception, one of `on_finish` included, the engine
-        is idle and can be used again.
+        Raises ValueError for a prompt that is empty, fills the context or has ids outside the vocabulary, and
+        RuntimeError if there are no usable weights. After any exception, including one from `on_finish`, the engine is
+        idle and can be used again.
         """
         if self._unusable or self._asleep:
             raise RuntimeError(
@@ -140,9 +139,9 @@ class VllmSampler:
         groups: list[dict[int, Rollout]] = [{} for _ in prompts]
         waiting: set[str] = set()
         engine = self._llm.llm_engine
-        # What earlier calls have left there would make this one depend on them; a resumed run has had none.
+        # With prefixes cached by earlier calls, a resumed run, which has made none, would get different results.
         self._llm.reset_prefix_cache()
-        # vLLM draws from torch's generator at each step, even for requests that have a seed of their own.
+        # vLLM draws from torch's global generator at each step, even for requests that have their own seed.
         with self._one_thread(), self._own_stream(), torch.random.fork_rng(devices=[]):
             try:
                 for index, (prompt, mine) in enumerate(zip(prompts, wanted, strict=True)):
@@ -166,12 +165,12 @@ class VllmSampler:
         return [[group[sibling] for sibling in mine] for group, mine in zip(groups, wanted, strict=True)]
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> LoadedWeights:
-        """Replaces all weights in place by the complete set of Hugging-Face-named tensors, any float dtype, on CPU or
-        this rank's GPU. They are read one by one and not kept; none may be written to until this returns.
+        """See `engines.interface.Sampler`. `weights` may be of any float dtype, on CPU or this rank's GPU. They are
+        read one by one and not kept; none may be written to until this returns.
 
-        Raises ValueError on a missing, unknown, repeated or misshaped tensor and NonFiniteUpdate on NaN or infinity.
-        A stream can be read only once and a second model may not fit, so tensors before the bad one are in place by
-        then: after any exception the engine refuses to sample until a load succeeds.
+        Raises ValueError for a missing, unknown, repeated or misshaped tensor and NonFiniteUpdate for NaN or infinity.
+        The tensors before the bad one have been loaded by then, since a second model may not fit into memory; after any
+        exception the engine refuses to sample until a load succeeds.
         """
         if self._asleep:
             raise RuntimeError("The sampler cannot load weights: it is asleep, call wake() first.")
@@ -189,7 +188,7 @@ class VllmSampler:
             if not self._llm.reset_prefix_cache():
                 raise RuntimeError("vLLM kept its prefix cache: requests are still running.")
             if self._kv_cache_is_poisoned:
-                # NaN in a freed block outlives the weights that made it: 0 x NaN is NaN where attention masks.
+                # NaN stays in freed blocks and would reach later rollouts: at masked positions attention adds 0 x NaN.
                 self._llm.collective_rpc(_zero_kv_cache)
                 self._kv_cache_is_poisoned = False
         self._policy_version = version
@@ -197,24 +196,24 @@ class VllmSampler:
         return loaded[0]
 
     def wake(self) -> None:
-        """Allocates the memory of the weights again, for the refit that has to follow. The KV cache is allocated at the
-        end of the refit, which needs room for tensors of its own. No effect on CPU or without
-        `sampler.release_memory`."""
+        """Allocates memory for the weights again, which the following `load_weights` has to fill. The KV cache is
+        allocated only at the end of that load, which needs memory for its own tensors. Has no effect on CPU or
+        without `sampler.release_memory`."""
         if self._asleep:
             self._llm.wake_up(tags=["weights"])
             self._asleep = False
 
     def sleep(self) -> None:
         """Frees the GPU memory of weights and KV cache (vLLM's sleep level 2). The engine refuses to sample until it is
-        awake and a complete set of weights is loaded."""
+        awake and a complete set of weights is loaded. Has no effect on CPU or without `sampler.release_memory`."""
         if self._sleeps and not self._asleep:
             self._llm.sleep(level=2)
             self._asleep, self._has_kv_cache = True, False
-            self._kv_cache_is_poisoned = True  # the memory that it gets may hold anything
+            self._kv_cache_is_poisoned = True  # memory that is allocated later may hold anything
             self._unusable = "its weights were dropped when it fell asleep; load a complete set"
 
     def in_use(self) -> dict[str, str]:
-        """See `engines.interface.Sampler`. Of the worker of this rank alone."""
+        """See `engines.interface.Sampler`. Describes this rank's worker only."""
         (facts, *_) = self._llm.collective_rpc(_facts)
         config = self._llm.llm_engine.vllm_config
         asynchronous = config.scheduler_config.async_scheduling
@@ -225,9 +224,8 @@ class VllmSampler:
         }
 
     def close(self) -> None:
-        """Ends the engine; the process group, which is ours, stays."""
+        """Stops the engine. The default process group, which vLLM would destroy, stays."""
         cleanup = engine_core.cleanup_dist_env_and_memory
-        # vLLM takes the default process group for its own and would destroy it.
         engine_core.cleanup_dist_env_and_memory = lambda *args, **kwargs: None
         try:
             self._llm.llm_engine.engine_core.shutdown()
@@ -257,7 +255,7 @@ class VllmSampler:
             max_tokens=min(settings.max_response_tokens, self._context_tokens - len(prompt.token_ids)),
             stop_token_ids=self._stop_ids,
             seed=rollout_seed(settings.seed, prompt.uid, sibling),
-            logprobs=0,  # of the sampled token alone
+            logprobs=0,  # the sampled token's only
             flat_logprobs=True,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -269,12 +267,12 @@ class VllmSampler:
         logprobs = np.asarray(completion.logprobs.logprobs, dtype=np.float32)  # type: ignore[union-attr]
         if not np.isfinite(logprobs).all():
             self._kv_cache_is_poisoned = True
-            self._unusable = f"its weights of version {self._policy_version} give NaN; load others"
+            self._unusable = f"its weights of version {self._policy_version} give NaN; load other weights"
             raise RuntimeError(
                 f"The sampler got NaN log-probabilities from policy version {self._policy_version}."
             )
         text = self._tokenizer.decode(
-            [token for token in completion.token_ids if token not in self._silent_ids],
+            [token for token in completion.token_ids if token not in self._hidden_ids],
             skip_special_tokens=False,
             clean_up_tokenization_spaces=False,
         )
@@ -289,7 +287,8 @@ class VllmSampler:
         )
 
     def _count_preemptions(self) -> None:
-        """Counts calls of the scheduler: vLLM itself counts preemptions only along with statistics of every token."""
+        """Makes `num_preemptions` count the scheduler's preemptions. vLLM counts them only together with expensive
+        statistics of every token."""
         scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
         preempt = scheduler._preempt_request
 
@@ -301,7 +300,8 @@ class VllmSampler:
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
-        """On CPU: the policy may use more threads, but sums over several threads depend on how they are split."""
+        """Uses one CPU thread inside the `with` block: the policy may use several, but then the result of a sum depends
+        on how it is split. Has no effect on CUDA."""
         threads = torch.get_num_threads()
         if self._on_cpu:
             torch.set_num_threads(1)
@@ -313,12 +313,12 @@ class VllmSampler:
 
     @contextmanager
     def _own_stream(self) -> Iterator[None]:
-        """What the engine does in the body, in whichever thread, comes after all that the policy has been told to do so
-        far, and is done on return."""
+        """Runs the GPU work of the `with` block on the sampler's stream, if it has one: after all work that the policy
+        has launched so far, and completed on exit. Any thread may use it."""
         if self._stream is None:
             yield
             return
-        with torch.cuda.device(self._stream.device):  # threads begin with the first GPU
+        with torch.cuda.device(self._stream.device):  # a new thread starts on the first GPU
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
                 try:
@@ -328,23 +328,23 @@ class VllmSampler:
 
 
 def rollout_seed(seed: int, uid: str, sibling: int) -> int:
-    """63 bits, the same in every process (Python's own hash is not)."""
+    """Returns a 63-bit seed, the same in every process (unlike Python's `hash`)."""
     digest = hashlib.blake2b(f"{seed}/{sibling}/{uid}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def _settings(config: RunConfig, *, reads_weights: bool) -> dict[str, Any]:
-    """Arguments of `vllm.LLM` that do not depend on the device."""
+    """Returns the arguments of `vllm.LLM` that do not depend on the device."""
     sampler = config.sampler
     return {
         "model": config.model.path,
         "load_format": "auto" if reads_weights else "dummy",
         "dtype": "float32" if config.model.precision is Precision.fp32 else "bfloat16",
-        # Logits in fp32, as the trainer has them: in 16 bits they would be rounded to steps of up to 0.1 nats.
+        # Logits in fp32, as in the trainer: in 16 bits they would be rounded to steps of up to 0.1 nats.
         "hf_overrides": {"head_dtype": "float32"},
-        # Log-probabilities of the distribution sampled from: temperature and top-p applied.
+        # Log-probabilities under the distribution that is sampled from: after temperature and top-p.
         "logprobs_mode": "processed_logprobs",
-        # Sampling is given in full by each request, never by the checkpoint.
+        # Each request defines its sampling completely; the checkpoint's generation_config.json is ignored.
         "generation_config": "vllm",
         "max_model_len": sampler.context_tokens,
         "max_num_seqs": sampler.max_sequences,
@@ -364,8 +364,8 @@ def _cpu_settings(config: RunConfig) -> dict[str, Any]:
         "enforce_eager": True,
         "kv_cache_memory_bytes": sampler.kv_cache_mib << 20,
         "block_size": CPU_BLOCK_TOKENS,
-        # A prompt that is prefilled in two parts has its generator rewound, which CPU generators cannot do: vLLM
-        # raises in the middle of a step. So prompts are prefilled whole, and a step has room for the longest one.
+        # If a prompt is prefilled in two parts, vLLM rewinds its random generator. CPU generators cannot do that, and
+        # vLLM raises an error. So prompts are prefilled whole, and a step has room for the longest one.
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(8192, sampler.context_tokens, sampler.max_sequences),
     }
@@ -380,19 +380,9 @@ def _cuda_settings(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _check_head_size(hf_config: Any) -> None:
-    """vLLM itself notices at the first sample."""
-    size = getattr(hf_config, "head_dim", None) or hf_config.hidden_size // hf_config.num_attention_heads
-    sizes = CPUAttentionBackend.get_supported_head_sizes()
-    if size not in sizes:
-        raise ConfigError(
-            f"The model's attention heads have size {size}; vLLM on CPU runs sizes {sizes} only."
-        )
-
-
 def _stop_ids(path: str, hf_config: Any, tokenizer: Any) -> list[int]:
-    """Every token that ends a response: of generation_config.json if there is one, else of config.json; and the
-    tokenizer's end of sequence. Raises ConfigError when there is none: no response would ever end."""
+    """Returns the tokens that end a response: those of generation_config.json, or of config.json where that does not
+    exist, and the tokenizer's end-of-sequence token. Raises ConfigError if there is none."""
     try:
         declared = GenerationConfig.from_pretrained(path).eos_token_id
     except OSError:
@@ -406,7 +396,7 @@ def _stop_ids(path: str, hf_config: Any, tokenizer: Any) -> list[int]:
 
 
 def _facts(worker: Any) -> dict[str, str]:
-    """Reads from a worker what it computes with."""
+    """Returns what a worker computes with. Runs in the worker."""
     layers = worker.vllm_config.compilation_config.static_forward_context.values()
     backends = {layer.get_attn_backend().get_name() for layer in layers if hasattr(layer, "get_attn_backend")}
     heads = {

@@ -1,8 +1,8 @@
-"""How a policy in the same process refreshes vLLM's weights: tensors by reference, through vLLM's weight-transfer API.
+"""A backend for vLLM's weight-transfer API that passes tensors by reference from a policy in the same process.
 
-vLLM's own backends move tensors between processes (NCCL, CUDA IPC) and do not run on CPU. Colocated, there is nothing
-to move: the payload is the iterator of (name, tensor) itself, and vLLM's layerwise reload pulls from it. At most one
-unfinished layer of it exists beside the model, on CPU and on CUDA. Written for vLLM 0.32.
+vLLM's own backends send tensors between processes (NCCL, CUDA IPC) and do not run on CPU. Here the payload is the
+iterator of (name, tensor) itself, from which vLLM's layerwise reload reads. Beyond the model, at most one incomplete
+layer is in memory. Written for vLLM 0.32.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ Shape = tuple[int, ...]
 
 @dataclass
 class InitInfo(WeightTransferInitInfo):
-    """Nothing to agree on: both sides are this process."""
+    """Settings of the connection: none, since both sides are this process."""
 
 
 @dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """The complete stream of one update, consumed once. A tensor may not be written to until the update is finished:
-    vLLM keeps references until the layer it belongs to is complete."""
+    """All weights of one update. The iterator is consumed once. A tensor must not be written to until the update is
+    finished, because vLLM keeps a reference to it until its layer is complete."""
 
     weights: Iterable[tuple[str, torch.Tensor]] = field(default_factory=list)
     loaded: list[LoadedWeights] = field(default_factory=list)
-    """Gets what the worker says of the update when it is finished."""
+    """The worker appends its report here when the update is finished."""
 
 
 class InProcessTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
-    """The worker's end of an update: start, receive, finish. An exception out of `weights` ends the update; the next
-    one starts from the weights that are there."""
+    """The worker's side of an update: start, receive, finish. An exception from the iterator `weights` ends the update;
+    the next update starts from the weights as they are then."""
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
-        unpack_embedding(self.model)
+        stop_packing_embedding(self.model)
         self._held = HeldWeights(self.model, self.model_config.dtype)
         self._loaded: list[LoadedWeights] = []
 
     def start_weight_update(self) -> None:
-        put_back_unfinished_layers(self.model)
+        restore_incomplete_layers(self.model)
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         self._loaded = update_info.loaded
-        self.model.load_weights(self._held.noting(update_info.weights))
+        self.model.load_weights(self._held.recording(update_info.weights))
 
     def finish_weight_update(self) -> None:
         finalize_layerwise_reload(self.model, self.model_config)
@@ -79,14 +79,14 @@ class InProcessTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
 
 
 def register() -> None:
-    """Makes BACKEND known to vLLM; once a process."""
+    """Registers BACKEND with vLLM. Further calls have no effect."""
     if BACKEND not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine(BACKEND, InProcessTransfer)
 
 
-def put_back_unfinished_layers(model: torch.nn.Module) -> None:
-    """After a failed update some layers wait, empty, for their weights: they get the ones from before. Without this
-    vLLM would complete them with what is left over of the failed update."""
+def restore_incomplete_layers(model: torch.nn.Module) -> None:
+    """Gives the layers that a failed update left empty their previous weights back. Otherwise vLLM would complete them
+    with tensors that are left over from the failed update."""
     for layer in model.modules():
         info = get_layerwise_info(layer)
         if info.can_load():
@@ -94,9 +94,9 @@ def put_back_unfinished_layers(model: torch.nn.Module) -> None:
             info.reset()
 
 
-def unpack_embedding(model: torch.nn.Module) -> None:
-    """vLLM on CPU multiplies by a packed copy of each weight, and makes one of the embedding, too, by which nobody
-    multiplies where there is a head. It goes, and none is made when weights are loaded. For good, and only once."""
+def stop_packing_embedding(model: torch.nn.Module) -> None:
+    """Frees the packed copy of the embedding, on CPU, and keeps vLLM from making another one. vLLM packs every weight
+    for its matrix products, the embedding too, although no product uses that copy where there is an output layer."""
     if not current_platform.is_cpu() or not any(isinstance(m, ParallelLMHead) for m in model.modules()):
         return
     for module in model.modules():
@@ -106,8 +106,8 @@ def unpack_embedding(model: torch.nn.Module) -> None:
 
 
 def repack_tied_heads(model: torch.nn.Module) -> None:
-    """The packed copy of a head that is tied to the embedding is not made again when weights are loaded, since no
-    tensor is loaded into the head itself: it would keep the old logits."""
+    """Packs an output layer that is tied to the embedding again, on CPU. vLLM repacks a layer when tensors are loaded
+    into it, and none is loaded into a tied one, which would keep producing the old logits."""
     if not current_platform.is_cpu():
         return
     embeddings = {
@@ -121,24 +121,26 @@ def repack_tied_heads(model: torch.nn.Module) -> None:
 
 
 def checkpoint_shapes(folder: str | Path) -> dict[str, Shape]:
-    """Name -> shape of every tensor of a Hugging Face checkpoint, from the headers of its safetensors files."""
+    """Returns name -> shape of every tensor of a Hugging Face checkpoint, from the headers of its safetensors files.
+    Raises ValueError if there is no such file."""
     shapes: dict[str, Shape] = {}
     for path in sorted(Path(folder).glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     if not shapes:
         raise ValueError(f"{folder} holds no *.safetensors file: it is not a Hugging Face checkpoint.")
-    # Old Llama checkpoints carry this buffer; it is computed, never trained.
+    # Old Llama checkpoints contain this buffer, which is computed and not trained.
     return {name: shape for name, shape in shapes.items() if not name.endswith("rotary_emb.inv_freq")}
 
 
 def checked(
     weights: Iterable[tuple[str, torch.Tensor]], shapes: Mapping[str, Shape], tied_head: bool
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """The same stream, each tensor checked as it passes: vLLM notices neither a missing part of a fused layer nor NaN.
+    """Yields `weights` unchanged and checks each tensor, because vLLM detects neither a missing part of a fused layer
+    nor NaN. A tied `lm_head.weight` is optional and left out, since the embedding takes its place.
 
-    A tied `lm_head.weight` is optional and left out: the embedding stands for it. Raises ValueError on an unknown,
-    repeated or misshaped tensor and, at the end, on missing ones; NonFiniteUpdate on NaN or infinity.
+    Raises ValueError for an unknown, repeated or misshaped tensor and, at the end, for missing ones; NonFiniteUpdate
+    for NaN or infinity.
     """
     head = "lm_head.weight"
     missing = set(shapes) - ({head} if tied_head else set())
@@ -151,7 +153,7 @@ def checked(
             raise ValueError(f"The weight {name!r} came twice in one update.")
         if tuple(tensor.shape) != shapes[name]:
             raise ValueError(f"The weight {name!r} has shape {tuple(tensor.shape)}, expected {shapes[name]}.")
-        # Least and greatest element show both NaN and infinity, without a mask of the tensor's size.
+        # Minimum and maximum reveal NaN and infinity without a mask of the tensor's size.
         if not torch.stack(tensor.aminmax()).isfinite().all():
             raise NonFiniteUpdate(f"The weight {name!r} holds NaN or infinity.")
         missing.discard(name)

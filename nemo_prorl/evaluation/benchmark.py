@@ -30,25 +30,6 @@ OUTSIDE_WINDOW = "outside_the_window_of_dates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DateWindow:
-    """Days as YYYY-MM-DD, both included. Example: DateWindow(first="2024-08-01", last="2025-02-01")"""
-
-    first: str
-    last: str
-
-    @staticmethod
-    def parse(text: str) -> DateWindow | None:
-        """Parses the option's form FIRST..LAST, which config.py has checked; None for empty text, which sets no
-        limit."""
-        first, _, last = text.partition("..")
-        return DateWindow(first=first, last=last) if text else None
-
-    def holds(self, day: date) -> bool:
-        """Whether the window includes the day."""
-        return date.fromisoformat(self.first) <= day <= date.fromisoformat(self.last)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Problems:
     """The problems that the records of a benchmark give."""
 
@@ -98,17 +79,18 @@ class Benchmark:
     published: Mapping[str, float] = field(default_factory=dict)
     """Model -> the paper's number, in percent."""
 
-    def problems(self, records: Iterable[Record], window: DateWindow | None = None) -> Problems:
+    def problems(self, records: Iterable[Record], dates: str = "") -> Problems:
         """Returns the different problems of the records, in order; of records with the same question, the first.
 
-        window: dates that date_column must lie in; None: any. Raises ConfigError if no problem is left, or if a window
-        is given and a record has no readable date.
+        dates: the window in which date_column must lie, as in evaluation.livecodebench_dates; empty: any date. Raises
+        ConfigError if no problem is left, or if a window is given and a record has no readable date.
         """
+        first, _, last = dates.partition("..")
         rows: dict[str, Row] = {}
         num_duplicates, dropped = 0, Counter[str]()
         for record in records:
             try:
-                if window is not None and not window.holds(self._date(record)):
+                if dates and not date.fromisoformat(first) <= self._date(record) <= date.fromisoformat(last):
                     raise Dropped(OUTSIDE_WINDOW)
                 row = self._row(self.convert(record))
             except Dropped as reason:
@@ -125,19 +107,13 @@ class Benchmark:
 
     def _date(self, record: Record) -> date:
         """Returns the day of a problem, from text that begins with YYYY-MM-DD, or a date or datetime as in Parquet."""
-        value = record.values.get(self.date_column)
-        if isinstance(value, date):  # includes datetime
-            return date(value.year, value.month, value.day)
+        column, value = self.date_column, record.values.get(self.date_column)
         try:
-            if not isinstance(value, str):
+            if not isinstance(value, (str, date)):
                 raise ValueError
-            return date.fromisoformat(value[:10])
+            return date.fromisoformat(str(value)[:10])
         except ValueError:
-            has = (
-                f"{self.date_column}={value!r}"
-                if self.date_column in record.values
-                else f"no {self.date_column}"
-            )
+            has = f"{column}={value!r}" if column in record.values else f"no {column}"
             raise ConfigError(
                 f"{record.origin} has {has}, and {self.name} is limited to a window of dates, which needs a date such "
                 f"as 2024-08-01: get the file from {self.where}, or ask for all dates with "

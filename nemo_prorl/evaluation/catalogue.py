@@ -6,10 +6,9 @@ catalogue; docs/evaluation.md says how to add to it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
-from nemo_prorl.config import ConfigError
+from nemo_prorl.config import ConfigError, did_you_mean
 from nemo_prorl.data.building.source import BOX_SUFFIX, Problem, Record
 from nemo_prorl.evaluation.benchmark import Benchmark, Metric
 from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
@@ -281,7 +280,6 @@ def get(name: str) -> Benchmark:
     """Returns the benchmark. Raises ConfigError for an unknown name."""
     name = ALIASES.get(name, name)
     if name not in BENCHMARKS:
-        close = difflib.get_close_matches(name, BENCHMARKS, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(BENCHMARKS)}."
+        hint = did_you_mean(name, BENCHMARKS, f"there are {', '.join(BENCHMARKS)}.", cutoff=0.5)
         raise ConfigError(f"{name} is not a benchmark: {hint}")
     return BENCHMARKS[name]

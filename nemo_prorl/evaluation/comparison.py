@@ -24,16 +24,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nemo_prorl.algorithm.pass_at_k import (
-    bootstrap_interval,
-    boundary_k,
-    mean_pass_at_k,
-    measured_ks,
-    pass_at_k,
-    pass_at_k_bound,
-)
+from nemo_prorl.algorithm.pass_at_k import boundary_k, mean_pass_at_k, measured_ks, pass_at_k, pass_at_k_bound
 from nemo_prorl.config import ConfigError
-from nemo_prorl.evaluation.results import BenchmarkResult, PromptResult, histogram_of, shortfall
+from nemo_prorl.evaluation.results import (
+    BenchmarkResult,
+    Estimate,
+    PromptResult,
+    estimate,
+    histogram_of,
+    shortfall,
+)
 
 MARGIN = 0.01
 """One point of pass@k."""
@@ -41,15 +41,6 @@ _SIZE = re.compile(r"(?P<series>.+)/(?P<size>\d+)_(?P<unit>[a-z]+)")
 
 Prompts = Mapping[str, PromptResult]
 """Results keyed by the prompt's uid."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """The difference of the last checkpoint to another, over the same prompts."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +63,9 @@ class Comparison:
     """The bound of ProRL eq. 5, for k of at least 2."""
     verdict: str
     certain: bool
-    gain: Difference
+    gain: Estimate
     """The gain in pass@k from the start to the last checkpoint."""
-    gain_at_1: Difference
+    gain_at_1: Estimate
     histogram: list[list[int]]
     """Number of prompts by pass@1, in results.NUM_BINS bins from 0 to 1."""
     mean: list[float]
@@ -179,11 +170,9 @@ def samples_each(comparisons: Sequence[Comparison]) -> str:
 
 
 def start_against_gain(comparisons: Sequence[Comparison]) -> float | None:
-    """Pearson's correlation of the start's pass@k with the gain (ProRL, figure 3: negative); None for fewer than three,
-    or without any variance."""
-    return correlation(
-        [one.pass_at_k[one.k][0] for one in comparisons], [one.gain.value for one in comparisons]
-    )
+    """`correlation` of the start's pass@k with the gain (ProRL, figure 3: negative)."""
+    starts = [one.pass_at_k[one.k][0] for one in comparisons]
+    return correlation(starts, [one.gain.value for one in comparisons])
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -193,7 +182,7 @@ def correlation(first: Sequence[float], second: Sequence[float]) -> float | None
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def sort(from_start: Difference, between: Sequence[Difference]) -> tuple[str, bool]:
+def sort(from_start: Estimate, between: Sequence[Estimate]) -> tuple[str, bool]:
     """Returns (diminish, plateau, sustained or gain; certain), by the rule above. `between`: the differences of the
     last checkpoint to each one between it and the start."""
     if from_start.value <= MARGIN:
@@ -225,7 +214,7 @@ def _compared(
     from_start = _difference(prompts[0], last, k, num_resamples)
     between = [_difference(listed, last, k, num_resamples) for listed in prompts[1:-1]]
     verdict, certain = sort(from_start, between)
-    rates = [[one.num_correct / one.num_samples for one in listed] for listed in prompts]
+    rates = [[one.pass_at_1 for one in listed] for listed in prompts]
     return Comparison(
         name=name,
         num_prompts=len(kept),
@@ -251,9 +240,7 @@ def _compared(
 
 def _difference(
     before: Sequence[PromptResult], after: Sequence[PromptResult], k: int, num_resamples: int
-) -> Difference:
-    values = [
-        pass_at_k(*new.counts, k) - pass_at_k(*old.counts, k) for old, new in zip(before, after, strict=True)
-    ]
-    low, high = bootstrap_interval(values, num_resamples=num_resamples, seed=0)
-    return Difference(value=float(np.mean(values)), low=low, high=high)
+) -> Estimate:
+    pairs = zip(before, after, strict=True)
+    values = [pass_at_k(*new.counts, k) - pass_at_k(*old.counts, k) for old, new in pairs]
+    return estimate(values, num_resamples)

@@ -105,7 +105,7 @@ class Runs:
             at, runs = at[hit], runs[hit]
 
     def covered(self, text_words: Hashes, length: int) -> NDArray[np.bool_]:
-        """Whether each word is in a run of `length` words that the corpus contains. Shape (words,)."""
+        """Returns for each word whether it is in a run of `length` words that the corpus contains. Shape (words,)."""
         runs = _run_hashes(text_words, length)
         hit = self._found[length][np.searchsorted(self._known[length], runs)]
         steps = np.zeros(len(text_words) + 1, dtype=np.int32)

@@ -47,20 +47,18 @@ def draw_sizes(
 ) -> None:
     """Draws pass@1 (solid) and pass@k (dashed) by problem size, one colour per checkpoint, for a k that all sizes
     have."""
-    k = common_k([one for _, one in sizes])
+    xs, of_sizes = zip(*sizes, strict=True)
+    k = common_k(of_sizes)
     with _chart(path, f"{series}: pass@1 and pass@{k} by size", []) as (axis,):
         for place, name in enumerate(names):
             look = {"color": COLOURS[place % len(COLOURS)], "markersize": 4}
-            xs = [size for size, _ in sizes]
-            axis.plot(
-                xs, [one.pass_at_k[1][place] for _, one in sizes], "-o", label=f"{name}, pass@1", **look
-            )
-            high = [one.pass_at_k[k][place] for _, one in sizes]
-            axis.plot(xs, high, "--s", label=f"{name}, pass@{k}", **look)
-        axis.set_xticks([size for size, _ in sizes])
+            for of, style in ((1, "-o"), (k, "--s")):
+                values = [one.pass_at_k[of][place] for one in of_sizes]
+                axis.plot(xs, values, style, label=f"{name}, pass@{of}", **look)
+        axis.set_xticks(xs)
         axis.set_ylim(-0.02, 1.02)
         axis.set_xlabel(unit, fontsize=9)
-        axis.set_ylabel(f"share of problems ({samples_each([one for _, one in sizes])})", fontsize=9)
+        axis.set_ylabel(f"share of problems ({samples_each(of_sizes)})", fontsize=9)
         axis.legend(frameon=False, fontsize=8)
 
 
@@ -75,7 +73,7 @@ def draw_creativity(
     with _chart(path, title, indexed, 2) as (left, right):
         _against_gain(left, indexed, known)
         left.set_xlabel("creativity index of the start's responses", fontsize=9)
-        whole = [values for of in creativity.values() if (values := _complete(of, names))]
+        whole: list[list[Any]] = [list(of.values()) for of in creativity.values() if None not in of.values()]
         for values in whole:
             right.plot(range(len(names)), values, color="#b8b8b8", linewidth=1)
         if whole:
@@ -89,16 +87,11 @@ def draw_creativity(
 def _chart(
     path: Path, title: str, comparisons: Sequence[Comparison], num_axes: int = 1
 ) -> Iterator[tuple[Any, ...]]:
-    """Yields axes side by side to draw on; afterwards adds the notes and writes the file."""
-    size = (7 if num_axes == 1 else 6 * num_axes, 4.6 + 0.2 * sum(bool(one.shortfall) for one in comparisons))
-    figure, axes = plt.subplots(1, num_axes, figsize=size, constrained_layout=True, squeeze=False)
-    figure.suptitle(title, fontsize=11)
-    yield tuple(axes[0])
-    for axis in axes[0]:
-        _tidy(axis)
-    _add_notes(figure, comparisons)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    """Yields axes side by side to draw on, and writes the file."""
+    size = (7 if num_axes == 1 else 6 * num_axes, 4.6)
+    with _figure(path, comparisons, 1, num_axes, size) as (figure, axes):
+        figure.suptitle(title, fontsize=11)
+        yield tuple(axes[0])
 
 
 def _grid(
@@ -106,25 +99,33 @@ def _grid(
 ) -> None:
     columns = min(COLUMNS if len(comparisons) <= FEW else MANY_COLUMNS, len(comparisons))
     rows = -(-len(comparisons) // columns)
-    num_notes = sum(bool(one.shortfall) for one in comparisons)
-    figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(4.4 * columns, 3.2 * rows + 0.7 + 0.2 * num_notes),
-        constrained_layout=True,
-        squeeze=False,
-    )
-    for axis in axes.flat[len(comparisons) :]:
-        axis.remove()
-    for axis, comparison in zip(axes.flat, comparisons, strict=False):
-        draw_one(axis, comparison)
-        _tidy(axis)
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside upper right", ncols=min(4, len(labels)), frameon=False, fontsize=9
-    )
-    figure.suptitle(title, fontsize=12, x=0.01, ha="left")
-    _add_notes(figure, comparisons)
+    with _figure(path, comparisons, rows, columns, (4.4 * columns, 3.2 * rows + 0.7)) as (figure, axes):
+        for axis in axes.flat[len(comparisons) :]:
+            axis.remove()
+        for axis, comparison in zip(axes.flat, comparisons, strict=False):
+            draw_one(axis, comparison)
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        look = {"ncols": min(4, len(labels)), "frameon": False, "fontsize": 9}
+        figure.legend(handles, labels, loc="outside upper right", **look)
+        figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+
+
+@contextmanager
+def _figure(
+    path: Path, comparisons: Sequence[Comparison], rows: int, columns: int, size: tuple[float, float]
+) -> Iterator[tuple[Any, Any]]:
+    """Yields (figure, axes); afterwards writes the file, with a note below about each comparison that does not cover
+    all problems of its benchmark. size: width and height without notes, in inches."""
+    notes = [f"{MARK} {one.name}: {one.shortfall}" for one in comparisons if one.shortfall]
+    size = (size[0], size[1] + 0.2 * len(notes))
+    figure, axes = plt.subplots(rows, columns, figsize=size, constrained_layout=True, squeeze=False)
+    yield figure, axes
+    for axis in figure.axes:
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    if notes:
+        figure.supxlabel("\n".join(notes), fontsize=8, ha="left", x=0.01)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -180,12 +181,6 @@ def _against_gain(axis: Any, comparisons: Sequence[Comparison], xs: Mapping[str,
         axis.legend(frameon=False, fontsize=8)
 
 
-def _add_notes(figure: Any, comparisons: Sequence[Comparison]) -> None:
-    """Adds notes below the figure about comparisons that do not cover all problems of their benchmark."""
-    if notes := [f"{MARK} {one.name}: {one.shortfall}" for one in comparisons if one.shortfall]:
-        figure.supxlabel("\n".join(notes), fontsize=8, ha="left", x=0.01)
-
-
 def _ks(comparisons: Sequence[Comparison]) -> str:
     found = sorted({(one.k, one.num_samples) for one in comparisons})
     return (
@@ -197,16 +192,3 @@ def _label(one: Comparison) -> str:
     """Returns a puzzle's own name, without benchmark and category."""
     name = one.name.rpartition("/")[2] if one.name.count("/") > 1 else one.name
     return name + (MARK if one.shortfall else "")
-
-
-def _complete(of: Mapping[str, float | None], names: Sequence[str]) -> list[float]:
-    """Returns the indices of all checkpoints in order; empty if one is missing."""
-    values = [of[name] for name in names]
-    known = [value for value in values if value is not None]
-    return known if len(known) == len(values) else []
-
-
-def _tidy(axis: Any) -> None:
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(labelsize=8)

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, TextIO
 
-from nemo_prorl.storage import fingerprint
+from nemo_prorl.run_folder.storage import fingerprint
 from nemo_prorl.types import Prompt, Rollout
 from reward.protocol import ScoreResult
 
@@ -56,15 +58,17 @@ def key_of(model: Path, settings: Mapping[str, Any]) -> str:
     Reads every file, at about a gigabyte per second."""
     files = sorted({path for pattern in MODEL_FILES for path in model.glob(pattern) if path.is_file()})
     told = {path.name: fingerprint(path).digest for path in files}
-    text = json.dumps({"model": told, "settings": dict(settings)}, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return _hash({"model": told, "settings": dict(settings)})
 
 
 def grading_of(prompt: Prompt, grader_version: str) -> str:
     """Returns a hash of the graders' version and of their input for this prompt: domain, task (right answer, tests,
     time limits), and whether a response begins inside a thought."""
-    told = [grader_version, prompt.domain, prompt.opens_thought, dict(prompt.task)]
-    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
+    return _hash([grader_version, prompt.domain, prompt.opens_thought, dict(prompt.task)])
+
+
+def _hash(content: Any) -> str:
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def read(folder: Path, benchmark: str, key: str, gradings: Mapping[str, str]) -> Known:
@@ -112,19 +116,17 @@ class Writer:
         self._key = key
 
     def sample(self, where: SampleId, rollout: Rollout) -> None:
-        self._write(
-            where,
-            {"response": rollout.text, "num_tokens": len(rollout.token_ids), "finish": rollout.finish.value},
-        )
+        num_tokens, finish = len(rollout.token_ids), rollout.finish.value
+        self._write(where, response=rollout.text, num_tokens=num_tokens, finish=finish)
 
     def verdict(self, where: SampleId, result: ScoreResult, grading: str) -> None:
         told = {"score": result.score, "verdict": result.verdict, "version": result.version}
-        self._write(where, {**told, "grading": grading})
+        self._write(where, **told, grading=grading)
 
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, where: SampleId, content: Mapping[str, Any]) -> None:
+    def _write(self, where: SampleId, **content: Any) -> None:
         record = {"uid": where[0], "sample": where[1], "key": self._key, **content}
         self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
         self._file.flush()
@@ -140,16 +142,7 @@ def _lines(folder: Path, benchmark: str) -> Iterator[dict[str, Any]]:
 
 def _drop_torn_line(path: Path) -> None:
     """Removes the text after the last line break, which was being written when the process was killed."""
-    if not path.is_file():
-        return
-    with path.open("rb+") as file:
-        end = file.seek(0, 2)
-        while end:
-            start = max(0, end - (1 << 16))
-            file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
-                file.truncate(start + found + 1)
-                return
-            end = start
-        file.truncate(0)
+    if path.is_file() and path.stat().st_size:  # an empty file cannot be mapped
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            end = content.rfind(b"\n") + 1
+        os.truncate(path, end)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,8 @@ from nemo_prorl.engines.interface import Grader, SamplingSettings
 from nemo_prorl.evaluation import journal
 from nemo_prorl.evaluation.journal import Known, SampleId, Writer
 from nemo_prorl.training.evaluation import drain, sample_and_grade
-from nemo_prorl.training.fleet import SamplerFleet
-from nemo_prorl.training.grading import GradingInFlight, check_failures, was_graded
+from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.training.sampling.grading import GradingInFlight, check_failures, was_graded
 from nemo_prorl.types import Finish, Prompt, Rollout
 from reward.protocol import ScoreResult
 
@@ -58,9 +59,9 @@ def measure(
     """
     ranks, settings = machinery.ranks, replace(settings, num_rollouts=1)
     gradings = {prompt.uid: journal.grading_of(prompt, machinery.grader_version) for prompt in prompts}
-    known = ranks.from_main(
-        journal.read(folder, benchmark, key, gradings) if ranks.layout.is_main else Known()
-    )
+
+    stored = partial(journal.read, folder, benchmark, key, gradings)
+    known = ranks.on_main(stored)
     if known.num_outdated and ranks.layout.is_main:
         machinery.say(
             f"{benchmark}: {known.num_outdated:,} stored responses are graded again, because the graders or the "
@@ -70,15 +71,11 @@ def measure(
     writer = Writer(folder, benchmark, key, ranks.layout.rank)
     verdicts: list[ScoreResult] = []
 
-    def grade_into(where_of: Callable[[int], SampleId]) -> Callable[[tuple[int, int], ScoreResult], None]:
-        def keep(place: tuple[int, int], verdict: ScoreResult) -> None:
-            verdicts.append(verdict)
-            if was_graded(verdict):  # otherwise the service failed, and the next call tries again
-                where = where_of(place[0])
-                writer.verdict(where, verdict, gradings[where[0]])
-            tick()
-
-        return keep
+    def keep(where: SampleId, verdict: ScoreResult) -> None:
+        verdicts.append(verdict)
+        if was_graded(verdict):  # otherwise the service failed, and the next call tries again
+            writer.verdict(where, verdict, gradings[where[0]])
+        tick()
 
     try:
         again = [where for where in known.ungraded if where in wanted]
@@ -86,7 +83,7 @@ def measure(
         for place in range(ranks.layout.rank, len(again), ranks.layout.world_size):
             where = again[place]
             in_flight.submit((place, 0), _remembered(wanted[where], where, known))
-        drain(in_flight, grade_into(again.__getitem__))
+        drain(in_flight, lambda place, verdict: keep(again[place[0]], verdict))
         todo = [where for where in wanted if where not in known.samples]
         size = machinery.chunk_samples * machinery.fleet.num_engines
         for start in range(0, len(todo), size):
@@ -97,7 +94,7 @@ def measure(
                 fleet=machinery.fleet,
                 in_flight=in_flight,
                 on_rollout=lambda place, rollout, chunk=chunk: writer.sample(chunk[place], rollout),  # type: ignore[misc]
-                on_verdict=grade_into(chunk.__getitem__),
+                on_verdict=lambda place, verdict, chunk=chunk: keep(chunk[place[0]], verdict),  # type: ignore[misc]
             )
             ranks.barrier()
     finally:
@@ -105,9 +102,7 @@ def measure(
     check_failures(
         [verdict for part in ranks.gather(verdicts) for verdict in part], machinery.max_failed_share
     )
-    known = ranks.from_main(
-        journal.read(folder, benchmark, key, gradings) if ranks.layout.is_main else Known()
-    )
+    known = ranks.on_main(stored)
     return Known(samples={where: known.samples[where] for where in wanted if where in known.samples})
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, EvaluationConfig
 from nemo_prorl.data import records
-from nemo_prorl.data.building.source import Record
 from nemo_prorl.data.mix import Tokenizer, render
-from nemo_prorl.data.rows import Row, write_rows
-from nemo_prorl.evaluation.benchmark import OUTSIDE_WINDOW, Benchmark, DateWindow
+from nemo_prorl.data.rows import Row
+from nemo_prorl.evaluation.benchmark import OUTSIDE_WINDOW, Benchmark
 from nemo_prorl.types import Prompt
 
 DATES = EvaluationConfig().livecodebench_dates
 """The window of dates for which num_problems of LiveCodeBench is counted."""
-ANY_DATE = "any date"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +104,6 @@ def rendered(loaded: Loaded, tokenizer: Tokenizer, max_prompt_tokens: int) -> tu
     return fitting, len(prompts) - len(fitting)
 
 
-def write_prompts(loaded: Sequence[Loaded], folder: Path) -> list[Path]:
-    """Writes one prompt file per benchmark, FOLDER/NAME.parquet, for data.validation of a training run."""
-    written = []
-    for one in loaded:
-        path = folder / f"{one.benchmark.name}.parquet"
-        write_rows(path, one.rows)
-        written.append(path)
-    return written
-
-
 def _loaded(
     benchmark: Benchmark,
     paths: Sequence[Path],
@@ -124,11 +112,9 @@ def _loaded(
     dates: str,
     puzzles: Sequence[str],
 ) -> Loaded:
-    found: Iterable[Record] = chain.from_iterable(map(records.read, paths))
-    if not paths and benchmark.generate is not None:
-        found = benchmark.generate()
-    window = DateWindow.parse(dates) if benchmark.date_column else None
-    problems = benchmark.problems(found, window)
+    generate = benchmark.generate if not paths else None
+    found = generate() if generate else chain.from_iterable(map(records.read, paths))
+    problems = benchmark.problems(found, dates if benchmark.date_column else "")
     rows = problems.rows
     if puzzles and benchmark.has_puzzles:
         rows = _of_tasks(rows, puzzles, benchmark)
@@ -140,11 +126,14 @@ def _loaded(
         benchmark=benchmark,
         rows=rows[: max_prompts or None],
         num_found=num_found,
-        files=tuple(_relative(path, data_dir) for path in paths),
+        files=tuple(
+            str(path.relative_to(data_dir if path.is_relative_to(data_dir) else data_dir.parent))
+            for path in paths
+        ),
         num_duplicates=problems.num_duplicates,
         num_expected=0 if other_window else num_expected,
         num_outside_window=problems.dropped.get(OUTSIDE_WINDOW, 0),
-        other_dates=(dates or ANY_DATE) if other_window else "",
+        other_dates=(dates or "any date") if other_window else "",
     )
 
 
@@ -157,7 +146,3 @@ def _of_tasks(rows: Sequence[Row], tasks: Sequence[str], benchmark: Benchmark) -
             f"{', '.join(sorted(there)[:3])}."
         )
     return tuple(row for row in rows if row.task["task"] in tasks)
-
-
-def _relative(path: Path, data_dir: Path) -> str:
-    return str(path.relative_to(data_dir if path.is_relative_to(data_dir) else data_dir.parent))

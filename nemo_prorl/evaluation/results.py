@@ -19,10 +19,11 @@ from nemo_prorl.algorithm.pass_at_k import (
     pass_at_k,
 )
 from nemo_prorl.config import ConfigError
-from nemo_prorl.evaluation.benchmark import Benchmark, Metric
-from nemo_prorl.evaluation.journal import Known, Sample
-from nemo_prorl.storage import replace_text
-from nemo_prorl.training.held_out import CORRECT
+from nemo_prorl.evaluation.benchmark import Metric
+from nemo_prorl.evaluation.journal import Known
+from nemo_prorl.evaluation.prompts import Loaded
+from nemo_prorl.run_folder.held_out import CORRECT
+from nemo_prorl.run_folder.storage import replace_text
 from nemo_prorl.types import Finish
 
 RESULTS = "results.json"
@@ -32,7 +33,8 @@ NUM_BINS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A mean over prompts, with the 95 % interval of the bootstrap over prompts."""
+    """The mean over prompts of a score, or of a difference of two, with the 95 % interval of the bootstrap over
+    prompts."""
 
     value: float
     low: float
@@ -50,9 +52,13 @@ class PromptResult:
     num_correct: int
     reward: float
 
+    @property
+    def pass_at_1(self) -> float:
+        return self.num_correct / self.num_samples
+
     def score(self, metric: Metric) -> float:
         """Returns the prompt's contribution to the benchmark's score."""
-        return self.reward if metric is Metric.reward else self.num_correct / self.num_samples
+        return self.reward if metric is Metric.reward else self.pass_at_1
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -123,22 +129,27 @@ class BenchmarkResult:
             found[prompt.source.partition("/")[2]][uid] = prompt
         return dict(sorted(found.items())) if len(found) > 1 else {}
 
-    def parts(self, num_resamples: int = 1000) -> dict[str, PartResult]:
+    def parts(self) -> dict[str, PartResult]:
         """Returns the results of each part, by name."""
-        return {
-            name: _part(list(prompts.values()), self.metric, num_resamples)
-            for name, prompts in self.prompts_by_part().items()
-        }
+        found = {}
+        for name, of_part in self.prompts_by_part().items():
+            prompts = list(of_part.values())
+            enough, ks = comparable(prompts)
+            found[name] = PartResult(
+                num_prompts=len(prompts),
+                score=estimate([prompt.score(self.metric) for prompt in prompts], num_resamples=1000),
+                pass_at_k={k: mean_pass_at_k([prompt.counts for prompt in enough], k) for k in ks},
+                num_short=len(prompts) - len(enough),
+                histogram=histogram_of(prompts),
+            )
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Includes the parts for readers of the file; from_json computes them again from the prompts."""
         data = asdict(self)
         prompts = data.pop("prompts")
-        return {
-            **data,
-            "by_source": {name: asdict(part) for name, part in self.parts().items()},
-            "prompts": prompts,
-        }
+        by_source = {name: asdict(part) for name, part in self.parts().items()}
+        return {**data, "by_source": by_source, "prompts": prompts}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> BenchmarkResult:
@@ -166,30 +177,32 @@ def shortfall(num_prompts: int, num_expected: int, other_dates: str) -> str:
 
 
 def summarise(
-    benchmark: Benchmark,
+    loaded: Loaded,
     known: Known,
     sources: Mapping[str, str],
     *,
     num_samples: int,
     num_too_long: int,
     num_resamples: int,
-    num_expected: int = 0,
-    other_dates: str = "",
-    files: Sequence[str] = (),
-    num_duplicates: int = 0,
 ) -> BenchmarkResult:
     """Computes the results of one benchmark from its samples.
 
-    sources: of every prompt, by uid. num_samples: the number requested for each prompt. num_expected, other_dates,
-    files, num_duplicates: see BenchmarkResult. Raises ConfigError if nothing was graded.
+    sources: of every prompt, by uid. num_samples: the number requested for each prompt. Raises ConfigError if nothing
+    was graded.
     """
-    by_prompt: dict[str, list[Sample]] = defaultdict(list)
+    benchmark, scores = loaded.benchmark, defaultdict[str, list[float]](list)
     for (uid, _), sample in sorted(known.samples.items()):  # an order that does not depend on the ranks
-        by_prompt[uid].append(sample)
+        if sample.score is not None:
+            scores[uid].append(sample.score)
     prompts = {
-        uid: _prompt_result(sources[uid], graded)
-        for uid in sources
-        if (graded := [sample for sample in by_prompt[uid] if sample.score is not None])
+        uid: PromptResult(
+            source=source,
+            num_samples=len(scores[uid]),
+            num_correct=sum(score >= CORRECT for score in scores[uid]),
+            reward=float(np.mean(scores[uid])),
+        )
+        for uid, source in sources.items()
+        if uid in scores
     }
     if not prompts:
         raise ConfigError(
@@ -200,15 +213,15 @@ def summarise(
     return BenchmarkResult(
         name=benchmark.name,
         metric=benchmark.metric,
-        score=_estimate([result.score(benchmark.metric) for result in prompts.values()], num_resamples),
-        pass_at_k={k: _estimate([pass_at_k(*one.counts, k) for one in enough], num_resamples) for k in ks},
+        score=estimate([result.score(benchmark.metric) for result in prompts.values()], num_resamples),
+        pass_at_k={k: estimate([pass_at_k(*one.counts, k) for one in enough], num_resamples) for k in ks},
         num_short=len(prompts) - len(enough),
         reward=float(np.mean([result.reward for result in prompts.values()])),
         num_prompts=len(prompts),
-        num_expected=num_expected,
-        other_dates=other_dates,
-        files=list(files),
-        num_duplicates=num_duplicates,
+        num_expected=loaded.num_expected,
+        other_dates=loaded.other_dates,
+        files=list(loaded.files),
+        num_duplicates=loaded.num_duplicates,
         num_too_long=num_too_long,
         num_samples=num_samples,
         num_missing=num_samples * len(sources) - sum(result.num_samples for result in prompts.values()),
@@ -232,8 +245,14 @@ def comparable(prompts: Sequence[PromptResult]) -> tuple[list[PromptResult], lis
 
 def histogram_of(prompts: Sequence[PromptResult]) -> list[int]:
     """Counts prompts by measured pass@1, in NUM_BINS bins of equal width from 0 to 1."""
-    rates = [result.num_correct / result.num_samples for result in prompts]
+    rates = [result.pass_at_1 for result in prompts]
     return [int(count) for count in np.histogram(rates, bins=NUM_BINS, range=(0, 1))[0]]
+
+
+def estimate(values: Sequence[float], num_resamples: int) -> Estimate:
+    """Returns the mean of `values`, one per prompt, and its interval."""
+    low, high = bootstrap_interval(values, num_resamples=num_resamples, seed=0)
+    return Estimate(value=float(np.mean(values)), low=low, high=high)
 
 
 def write(path: Path, header: Mapping[str, Any], results: Sequence[BenchmarkResult]) -> None:
@@ -249,34 +268,9 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, BenchmarkResult]]:
         content = json.loads(path.read_text(encoding="utf-8"))
         results = {name: BenchmarkResult.from_json(one) for name, one in content.pop("benchmarks").items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = "is not there" if isinstance(error, FileNotFoundError) else "cannot be read"
         raise ConfigError(
-            f"{folder} is no folder of a finished evaluation ({type(error).__name__} at {RESULTS}): write the "
-            "evaluation.out of `evaluate suite=NAME`."
+            f"{folder} is not the folder of a finished evaluation, because {RESULTS} {why}: write the folder that "
+            "`evaluate suite=NAME out=FOLDER` has filled."
         ) from None
     return content, results
-
-
-def _prompt_result(source: str, graded: Sequence[Sample]) -> PromptResult:
-    scores = [sample.score for sample in graded if sample.score is not None]
-    return PromptResult(
-        source=source,
-        num_samples=len(scores),
-        num_correct=sum(score >= CORRECT for score in scores),
-        reward=float(np.mean(scores)),
-    )
-
-
-def _estimate(values: list[float], num_resamples: int) -> Estimate:
-    low, high = bootstrap_interval(values, num_resamples=num_resamples, seed=0)
-    return Estimate(value=float(np.mean(values)), low=low, high=high)
-
-
-def _part(prompts: Sequence[PromptResult], metric: Metric, num_resamples: int) -> PartResult:
-    enough, ks = comparable(prompts)
-    return PartResult(
-        num_prompts=len(prompts),
-        score=_estimate([result.score(metric) for result in prompts], num_resamples),
-        pass_at_k={k: mean_pass_at_k([result.counts for result in enough], k) for k in ks},
-        num_short=len(prompts) - len(enough),
-        histogram=histogram_of(prompts),
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -12,12 +11,7 @@ from typing import Any
 
 from nemo_prorl.config import SERVICE, ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.building.progress import bar
-from nemo_prorl.data.inputs import (
-    held_out_prompts,
-    left_out_prompts,
-    load_tokenizer,
-    with_prompt_files,
-)
+from nemo_prorl.data.inputs import held_out_prompts, left_out_prompts, load_tokenizer, with_prompt_files
 from nemo_prorl.data.mix import Tokenizer
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import initialise
@@ -27,34 +21,33 @@ from nemo_prorl.evaluation.measure import Machinery, measure
 from nemo_prorl.evaluation.prompts import Loaded, rendered
 from nemo_prorl.evaluation.results import BenchmarkResult
 from nemo_prorl.evaluation.tables import as_markdown, as_text, details, tables
-from nemo_prorl.provenance import provenance
-from nemo_prorl.run import (
-    build_sampler,
-    graders,
-)
+from nemo_prorl.run import build_sampler, graders
+from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder.provenance import provenance
+from nemo_prorl.run_folder.samples import Sample, gather_samples
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
-from nemo_prorl.training.fleet import SamplerFleet
-from nemo_prorl.training.samples import Sample, gather_samples
+from nemo_prorl.training.sampling.fleet import SamplerFleet
 
 
 def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequence[Benchmark]) -> list[str]:
     """Measures what the journal in the output folder still lacks, and writes results.json and results.md there. Returns
     the tables as lines. Must be called on every rank."""
-    out, model = output_folder(config), Path(config.model.path)
+    model = Path(config.model.path)
+    out = Path(config.evaluation.out or Path("evaluations") / model.resolve().name)
     settings = validation_settings(config)
     domains = {row.domain for one in loaded for row in one.rows}
     with _machinery(config, out, domains) as (machinery, tokenizer):
         ranks, done = machinery.ranks, dict[str, BenchmarkResult]()
-        key = ranks.from_main(journal.key_of(model, _key_settings(config)) if ranks.layout.is_main else "")
+        key = ranks.on_main(lambda: journal.key_of(model, _key_settings(config)))
         header: dict[str, Any] = {
             "model": str(model),
             "key": key,
             "settings": asdict(settings),
             "provenance": provenance(),
+            "grader_version": machinery.grader_version,
+            "graded_by": graded_by(config.reward),
+            "missing": {benchmark.name: benchmark.where for benchmark in missing},
         }
-        header["grader_version"] = machinery.grader_version
-        header["graded_by"] = graded_by(config.reward)
-        header["missing"] = {benchmark.name: benchmark.where for benchmark in missing}
         for one in loaded:
             prompts, num_too_long = rendered(one, tokenizer, config.sampler.max_prompt_tokens)
             num_samples = config.validation.num_rollouts
@@ -73,16 +66,12 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
             if not prompts:
                 continue
             done[name] = results.summarise(
-                one.benchmark,
+                one,
                 known,
                 {prompt.uid: prompt.source for prompt in prompts},
                 num_samples=num_samples,
                 num_too_long=num_too_long,
                 num_resamples=config.evaluation.num_resamples,
-                num_expected=one.num_expected,
-                other_dates=one.other_dates,
-                files=one.files,
-                num_duplicates=one.num_duplicates,
             )
             if ranks.layout.is_main:
                 _write(out, header, done, model.name)
@@ -99,14 +88,13 @@ def graded_by(reward: RewardConfig) -> str:
     """Returns a note for readers of the results, if not only the reward service has graded; else empty."""
     if not reward.function:
         return ""
-    service = (
-        f", and the reward service with weight {reward.weight(SERVICE):g}" if reward.asks_service else ""
-    )
-    functions = ", ".join(
+    by = ", ".join(
         f"{text} with weight {reward.weight(reward.function_name(text)):g}" for text in reward.function
     )
+    if reward.asks_service:
+        by += f", and the reward service with weight {reward.weight(SERVICE):g}"
     return (
-        f"Graded by {functions}{service} (reward.function): these are not the scores by which the benchmarks are "
+        f"Graded by {by} (reward.function): these are not the scores by which the benchmarks are "
         "published, and they do not compare with the paper's."
     )
 
@@ -138,11 +126,6 @@ def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = 
     return summarise(groups, ks)
 
 
-def output_folder(config: RunConfig) -> Path:
-    """Returns evaluation.out, or a folder named after the model under evaluations/."""
-    return Path(config.evaluation.out or Path("evaluations") / Path(config.model.path).resolve().name)
-
-
 @contextmanager
 def _machinery(
     config: RunConfig, log_dir: Path, domains: Collection[str]
@@ -153,9 +136,10 @@ def _machinery(
         trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
     )
     with ExitStack() as stack:
-        grader = stack.enter_context(graders(config.reward, ranks, log_dir, _say, domains))
+        grader = stack.enter_context(graders(config.reward, ranks, log_dir, terminal.say, domains))
         tokenizer = load_tokenizer(config)
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
+        terminal.wait_for("sampling and grading")
         yield (
             Machinery(
                 fleet=SamplerFleet(sampler, ranks, tensor_parallel=config.sampler.tensor_parallel),
@@ -164,14 +148,10 @@ def _machinery(
                 ranks=ranks,
                 max_failed_share=config.reward.max_failed_share,
                 chunk_samples=config.evaluation.chunk_samples,
-                say=_say,
+                say=terminal.say,
             ),
             tokenizer,
         )
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _key_settings(config: RunConfig) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from nemo_prorl.evaluation.catalogue import (
     TABLES,
     WITH_AVERAGE,
 )
-from nemo_prorl.evaluation.results import BenchmarkResult
+from nemo_prorl.evaluation.results import BenchmarkResult, Estimate
 
 ABSENT = "–"
 MARK = "†"
@@ -61,8 +61,7 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
                 f"{result.num_prompts:,}{_mark(result)}",
                 str(result.num_samples),
                 "pass@1" if result.metric == "pass_at_1" else "reward",
-                _percent(result.score.value),
-                f"{_percent(result.score.low)} to {_percent(result.score.high)}",
+                *_with_interval(result.score),
                 f"{_percent(result.pass_at_k[k].value)} (k={k})",
                 f"{result.response_tokens['mean']:,.0f}",
                 f"{result.no_eos_share:.1%}",
@@ -118,85 +117,64 @@ def as_markdown(table: Table) -> Iterator[str]:
 def _paper_table(
     title: str, benchmarks: Sequence[Benchmark], results: Mapping[str, BenchmarkResult], model: str
 ) -> Table:
-    rows = []
+    with_average, rows = title in WITH_AVERAGE, []
     for name in MODELS:
         numbers = [benchmark.published.get(name) for benchmark in benchmarks]
         if any(number is not None for number in numbers):
-            rows.append(_row(name, numbers, title in WITH_AVERAGE))
-    measured = [results[benchmark.name] for benchmark in benchmarks if benchmark.name in results]
-    ours = [
-        100 * results[benchmark.name].score.value if benchmark.name in results else None
-        for benchmark in benchmarks
-    ]
-    last = _row(model, ours, title in WITH_AVERAGE)
-    marks = [_mark(results[one.name]) if one.name in results else "" for one in benchmarks]
-    if title in WITH_AVERAGE:
+            rows.append(_row(name, numbers, with_average))
+    measured = [results.get(benchmark.name) for benchmark in benchmarks]
+    last = _row(model, [100 * one.score.value if one else None for one in measured], with_average)
+    marks = [_mark(one) if one else "" for one in measured]
+    if with_average:
         marks.append(MARK if any(marks) and last[-1] != ABSENT else "")
-    heads = [benchmark.title for benchmark in benchmarks] + (["Avg"] if title in WITH_AVERAGE else [])
+    remarks = dict.fromkeys(one.remark for one in benchmarks if one.name in results and one.remark)
     return Table(
         title=f"{title} (percent; all rows but the last: the paper's)",
-        columns=("Model", *heads),
+        columns=("Model", *(benchmark.title for benchmark in benchmarks), *(["Avg"] if with_average else [])),
         rows=(*rows, (model, *(cell + mark for cell, mark in zip(last[1:], marks, strict=True)))),
-        notes=(
-            *_shortfalls(measured),
-            *dict.fromkeys(one.remark for one in benchmarks if one.name in results and one.remark),
-        ),
+        notes=(*_shortfalls(filter(None, measured)), *remarks),
     )
 
 
 def _categories(result: BenchmarkResult, model: str) -> Table:
     """Returns the mean over each category's tasks. If puzzles are missing every category is marked, because the result
     does not say which of them lack some."""
+    benchmark = BENCHMARKS["reasoning_gym"]
+    rows = [
+        _row(name, [*(of[place] for of in CATEGORIES.values()), benchmark.published[name]], False)
+        for place, name in enumerate((BASE, LARGER, PRORL))
+    ]
     by_task = defaultdict[str, list[float]](list)
     for prompt in result.prompts.values():
         by_task[prompt.source].append(prompt.score(result.metric))
-    ours = [
-        _mean(fmean(scores) for task, scores in by_task.items() if task.split("/")[1:2] == [category])
-        for category in CATEGORIES
-    ]
-    cells = _row(model, ours, False)[1:]
-    published = {
-        name: [
-            *(numbers[place] for numbers in CATEGORIES.values()),
-            BENCHMARKS["reasoning_gym"].published[name],
-        ]
-        for place, name in enumerate((BASE, LARGER, PRORL))
-    }
-    rows = [_row(name, numbers, False) for name, numbers in published.items()]
+    by_category = defaultdict[str, list[float]](list)
+    for task, scores in by_task.items():
+        by_category[task.partition("/")[2].partition("/")[0]].append(fmean(scores))
+    ours = [100 * fmean(by_category[name]) if name in by_category else None for name in CATEGORIES]
+    last = _row(model, [*ours, 100 * result.score.value], False)
     return Table(
         title="Reasoning Gym by category (percent; all rows but the last: the paper's)",
         columns=("Model", *CATEGORIES, "Avg"),
-        rows=(
-            *rows,
-            (
-                model,
-                *(cell if cell == ABSENT else cell + _mark(result) for cell in cells),
-                f"{_percent(result.score.value)}{_mark(result)}",
-            ),
-        ),
-        notes=(*_shortfalls([result]), BENCHMARKS["reasoning_gym"].remark),
+        rows=(*rows, (model, *(cell if cell == ABSENT else cell + _mark(result) for cell in last[1:]))),
+        notes=(*_shortfalls([result]), benchmark.remark),
     )
 
 
 def _parts(result: BenchmarkResult) -> Table:
     """Returns score and pass@k of each part, such as a puzzle."""
-    k, rows = result.boundary_k, []
-    for name, part in result.parts().items():
-        rows.append(
-            (
-                name,
-                f"{part.num_prompts:,}",
-                _percent(part.score.value),
-                f"{_percent(part.score.low)} to {_percent(part.score.high)}",
-                _percent(part.pass_at_k[1]),
-                _percent(part.pass_at_k[k]) if k in part.pass_at_k else ABSENT,
-            )
+    k = result.boundary_k
+    rows = tuple(
+        (
+            name,
+            f"{part.num_prompts:,}",
+            *_with_interval(part.score),
+            _percent(part.pass_at_k[1]),
+            _percent(part.pass_at_k[k]) if k in part.pass_at_k else ABSENT,
         )
-    return Table(
-        title=f"{result.name} by part (percent)",
-        columns=("part", "prompts", "score", "95 % interval", "pass@1", f"pass@{k}"),
-        rows=tuple(rows),
+        for name, part in result.parts().items()
     )
+    columns = ("part", "prompts", "score", "95 % interval", "pass@1", f"pass@{k}")
+    return Table(title=f"{result.name} by part (percent)", columns=columns, rows=rows)
 
 
 def _mark(result: BenchmarkResult) -> str:
@@ -214,17 +192,16 @@ def _row(name: str, numbers: Sequence[float | None], with_average: bool) -> tupl
     return (name, *map(_number, [*numbers, average] if with_average else numbers))
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return 100 * fmean(listed) if listed else None
-
-
 def _published(name: str, model: str) -> str:
     return _number(BENCHMARKS[name].published.get(model)) if name in BENCHMARKS else ABSENT
 
 
 def _number(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.2f}"
+
+
+def _with_interval(score: Estimate) -> tuple[str, str]:
+    return _percent(score.value), f"{_percent(score.low)} to {_percent(score.high)}"
 
 
 def _percent(share: float) -> str:

@@ -9,28 +9,21 @@ from nemo_prorl.report.drawings import MAX_MARKERS, Drawing, Line
 from nemo_prorl.report.panels import Kind
 
 PLOT_PX = 240
+AXIS: dict[str, Any] = {"automargin": True, "zeroline": False, "nticks": 6}
 PLOT_WIDTH_PX, LETTER_PX = 300, 7
 """Width of the plot on the narrowest page, and of a letter in a stage's name."""
 
 
 def plotly_figure(drawing: Drawing) -> dict[str, Any]:
     """Returns data and layout, as Plotly.newPlot and plotly.graph_objects.Figure take them."""
-    traces: list[dict[str, Any]] = []
-    for number, line in enumerate(drawing.lines):
-        traces += _traces(drawing, line, number)
+    traces = [trace for number, line in enumerate(drawing.lines) for trace in _traces(drawing, line, number)]
     layout = {
         "height": PLOT_PX,
         "margin": {"l": 8, "r": 12, "t": 16, "b": 28, "pad": 0},
         "hovermode": "x unified",
         "hoverlabel": {"namelength": -1},
         "showlegend": False,
-        "xaxis": {
-            "zeroline": False,
-            "automargin": True,
-            "nticks": 6,
-            "tickformat": ",d",
-            "hoverformat": ",d",
-        },
+        "xaxis": AXIS | {"tickformat": ",d", "hoverformat": ",d"},
         "yaxis": _y_axis(drawing),
         "shapes": _shapes(drawing),
         "annotations": _stage_names(drawing),
@@ -68,10 +61,8 @@ def _points(curve: Curve) -> dict[str, list[float]]:
 
 
 def _y_axis(drawing: Drawing) -> dict[str, Any]:
-    axis: dict[str, Any] = {
-        "automargin": True, "zeroline": False, "nticks": 6, "separatethousands": True,
-        "exponentformat": "SI" if drawing.highest >= 1e4 else "e",
-    }  # fmt: skip
+    highest = max(float(line.points.values.max()) for line in drawing.lines)
+    axis = AXIS | {"separatethousands": True, "exponentformat": "SI" if highest >= 1e4 else "e"}
     scale = drawing.scale
     if scale.is_log:
         return axis | {"type": "log", "dtick": 1 if scale.spans_decades else None}
@@ -81,39 +72,24 @@ def _y_axis(drawing: Drawing) -> dict[str, Any]:
 
 
 def _shapes(drawing: Drawing) -> list[dict[str, Any]]:
+    """Returns vertical lines: where stages begin, and, dashed, at resets."""
     starts = [
-        {
-            "type": "line",
-            "xref": "x",
-            "yref": "paper",
-            "x0": start,
-            "x1": start,
-            "y0": 0,
-            "y1": 1,
-            "layer": "below",
-            "name": "stage",
-            "line": {"width": 1},
-        }
-        for start, _, _ in drawing.stages[1:]
+        _vertical(start, name="stage", layer="below", line={"width": 1}) for start, _, _ in drawing.stages[1:]
     ]
     resets = [
-        {
-            **{
-                "type": "line",
-                "xref": "x",
-                "yref": "paper",
-                "x0": mark.step,
-                "x1": mark.step,
-                "y0": 0,
-                "y1": 1,
-            },
-            "name": "reset" if mark.colour is None else f"reset {mark.colour}",
-            "opacity": 0.65 if mark.colour is None else 0.4,
-            "line": {"width": 1, "dash": "dash"},
-        }
-        for mark in drawing.resets
+        _vertical(
+            step,
+            name="reset" if colour is None else f"reset {colour}",
+            opacity=0.65 if colour is None else 0.4,
+            line={"width": 1, "dash": "dash"},
+        )
+        for step, colour in drawing.resets
     ]
     return starts + resets
+
+
+def _vertical(step: int, **look: Any) -> dict[str, Any]:
+    return {"type": "line", "xref": "x", "yref": "paper", "x0": step, "x1": step, "y0": 0, "y1": 1, **look}
 
 
 def _stage_names(drawing: Drawing) -> list[dict[str, Any]]:
@@ -121,17 +97,9 @@ def _stage_names(drawing: Drawing) -> list[dict[str, Any]]:
     if len(drawing.stages) < 2:
         return []
     whole = drawing.stages[-1][1] - drawing.stages[0][0]
+    look = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
     return [
-        {
-            "text": name,
-            "xref": "x",
-            "yref": "paper",
-            "x": (start + end) / 2,
-            "y": 1,
-            "yanchor": "bottom",
-            "showarrow": False,
-            "font": {"size": 10},
-        }
+        look | {"text": name, "x": (start + end) / 2, "font": {"size": 10}}
         for start, end, name in drawing.stages
         if LETTER_PX * len(name) < PLOT_WIDTH_PX * (end - start) / whole
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nemo_prorl.training.difficulty import difficulty_files, read_difficulty
+from nemo_prorl.run_folder.difficulty import difficulty_files, read_difficulty
 
 BANDS = {
     "difficulty/num_never": "no rollout",
@@ -32,16 +32,14 @@ def difficulty_metrics(run_dir: Path) -> dict[int, dict[str, float]]:
     bands = np.select([rates == 0, rates <= 0.25, rates <= 0.75, rates < 1], [0, 1, 2, 3], default=4)
     counts = np.zeros((len(numbers), len(BANDS)))
     np.add.at(counts, (position, bands), 1)
-    found = {
-        int(step): dict(zip(BANDS, map(float, row), strict=True))
-        for step, row in zip(numbers, counts, strict=True)
-    }
+    rows = (dict(zip(BANDS, map(float, row), strict=True)) for row in counts)
+    found = dict(zip(map(int, numbers), rows, strict=True))
     order = np.argsort(prompts, kind="stable")  # the table is ordered by step
     again = np.flatnonzero(prompts[order][1:] == prompts[order][:-1]) + 1
     now, before = order[again], order[again - 1]
     num_again = np.bincount(position[now], minlength=len(numbers))
-    for metric, rows in ((NOW, now), (BEFORE, before)):
-        sums = np.bincount(position[now], weights=rates[rows], minlength=len(numbers))
+    for metric, visits in ((NOW, now), (BEFORE, before)):
+        sums = np.bincount(position[now], weights=rates[visits], minlength=len(numbers))
         for index in np.flatnonzero(num_again):
             found[int(numbers[index])][metric] = float(sums[index] / num_again[index])
     return found

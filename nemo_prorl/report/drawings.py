@@ -10,7 +10,7 @@ import numpy as np
 from nemo_prorl.report import curves
 from nemo_prorl.report.curves import Curve, curve_of
 from nemo_prorl.report.events import Kind as EventKind
-from nemo_prorl.report.events import events_of, stage_starts
+from nemo_prorl.report.events import events_of, resets_of, stage_spans
 from nemo_prorl.report.panels import Kind, Panel, expand, names_in
 from nemo_prorl.report.runs import Run
 
@@ -33,16 +33,6 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A vertical line after `step`."""
-
-    step: int
-    label: str
-    colour: int | None = None
-    """None: the colour of resets."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     """The vertical axis's scale. None: as the points require."""
 
@@ -58,17 +48,13 @@ class Drawing:
 
     panel: Panel
     lines: tuple[Line, ...]
-    resets: tuple[Mark, ...]
+    resets: tuple[tuple[int, int | None], ...]
+    """(step, the run's colour; None: the colour of resets)."""
     stages: tuple[tuple[int, int, str], ...]
     """(step before its first, last step, name); empty when runs are compared."""
     scale: Scale
     description: str
     """Describes the picture in words."""
-
-    @property
-    def highest(self) -> float:
-        """The highest of all values."""
-        return max(float(line.points.values.max()) for line in self.lines)
 
 
 def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
@@ -76,11 +62,9 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
     metrics = frozenset().union(*(run.metrics for run in runs))
     series = expand(panel, metrics)
     if len(runs) == 1:
-        lines = [
-            line
-            for position, (metric, label) in enumerate(series)
-            if (line := _line(runs[0], metric, label, _colour(metric, label, position, metrics), panel))
-        ]
+        colours = [_colour(metric, label, place, metrics) for place, (metric, label) in enumerate(series)]
+        made = (_line(runs[0], *one, colour, panel) for one, colour in zip(series, colours, strict=True))
+        lines = [line for line in made if line]
         if not any(line.points.values.any() for line in lines):
             lines = lines[:1]  # if all are zero, one line is enough
         return [_drawing(panel, lines, runs)] if lines else []
@@ -88,20 +72,10 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
     for metric, label in series:
         title = panel.title if len(series) == 1 else f"{panel.title}: {label}"
         part = replace(panel, title=title, kind=Kind.lines, name=f"{panel.name}-{len(drawings)}")
-        lines = [
-            line
-            for number, run in enumerate(runs)
-            if (line := _line(run, metric, run.name, number + 1, part))
-        ]
+        made = (_line(run, metric, run.name, number, part) for number, run in enumerate(runs, start=1))
+        lines = [line for line in made if line]
         drawings += [_drawing(part, lines, runs)] if lines else []
     return drawings
-
-
-def stage_spans(run: Run) -> list[tuple[int, int, str]]:
-    """Returns (step before its first, last step, name) of each stage that has completed a step."""
-    starts = stage_starts(run)
-    ends = [step for step, _ in starts[1:]] + [int(run.last["step"])]
-    return [(start, end, name) for (start, name), end in zip(starts, ends, strict=True) if end > start]
 
 
 def _line(run: Run, metric: str, label: str, colour: int, panel: Panel) -> Line | None:
@@ -128,23 +102,18 @@ def _colour(metric: str, label: str, position: int, metrics: Iterable[str]) -> i
 def _drawing(panel: Panel, lines: list[Line], runs: Sequence[Run]) -> Drawing:
     if panel.kind is not Kind.lines:
         lines = _stackable(lines, as_shares=panel.kind is Kind.shares)
-    marks = [
-        Mark(
-            step=event.step,
-            label=event.text if len(runs) == 1 else f"{run.name}: {event.text}",
-            colour=None if len(runs) == 1 else number + 1,
-        )
-        for number, run in enumerate(runs)
-        for event in events_of(run)
-        if event.kind is EventKind.reset
+    resets = [
+        (event.step, None if len(runs) == 1 else number)
+        for number, run in enumerate(runs, start=1)
+        for event in resets_of(run)
     ]
     return Drawing(
         panel=panel,
         lines=tuple(lines),
-        resets=tuple(marks),
+        resets=tuple(resets),
         stages=tuple(stage_spans(runs[0])) if len(runs) == 1 else (),
         scale=_scale(panel, lines),
-        description=_describe(panel, lines, marks),
+        description=_describe(panel, lines, len(resets)),
     )
 
 
@@ -182,14 +151,13 @@ def _stackable(lines: list[Line], *, as_shares: bool) -> list[Line]:
     ]
 
 
-def _describe(panel: Panel, lines: list[Line], marks: list[Mark]) -> str:
-    said = []
-    for line in lines[:8]:
-        steps, values = line.points
-        said.append(
-            f"{line.label}: {values[0]:.3g} at step {steps[0]:.0f}, {values[-1]:.3g} at step {steps[-1]:.0f}, "
-            f"from {values.min():.3g} to {values.max():.3g}"
-        )
+def _describe(panel: Panel, lines: list[Line], num_resets: int) -> str:
+    said = [
+        f"{line.label}: {values[0]:.3g} at step {steps[0]:.0f}, {values[-1]:.3g} at step {steps[-1]:.0f}, "
+        f"from {values.min():.3g} to {values.max():.3g}"
+        for line in lines[:8]
+        for steps, values in [line.points]
+    ]
     unit = f" ({panel.unit})" if panel.unit else ""
-    resets = f" {len(marks)} mark(s) of resets." if marks else ""
+    resets = f" {num_resets} mark(s) of resets." if num_resets else ""
     return f"{panel.title}{unit} over steps. {'; '.join(said)}.{resets}"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from nemo_prorl.report.runs import Run
-from nemo_prorl.training.held_out import WENT_BACK
+from nemo_prorl.report.runs import Run, once_a_run
+from nemo_prorl.run_folder.held_out import WENT_BACK
 
 NOT_COMPARED = ("stage.name", "stage.parent")
 """Options that always differ between stages."""
@@ -27,7 +26,7 @@ class Kind(StrEnum):
     failure = "failure"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     """An event at the end of `step`."""
 
@@ -38,37 +37,30 @@ class Event:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-@lru_cache
+@once_a_run
 def events_of(run: Run) -> tuple[Event, ...]:
     """Returns the events in the order in which they happened."""
-    events = []
     first = run.records[0]
-    events.append(
-        Event(step=first["step"], stage=first["stage"], kind=Kind.stage, text=f"{first['stage']} begins")
-    )
+    events = [Event(first["step"], first["stage"], Kind.stage, f"{first['stage']} begins")]
     for before, after in pairwise(run.records):
         events += _between(run, before, after)
-    events += [
-        Event(
-            step=found.step,
-            stage=found.stage,
-            kind=Kind.resume,
-            text=f"went on from its checkpoint, {found.time}",
-        )
-        for found in run.resumes
-    ]
+    for when, stage, step in run.resumes:
+        events.append(Event(step, stage, Kind.resume, f"went on from its checkpoint, {when}"))
     events.sort(key=lambda event: event.step)
     return (*events, *_ends(run))
 
 
-def reset_steps(run: Run) -> list[int]:
-    """Returns the steps after which the policy became the reference."""
-    return [event.step for event in events_of(run) if event.kind is Kind.reset]
+def resets_of(run: Run) -> list[Event]:
+    """Returns the events after which the policy became the reference."""
+    return [event for event in events_of(run) if event.kind is Kind.reset]
 
 
-def stage_starts(run: Run) -> list[tuple[int, str]]:
-    """Returns (step after which it began, name) of each stage."""
-    return [(event.step, event.stage) for event in events_of(run) if event.kind is Kind.stage]
+def stage_spans(run: Run) -> list[tuple[int, int, str]]:
+    """Returns (step before its first, last step, name) of each stage that has completed a step."""
+    starts = [event for event in events_of(run) if event.kind is Kind.stage]
+    ends = [event.step for event in starts[1:]] + [int(run.last["step"])]
+    spans = zip(starts, ends, strict=True)
+    return [(start.step, end, start.stage) for start, end in spans if end > start.step]
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -85,18 +77,11 @@ def _between(run: Run, before: Mapping[str, Any], after: Mapping[str, Any]) -> I
     step, stage = int(after["step"]), str(after["stage"])
     is_new_stage = stage != before["stage"]
     if is_new_stage:
-        yield Event(
-            step=int(before["step"]), stage=stage, kind=Kind.stage, text=_beginning(run, before, after)
-        )
+        yield Event(int(before["step"]), stage, Kind.stage, _beginning(run, before, after))
     decision = after.get("controller")
     if isinstance(decision, Mapping):
-        yield Event(
-            step=step,
-            stage=stage,
-            kind=Kind.decision,
-            text=f"{decision.get('action', '')}: {decision.get('reason', '')}",
-            numbers=decision.get("numbers") or {},
-        )
+        text = f"{decision.get('action', '')}: {decision.get('reason', '')}"
+        yield Event(step, stage, Kind.decision, text, decision.get("numbers") or {})
     num_resets = int(after.get("num_resets", 0)) - int(before.get("num_resets", 0))
     if num_resets > 0:
         cause = "at the start of the stage" if is_new_stage else "asked for by hand"
@@ -104,12 +89,8 @@ def _between(run: Run, before: Mapping[str, Any], after: Mapping[str, Any]) -> I
             cause = "by the controller"
         went_back = f"goes back to step {after[WENT_BACK]} and " if WENT_BACK in after else ""
         # A stage's reset happens before its first step, a controller's at the end of the step that records it.
-        yield Event(
-            step=int(before["step"]) if is_new_stage else step,
-            stage=stage,
-            kind=Kind.reset,
-            text=f"the policy {went_back}becomes the reference, {cause}",
-        )
+        at = int(before["step"]) if is_new_stage else step
+        yield Event(at, stage, Kind.reset, f"the policy {went_back}becomes the reference, {cause}")
 
 
 def _beginning(run: Run, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -122,17 +103,14 @@ def _beginning(run: Run, before: Mapping[str, Any], after: Mapping[str, Any]) ->
     if previous in run.configs and stage in run.configs:
         changed = differences(run.configs[previous], run.configs[stage])
         said = [f"{name} {old} → {new}" for name, (old, new) in changed.items()]
-        text += (
-            f": {', '.join(said)}" if 0 < len(said) <= 6 else f"; {len(said)} options differ" if said else ""
-        )
+        if said:
+            text += f": {', '.join(said)}" if len(said) <= 6 else f"; {len(said)} options differ"
     return text
 
 
 def _ends(run: Run) -> Iterator[Event]:
     step, stage = int(run.last["step"]), str(run.last["stage"])
     if outcome := run.outcomes.get(stage):
-        yield Event(step=step, stage=stage, kind=Kind.end, text=f"{stage} ended ({outcome})")
+        yield Event(step, stage, Kind.end, f"{stage} ended ({outcome})")
     if stage in run.failures:
-        yield Event(
-            step=step, stage=stage, kind=Kind.failure, text=run.failures[stage] or "no reason recorded"
-        )
+        yield Event(step, stage, Kind.failure, run.failures[stage] or "no reason recorded")

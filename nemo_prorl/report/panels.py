@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from nemo_prorl.report.difficulty import BANDS, BEFORE, NOW
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES
-from nemo_prorl.training.held_out import DOMAIN_MEAN, PROMPT_MEAN
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN
 
 
 class Kind(StrEnum):
@@ -63,9 +63,8 @@ DYNAMICS = Section(
             title="KL to the reference",
             unit="nats a token",
             series=(("objective/kl_to_reference", "mean"),),
-            reading="Rises slowly and falls to 0 at a reset. A plateau together with flat validation "
-            "means that the reference holds the policy back: time for a reset. A sudden spike is a sign "
-            "of instability.",
+            reading="Rises slowly and falls to 0 at a reset. A plateau together with flat validation means that the "
+            "reference holds the policy back: time for a reset. A sudden spike is a sign of instability.",
         ),
         Panel(
             name="entropy",
@@ -92,9 +91,8 @@ DYNAMICS = Section(
             title="Held-out reward",
             unit="mean score",
             series=((DOMAIN_MEAN, "all"), ("validation/{}/reward", "{}")),
-            reading="The main result; 'all' is the mean over domains. If it is flat or falling over "
-            "several validations, consider a hard reset; if one domain falls while others rise, change "
-            "the mix.",
+            reading="The main result; 'all' is the mean over domains. If it is flat or falling over several "
+            "validations, consider a hard reset; if one domain falls while others rise, change the mix.",
         ),
     ),
 )
@@ -102,8 +100,7 @@ DYNAMICS = Section(
 REWARD = Section(
     name="reward",
     title="Reward",
-    intro="Scores of training rollouts (all that were sampled, at the training temperature) and of "
-    "held-out ones.",
+    intro="Scores of training rollouts (all that were sampled, at the training temperature) and of held-out ones.",
     panels=(
         Panel(
             name="reward_by_domain",
@@ -118,8 +115,7 @@ REWARD = Section(
             title="Pass rate in training",
             unit="share of rollouts solved",
             series=(("reward/pass_rate", "all"), ("reward/{}/pass_rate", "{}")),
-            reading="Counts full scores only. If it lags behind the reward, the policy collects partial "
-            "credit.",
+            reading="Counts full scores only. If it lags behind the reward, the policy collects partial credit.",
         ),
         Panel(
             name="reward_parts",
@@ -134,9 +130,8 @@ REWARD = Section(
             title="Held-out pass@k",
             unit="share of prompts",
             series=(("validation/pass_at_{}", "pass@{}"),),
-            reading="If pass@1 rises towards a flat pass@k, the policy gets more reliable at what it "
-            "could solve before; if pass@k rises too, it solves new problems, which is the goal of "
-            "prolonged training.",
+            reading="If pass@1 rises towards a flat pass@k, the policy gets more reliable at what it could solve "
+            "before; if pass@k rises too, it solves new problems, which is the goal of prolonged training.",
         ),
         Panel(
             name="held_out_means",
@@ -235,8 +230,7 @@ SAMPLING = Section(
 DIFFICULTY = Section(
     name="difficulty",
     title="Difficulty",
-    intro="Pass rates of single prompts, over everything that was sampled (data difficulty summarises "
-    "them by domain).",
+    intro="Pass rates of single prompts, over everything that was sampled (data difficulty summarises them by domain).",
     panels=(
         Panel(
             name="pass_rate_bands",
@@ -273,10 +267,9 @@ OPTIMISATION = Section(
                 ("objective/clip_low_fraction", "below 1 − clip_low"),
                 ("objective/dual_clip_fraction", "dual clip"),
             ),
-            reading="Up to a few per cent is usual. Exactly 0 means that updates are very small; more "
-            "than about 10 % means that much of each update is wasted. Ratios of whole responses (GSPO) "
-            "are clipped far more often, and with CISPO such a token keeps its gradient, with a bounded "
-            "weight.",
+            reading="Up to a few per cent is usual. Exactly 0 means that updates are very small; more than about 10 % "
+            "means that much of each update is wasted. Ratios of whole responses (GSPO) are clipped far more often, "
+            "and with CISPO such a token keeps its gradient, with a bounded weight.",
         ),
         Panel(
             name="ratio",
@@ -304,8 +297,7 @@ OPTIMISATION = Section(
             title="KL of a step",
             unit="nats a token",
             series=(("objective/approx_kl_to_old", "old to current"),),
-            reading="How far the policy moves in one step. Should be small and steady; growth precedes "
-            "most collapses.",
+            reading="How far the policy moves in one step. Should be small and steady; growth precedes most collapses.",
         ),
         Panel(
             name="loss",
@@ -338,8 +330,7 @@ OPTIMISATION = Section(
             title="Entropy bonus",
             unit="coefficient",
             series=(("objective/entropy_coefficient", "coefficient"),),
-            reading="Changes only with algorithm.entropy_bonus=adaptive: it grows while entropy is below "
-            "its target.",
+            reading="Changes only with algorithm.entropy_bonus=adaptive: it grows while entropy is below its target.",
         ),
     ),
 )
@@ -370,9 +361,8 @@ MISMATCH = Section(
             title="Importance weight",
             unit="old / sampler, as bounded",
             series=(("objective/importance_weight_mean", "mean"),),
-            reading="1 if sampler and trainer agree, or with algorithm.correction_level=off. If the mean "
-            "differs from 1 by more than a few per cent, the policy trains on rollouts of a different "
-            "policy.",
+            reading="1 if sampler and trainer agree, or with algorithm.correction_level=off. If the mean differs from "
+            "1 by more than a few per cent, the policy trains on rollouts of a different policy.",
         ),
         Panel(
             name="importance_limited",

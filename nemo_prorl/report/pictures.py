@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +37,8 @@ def picture(drawings: Sequence[Drawing], path: Path, *, title: str) -> None:
     for axis in list(axes.flat)[len(drawings) :]:
         axis.set_visible(False)
     has_resets = any(drawing.resets for drawing in drawings)
-    figure.suptitle(
-        title + ("   (dashed: reset)" if has_resets else ""), fontsize=12, y=1 - 0.12 / height, va="top"
-    )
+    title += "   (dashed: reset)" if has_resets else ""
+    figure.suptitle(title, fontsize=12, y=1 - 0.12 / height, va="top")
     aside = path.with_name(f".{path.name}")
     figure.savefig(aside, dpi=110, format="png")
     aside.replace(path)
@@ -49,7 +47,7 @@ def picture(drawings: Sequence[Drawing], path: Path, *, title: str) -> None:
 
 def colour(number: int) -> str:
     """Returns a line's colour; 0 is the text colour."""
-    return next(islice(cycle(PALETTE[1:]), number - 1, None)) if number else PALETTE[0]
+    return PALETTE[1 + (number - 1) % (len(PALETTE) - 1)] if number else PALETTE[0]
 
 
 def _draw(axis: Any, drawing: Drawing) -> None:
@@ -72,16 +70,11 @@ def _draw(axis: Any, drawing: Drawing) -> None:
         )
     for start, _, _ in drawing.stages[1:]:
         axis.axvline(start, color=STAGE, linewidth=0.8, zorder=0)
-    for mark in drawing.resets:
-        shade = RESET if mark.colour is None else colour(mark.colour)
-        axis.axvline(mark.step, color=shade, linestyle="--", linewidth=0.9, alpha=0.6)
-    _set_up(axis, drawing)
-
-
-def _set_up(axis: Any, drawing: Drawing) -> None:
-    axis.set_title(
-        f"{drawing.panel.title}" + (f" ({drawing.panel.unit})" if drawing.panel.unit else ""), fontsize=10
-    )
+    for step, number in drawing.resets:
+        shade = RESET if number is None else colour(number)
+        axis.axvline(step, color=shade, linestyle="--", linewidth=0.9, alpha=0.6)
+    unit = f" ({drawing.panel.unit})" if drawing.panel.unit else ""
+    axis.set_title(f"{drawing.panel.title}{unit}", fontsize=10)
     axis.set_xlabel("step", fontsize=9)
     axis.tick_params(labelsize=8)
     axis.grid(alpha=0.2)

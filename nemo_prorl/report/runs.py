@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import yaml
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.difficulty import difficulty_metrics
 from nemo_prorl.report.texts import Conversation, read_conversations
-from nemo_prorl.training.held_out import PROMPT_MEAN, with_domain_mean
-from nemo_prorl.training.lives import Life, read_lives
-from nemo_prorl.training.telemetry import read_metrics
+from nemo_prorl.run_folder.held_out import PROMPT_MEAN, with_domain_mean
+from nemo_prorl.run_folder.lives import Life, read_lives
+from nemo_prorl.run_folder.resolved import flatten
+from nemo_prorl.run_folder.telemetry import read_metrics
 
 Record = Mapping[str, Any]
+_Found = TypeVar("_Found")
 
 PHASES = {
     "time/sampling_s": "sampling",
@@ -35,9 +38,9 @@ PHASES = {
 OUTSIDE_STEP = {"time/validation_s": "validation", "time/save_s": "checkpoint"}
 """Time that the loop spends between steps."""
 OTHER = "time/other_s"
-"""The rest of time/step_s; computed here."""
+OTHER_MEANING = "Seconds of time/step_s outside the measured phases; computed by the report."
 
-RESUME = re.compile(r"(\S+Z) stage (\S+) goes on after step (\d+)$")
+RESUME = re.compile(r"^(\S+Z) stage (\S+) goes on after step (\d+)$", re.MULTILINE)
 """The line that a run writes to run.log when it is resumed."""
 RUNNING_S = 900.0
 """A run is alive if its newest sign of life is younger than this; a long step gives several."""
@@ -53,17 +56,7 @@ class Table:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resume:
-    """A stage was continued from its checkpoint of `step`, in another process."""
-
-    time: str
-    """UTC, as in 2026-01-31T12:00:00Z."""
-    stage: str
-    step: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Run:
     """One folder. It equals only itself, so that what is computed from its many records can be cached."""
 
@@ -79,8 +72,9 @@ class Run:
     """Finished stage -> why it ended."""
     failures: Mapping[str, str]
     """Failed stage -> reason."""
-    resumes: tuple[Resume, ...]
-    """From run.log, oldest first."""
+    resumes: tuple[tuple[str, str, int], ...]
+    """(UTC, stage, step) whenever another process went on from the checkpoint of that step; from run.log, oldest
+    first."""
     sign_of_life_s: float
     """Age of the newest heartbeat or metrics line, in seconds."""
     provenance: Mapping[str, Any]
@@ -105,11 +99,6 @@ class Run:
     @property
     def last(self) -> Record:
         return self.records[-1]
-
-    @property
-    def stages(self) -> list[str]:
-        """Returns the stages in the order in which they began."""
-        return list(dict.fromkeys(record["stage"] for record in self.records))
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -140,7 +129,7 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
     records = [record for record in read_metrics(metrics) if "step" in record]
     if not records:
         raise ConfigError(f"{metrics} has no whole line yet: wait for the run's first step.")
-    stages = dict.fromkeys(record["stage"] for record in records)
+    stages = list(dict.fromkeys(record["stage"] for record in records))
     num_lines = sum(1 for line in metrics.read_text(encoding="utf-8").splitlines() if line.strip())
     difficulty = difficulty_metrics(folder) if with_prompts else {}
     tables, unread = _read_tables(folder / "evaluation")
@@ -149,10 +138,10 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
         folder=folder,
         records=tuple(_completed(record, difficulty) for record in records),
         num_unread_lines=num_lines - len(records),
-        configs=dict(_read_configs(folder, list(stages))),
+        configs=dict(_read_configs(folder, stages)),
         outcomes={path.stem: read_json(path).get("outcome", "") for path in folder.glob("stages/*.done")},
         failures={path.stem: read_json(path).get("reason", "") for path in folder.glob("stages/*.failed")},
-        resumes=tuple(_read_resumes(folder / "run.log")),
+        resumes=_read_resumes(folder / "run.log"),
         sign_of_life_s=_sign_of_life_s(folder),
         provenance=_read_provenance(folder),
         tables=tables,
@@ -162,16 +151,20 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
     )
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields options by their full name, as on the command line."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+def once_a_run(function: Callable[[Run], _Found]) -> Callable[[Run], _Found]:
+    """Decorator: keeps the result for as long as somebody keeps the run, which a live report reads again and again."""
+    found: WeakKeyDictionary[Run, _Found] = WeakKeyDictionary()
+
+    @wraps(function)
+    def kept(run: Run) -> _Found:
+        if run not in found:
+            found[run] = function(run)
+        return found[run]
+
+    return kept
 
 
-@lru_cache
+@once_a_run
 def _metrics_of(run: Run) -> frozenset[str]:
     return frozenset(key for record in run.records for key in record)
 
@@ -213,13 +206,9 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
     return provenance if isinstance(provenance, dict) else {}
 
 
-def _read_resumes(log: Path) -> Iterator[Resume]:
-    if not log.is_file():
-        return
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if match := RESUME.match(line):
-                yield Resume(time=match[1], stage=match[2], step=int(match[3]))
+def _read_resumes(log: Path) -> tuple[tuple[str, str, int], ...]:
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    return tuple((time_, stage, int(step)) for time_, stage, step in RESUME.findall(text))
 
 
 def _sign_of_life_s(folder: Path) -> float:
@@ -239,9 +228,8 @@ def _read_tables(folder: Path) -> tuple[tuple[Table, ...], tuple[str, ...]]:
         except (KeyError, TypeError, ValueError):
             unread.append(path.name)
             continue
-        tables.append(
-            Table(title=data.get("title", path.stem), columns=columns, rows=rows, note=data.get("note", ""))
-        )
+        title, note = data.get("title", path.stem), data.get("note", "")
+        tables.append(Table(title=title, columns=columns, rows=rows, note=note))
     return tuple(tables), tuple(unread)
 
 

@@ -1,4 +1,4 @@
-"""Where a run stands, from the files in its folder alone: it may be running, dead, waiting, or not begun."""
+"""The state of a run from the files in its folder: it may be running, dead, waiting, or not begun."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.report.health import RECENT, bests_of, duration, findings_of
+from nemo_prorl.report.health import bests_of, duration, findings_of
 from nemo_prorl.report.runs import OUTSIDE_STEP, RUNNING_S, Run, read_json, read_run
-from nemo_prorl.storage import ENGINES_FILE
-from nemo_prorl.training.lives import Life, hours_by_stage, read_lives
+from nemo_prorl.run_folder.lives import Life, hours_by_stage, read_lives
+from nemo_prorl.run_folder.storage import ENGINES_FILE
+from nemo_prorl.training.control.checks import RECENT
 
+COLUMNS = {
+    "state": "<9", "stage": "<8", "step": ">12", "reward": ">7", "held out": ">9", "left": ">11", "alarms": ">7",
+}  # fmt: skip
+"""Column of the table -> its alignment and width."""
+HEARTBEAT_FILE = "heartbeat.json"
 SILENT_STEPS = 2.0
-"""A run that shows no sign of life for as long as so many of its steps take, and for RUNNING_S, is called silent."""
+"""A run is called silent after this many times the duration of its steps without a sign of life, and not before
+RUNNING_S."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What `status` says of one folder. A number is None where nothing is known of it yet."""
+    """The state of one folder, for `status`. A number is None if it is not known yet."""
 
     run_dir: str
     state: str
@@ -63,17 +69,18 @@ class Status:
 
 def read_status(folder: Path) -> Status:
     """Never raises for what it finds in the folder: every state of it has its sentence."""
-    lives, jobs = read_lives(folder), read_json(folder / "slurm" / "jobs.json")
+    lives = read_lives(folder)
     try:
         run = read_run(folder, with_prompts=False)
     except (ConfigError, KeyError, OSError, ValueError) as error:
-        return _without_steps(folder, lives, jobs, error)
+        return _without_steps(folder, lives, error)
     stage = lives[-1].stage if lives else str(run.last["stage"])
     in_stage = run.configs.get(stage, {})
     records = [record for record in run.steps if record["stage"] == stage]
     num_steps = in_stage.get("trainer.num_steps")
     step_s, num_ranks = _mean_step_s(run), lives[-1].num_ranks if lives else 1
-    state, sentence = _state(run, stage, lives, jobs, len(records), num_steps, step_s)
+    where = f"step {len(records)}{f' of {num_steps:,}' if num_steps else ''} of {stage}"
+    state, sentence = _state(run, stage, lives, where, step_s)
     is_under_way = state not in ("done", "failed", "waiting")
     left_s = step_s * max(0, num_steps - len(records)) if step_s and num_steps and is_under_way else None
     best = next(iter(bests_of(run)), None)
@@ -87,7 +94,7 @@ def read_status(folder: Path) -> Status:
         step=int(run.last["step"]),
         stage_step=len(records),
         num_steps=num_steps,
-        phase=str(_heartbeat(folder).get("phase", "")),
+        phase=str(read_json(folder / HEARTBEAT_FILE).get("phase", "")),
         seen_s=_seen_s(run, lives),
         step_s=step_s,
         reward=reward[0],
@@ -113,8 +120,29 @@ def read_status(folder: Path) -> Status:
     )
 
 
+def status_table(found: Sequence[Status], width: int = 80) -> list[str]:
+    """One line for each run, of less than `width` columns, under a title. What does not fit is cut: names of runs at
+    their beginning, names of stages at their end."""
+    room = max(12, width - 2 - sum(int(form[1:]) for form in COLUMNS.values()))
+    room = min(room, max(len("run"), *(len(status.run_dir) for status in found)))
+    rows: list[tuple[str, ...]] = [("run", *COLUMNS)]
+    for status in found:
+        name, total = status.run_dir, f"/{status.num_steps}" if status.num_steps else ""
+        step = "-" if status.stage_step is None else f"{status.stage_step}{total}"
+        scores = ("-" if score is None else f"{score:.3f}" for score in (status.reward, status.held_out))
+        left = "-" if status.left_s is None else duration(status.left_s)
+        name = name if len(name) <= room else f"…{name[1 - room :]}"
+        alarms = str(len(status.alarms) or "-")
+        rows.append((name, status.state, status.stage[:8], step, *scores, left, alarms))
+    return [
+        f"{name:<{room}} "
+        + "".join(f"{cell:{form}}" for cell, form in zip(cells, COLUMNS.values(), strict=True))
+        for name, *cells in rows
+    ]
+
+
 def status_lines(status: Status) -> list[str]:
-    """For the terminal: what it does, how well, what it has cost and will cost, and what asks for a look."""
+    """Returns lines for the terminal: the run's state, speed, reward, cost so far and to come, and warnings."""
     lines = [f"{status.run_dir}: {status.sentence}"]
     said = []
     if status.step_s:
@@ -126,9 +154,8 @@ def status_lines(status: Status) -> list[str]:
         if value is not None:
             said.append(f"{name} {value:.3f}" + ("" if change is None else f" ({change:+.3f})"))
     if status.held_out is not None:
-        said.append(
-            f"held out {status.held_out:.3f} (best {status.held_out_best:.3f} at step {status.held_out_best_step})"
-        )
+        best = f"best {status.held_out_best:.3f} at step {status.held_out_best_step}"
+        said.append(f"held out {status.held_out:.3f} ({best})")
     lines += [f"  {', '.join(said)}"] if said else []
     if status.stage_hours:
         unit = "GPU h" if status.on_gpus else "CPU rank h"
@@ -139,9 +166,8 @@ def status_lines(status: Status) -> list[str]:
             text += f"; {status.left_hours:,.2f} more in {duration(status.left_s)}, if it takes all its steps"
         lines.append(text)
     if status.checkpoint_age_s is not None:
-        lines.append(
-            f"  checkpoint of step {status.checkpoint_step}, {duration(status.checkpoint_age_s)} ago"
-        )
+        age = duration(status.checkpoint_age_s)
+        lines.append(f"  checkpoint of step {status.checkpoint_step}, {age} ago")
     elif status.step is not None:
         lines.append("  no checkpoint yet")
     if status.engines:
@@ -149,14 +175,13 @@ def status_lines(status: Status) -> list[str]:
     return [*lines, *(f"  look at: {alarm}" for alarm in status.alarms)]
 
 
-def _without_steps(folder: Path, lives: Sequence[Life], jobs: Mapping[str, str], error: Exception) -> Status:
+def _without_steps(folder: Path, lives: Sequence[Life], error: Exception) -> Status:
     """The status of a folder whose metrics.jsonl is absent, empty or not a run's."""
     state, stage = "no run", lives[-1].stage if lives else ""
+    reasons = (read_json(path).get("reason") for path in sorted(folder.glob("stages/*.failed")))
     if not folder.is_dir():
         sentence = "there is no such folder: write the exp_manager.explicit_log_dir of a run."
-    elif reason := next(
-        (str(read_json(path).get("reason", "")) for path in sorted(folder.glob("stages/*.failed"))), ""
-    ):
+    elif reason := next(filter(None, reasons), None):
         state, sentence = "failed", f"failed before its first step: {reason}"
     elif lives and lives[-1].end:
         state, sentence = "stopped", f"stopped before its first step: {lives[-1].end}"
@@ -166,16 +191,14 @@ def _without_steps(folder: Path, lives: Sequence[Life], jobs: Mapping[str, str],
         sentence = f"{stage} starts, since {duration(time.time() - lives[-1].began)}."
         if state == "silent":
             sentence = f"{stage} has not come to its first step, and was last seen {duration(age_s)} ago."
-    elif jobs:
+    elif jobs := _jobs(folder):
         stage, job = next(iter(jobs.items()))
         state, sentence = "waiting", f"{stage} waits in the queue as job {job}, unless it was cancelled."
     elif (folder / "metrics.jsonl").is_file() or (folder / "resolved.yaml").is_file():
-        state, sentence = "empty", "a run that has not come to its first step."
-        if not isinstance(error, ConfigError):
-            state, sentence = (
-                "no run",
-                f"metrics.jsonl is not that of a run ({type(error).__name__}: {error}).",
-            )
+        if isinstance(error, ConfigError):
+            state, sentence = "empty", "a run that has not come to its first step."
+        else:
+            sentence = f"metrics.jsonl is not that of a run ({type(error).__name__}: {error})."
     else:
         sentence = "no run: the folder holds none of the files that a run leaves."
     return Status(
@@ -189,53 +212,39 @@ def _without_steps(folder: Path, lives: Sequence[Life], jobs: Mapping[str, str],
     )
 
 
-def _state(
-    run: Run,
-    stage: str,
-    lives: Sequence[Life],
-    jobs: Mapping[str, str],
-    stage_step: int,
-    num_steps: int | None,
-    step_s: float | None,
-) -> tuple[str, str]:
-    """(state, its sentence) of a run that has recorded something."""
-    where = f"step {stage_step}{f' of {num_steps:,}' if num_steps else ''} of {stage}"
-    age_s = _seen_s(run, lives)
-    end = lives[-1].end if lives else ""
+def _state(run: Run, stage: str, lives: Sequence[Life], where: str, step_s: float | None) -> tuple[str, str]:
+    """(state, its sentence) of a run that has recorded something; `where` is the position in its stage."""
+    age_s, jobs = _seen_s(run, lives), _jobs(run.folder)
+    ago, end = duration(age_s), lives[-1].end if lives else ""
     if stage in run.failures:
         return "failed", f"{stage} failed after {where}: {run.failures[stage]}"
     if stage in run.outcomes:
-        waiting = next((name for name in jobs if name not in run.outcomes), "")
-        if waiting:
+        if waiting := next((name for name in jobs if name not in run.outcomes), ""):
+            job = f"job {jobs[waiting]}"
             return (
                 "waiting",
-                f"{stage} is done; {waiting} waits in the queue as job {jobs[waiting]}, unless it was cancelled.",
+                f"{stage} is done; {waiting} waits in the queue as {job}, unless it was cancelled.",
             )
         return "done", f"done: {stage} ended after step {run.last['step']} ({run.outcomes[stage]})."
     if end == "paused":
-        job, on = lives[-1].job, "the same command goes on with it"
-        if job:  # a launcher goes back to the queue; a shell in an allocation does not
-            on = (
-                "a job in the queue goes on with it"
-                if stage in jobs
-                else f"{on}, unless job {job} is in the queue again"
-            )
-        return "paused", f"paused after {where}, {duration(age_s)} ago; {on}."
+        on = "the same command goes on with it"
+        if lives[-1].job:  # a launcher goes back to the queue; a shell in an allocation does not
+            again = f"{on}, unless job {lives[-1].job} is in the queue again"
+            on = "a job in the queue goes on with it" if stage in jobs else again
+        return "paused", f"paused after {where}, {ago} ago; {on}."
     if end:
-        return "stopped", f"stopped after {where}, {duration(age_s)} ago: {end}"
+        return "stopped", f"stopped after {where}, {ago} ago: {end}"
     if age_s > max(RUNNING_S, SILENT_STEPS * (step_s or 0.0)):
-        return (
-            "silent",
-            f"no sign of life for {duration(age_s)} after {where}: killed, or hanging; the same command goes on.",
-        )
-    beat = _heartbeat(run.folder)
+        said = f"no sign of life for {ago} after {where}: killed, or hanging; the same command goes on."
+        return "silent", said
+    beat = read_json(run.folder / HEARTBEAT_FILE)
     if lives and not beat:  # none yet: the start removes that of the process before
-        return "starting", f"{stage} starts again after {where}, last sign of life {duration(age_s)} ago."
+        return "starting", f"{stage} starts again after {where}, last sign of life {ago} ago."
     doing = f"step {run.last['step']} of the run"
     if beat:
         phase_s = max(0.0, time.time() - float(beat["time"]))
         doing += f"; {str(beat['phase']).replace('_', ' ')} for {duration(phase_s)}"
-    return "training", f"training after {where} ({doing}), seen {duration(age_s)} ago."
+    return "training", f"training after {where} ({doing}), seen {ago} ago."
 
 
 def _seen_s(run: Run, lives: Sequence[Life]) -> float:
@@ -246,10 +255,8 @@ def _seen_s(run: Run, lives: Sequence[Life]) -> float:
 
 def _mean_step_s(run: Run) -> float | None:
     """Over the recent steps, with what the loop did between them."""
-    recent = run.steps[-RECENT:]
-    seconds = [
-        sum(float(record.get(key, 0.0)) for key in ("time/step_s", *OUTSIDE_STEP)) for record in recent
-    ]
+    keys, recent = ("time/step_s", *OUTSIDE_STEP), run.steps[-RECENT:]
+    seconds = [sum(float(record.get(key, 0.0)) for key in keys) for record in recent]
     return fmean(seconds) if any(seconds) else None
 
 
@@ -263,5 +270,6 @@ def _recent_mean(run: Run, key: str) -> tuple[float | None, float | None]:
     return fmean(recent), fmean(recent) - fmean(before) if before else None
 
 
-def _heartbeat(folder: Path) -> dict[str, Any]:
-    return read_json(folder / "heartbeat.json")
+def _jobs(folder: Path) -> dict[str, str]:
+    """Returns stage -> job, as `submit` has recorded them."""
+    return read_json(folder / "slurm" / "jobs.json")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.training.samples import read_samples, sample_files
+from nemo_prorl.run_folder.samples import read_samples, sample_files
 
 PROMPTS_PER_DOMAIN = 3
 HEAD, TAIL = 2500, 1500
@@ -38,22 +38,21 @@ class Conversation:
 def read_conversations(run_dir: Path) -> tuple[Conversation, ...]:
     """Returns the first prompts of each domain that all chosen validations have; empty for a run without samples."""
     files = sample_files(run_dir).all()
-    chosen = sorted({0, len(files) // 2, len(files) - 1}) if files else []
+    if not files:
+        return ()
+    chosen = sorted({0, len(files) // 2, len(files) - 1})
     by_step = [_first_of_each_prompt(files[index][1]) for index in chosen]
-    shared = [uid for uid in (by_step[0] if by_step else ()) if all(uid in records for records in by_step)]
-    taken: dict[str, list[str]] = {}
-    for uid in shared:
-        taken.setdefault(str(by_step[0][uid]["domain"]), []).append(uid)
-    return tuple(
-        Conversation(
-            domain=domain,
-            source=str(by_step[0][uid]["source"]),
-            prompt=_shortened(str(by_step[0][uid]["prompt"])),
-            responses=tuple(_response(records[uid]) for records in by_step),
-        )
-        for domain, uids in sorted(taken.items())
-        for uid in uids[:PROMPTS_PER_DOMAIN]
-    )
+    by_domain: dict[str, list[Conversation]] = {}
+    for uid, first in by_step[0].items():
+        if all(uid in records for records in by_step):
+            conversation = Conversation(
+                domain=str(first["domain"]),
+                source=str(first["source"]),
+                prompt=_shortened(str(first["prompt"])),
+                responses=tuple(_response(records[uid]) for records in by_step),
+            )
+            by_domain.setdefault(conversation.domain, []).append(conversation)
+    return tuple(one for _, found in sorted(by_domain.items()) for one in found[:PROMPTS_PER_DOMAIN])
 
 
 def _first_of_each_prompt(path: Path) -> dict[str, Mapping[str, Any]]:

@@ -1,12 +1,13 @@
-"""Checkpoints: written aside in the background, renamed when whole on every rank, found again, checked, cleared away.
+"""Saves checkpoints in the background, finds and verifies them, and deletes old ones. A checkpoint is written under a
+temporary name and renamed when it is complete on every rank.
 
     RUN/checkpoints/step-00000040-STAGE/
-        state.json      the run state, its score, the identity of the reference, and what wrote it
+        state.json      state of the run, value of the monitored metric, hash of the reference, versions of the software
         policy/         weights, optimizer, reference, random states (Megatron's distributed checkpoint)
-        huggingface/    config and tokenizer of the model, so that a checkpoint can be exported on its own
+        huggingface/    config and tokenizer of the model, for exports
         manifest.json   size and hash of every other file, written last
 
-docs/checkpoints.md says what is guaranteed.
+docs/checkpoints.md lists the guarantees.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nemo_prorl.config import BestMode, CheckpointCallbackParams, ConfigError
+from nemo_prorl.config.layout import rank_from_environment
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import PendingSave, Policy
-from nemo_prorl.layout import rank_from_environment
-from nemo_prorl.storage import (
+from nemo_prorl.run_folder.held_out import PROMPT_MEAN
+from nemo_prorl.run_folder.storage import (
     ASIDE,
     Fingerprint,
     changed_content,
@@ -39,35 +41,35 @@ from nemo_prorl.storage import (
     write_manifest,
     write_text,
 )
-from nemo_prorl.training.held_out import PROMPT_MEAN
 from nemo_prorl.types import RunState
 
 STATE_FILE = "state.json"
 POLICY_FOLDER = "policy"
 MODEL_FOLDER = "huggingface"
 REPLACED = ".replaced"
-"""Suffix of a checkpoint while a newer one of the same step takes its place."""
+"""Suffix of a checkpoint while a newer one of the same step replaces it."""
 REMOVING = ".removing-"
+"""Prefix of a checkpoint that is being deleted."""
 CORRUPT = "corrupt-"
-"""Prefixes of what is a checkpoint no more."""
+"""Prefix of a checkpoint whose files are not what was written."""
 
 
 class CheckpointNotSaved(RuntimeError):
-    """A save failed, on a full disk for example. The checkpoints before it are whole; nothing of it is left over."""
+    """A save failed, for example on a full disk. It left nothing behind, and earlier checkpoints are unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A whole checkpoint on disk."""
+    """A complete checkpoint on disk."""
 
     path: Path
     state: RunState
     score: float | None
-    """The monitored metric of these weights, where there was one."""
+    """Value of the monitored metric for these weights; None if it was not measured."""
     monitor: str
-    """Name of that metric: scores of two metrics are not compared."""
+    """Name of that metric. Scores of different metrics are never compared."""
     reference_hash: str
-    """Policy.reference_hash() when it was saved."""
+    """`Policy.reference_hash` at the time of saving."""
 
     @property
     def policy(self) -> Path:
@@ -75,15 +77,15 @@ class Checkpoint:
 
 
 def checkpoint_name(state: RunState) -> str:
-    """Of its folder. The stage is in it: two stages may stand at the same step."""
+    """Returns the folder's name. It contains the stage, because two stages may save the same step."""
     return f"step-{state.step:08d}-{state.stage}"
 
 
 def find_checkpoints(run_dir: Path) -> list[Checkpoint]:
-    """Whole checkpoints of a run, oldest first, judged by the names and sizes of their files. Another is named in one
-    line on standard error and skipped.
+    """Returns a run's complete checkpoints, oldest first, judged by the names and sizes of their files. Prints a line
+    on standard error about each checkpoint that it skips.
 
-    Raises ConfigError when there are checkpoints, but none is whole: the run must not begin anew in silence.
+    Raises ConfigError if there are checkpoints, but none is complete: the run must not silently begin anew.
     """
     found, damaged = [], {}
     folder = run_dir / "checkpoints"
@@ -103,12 +105,13 @@ def find_checkpoints(run_dir: Path) -> list[Checkpoint]:
         )
     for path, reason in damaged.items():
         _say_once(f"skipped {path}, which is not whole: {reason}")
-    # A stage that saturates at once leaves a checkpoint of the step that its parent ended with, and a record more.
+    # A stage that saturates at once saves the last step of its parent again, with one record more.
     return sorted(found, key=lambda checkpoint: (checkpoint.state.step, checkpoint.state.num_records))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Raises ValueError, saying why, unless the folder holds a checkpoint whose files are all there in full size."""
+    """Returns the folder's checkpoint. Raises ValueError with the reason if a file is missing, has another size than
+    was written, or cannot be read."""
     if damage := missing_or_torn(path):
         raise ValueError(damage)
     try:
@@ -117,7 +120,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             path=path,
             state=RunState(**record["state"]),
             score=record["score"],
-            monitor=record.get("monitor", PROMPT_MEAN),  # the default of those that do not say
+            monitor=record.get("monitor", PROMPT_MEAN),  # older versions did not record it
             reference_hash=record["reference_hash"],
         )
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -125,8 +128,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def is_intact(checkpoint: Checkpoint, ranks: Ranks) -> bool:
-    """Collective: reads the whole checkpoint, each rank a part of its files, and compares with what was written. A
-    corrupt one is named in one line and renamed, so that neither this run nor a later one counts on it."""
+    """Whether the checkpoint's files have the content that was written. Collective: each rank reads a part of them. A
+    corrupt checkpoint is reported in one line and renamed, so that no run uses it."""
     layout = ranks.layout
     mine = changed_content(checkpoint.path, share=layout.rank, num_shares=layout.world_size)
     damage = next((text for text in ranks.gather(mine) if text), "")
@@ -140,8 +143,8 @@ def is_intact(checkpoint: Checkpoint, ranks: Ranks) -> bool:
 
 
 def load_policy(policy: Policy, checkpoint: Checkpoint, *, num_updates: int | None = None) -> None:
-    """Collective: everything a policy had when it was saved; its learning-rate schedule goes on after `num_updates`
-    updates, if given. Raises ConfigError if the reference is another one."""
+    """Loads everything that the policy had when it was saved. Collective. The learning-rate schedule continues after
+    `num_updates` updates, if given. Raises ConfigError if the reference is not the one that was saved."""
     policy.load(checkpoint.policy, num_updates=num_updates)
     found = policy.reference_hash()
     if found != checkpoint.reference_hash:
@@ -152,40 +155,36 @@ def load_policy(policy: Policy, checkpoint: Checkpoint, *, num_updates: int | No
 
 
 def last_of_stage(checkpoints: Sequence[Checkpoint], stage: str) -> Checkpoint | None:
-    """The newest checkpoint that the stage wrote."""
+    """Returns the newest checkpoint that the stage wrote, if there is one."""
     return next((checkpoint for checkpoint in reversed(checkpoints) if checkpoint.state.stage == stage), None)
 
 
+@dataclass(eq=False)
 class CheckpointWriter:
-    """Saves the run; every rank calls the same methods at the same step boundaries."""
+    """Saves the run. Its methods are collective: every rank calls them at the same step boundaries."""
 
-    def __init__(
-        self,
-        run_dir: Path,
-        *,
-        model_dir: Path,
-        params: CheckpointCallbackParams,
-        ranks: Ranks,
-        provenance: dict[str, Any],
-    ) -> None:
-        self._folder = run_dir / "checkpoints"
-        self._model_dir = model_dir
-        self._params = params
-        self._ranks = ranks
-        self._provenance = provenance
-        self._saving: _Saving | None = None
-        self._waited_s = 0.0
-        self.longest_s = 0.0
-        """Of the saves so far, from the copy to the last file, in the background or not."""
-        if ranks.layout.is_main:
+    run_dir: Path
+    _: KW_ONLY
+    model_dir: Path
+    params: CheckpointCallbackParams
+    ranks: Ranks
+    provenance: dict[str, Any]
+    longest_s: float = field(default=0.0, init=False)
+    """Seconds that the longest save so far took, from copying the weights to the last file."""
+    _saving: _Saving | None = field(default=None, init=False)
+    _waited_s: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._folder = self.run_dir / "checkpoints"
+        if self.ranks.layout.is_main:
             _clear_leftovers(self._folder)
 
     def save(self, policy: Policy, state: RunState, *, score: float | None = None) -> Path:
-        """Collective: begins to save policy and state as they are now, both may change afterwards. The checkpoint
-        appears in the folder returned with a later `poll`, or `finish`. A save under way is waited for first.
+        """Begins to save policy and state; both may change afterwards. Waits for an unfinished save first. Returns the
+        folder in which the checkpoint will appear with a later `poll` or `finish`.
 
-        `score`: the monitored metric at this step. Raises CheckpointNotSaved. A crash at any moment leaves the
-        checkpoints before as they were.
+        score: value of the monitored metric for these weights. Raises CheckpointNotSaved. A crash at any moment leaves
+        earlier checkpoints unchanged.
         """
         self.finish()
         began = time.perf_counter()
@@ -195,41 +194,41 @@ class CheckpointWriter:
             record = {
                 "state": asdict(state),
                 "score": score,
-                "monitor": self._params.monitor,
+                "monitor": self.params.monitor,
                 "reference_hash": policy.reference_hash(),
-                "provenance": self._provenance,
+                "provenance": self.provenance,
             }
-            self._on_main(aside, lambda: _make_anew(aside))
+            self._attempt(aside, lambda: _make_anew(aside), main_only=True)
             self._saving = _Saving(
                 final=final,
                 aside=aside,
                 text=json.dumps(record, indent=1),
                 stage=state.stage,
                 pending=policy.begin_save(aside / POLICY_FOLDER),
-                model_dir=self._model_dir if self._ranks.layout.is_main else None,
+                model_dir=self.model_dir if self.ranks.layout.is_main else None,
                 began=began,
             )
             self._saving.thread.start()
-        if not self._params.async_save:
+        if not self.params.async_save:
             self.finish()
         return final
 
     def poll(self) -> None:
-        """Collective: completes the save under way once every rank has written its part. Raises CheckpointNotSaved."""
+        """Completes the unfinished save if every rank has written its part. Raises CheckpointNotSaved."""
         if self._saving is not None:
             with self._waiting():
-                if not self._ranks.any(self._saving.thread.is_alive()):
+                if not self.ranks.any(self._saving.thread.is_alive()):
                     self._complete(self._saving)
 
     def finish(self) -> None:
-        """Collective: the save under way is complete on return. Raises CheckpointNotSaved."""
+        """Waits for the unfinished save and completes it. Raises CheckpointNotSaved."""
         if self._saving is not None:
             with self._waiting():
                 self._saving.thread.join()
                 self._complete(self._saving)
 
     def take_waited_s(self) -> float:
-        """Seconds that the loop has spent in this object since it was last asked: what saving costs training."""
+        """Returns the seconds that training has waited for saves since the last call."""
         waited, self._waited_s = self._waited_s, 0.0
         return waited
 
@@ -242,17 +241,12 @@ class CheckpointWriter:
             self._waited_s += time.perf_counter() - start
 
     def _complete(self, saving: _Saving) -> None:
-        """From files on every rank to a checkpoint under its name."""
+        """Makes a checkpoint of the files that all ranks have written."""
         self._saving = None
         self.longest_s = max(self.longest_s, saving.seconds)
         self._agree(saving.aside, saving.failure)
-        known = {name: found for files in self._ranks.gather(saving.files) for name, found in files.items()}
-        failure: OSError | None = None
-        try:
-            saving.pending.finish()
-        except OSError as error:
-            failure = error
-        self._agree(saving.aside, failure)
+        known = {name: found for files in self.ranks.gather(saving.files) for name, found in files.items()}
+        self._attempt(saving.aside, saving.pending.finish)
 
         def publish() -> None:
             write_text(saving.aside / STATE_FILE, saving.text)
@@ -260,27 +254,27 @@ class CheckpointWriter:
             _replace(saving.aside, saving.final)
             self._clear_old(saving.stage)
 
-        self._on_main(saving.aside, publish)
+        self._attempt(saving.aside, publish, main_only=True)
 
-    def _on_main(self, aside: Path, action: Callable[[], None]) -> None:
-        """Runs it on the main rank; every rank learns how it went."""
+    def _attempt(self, aside: Path, action: Callable[[], None], *, main_only: bool = False) -> None:
+        """Runs `action`. If it fails on any rank, every rank raises CheckpointNotSaved."""
         failure: OSError | None = None
-        if self._ranks.layout.is_main:
-            try:
+        try:
+            if self.ranks.layout.is_main or not main_only:
                 action()
-            except OSError as error:
-                failure = error
+        except OSError as error:
+            failure = error
         self._agree(aside, failure)
 
     def _agree(self, aside: Path, failure: Exception | None) -> None:
-        """What fails on one rank fails on all: none goes on with a checkpoint that another has given up."""
-        reason = next((text for text in self._ranks.gather(_reason(failure)) if text), "")
+        """Raises CheckpointNotSaved on every rank if one has failed, so that all agree whether the save succeeded."""
+        reason = next((text for text in self.ranks.gather(_reason(failure)) if text), "")
         if not reason:
             return
-        if self._ranks.layout.is_main:
+        if self.ranks.layout.is_main:
             shutil.rmtree(aside, ignore_errors=True)
-        self._ranks.barrier()
-        checkpoints = find_checkpoints(self._folder.parent)
+        self.ranks.barrier()
+        checkpoints = find_checkpoints(self.run_dir)
         left = f"{checkpoints[-1].path} is whole" if checkpoints else "there is none before it"
         name = aside.name.removeprefix(ASIDE)
         raise CheckpointNotSaved(
@@ -288,8 +282,8 @@ class CheckpointWriter:
         ) from failure
 
     def _clear_old(self, stage: str) -> None:
-        checkpoints = find_checkpoints(self._folder.parent)
-        kept = {checkpoint.path for checkpoint in worth_keeping(checkpoints, stage, self._params)}
+        checkpoints = find_checkpoints(self.run_dir)
+        kept = {checkpoint.path for checkpoint in worth_keeping(checkpoints, stage, self.params)}
         for checkpoint in checkpoints:
             if checkpoint.path not in kept:
                 _remove(checkpoint.path)
@@ -300,28 +294,26 @@ class CheckpointWriter:
 def worth_keeping(
     checkpoints: Sequence[Checkpoint], stage: str, params: CheckpointCallbackParams
 ) -> list[Checkpoint]:
-    """The newest of this stage, the last of every other (a later stage may begin from it), the best of the run, and the
-    best of this stage (a reset or the next stage may go back to it)."""
-    others = {checkpoint.state.stage: checkpoint for checkpoint in checkpoints}  # the last one wins
-    newest = [checkpoint for checkpoint in checkpoints if checkpoint.state.stage == stage][
-        -params.save_last_k :
-    ]
+    """Returns the newest checkpoints of this stage, the last one of every other (a later stage may begin from it), the
+    best ones of the run, and the best ones of this stage (a reset or the next stage may go back to them)."""
+    last_of_each = {checkpoint.state.stage: checkpoint for checkpoint in checkpoints}  # the last one wins
+    of_stage = [checkpoint for checkpoint in checkpoints if checkpoint.state.stage == stage]
     best = [
         checkpoint
         for monitor in sorted({checkpoint.monitor for checkpoint in checkpoints})
-        for of_stage in ("", stage)
-        for checkpoint in by_score(checkpoints, monitor, params.mode, stage=of_stage)[: params.save_top_k]
+        for limited_to in ("", stage)
+        for checkpoint in by_score(checkpoints, monitor, params.mode, stage=limited_to)[: params.save_top_k]
     ]
-    return [*others.values(), *newest, *best]
+    return [*last_of_each.values(), *of_stage[-params.save_last_k :], *best]
 
 
 def by_score(
     checkpoints: Sequence[Checkpoint], monitor: str, mode: BestMode, *, stage: str = ""
 ) -> list[Checkpoint]:
-    """Those that have a score by this metric, the best first, of one stage, or of all.
+    """Returns the checkpoints that have a score by this metric, best first: those of `stage`, or of all if it is empty.
 
-    Of equals the oldest comes first: after a reset to the best checkpoint, newer ones hold the same weights under the
-    same score, and the one whose weights were measured must stay the best.
+    Among equal scores the oldest comes first: after a reset to the best checkpoint, newer ones have the same weights
+    and score, and the one whose weights were measured must remain the best.
     """
     sign = _sign(mode)
     scored = [
@@ -335,7 +327,7 @@ def by_score(
 
 
 def is_better(score: float, than: float, mode: BestMode) -> bool:
-    """Whether one value of the monitored metric is truly better than another."""
+    """Whether `score` is better than `than`, and not equal to it."""
     return _sign(mode) * score > _sign(mode) * than
 
 
@@ -345,24 +337,26 @@ def _sign(mode: BestMode) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class _Saving:
-    """A save under way on this rank."""
+    """An unfinished save on this rank."""
 
     final: Path
+    """Where the checkpoint will appear."""
     aside: Path
+    """Where it is written until then."""
     text: str
-    """Of state.json."""
+    """Content of state.json."""
     stage: str
     pending: PendingSave
     model_dir: Path | None
-    """On the main rank, which copies the model's other files."""
+    """Folder of the Hugging Face model, whose config and tokenizer the main rank copies; None on the other ranks."""
     began: float
     thread: threading.Thread = field(init=False)
-    """A daemon: a run that fails meanwhile must not wait for a checkpoint that nobody will complete."""
+    """A daemon thread: a run that fails meanwhile must not wait for a checkpoint that will never be completed."""
     files: dict[str, Fingerprint] = field(default_factory=dict)
-    """What the thread has written."""
+    """The files that the thread has written."""
     failure: Exception | None = None
     seconds: float = 0.0
-    """From `began` to the last file."""
+    """Duration from `began` to the last file."""
 
     def __post_init__(self) -> None:
         self.thread = threading.Thread(target=self._write, name="checkpoint", daemon=True)
@@ -372,13 +366,14 @@ class _Saving:
             if self.model_dir is not None:
                 copy_model_files(self.model_dir, self.aside / MODEL_FOLDER)
             self.files = fingerprints(self.aside, self.pending.write())
-        except Exception as error:  # told at the next step boundary, on every rank
+        except Exception as error:  # raised at the next step boundary, on every rank
             self.failure = error
         self.seconds = time.perf_counter() - self.began
 
 
 def _reason(failure: BaseException | None) -> str:
-    """The operating system's, if one is behind it: torch says no more than that a write has failed."""
+    """Returns why a save failed; empty if it did not. Prefers the operating system's error to torch's, which only says
+    that a write has failed."""
     cause = failure
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__
@@ -391,7 +386,8 @@ def _make_anew(folder: Path) -> None:
 
 
 def _replace(aside: Path, final: Path) -> None:
-    """A stage that ends as saturated saves the step of its last checkpoint again: at no time is there neither."""
+    """Gives the new checkpoint its final name. If there is one of that name (a stage that ends as saturated saves the
+    same step again), the old one is deleted last, so that there is always one on disk."""
     replaced = final.with_name(final.name + REPLACED)
     if final.exists():
         if replaced.exists():
@@ -404,16 +400,16 @@ def _replace(aside: Path, final: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Loses its name first: at no moment is half a checkpoint under a valid one.
+    """Deletes a checkpoint. Renames it first, so that no incomplete one ever has a valid name.
 
-    NFS keeps a folder while somebody reads one of its files. No reason to stop a run: it goes with the next one."""
+    A folder that cannot be deleted, because somebody reads its files on NFS, is deleted with the next checkpoint."""
     removing = path.with_name(REMOVING + path.name)
     os.replace(path, removing)
     shutil.rmtree(removing, ignore_errors=True)
 
 
 def _clear_leftovers(folder: Path) -> None:
-    """What a run that was killed has left behind."""
+    """Removes what a killed run has left behind: unfinished saves, deletions and replacements."""
     for path in [*folder.glob(f"{ASIDE}*"), *folder.glob(f"{REMOVING}*")]:
         shutil.rmtree(path, ignore_errors=True)
     for replaced in folder.glob(f"step-*{REPLACED}"):
@@ -426,6 +422,6 @@ def _clear_leftovers(folder: Path) -> None:
 
 @functools.cache
 def _say_once(line: str) -> None:
-    """On the main rank."""
+    """Prints a line on the main rank, unless it has been printed before."""
     if rank_from_environment() == 0:
         print(line, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""When to pause at the next step boundary: a signal came, or the time that is left is too short for another step.
+"""Why to pause after a step: a signal came, or the remaining time is too short for another step.
 
-Standard library only: signals are caught before anything heavy is imported, since Slurm may send one at any moment.
+Imports the standard library only, because signals must be caught before the slow imports: Slurm may send one any time.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from datetime import datetime
 from types import FrameType
 
 from nemo_prorl.config import ExpManagerConfig
-from nemo_prorl.layout import rank_from_environment
+from nemo_prorl.config.layout import rank_from_environment
 
 STARTED = time.time()
-"""When this process began to count: on the first import of this module, before any other work of `train`."""
+"""When this module was first imported, which `train` does before anything else; in seconds since 1970."""
 MARGIN = 1.5
-"""A step, a validation and a save may take this many times what the longest recent ones took (our choice)."""
+"""The next step, validation and save may take this many times as long as the longest recent ones (our choice)."""
 SPARE_S = 10.0
-"""For whatever is neither: taking down engines, flushing files (our choice)."""
+"""Seconds to shut down engines, close loggers and flush files (our choice)."""
 NUM_RECENT = 20
-"""Steps that count as recent."""
+"""Number of steps, validations and saves that count as recent."""
 
 _received: list[str] = []
 
 
 def catch_signals() -> None:
-    """From now on SIGUSR1 and SIGTERM ask for a pause. Nothing is saved in the handler: the loop does it in order."""
+    """Makes SIGUSR1 and SIGTERM requests for a pause. The handler only notes them; the loop saves after the step."""
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, _remember)
 
 
 @contextmanager
 def pausing_on_interrupt(*, speaks: bool) -> Iterator[None]:
-    """In the body Ctrl-C asks for a pause, too, and says so if this rank `speaks`; pressed again, it ends the process
-    as usual. A process that ignores Ctrl-C, as shells make those in the background, still does."""
+    """Within the context, the first Ctrl-C requests a pause, and says so if this rank `speaks`; the second ends the
+    process as usual. Background processes, which ignore Ctrl-C, still do."""
     before = signal.getsignal(signal.SIGINT)
 
     def remember(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, before)
         _remember(number, frame)
-        if speaks:  # print must not be called from a handler
+        if speaks:  # handlers must not call print
             os.write(2, b"\nCtrl-C: the run saves itself after this step and ends; again: it ends at once.\n")
 
     if before is not signal.SIG_IGN:
@@ -56,7 +56,7 @@ def pausing_on_interrupt(*, speaks: bool) -> Iterator[None]:
 
 
 def _remember(number: int, _frame: FrameType | None) -> None:
-    """Also says at once what a signal from outside leads to, since the step may take long yet."""
+    """Notes the signal and, because the step may take long, says at once what it leads to."""
     name = signal.Signals(number).name
     if number != signal.SIGINT and name not in _received and rank_from_environment() == 0:
         os.write(2, f"{name} came: the run saves itself after this step and pauses.\n".encode())
@@ -64,25 +64,26 @@ def _remember(number: int, _frame: FrameType | None) -> None:
 
 
 class Deadline:
-    """Knows when the time is up, and how long a step, a validation and a save take."""
+    """Measures how long steps, validations and saves take, and compares that with the time limits."""
 
-    def __init__(self, ends: Mapping[str, float]) -> None:
-        """`ends`: what sets a limit -> when it ends, in seconds since the epoch."""
-        self._ends = dict(ends)
+    def __init__(self, ends: Mapping[str, float], *, spare_s: float = SPARE_S) -> None:
+        """`ends` maps the name of each limit to its end, in seconds since 1970. `spare_s`: what the end of the process
+        may take after the last save."""
+        self._ends, self._spare_s = dict(ends), spare_s
         self._recent: dict[str, list[float]] = {}
 
     def note(self, what: str, seconds: float) -> None:
-        """`what` took so long: a step, a validation or a save."""
+        """Notes that `what` (a step, a validation or a save) took so long."""
         self._recent[what] = [*self._recent.get(what, []), seconds][-NUM_RECENT:]
 
     def reason(self, now: float | None = None) -> str:
-        """Why to pause now; empty when there is no reason. Before the first step was timed only a signal counts: a
-        limit that has no room for one step would else be waited for for ever."""
+        """Why to pause now; empty if there is no reason. Before the first step only a signal counts, so that a limit
+        that is too short for any step still lets each process try one."""
         if _received:
             return f"{_received[0]} came"
         if not self._recent or not self._ends:
             return ""
-        needed_s = MARGIN * sum(max(seconds) for seconds in self._recent.values()) + SPARE_S
+        needed_s = MARGIN * sum(max(seconds) for seconds in self._recent.values()) + self._spare_s
         name, end = min(self._ends.items(), key=lambda item: item[1])
         left_s = end - (time.time() if now is None else now)
         if left_s >= needed_s:
@@ -93,19 +94,15 @@ class Deadline:
 
 
 def find_ends(config: ExpManagerConfig, environment: Mapping[str, str] = os.environ) -> dict[str, float]:
-    """For `Deadline`: exp_manager.max_time_per_run, counted from the start of the process, and the end of the Slurm job
-    that this process runs in."""
-    ends = {}
-    if config.max_time_per_run_s:
-        ends["exp_manager.max_time_per_run"] = STARTED + config.max_time_per_run_s
-    slurm_end = _slurm_end(environment)
-    if slurm_end is not None:
-        ends["the Slurm job's time limit"] = slurm_end
-    return ends
+    """The limits for `Deadline`: exp_manager.max_time_per_run since the start of the process, and the end of the Slurm
+    job that this process is part of."""
+    users_end = STARTED + config.max_time_per_run_s if config.max_time_per_run_s else None
+    ends = {"exp_manager.max_time_per_run": users_end, "the Slurm job's time limit": _slurm_end(environment)}
+    return {name: end for name, end in ends.items() if end is not None}
 
 
 def _slurm_end(environment: Mapping[str, str]) -> float | None:
-    """Seconds since the epoch; None outside of Slurm, or for a job without a limit."""
+    """Seconds since 1970; None outside of Slurm, or for a job without a limit."""
     if environment.get("SLURM_JOB_END_TIME", "").isdigit():  # Slurm 23.02 and later
         return float(environment["SLURM_JOB_END_TIME"])
     job = environment.get("SLURM_JOB_ID")

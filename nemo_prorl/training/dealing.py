@@ -1,4 +1,4 @@
-"""From a step's groups to the rows that each replica trains on: advantages, fair shares, and the exchange of rows."""
+"""Turns a step's groups into the rows that each replica trains on: advantages, balanced shares, exchange of rows."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from nemo_prorl.algorithm.advantage import response_kl, step_advantages
 from nemo_prorl.config import AlgorithmConfig, RunConfig
 from nemo_prorl.data.batch import TrainingRow, balance
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.training.collector import Collection
-from nemo_prorl.training.fleet import Key
+from nemo_prorl.training.sampling.collector import Collection
+from nemo_prorl.training.sampling.fleet import Key
 from nemo_prorl.types import FloatArray, PreparedRollout, TokenIds
 
 Packed = tuple[TokenIds, FloatArray, FloatArray, FloatArray]
-"""(token ids, sampler, old, reference log-probabilities) of one rollout. The last two may be one array, which pickle
-then sends once."""
+"""One rollout's token ids and its sampler, old and reference log-probabilities, each [R]. The last two may be the same
+array; pickle then sends it once."""
 
 
 def deal(collection: Collection, config: RunConfig, ranks: Ranks) -> list[list[TrainingRow]]:
-    """The step's updates, each with the rows of it that this replica trains on: an equal share of the groups for every
-    update, balanced over the replicas. Collective. Raises ValueError on a reward that is NaN or infinite.
+    """Returns the rows that this replica trains on, one list per update. Collective. Each update gets an equal share of
+    the groups, whose tokens are balanced over the replicas. Raises ValueError on a reward that is NaN or infinite.
 
-    Rollouts that shaping keeps out of the loss are in no row. They are not counted in the update's tokens and rollouts
-    either, by which its loss is divided (as in NeMo RL, where its sample mask is 0 in both counts).
+    Rollouts that shaping keeps out of the loss are in no row. They do not count in the update's tokens and rollouts, by
+    which its loss is divided, either (as in NeMo RL, whose sample mask is 0 in both counts).
     """
     layout = ranks.layout
     advantages = step_advantages(
         collection.groups, config.algorithm, _kl_sums(collection, config.algorithm, ranks)
     )
     num_updates = min(config.trainer.updates_per_step, len(collection.kept))
-    dealt: list[list[list[tuple[Key, float]]]] = []  # by update and replica
+    dealt: list[list[list[tuple[Key, float]]]] = []  # [update][replica] -> (rollout, advantage)
     for share in np.array_split(np.arange(len(collection.kept)), num_updates):
         members = [
             ((collection.kept[place], member.rollout.sibling), float(advantage), member.rollout.length)
@@ -50,7 +50,7 @@ def deal(collection: Collection, config: RunConfig, ranks: Ranks) -> list[list[T
 
 
 def _exchanged(collection: Collection, owner: Mapping[Key, int], ranks: Ranks) -> dict[Key, PreparedRollout]:
-    """Brings each rollout from the replica that prepared it to the one that trains on it."""
+    """Sends each rollout from the replica that prepared it to the one that trains on it. Returns those of this rank."""
     parcels: dict[int, dict[Key, Packed]] = {}
     if ranks.layout.leads_replica:
         for key, row in collection.prepared.items():
@@ -71,7 +71,8 @@ def _exchanged(collection: Collection, owner: Mapping[Key, int], ranks: Ranks) -
 
 
 def _kl_sums(collection: Collection, config: AlgorithmConfig, ranks: Ranks) -> list[list[float]]:
-    """The KL of every response to the reference, by group and member; computed where the rollouts were prepared."""
+    """Returns the KL of every response to the reference as [group][member], or nothing unless rewards include it. Each
+    replica computes it for the rollouts that it prepared."""
     if not config.takes_kl_from_rewards:
         return []
     mine = {

@@ -1,4 +1,4 @@
-"""Held-out prompts through the same sampler and graders as training; no second grading path."""
+"""Validation: samples and grades held-out prompts with the same sampler and graders as training."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from nemo_prorl.algorithm.shaping import unshaped
 from nemo_prorl.config import RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, SamplingSettings
-from nemo_prorl.training.fleet import Key, SamplerFleet, Share
-from nemo_prorl.training.grading import GradingInFlight, check_failures, for_all_ranks, graded_group
-from nemo_prorl.training.held_out import CORRECT, domain_mean
-from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout
+from nemo_prorl.run_folder.held_out import CORRECT, domain_mean
+from nemo_prorl.training.sampling.fleet import Key, SamplerFleet
+from nemo_prorl.training.sampling.grading import GradingInFlight, check_failures, for_all_ranks, graded_group
+from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, ScoredRollout, Share
 from reward.protocol import ScoreResult
 
 _POLL_S = 0.05
 
 
 def validation_settings(config: RunConfig) -> SamplingSettings:
-    """The same seed at every validation: differences come from the weights."""
+    """Returns the settings of every validation. They share one seed, so that differences come from the weights."""
     return SamplingSettings(
         num_rollouts=config.validation.num_rollouts,
         temperature=config.validation.temperature,
@@ -43,10 +43,10 @@ def evaluate(
     say: Callable[[str], None] = lambda text: None,
     on_progress: Callable[[], None] = lambda: None,
 ) -> tuple[list[RolloutGroup], Share]:
-    """(one group a prompt, in order, on every rank; what this rank has sampled). The reward of a member is its bare
-    score. `say` and `on_progress`: see GradingInFlight.
+    """Returns (one group per prompt, in order, on every rank; the rollouts that this rank has sampled). Collective. The
+    reward of a rollout is its score, without shaping. say, on_progress: see GradingInFlight.
 
-    Raises RewardServiceFailing when more than `max_failed_share` of the verdicts are missing.
+    Raises RewardServiceFailing if grading failed on more than `max_failed_share` of the rollouts.
     """
     verdicts: dict[Key, ScoreResult] = {}
     share = sample_and_grade(
@@ -77,11 +77,10 @@ def sample_and_grade(
     on_rollout: Callable[[int, Rollout], None],
     on_verdict: Callable[[Key, ScoreResult], None],
 ) -> Share:
-    """This rank's share of the rollouts and their verdicts, each told to the caller as soon as it is there. Returns the
-    rollouts.
+    """Samples and grades this rank's share. Returns its rollouts. Calls `on_rollout` as soon as a rollout ends, and
+    `on_verdict` as soon as a verdict arrives.
 
-    Keys are (index of the prompt, sibling). Nothing is collective but the sampling itself, so ranks end when they are
-    done.
+    Only the ranks of one engine sample together; nothing else is collective, so ranks return at different times.
     """
 
     def finished(index: int, rollout: Rollout) -> None:
@@ -95,7 +94,7 @@ def sample_and_grade(
 
 
 def drain(in_flight: GradingInFlight, on_verdict: Callable[[Key, ScoreResult], None]) -> None:
-    """Waits for every verdict that is under way."""
+    """Waits for all verdicts that are still missing, and passes them on."""
     deliver(in_flight, on_verdict)
     while in_flight.num_pending:
         in_flight.wait(_POLL_S)
@@ -103,17 +102,18 @@ def drain(in_flight: GradingInFlight, on_verdict: Callable[[Key, ScoreResult], N
 
 
 def deliver(in_flight: GradingInFlight, on_verdict: Callable[[Key, ScoreResult], None]) -> None:
-    """What has arrived since the last time."""
+    """Passes on the verdicts that have arrived since the last call."""
     for key, verdict in in_flight.take_finished().items():
         on_verdict(key, verdict)
 
 
 def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, float]:
-    """Mean reward, pass@k for each k, response length and share without end, over all groups and per domain.
+    """Returns mean reward, pass@k for each k, response length, and the share of responses that ran out of tokens, over
+    all groups and per domain.
 
     `reward` is the mean over prompts of the mean over rollouts, so that prompts count equally; `domain_mean_reward` is
-    the mean of the domains' rewards, so that domains do. Groups that lost members to a failing service enter pass@k
-    only while they still have k of them.
+    the mean of the domains' rewards, so that domains count equally. pass@k leaves out groups of which fewer than k
+    rollouts were graded.
     """
     summary = _summarise(groups, ks)
     by_domain: Mapping[str, list[RolloutGroup]] = defaultdict(list)
@@ -126,7 +126,8 @@ def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, fl
 
 
 def part_means(members: Sequence[ScoredRollout]) -> dict[str, float]:
-    """Mean value of each reward function, and of the service's score beside them, over the rollouts that have it."""
+    """Returns the mean value of each reward function, and of the service's score if both are used, over the rollouts
+    that have it."""
     values: dict[str, list[float]] = defaultdict(list)
     for member in members:
         for name, value in member.parts.items():

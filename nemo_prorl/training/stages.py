@@ -1,51 +1,35 @@
-"""Where a stage begins: at its own newest checkpoint, at its parent's last or best, or at the Hugging Face model."""
+"""Where a stage begins (its own newest checkpoint, its parent's last or best one, or the model), and how it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from nemo_prorl.config import BestMode, ConfigError, RunConfig, StartFrom
 from nemo_prorl.distributed import Ranks
+from nemo_prorl.run_folder.held_out import VALIDATION
+from nemo_prorl.run_folder.markers import is_done, why_failed
 from nemo_prorl.training.checkpoint import Checkpoint, by_score, find_checkpoints, is_intact, last_of_stage
-from nemo_prorl.training.held_out import VALIDATION
-from nemo_prorl.training.markers import is_done, why_failed
-from nemo_prorl.training.resets import take_policy_of
+from nemo_prorl.training.control.resets import take_policy_of
+from nemo_prorl.training.step_boundary import Outcome
 from nemo_prorl.types import RunState
 
 
-class Outcome(StrEnum):
-    """Why `fit` returned. All but `paused` end the stage."""
-
-    steps = "steps"
-    """It took trainer.num_steps."""
-    saturated = "saturated"
-    """The data has nothing left to teach this policy."""
-    end_stage = "end_stage"
-    """The controller decided so."""
-    paused = "paused"
-    """The time is up, or a signal came: the same command goes on."""
-
-
 def last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> str:
-    """What the run says when `fit` returns."""
-    if outcome is Outcome.paused and saved:
-        return (
-            f"paused after step {state.step}: {why}. Everything is saved: the same command goes on from here."
-        )
-    if outcome is Outcome.paused:
-        return (
-            f"paused after step {state.step}: {why}. Nothing is saved (exp_manager.create_checkpoint_callback=false): "
-            "the same command begins again."
-        )
-    return f"stage {state.stage} ends after step {state.step}" + (f": {why}" if why else ".")
+    """Returns what the log says when `fit` returns."""
+    if outcome is not Outcome.paused:
+        return f"stage {state.stage} ends after step {state.step}" + (f": {why}" if why else ".")
+    left = "Nothing is saved (exp_manager.create_checkpoint_callback=false): the same command begins again."
+    if saved:
+        left = "Everything is saved: the same command goes on from here."
+    return f"paused after step {state.step}: {why}. {left}"
 
 
 def where_it_goes_on(run_dir: Path) -> str:
-    """What the same command does after the run was ended at once. Raises ConfigError where no checkpoint is whole."""
+    """Returns where the same command will continue a run that was ended without saving. Raises ConfigError if there are
+    checkpoints, but none is complete."""
     checkpoints = find_checkpoints(run_dir)
     if not checkpoints:
         return "nothing is saved yet: the same command begins again."
@@ -54,16 +38,18 @@ def where_it_goes_on(run_dir: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPoint:
-    """`checkpoint` None: from model.path. `is_resume`: this stage's own work goes on, nothing is reset."""
+    """What a stage begins with."""
 
     checkpoint: Checkpoint | None
-    """Whose weights, reference and optimizer the policy gets."""
+    """Checkpoint of the policy's weights, reference and optimizer; None: the model in model.path."""
     is_resume: bool
+    """Whether the checkpoint is the stage's own. Then nothing is reset."""
     last: Checkpoint | None = None
-    """The parent's last one where `checkpoint` is an earlier one of the parent's: the run goes on behind it."""
+    """The parent's last checkpoint, if `checkpoint` is an earlier one of the parent: the run's steps, records and data
+    continue from the last one."""
 
     def state(self) -> RunState:
-        """Of the run, as it goes with the policy of `checkpoint`, which there must be; a copy."""
+        """Returns a copy of the run's state that fits the policy of `checkpoint`, which must not be None."""
         assert self.checkpoint is not None
         state = deepcopy((self.last or self.checkpoint).state)
         if self.last is not None:
@@ -72,15 +58,16 @@ class StartingPoint:
 
     def __str__(self) -> str:
         if self.checkpoint is None:
-            return "model.path"
+            return "the weights in model.path"
         text = f"step {self.checkpoint.state.step} of stage {self.checkpoint.state.stage}"
         if self.last is None:
             return text
-        return f"{text}, whose {self.checkpoint.monitor} {self.checkpoint.score:.4f} is its best"
+        return f"{text}, the stage's best by {self.checkpoint.monitor} ({self.checkpoint.score:.4f})"
 
 
 def find_starting_point(config: RunConfig) -> StartingPoint:
-    """Raises ConfigError when the folder does not fit the stage."""
+    """Returns where the stage begins, from the folder's checkpoints and markers. Raises ConfigError if they do not fit
+    the stage."""
     run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage
     checkpoints = find_checkpoints(run_dir)
     own = last_of_stage(checkpoints, stage.name)
@@ -90,7 +77,7 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
                 f"{run_dir} already holds checkpoints of stage {stage.name} and exp_manager.resume_if_exists=false: "
                 "write another exp_manager.explicit_log_dir."
             )
-        if checkpoints[-1].state.stage != stage.name:  # whose records a resume would take back
+        if checkpoints[-1].state.stage != stage.name:  # a resume would delete the later stage's records
             raise ConfigError(
                 f"{run_dir} has gone on from stage {stage.name} to stage {checkpoints[-1].state.stage}: to train stage "
                 f"{stage.name} further, copy its last checkpoint to the checkpoints/ of another "
@@ -126,7 +113,8 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
 
 
 def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpoint) -> StartingPoint:
-    """At the best checkpoint of the stage that `last` ends. Raises ConfigError when none can be told to be the best."""
+    """Returns the best checkpoint of the parent as the start; `last` is the parent's last one. Raises ConfigError if
+    none of them has a score."""
     params, parent = config.exp_manager.checkpoint_callback_params, last.state.stage
     candidates = by_score(checkpoints, params.monitor, params.mode, stage=parent)
     if candidates:
@@ -134,11 +122,8 @@ def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpo
         best = last if last in equals else candidates[0]
         return StartingPoint(checkpoint=best, is_resume=False, last=None if best is last else last)
     others = sorted({c.monitor for c in checkpoints if c.score is not None and c.state.stage == parent})
-    hint = (
-        f"write exp_manager.checkpoint_callback_params.monitor={others[0]}, which they have, or "
-        if others
-        else ""
-    )
+    option = "exp_manager.checkpoint_callback_params.monitor"
+    hint = f"write {option}={others[0]}, which they have, or " if others else ""
     raise ConfigError(
         f"stage.start_from=best: no checkpoint of stage {parent} in {config.exp_manager.explicit_log_dir} has a "
         f"value of {params.monitor}, so none is the best: {hint}write stage.start_from=last."
@@ -146,14 +131,14 @@ def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpo
 
 
 def best_without_checkpoint(start: StartingPoint, config: RunConfig) -> str:
-    """A sentence where the parent has validated better weights than those that the stage begins with, but has no
-    checkpoint of them any more; else empty."""
+    """Returns a warning if one of the parent's validations was better than that of the checkpoint with which the stage
+    begins, but has no checkpoint; else an empty string."""
     params = config.exp_manager.checkpoint_callback_params
     if start.is_resume or start.checkpoint is None or config.stage.start_from is not StartFrom.best:
         return ""
     name, sign = params.monitor.removeprefix(VALIDATION), 1.0 if params.mode is BestMode.max else -1.0
     end = (start.last or start.checkpoint).state
-    measured = {  # the stage's own at the step that it began with, not the last of its parent
+    measured = {  # the parent's own validations; where it shares a step with its own parent, the later entry counts
         int(record["step"]): sign * record[name]
         for record in end.validation
         if name in record and record["step"] >= end.step - end.stage_step
@@ -168,20 +153,8 @@ def best_without_checkpoint(start: StartingPoint, config: RunConfig) -> str:
 
 
 def find_intact_start(config: RunConfig, start: StartingPoint, ranks: Ranks) -> StartingPoint:
-    """Collective: `start` if its checkpoint's content is what was written, else where an older one lets it begin.
-
-    Raises ConfigError on every rank when there is none.
-    """
+    """Returns `start` if its checkpoint is intact, or else where the stage begins if corrupt checkpoints are ignored.
+    Collective. Raises ConfigError on every rank if no intact checkpoint is left to begin with."""
     while start.checkpoint is not None and not is_intact(start.checkpoint, ranks):
-        found = ranks.from_main(_start_or_error(config) if ranks.layout.is_main else start)
-        if isinstance(found, ConfigError):
-            raise found
-        start = found
+        start = ranks.on_main(lambda: find_starting_point(config))
     return start
-
-
-def _start_or_error(config: RunConfig) -> StartingPoint | ConfigError:
-    try:
-        return find_starting_point(config)
-    except ConfigError as error:
-        return error

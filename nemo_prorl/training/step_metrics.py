@@ -1,4 +1,4 @@
-"""What a step's rollouts say about the run: names and numbers for metrics.jsonl. Pure functions."""
+"""Metrics of a step's rollouts, by the names that they have in metrics.jsonl. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from nemo_prorl.algorithm.metrics import UpdateStatistics, kl_at_sampling, sampl
 from nemo_prorl.algorithm.selection import Informativeness
 from nemo_prorl.algorithm.shaping import SHAPINGS, length_penalty_is_on
 from nemo_prorl.config import RunConfig, ShapingConfig
-from nemo_prorl.training.collector import Collection
+from nemo_prorl.run_folder.held_out import CORRECT
 from nemo_prorl.training.evaluation import part_means
-from nemo_prorl.training.held_out import CORRECT
+from nemo_prorl.training.sampling.collector import Collection
 from nemo_prorl.types import Finish, PreparedRollout, ScoredRollout
 
 
 def collection_metrics(collection: Collection, shaping: ShapingConfig, num_updates: int) -> dict[str, float]:
-    """Everything that the rollouts alone say. num_updates: optimizer updates of the run before this step."""
+    """Returns all metrics of this module but `sampling_statistics`. num_updates: optimizer updates of the run before
+    this step."""
     return {
         **rollout_metrics(collection),
         "sampler/updates_behind": updates_behind(collection, num_updates),
@@ -29,7 +30,8 @@ def collection_metrics(collection: Collection, shaping: ShapingConfig, num_updat
 
 
 def rollout_metrics(collection: Collection) -> dict[str, float]:
-    """Rewards and lengths over everything that was sampled, kept or not: selection must not flatter the numbers."""
+    """Returns rewards and lengths over everything that was sampled, because the mean over kept groups alone would
+    depend on the selection."""
     members = [member for group in collection.sampled for member in group.members]
     lengths = [float(member.rollout.num_tokens) for member in members]
     metrics = {
@@ -57,9 +59,9 @@ def rollout_metrics(collection: Collection) -> dict[str, float]:
 
 
 def sampling_statistics(prepared: Iterable[PreparedRollout], config: RunConfig) -> list[UpdateStatistics]:
-    """How far apart sampler, trainer and reference were on what this replica has prepared, before the step's updates;
-    `merge_statistics` makes one of all replicas'. The KL is exactly 0 in the step after a reset, however many updates
-    that step has, and absent where it is not measured."""
+    """Returns how far apart sampler, trainer and reference are on the rollouts that this replica has prepared, before
+    the step's updates. `merge_statistics` merges those of all replicas. The KL is exactly 0 in the step after a reset,
+    and absent unless `config.measures_kl`."""
     rows = list(prepared)
     old = [row.old_logprobs for row in rows]
     statistics = [sampler_agreement([row.sampler_logprobs for row in rows], old)]
@@ -69,29 +71,31 @@ def sampling_statistics(prepared: Iterable[PreparedRollout], config: RunConfig) 
 
 
 def updates_behind(collection: Collection, num_updates: int) -> float:
-    """How old the weights were that sampled what is trained on from `num_updates` on; 0 unless it was ahead."""
+    """Returns by how many updates the weights that sampled the kept groups are older than those that the step begins
+    with, mean over rollouts; 0 unless they were sampled ahead. num_updates: optimizer updates before this step."""
     versions = [m.rollout.policy_version for group in collection.groups for m in group.members]
     return num_updates - float(np.mean(versions))
 
 
 def selection_metrics(collection: Collection) -> dict[str, float]:
-    """Where the sampled prompts went."""
+    """Returns how many of the sampled prompts were kept, and why the others were not."""
     counts = {f"dynamic_sampling/num_{kind.value}": float(collection.kinds[kind]) for kind in Informativeness}
+    num_prompts, num_informative = len(collection.sampled), collection.kinds[Informativeness.informative]
+    not_needed = sum(group.num_tokens for group in collection.sampled[collection.num_needed :])
     return counts | {
-        "dynamic_sampling/num_prompts": float(len(collection.sampled)),
-        "dynamic_sampling/informative_share": collection.kinds[Informativeness.informative]
-        / len(collection.sampled),
+        "dynamic_sampling/num_prompts": float(num_prompts),
+        "dynamic_sampling/informative_share": num_informative / num_prompts,
         "dynamic_sampling/num_kept": float(len(collection.groups)),
-        "dynamic_sampling/kept_share": len(collection.groups) / len(collection.sampled),
+        "dynamic_sampling/kept_share": len(collection.groups) / num_prompts,
         "dynamic_sampling/num_surplus": float(len(collection.surplus)),
-        "dynamic_sampling/surplus_share": _surplus_share(collection),
+        "dynamic_sampling/surplus_share": not_needed / max(1, collection.num_tokens),
         "dynamic_sampling/num_rounds": float(collection.num_rounds),
         "dynamic_sampling/num_failed_rollouts": float(sum(group.num_failed for group in collection.sampled)),
     }
 
 
 def shaping_metrics(collection: Collection, config: ShapingConfig, num_updates: int) -> dict[str, float]:
-    """How many of the sampled rollouts each rule of shaping applied to, and where the length penalty's cycle stands.
+    """Returns to how many of the sampled rollouts each rule of shaping applied, and whether the length penalty is on.
 
     num_updates: optimizer updates of the run before this step.
     """
@@ -103,19 +107,13 @@ def shaping_metrics(collection: Collection, config: ShapingConfig, num_updates: 
 
 
 def grading_metrics(collection: Collection) -> dict[str, float]:
-    """`overlap_share`: the part of the grading time that hid behind sampling and log-probability passes."""
+    """Returns the seconds of grading, and the share that overlapped with sampling and log-probability passes."""
     busy, exposed = collection.grading_busy_s, collection.grading_exposed_s
     return {
         "grading/busy_s": busy,
         "grading/exposed_s": exposed,
         "grading/overlap_share": max(0.0, 1.0 - exposed / busy) if busy > 0 else 1.0,
     }
-
-
-def _surplus_share(collection: Collection) -> float:
-    """Of the sampled response tokens, those of groups that the step did not need, informative or not."""
-    in_vain = sum(group.num_tokens for group in collection.sampled[collection.num_needed :])
-    return in_vain / max(1, collection.num_tokens)
 
 
 def _pass_rate(members: Sequence[ScoredRollout]) -> float:

@@ -1,4 +1,4 @@
-"""Seconds and memory per phase of a step, and how much of the grading hid behind other work."""
+"""Wall-clock seconds and peak memory per phase of a step."""
 
 from __future__ import annotations
 
@@ -8,37 +8,39 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """Adds up wall-clock seconds by name; nested phases each count their own full time. Notes the largest amount of
-    memory that each phase has held, too."""
+    """Adds up the wall-clock seconds of each phase and records its peak memory. Of nested phases, each counts its full
+    time."""
 
     def __init__(
         self,
         on_phase: Callable[[str], None] = lambda phase: None,
         peak_gib: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`on_phase` is told the name of a phase that begins. `peak_gib` returns the largest amount of
-        device memory that was held since it was last called; 0 if there is nothing to measure."""
+        """on_phase: is called with the name of each phase when it begins. peak_gib: returns the peak of the device
+        memory since it was last called, in GiB; 0 if there is nothing to measure."""
         self._on_phase, self._peak_gib = on_phase, peak_gib
         self._running: list[str] = []
         self.restart()
 
     def restart(self) -> None:
+        """Sets everything to zero, for the next step."""
         self.seconds: dict[str, float] = {}
+        """Phase, such as "sampling_s" -> seconds."""
         self.peak_gib: dict[str, float] = {}
-        """By the same names as `seconds`."""
+        """GiB under the same keys."""
         self._start = time.perf_counter()
 
     def begin(self, phase: str) -> None:
-        """Something begins that is not measured here."""
+        """Announces a phase that is not measured here."""
         self._on_phase(phase)
 
     def elapsed_s(self) -> float:
-        """Since the start, without pauses."""
+        """Returns seconds since the last restart, without pauses."""
         return time.perf_counter() - self._start
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """What is counted elsewhere."""
+        """Leaves the body out of `elapsed_s`."""
         start = time.perf_counter()
         try:
             yield
@@ -47,8 +49,9 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
+        """Measures the body as a phase, under a name that ends in _s."""
         self.begin(name.removesuffix("_s"))
-        self._note_memory()  # what came before this phase began
+        self._note_memory()  # resets the peak, which until here belongs to the enclosing phases
         self._running.append(name)
         start = time.perf_counter()
         try:
@@ -59,7 +62,7 @@ class Stopwatch:
             self._running.pop()
 
     def metrics(self) -> dict[str, float]:
-        """time/PHASE_s and, where there is memory to measure, memory/PHASE_gib."""
+        """Returns time/PHASE_s and, if there is memory to measure, memory/PHASE_gib."""
         memory = {f"memory/{name.removesuffix('_s')}_gib": peak for name, peak in self.peak_gib.items()}
         return {f"time/{name}": seconds for name, seconds in self.seconds.items()} | memory
 
@@ -70,7 +73,7 @@ class Stopwatch:
 
 
 def union_s(intervals: list[tuple[float, float]]) -> float:
-    """Seconds covered by at least one of the (start, end) intervals."""
+    """Returns the seconds that at least one of the (start, end) intervals covers."""
     covered, reached = 0.0, float("-inf")
     for start, end in sorted(intervals):
         if end > reached:

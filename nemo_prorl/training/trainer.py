@@ -1,9 +1,9 @@
-"""The loop: sample, grade, keep the informative groups, update, validate, decide, checkpoint; until the stage ends."""
+"""The loop that trains a stage, and what one step does. training/step_boundary.py says what follows a step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,146 +18,146 @@ from nemo_prorl.data.batch import train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
+from nemo_prorl.run_folder.held_out import WENT_BACK, check_monitor
+from nemo_prorl.run_folder.samples import gather_samples
+from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointWriter
-from nemo_prorl.training.collector import Collection, Collector, Saturated, check_learned
-from nemo_prorl.training.controller import Decision, ResetController
+from nemo_prorl.training.control.controller import ResetController
+from nemo_prorl.training.control.requests import reset_request_id, take_reset_request
+from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset_policy
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.dealing import deal
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
-from nemo_prorl.training.fleet import SamplerFleet
-from nemo_prorl.training.grading import RewardServiceFailing
-from nemo_prorl.training.held_out import WENT_BACK, check_monitor
-from nemo_prorl.training.refit import Refit, Refitted
-from nemo_prorl.training.requests import reset_request_id, take_reset_request
-from nemo_prorl.training.resets import better_checkpoint, go_back, reset_policy
-from nemo_prorl.training.samples import gather_samples
+from nemo_prorl.training.sampling.collector import Collection, Collector, NothingToLearn, Saturated
+from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.training.sampling.grading import RewardServiceFailing
+from nemo_prorl.training.sampling.refit import Refit, Refitted
 from nemo_prorl.training.save_schedule import SaveSchedule
-from nemo_prorl.training.stages import Outcome, last_line
+from nemo_prorl.training.stages import last_line
+from nemo_prorl.training.step_boundary import Action, Outcome, StepBoundary
 from nemo_prorl.training.step_metrics import collection_metrics, sampling_statistics
-from nemo_prorl.training.telemetry import RunLog, Telemetry
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState, UpdateReport
 
 
 class StoppedByController(RuntimeError):
-    """The controller found that the run is lost. Everything is saved; what to do is for a person to decide."""
+    """The controller stopped the run. Everything is saved, and a person has to decide how to continue."""
 
 
+@dataclass(kw_only=True, eq=False)
 class ProRLTrainer:
-    """NeMo-Aligner's shape: a trainer that owns `fit`. Every rank runs it, on its own engines."""
+    """Trains one stage. As in NeMo-Aligner the trainer owns `fit`; every rank runs it, on its own engines."""
 
-    def __init__(
-        self,
-        *,
-        config: RunConfig,
-        ranks: Ranks,
-        policy: Policy,
-        sampler: Sampler,
-        grader: Grader,
-        prompts: PromptMix,
-        held_out: Sequence[Prompt],
-        canary: Prompt | None,
-        checkpoints: CheckpointWriter | None,
-        telemetry: Telemetry | None,
-        log: RunLog,
-        watchdog: Watchdog,
-        deadline: Deadline,
-        state: RunState,
-    ) -> None:
-        self.config = config
+    config: RunConfig
+    ranks: Ranks
+    policy: Policy
+    sampler: Sampler
+    grader: Grader
+    prompts: PromptMix
+    held_out: Sequence[Prompt]
+    canary: Prompt | None
+    checkpoints: CheckpointWriter | None
+    """None: the run saves nothing."""
+    telemetry: Telemetry | None
+    """None on every rank but the main one."""
+    log: RunLog
+    watchdog: Watchdog
+    deadline: Deadline
+    state: RunState
+
+    def __post_init__(self) -> None:
+        config, policy, sampler, ranks = self.config, self.policy, self.sampler, self.ranks
+        say, beat = self.log.say, self.watchdog.beat
         self.run_dir = Path(config.exp_manager.explicit_log_dir)
-        self.ranks = ranks
-        self.policy = policy
-        self.sampler = sampler
-        self.grader = grader
-        self.prompts = prompts
-        self.held_out = held_out
-        self.checkpoints = checkpoints
-        self.telemetry = telemetry
-        self.log = log
-        self.watchdog = watchdog
-        self.deadline = deadline
-        self.state = state
-        self.controller = ResetController(config.controller, state.controller)
+        self.controller = ResetController(config.controller, self.state.controller)
         self.schedule = SaveSchedule(config.exp_manager.checkpoint_callback_params)
         self._measured: dict[str, Any] = self._last_validation()
-        """Metrics of the last finished step, or what is known of the weights that a reset went back to: they say how
-        good the next checkpoint is."""
-        self.stopwatch = Stopwatch(watchdog.enter, policy.take_peak_gib)
+        """Metrics of the current weights, which include the score of the next checkpoint: the metrics of the last step
+        or, if a reset has returned to an earlier checkpoint since, those of that checkpoint's validation."""
+        self.stopwatch = Stopwatch(self.watchdog.enter, policy.take_peak_gib)
         self.fleet = SamplerFleet(
-            sampler, ranks, tensor_parallel=config.sampler.tensor_parallel, on_progress=watchdog.beat
+            sampler, ranks, tensor_parallel=config.sampler.tensor_parallel, on_progress=beat
         )
         self.refit = Refit(
-            canary, config=config, policy=policy, sampler=sampler, fleet=self.fleet, ranks=ranks, say=log.say
+            self.canary, config=config, policy=policy, sampler=sampler, fleet=self.fleet, ranks=ranks, say=say
         )
         self.refitted = Refitted()
-        """How the last refit went."""
+        """Result of the last refit."""
         self.collector = Collector(
             config=config,
-            prompts=prompts,
+            prompts=self.prompts,
             fleet=self.fleet,
             policy=policy,
-            grader=grader,
+            grader=self.grader,
             ranks=ranks,
             stopwatch=self.stopwatch,
-            say=log.say,
-            on_progress=watchdog.beat,
+            say=say,
+            on_progress=beat,
         )
 
     def fit(self) -> Outcome:
-        """Runs the stage from where `state` stands; returns why it ended or was interrupted. Everything is saved then.
+        """Trains the stage from where `state` stands. Returns why it ended or paused; everything is saved by then.
 
         Raises StoppedByController, NothingToLearn, RewardServiceFailing, NonFiniteUpdate or CheckpointNotSaved, and
-        ConfigError where the metric to monitor is not measured; on every rank.
+        ConfigError if no validation measures the monitored metric; all of them on every rank.
         """
         self.watchdog.follow(self.state)
         try:
             return self._run()
-        except (RewardServiceFailing, NonFiniteUpdate, ConfigError):  # what is being saved still gets to disk
-            self._finish_saving()
+        except (NothingToLearn, RewardServiceFailing, NonFiniteUpdate, ConfigError):
+            self._finish_saving()  # the checkpoint that is being written is good
             raise
         finally:
             self.collector.drop_ahead()
 
     def _run(self) -> Outcome:
-        if (ended := self._ended_before()) is not None:
-            return ended
-        self._take_obeyed_request()  # the process before may have died between its reset's checkpoint and this
+        stage, step = self.state.stage, self.state.step
+        self._delete_request()  # the previous process may have died after saving its reset, before this
+        if self.config.controller.mode is ControllerMode.manual:
+            self.state.outcome = ""  # the user overrules a controller that ended the stage
+        if self.state.outcome:
+            how = "controller.mode=manual trains it further"
+            self.log.say(f"the controller ended stage {stage} after step {step}: {how}")
+            return Outcome(self.state.outcome)
+        if self._has_all_steps() and self._is_validated():  # only the done marker is missing
+            return Outcome.steps
         self._refit()
-        self._stop_if_sampler_is_lost()
-        if self.state.stage_step == 0 and not self.controller.has_seen(self.state.stage):
+        if self.refitted.is_lost:
+            raise StoppedByController(
+                f"stage {stage} stopped before step {step + 1}: {self.refitted.diagnosis}"
+            )
+        if self.state.stage_step == 0 and not self.controller.has_seen(stage):
             self._open_stage()
-        while True:
+        outcome = self._close_step({}) if self._has_all_steps() else None
+        while outcome is None:
+            self._poll_saving()
             self.stopwatch.restart()
             try:
                 # sample, grade, keep informative groups
                 collection = self.collector.collect(self.state, ahead=self._samples_ahead())
             except Saturated as saturated:
-                check_learned(self.state, saturated)
-                return self._leave(Outcome.saturated, str(saturated))
-            with self.stopwatch.pause():  # time/save_s has it
+                if self.state.step == 0:
+                    raise NothingToLearn(f"stage {stage} finds nothing to learn from: {saturated}") from None
+                self.collector.drop_ahead()  # the last validation needs the sampler
+                outcome = self._close_step({}, why=str(saturated))
+                continue
+            with self.stopwatch.pause():  # counted in time/save_s
                 self._poll_saving()
             self.sampler.sleep()
             reports, statistics = self._update(collection)
             self._refit()
             if self.telemetry is not None:
                 self.telemetry.prompts(self.state.step + 1, collection.sampled)
-            outcome = self._close_step(self._metrics(collection, reports, statistics))
-            if outcome is not None:
-                return outcome
-
-    def _ended_before(self) -> Outcome | None:
-        """Of a stage that had ended when its process was killed, or its marker removed. In mode manual a stage goes on
-        that the controller has ended."""
-        if self.config.controller.mode is ControllerMode.manual:
-            self.state.outcome = ""
-        if self.state.outcome:
-            return Outcome(self.state.outcome)
-        return Outcome.steps if self.state.stage_step >= self.config.trainer.num_steps else None
+            metrics = self._metrics(collection, reports, statistics)
+            self.deadline.note("step", self.stopwatch.elapsed_s())
+            self.state.step += 1
+            self.state.stage_step += 1
+            outcome = self._close_step(metrics)
+        return outcome
 
     def _open_stage(self) -> None:
-        """What the stage begins with is on record as well, and in a checkpoint where a reset may go back to it."""
+        """Validates and records what the stage begins with; saves it if a reset may return to it."""
         self._measured = self._validate()
         monitor = self.config.exp_manager.checkpoint_callback_params.monitor
         if sentence := check_monitor(monitor, self._measured):
@@ -167,91 +167,78 @@ class ProRLTrainer:
         if self.config.controller.reset_to is ResetTo.best:
             self._save()
 
-    def _close_step(self, metrics: dict[str, Any]) -> Outcome | None:
-        """The step boundary: validate, decide, record, save, each where it is due. An outcome ends the loop."""
-        self.deadline.note("step", self.stopwatch.elapsed_s())
-        self.state.step += 1
-        self.state.stage_step += 1
-        if self._validation_is_due() and not self.refitted.is_lost:
-            metrics |= self._validate()
-        self._measured = metrics
-        decision = self._decide(metrics)
-        if decision is None and (warning := self.controller.warning()):
-            self.log.say(f"warning after step {self.state.step}: {warning}.")
-        if decision is not None:
-            metrics["controller"] = decision.as_record()
-            self.log.say(f"{decision.action.name} after step {self.state.step}: {decision.reason}")
-            if decision.action is ControllerAction.reset:
-                self._reset()
-        self._record(metrics)
-        action = decision.action if decision is not None else None
-        if action is ControllerAction.end_stage:
-            return self._leave(Outcome.end_stage)
-        if action is not ControllerAction.stop and self.state.stage_step == self.config.trainer.num_steps:
-            return self._leave(Outcome.steps)
-        if action is not ControllerAction.stop and (reason := self._reason_to_pause()):
-            return self._leave(Outcome.paused, reason)
-        if action is not None:
-            self._save_now()
-            if action is ControllerAction.reset:  # it may have refitted the sampler
-                self._stop_if_sampler_is_lost()
-        elif self.schedule.is_due(self.state.stage_step):
-            self._save()
-        else:
-            self._poll_saving()
-        if decision is not None and action is ControllerAction.stop:
-            raise StoppedByController(
-                f"stage {self.state.stage} stopped after step {self.state.step}: {decision.reason}"
-            )
-        return None
+    def _close_step(self, metrics: dict[str, Any], *, why: str = "") -> Outcome | None:
+        """Carries out the tables of training/step_boundary.py; an outcome ends the loop.
 
-    def _stop_if_sampler_is_lost(self) -> None:
-        if self.refitted.is_lost:
-            raise StoppedByController(
-                f"stage {self.state.stage} stopped before step {self.state.step + 1}: {self.refitted.diagnosis}"
-            )
+        `metrics` is empty if no step was trained. `why` is the reason that the log gives for an outcome that is known
+        before this call.
+        """
+        interval = self.config.validation.interval
+        now = StepBoundary(
+            trained=bool(metrics),
+            is_last=self._has_all_steps(),
+            is_validation_due=interval > 0 and self.state.stage_step % interval == 0,
+            is_validated=self._is_validated(),
+            is_sampler_lost=self.refitted.is_lost,
+        )
+        if metrics:
+            self._measured = metrics
+        for action in now.actions():
+            match action:
+                case Action.validate:
+                    metrics |= self._validate()
+                    self._measured |= metrics
+                case Action.decide:
+                    why = self._decide(now, metrics)
+                case Action.reset:
+                    self._reset()
+                    if self.refitted.is_lost:
+                        now.is_sampler_lost, why = True, self.refitted.diagnosis
+                case Action.record:
+                    self._record(metrics)
+                    metrics = {}
+                case Action.check_pause:  # a signal may reach one rank alone
+                    why = next(filter(None, self.ranks.gather(self.deadline.reason())), "")
+                    now.has_to_pause = bool(why)
+                case Action.save | Action.begin_save:
+                    self._save()
+                    if action is Action.save:
+                        self._finish_saving()
+                case Action.delete_request:
+                    self._delete_request()
+        if now.outcome is Outcome.stopped:
+            raise StoppedByController(f"stage {self.state.stage} stopped after step {self.state.step}: {why}")
+        if now.outcome is not None:
+            self.log.say(last_line(now.outcome, self.state, why, saved=self.checkpoints is not None))
+        return now.outcome
 
-    def _leave(self, outcome: Outcome, why: str = "") -> Outcome:
-        """Everything is on disk on return, and a stage that ends is validated."""
-        self.collector.drop_ahead()  # the validation needs the sampler, too
-        if outcome is Outcome.end_stage:
-            self.state.outcome = outcome
-        if outcome is not Outcome.paused and not self._is_validated():
-            validation = self._validate()
-            self._measured |= validation
-            if validation:
-                self._record(validation)
-        self._save_now()
-        self.log.say(last_line(outcome, self.state, why, saved=self.checkpoints is not None))
-        return outcome
-
-    def _decide(self, metrics: Mapping[str, Any]) -> Decision | None:
-        """The controller's decision, or what a user asked for; the same on every rank, as is what the clock decides.
-
-        Any reset obeys a request; one that is overtaken by the end of the stage, or a stop, stays where it is."""
-        decision = self.controller.observe(self._position() | dict(metrics))
+    def _decide(self, now: StepBoundary, metrics: dict[str, Any]) -> str:
+        """Asks the controller, looks for a user's request, and checks whether a save is due; the main rank's answers
+        count. Writes a decision to the log and to `metrics`. Returns the reason for a stop, or else an empty string."""
+        step = self.state.step
+        decision = self.controller.observe(self._position() | metrics)
         request = reset_request_id(self.run_dir) if self.ranks.layout.is_main else ""
         by_clock = self.schedule.next_by_clock(self.state.stage_step, self.stopwatch.elapsed_s())
         decision, request, self.schedule.by_clock = self.ranks.from_main((decision, request, by_clock))
+        now.controller = decision.action if decision is not None else None
+        now.is_requested = request not in ("", self.state.last_reset_request)
+        now.is_save_due = self.schedule.is_due(self.state.stage_step)
+        if now.is_requested and now.decision is ControllerAction.reset:
+            self.state.last_reset_request = request
+            decision = decision or self.controller.reset_on_request(step)
+        if now.decision is ControllerAction.end_stage:
+            self.state.outcome = Outcome.end_stage
         if decision is not None and decision.signal == "sampler_mismatch":
             decision = replace(decision, reason=f"{decision.reason} {self.refitted.diagnosis}")
-        overtaken = decision is not None and decision.action is not ControllerAction.reset
-        if overtaken or request in ("", self.state.last_reset_request):
-            return decision
-        self.state.last_reset_request = request
-        if decision is None:
-            decision = Decision(
-                action=ControllerAction.reset,
-                signal="request",
-                reason="a user asked for it.",
-                numbers={},
-                step=self.state.step,
-            )
-            self.controller.note_reset(self.state.step)
-        return decision
+        elif warning := self.controller.warning():
+            self.log.say(f"warning after step {step}: {warning}.")
+        if decision is not None:
+            metrics["controller"] = decision.as_record()
+            self.log.say(f"{decision.action.name} after step {step}: {decision.reason}")
+        return decision.reason if decision is not None and decision.action is ControllerAction.stop else ""
 
     def _reset(self) -> None:
-        """ProRL's hard reset, of the policy as it is or of the stage's best checkpoint (controller.reset_to)."""
+        """ProRL's hard reset, of the current policy or of the stage's best checkpoint (controller.reset_to)."""
         best = None
         if self.config.controller.reset_to is ResetTo.best:
             self._finish_saving()
@@ -270,19 +257,15 @@ class ProRLTrainer:
         self.controller.note_other_weights(self._measured)
         self._refit()
 
-    def _reason_to_pause(self) -> str:
-        """Of any rank: a signal may reach one alone."""
-        return next((reason for reason in self.ranks.gather(self.deadline.reason()) if reason), "")
-
     def _update(self, collection: Collection) -> tuple[list[UpdateReport], list[UpdateStatistics]]:
-        """The step's optimizer updates."""
+        """Makes the step's optimizer updates."""
         algorithm = self.config.algorithm
         loss = partial(policy_loss, config=algorithm, entropy_coefficient=self._entropy_coefficient())
         summarised = partial(update_statistics, config=algorithm, with_kl=self.config.measures_kl)
         try:
             with self.stopwatch.measure("exchange_s"):
                 updates = deal(collection, self.config, self.ranks)
-        except ValueError as error:  # before anything has changed
+        except ValueError as error:  # nothing has changed yet
             raise NonFiniteUpdate(f"step {self.state.step + 1} is not trained on: {error}.") from error
         reports: list[UpdateReport] = []
         statistics: list[UpdateStatistics] = []
@@ -299,13 +282,12 @@ class ProRLTrainer:
         return reports, statistics
 
     def _entropy_coefficient(self) -> float:
-        """Of this step: decided by the entropy of the one before."""
-        return active_entropy_coefficient(
-            self.state.entropy_coefficient, self.state.entropy, self.config.algorithm
-        )
+        """Returns this step's coefficient, which depends on the entropy of the step before."""
+        state = self.state
+        return active_entropy_coefficient(state.entropy_coefficient, state.entropy, self.config.algorithm)
 
     def _refit(self) -> None:
-        """The sampler gets the policy's weights, under the number of updates behind them."""
+        """Loads the policy's weights into the sampler. Their version is the number of updates that made them."""
         self.collector.finish_ahead()
         with self.stopwatch.measure("refit_s"):
             self.sampler.wake()
@@ -313,12 +295,9 @@ class ProRLTrainer:
             self.refitted = self.refit(self.state.num_updates, canary_limit=limit)
 
     def _metrics(
-        self,
-        collection: Collection,
-        reports: Sequence[UpdateReport],
-        statistics: Sequence[UpdateStatistics],
+        self, collection: Collection, reports: Sequence[UpdateReport], statistics: Sequence[UpdateStatistics]
     ) -> dict[str, Any]:
-        """Everything about one step; collective over the ranks."""
+        """Returns the metrics of one step, without those of its validation. Collective."""
         step_s = self.stopwatch.elapsed_s()
         updates_before = self.state.num_updates - len(reports)
         mine = [*statistics, *sampling_statistics(collection.prepared.values(), self.config)]
@@ -348,21 +327,20 @@ class ProRLTrainer:
             **self.stopwatch.metrics(),
         }
 
-    def _validation_is_due(self) -> bool:
-        interval, done = self.config.validation.interval, self.state.stage_step
-        return done == self.config.trainer.num_steps or (interval > 0 and done % interval == 0)
+    def _has_all_steps(self) -> bool:
+        return self.state.stage_step >= self.config.trainer.num_steps
 
     def _is_validated(self) -> bool:
-        """Have these very weights been validated?"""
-        return bool(self.state.validation) and self.state.validation[-1]["step"] == self.state.step
+        """Whether the current weights have been validated, or there is nothing to validate them with."""
+        return not self.held_out or bool(self._last_validation())
 
     def _last_validation(self) -> dict[str, Any]:
-        """Metrics of the validation of these very weights; empty where they have not been validated."""
-        found = self.state.validation[-1] if self._is_validated() else {}
-        return {f"validation/{name}": value for name, value in found.items() if name != "step"}
+        """Metrics of the current weights' validation; empty if they have not been validated."""
+        found = [record for record in self.state.validation[-1:] if record["step"] == self.state.step]
+        return {f"validation/{name}": value for r in found for name, value in r.items() if name != "step"}
 
     def _validate(self) -> dict[str, float]:
-        """Held-out rewards of the current weights; empty without held-out prompts."""
+        """Metrics of the current weights on the held-out prompts; empty if there are none."""
         if not self.held_out:
             return {}
         with self.stopwatch.measure("validation_s"):
@@ -383,19 +361,18 @@ class ProRLTrainer:
         self.deadline.note("validation", seconds)
         summary = summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))
         self.state.validation.append({"step": self.state.step, **summary})
-        return {f"validation/{name}": value for name, value in summary.items()} | {
-            "time/validation_s": seconds
-        }
+        measured = {f"validation/{name}": value for name, value in summary.items()}
+        return measured | {"time/validation_s": seconds}
 
     def _samples_ahead(self) -> bool:
-        """Whether the next step's rollouts begin before this step's updates. Not across a checkpoint: it has no
-        rollouts under way, so that a run which goes on from it does what this one does."""
-        after = self.state.stage_step + 1
-        last = after == self.config.trainer.num_steps
-        return self.config.sampler.ahead and not last and not self.schedule.is_due(after)
+        """Whether to sample the next step's rollouts during this step's updates. It is not done if a checkpoint is due
+        after this step, so that a run that is resumed from it, and samples them anew, has the same rollouts."""
+        this = self.state.stage_step + 1
+        is_last = this == self.config.trainer.num_steps
+        return self.config.sampler.ahead and not is_last and not self.schedule.is_due(this)
 
     def _save(self) -> None:
-        """Begins to save; training goes on meanwhile."""
+        """Begins to save a checkpoint; training may go on meanwhile."""
         self.schedule.note_save()
         self.collector.drop_ahead()
         self.state.prompts = self.prompts.state()
@@ -404,17 +381,6 @@ class ProRLTrainer:
             monitor = self.config.exp_manager.checkpoint_callback_params.monitor
             with self.stopwatch.measure("checkpoint_s"):
                 self.checkpoints.save(self.policy, self.state, score=self._measured.get(monitor))
-
-    def _save_now(self) -> None:
-        """It is on disk on return. So is the reset that a user asked for, if one did."""
-        self._save()
-        self._finish_saving()
-        self._take_obeyed_request()
-
-    def _take_obeyed_request(self) -> None:
-        """Of a reset that is in a checkpoint."""
-        if self.ranks.layout.is_main and reset_request_id(self.run_dir) == self.state.last_reset_request:
-            take_reset_request(self.run_dir)  # where none was made and none obeyed, there is none to take
 
     def _poll_saving(self) -> None:
         if self.checkpoints is not None:
@@ -425,6 +391,12 @@ class ProRLTrainer:
         if self.checkpoints is not None:
             with self.stopwatch.measure("checkpoint_s"):
                 self.checkpoints.finish()
+
+    def _delete_request(self) -> None:
+        """Deletes the user's request for the last reset, once that is in a checkpoint. A newer request stays."""
+        request = self.state.last_reset_request
+        if request and self.ranks.layout.is_main and reset_request_id(self.run_dir) == request:
+            take_reset_request(self.run_dir)
 
     def _position(self) -> dict[str, Any]:
         return {"step": self.state.step, "stage": self.state.stage, "num_resets": self.state.num_resets}

@@ -1,8 +1,8 @@
-"""What a rank is doing right now: told to people in RUN/heartbeat.json, and ended when nothing moves any more.
+"""RUN/heartbeat.json shows what a run is doing right now, and a watchdog ends ranks that hang.
 
-A rank that hangs holds all others, and a cluster's worth of accelerators, until somebody looks. So each rank watches
-itself: without progress for trainer.hang_timeout_s it writes the stacks of its threads and its latest collectives to
-RUN/stacks/ and ends with a failure, upon which the launcher starts the job again from the last checkpoint.
+A rank that hangs blocks all others, and their GPUs. So each rank watches itself: without progress for
+trainer.hang_timeout_s it writes the stacks of its threads and its unfinished collectives to RUN/stacks/ and exits with
+an error, and the launcher restarts the job from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -18,23 +18,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nemo_prorl.storage import replace_text
+from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder.storage import replace_text
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from nemo_prorl.training.lives import Recorder
+    from nemo_prorl.run_folder.lives import Recorder
     from nemo_prorl.types import RunState
 
+ROLLOUT_PHASES = ("sampling", "grading", "validation")
+"""Phases in which every rollout that is sampled or graded is a beat."""
+PHASES_BETWEEN = ("validation", "checkpoint", "going_back")
+"""Phases after a step that is already counted."""
 LAST_WORDS_S = 5.0
-"""Launchers end all ranks as soon as one has ended: the others, which wait for it, get to write their stacks, too."""
+"""Delay before a rank exits. Launchers kill all ranks as soon as one exits; until then the others can write their
+stacks, too."""
 
 
 class Watchdog:
-    """Progress is entering a phase, or `beat`: a rollout or a verdict has come. Enter and leave it as a context."""
+    """A context that ends this process when it makes no progress. Progress means that `enter` or `beat` is called."""
 
     def __init__(self, run_dir: Path, *, rank: int, timeout_s: float, life: Recorder | None = None) -> None:
-        """`timeout_s` 0: only tells, never ends anything. `life` is told of progress, and of a hang."""
+        """timeout_s: 0 writes heartbeats, but never ends the process. life: records progress, and the hang if there is
+        one."""
         self._run_dir, self._rank, self._timeout_s, self._life = run_dir, rank, timeout_s, life
         self._state: RunState | None = None
         self._phase, self._last = "start", time.monotonic()
@@ -59,13 +66,18 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def follow(self, state: RunState) -> None:
-        """From now on heartbeats name its step and stage."""
+        """Makes the main rank write heartbeats from now on, with the step and stage of `state`."""
         self._state = state
 
     def enter(self, phase: str) -> None:
+        """Notes that a phase of the step begins, and writes the heartbeat."""
         self._phase = phase
         self.beat()
         if self._rank == 0 and self._state is not None:
+            unit = "rollouts sampled or graded" if phase in ROLLOUT_PHASES else ""
+            step = self._state.step
+            place = f"after step {step}" if phase in PHASES_BETWEEN else f"step {step + 1}"
+            terminal.wait_for(f"{place}: {phase.replace('_', ' ')}", unit)
             record = {
                 "step": self._state.step,
                 "stage": self._state.stage,
@@ -75,13 +87,16 @@ class Watchdog:
             replace_text(heartbeat(self._run_dir), json.dumps(record))
 
     def beat(self) -> None:
+        """Notes progress within a phase, such as a finished rollout."""
         self._last = time.monotonic()
+        terminal.progress()
         if self._life is not None:
             self._life.note()
 
     @contextmanager
     def trusting_main(self) -> Iterator[None]:
-        """While the main rank works alone and beats, the others only wait for it: when it hangs, it ends the job."""
+        """Suspends the watch of the other ranks while the main rank works and they wait for it. If it hangs, its own
+        watchdog ends the job."""
         self._trusts_main = self._rank != 0
         try:
             yield
@@ -97,34 +112,34 @@ class Watchdog:
                 self._end(idle_s)
 
     def _arm(self) -> None:
-        """Native code that holds the interpreter stops the watching thread as well. Then this timer runs out."""
+        """Restarts a timer that ends the process even if native code holds the GIL and so stops the watching thread."""
         faulthandler.dump_traceback_later(self._timeout_s, exit=True)
 
     def _end(self, idle_s: float) -> None:
-        """Whatever goes wrong with what it writes, a full disk for example, it ends the process."""
+        """Writes the stacks and ends the process, even if writing fails, for example on a full disk."""
         where = stacks(self._run_dir, self._rank)
         what = f"rank {self._rank} made no progress for {idle_s:.0f} s in phase {self._phase!r}"
-        told = f"its stacks are in {where}"
+        hint = f"its stacks are in {where}"
         try:
             if self._life is not None:
                 self._life.end(what)
             where.parent.mkdir(exist_ok=True)
             with where.open("w", encoding="utf-8") as file:
-                print(f"{what}; its threads, the newest call first:\n", file=file, flush=True)
+                print(f"{what}. Its threads, most recent call first:\n", file=file, flush=True)
                 faulthandler.dump_traceback(file)
             _write_collectives(where, self._rank)
         except Exception as error:
-            told = f"{where} is not complete ({error})"
+            hint = f"{where} is not complete ({error})"
         try:
-            print(f"error: {what} (trainer.hang_timeout_s): {told}.", file=sys.stderr, flush=True)
+            print(f"error: {what} (trainer.hang_timeout_s): {hint}.", file=sys.stderr, flush=True)
             time.sleep(LAST_WORDS_S)
         finally:
             os._exit(1)
 
 
 def _write_collectives(where: Path, rank: int) -> None:
-    """Adds to the stacks what this rank waits for, and puts torch's own records of the collectives beside them."""
-    if "torch" not in sys.modules:  # commands that only read heartbeats stay without it
+    """Adds this rank's unfinished collectives to the file of its stacks, and writes torch's own traces beside it."""
+    if "torch" not in sys.modules:  # a process without torch has no collectives
         return
     from nemo_prorl.distributed import traces_of_collectives, unfinished_collectives
 
@@ -136,10 +151,11 @@ def _write_collectives(where: Path, rank: int) -> None:
 
 
 def heartbeat(run_dir: Path) -> Path:
-    """{"step", "stage", "phase", "time"}: finished steps, what the main rank does since when (seconds since 1970)."""
+    """Returns the path of a JSON object with step (finished steps), stage, phase of the main rank, and time when the
+    phase began (seconds since 1970)."""
     return run_dir / "heartbeat.json"
 
 
 def stacks(run_dir: Path, rank: int) -> Path:
-    """Where the threads of a rank stood when it was given up."""
+    """Returns the path of the stacks of a rank that hung."""
     return run_dir / "stacks" / f"rank-{rank:05d}.txt"

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import math
 from collections import OrderedDict
 from dataclasses import astuple
 from typing import Annotated, Any
@@ -29,6 +28,7 @@ from fastapi import APIRouter, Depends, Request
 
 from reward.frontends.common import MAX_WAIT_S, UrlOptions, bad_request, not_graded, object_in
 from reward.graders.code_tests import MAX_CPU_S
+from reward.graders.grade import is_number
 from reward.sandbox.judge import MEMORY
 from reward.sandbox.programs import Program, ProgramRun
 from reward.server import JsonBody
@@ -205,7 +205,6 @@ def _wait_s(fields: dict[str, Any]) -> float:
 
 def _seconds(fields: dict[str, Any], name: str) -> float:
     value = fields.get(name, _DEFAULT_TIMEOUT_S)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value <= 1e6 or not math.isfinite(value):
+    if not is_number(value) or not 0 < value <= 1e6:
         raise bad_request(f'"{name}" must be a number of seconds above 0')
     return float(value)

@@ -20,9 +20,9 @@ def is_ambiguous(answer: str, gold: str, rule: str) -> bool:
     An answer written exactly as the gold is never ambiguous. Percent signs and degrees count as units here, which the
     verifiers drop or convert as they like: 50 % is 50 and 0.5.
     """
-    if rule not in ("mathd", "sympy", "math_verify") or _bare(answer) == _bare(gold):
+    if rule not in ("mathd", "sympy", "math_verify") or answer.replace(" ", "") == gold.replace(" ", ""):
         return False
-    ours, golds = _without_percent(answer), _without_percent(gold)
+    ours, golds = answer.replace("\\%", ""), gold.replace("\\%", "")
     if rule == "math_verify":
         return ours == answer and golds == gold and _arithmetic_differs(ours, golds)
     if not (is_cheap(ours) and is_cheap(golds)):
@@ -46,11 +46,3 @@ def _arithmetic_differs(answer: str, gold: str) -> bool:
     return (
         one is not None and other is not None and not math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)
     )
-
-
-def _without_percent(text: str) -> str:
-    return text.replace("\\%", "")
-
-
-def _bare(text: str) -> str:
-    return text.replace(" ", "")

@@ -20,9 +20,9 @@ import keyword
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
-from reward.graders.grade import require
+from reward.graders.grade import InvalidTask, is_number, require
 
 CPU_S = 5.0
 """CPU seconds for all tests of a submission together, as in the papers' training (ProRL, appendix D)."""
@@ -88,9 +88,8 @@ def limits_of(task: Mapping[str, Any]) -> Limits:
     MAX_CPU_S."""
     given = {name: task[name] for name in ("cpu_s", "test_cpu_s") if name in task}
     for name, value in given.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
         require(
-            is_number and 0 < value <= MAX_CPU_S,
+            is_number(value) and 0 < value <= MAX_CPU_S,
             f'"{name}" must be a number of seconds above 0 and up to {MAX_CPU_S:g}',
         )
     return Limits(**given)
@@ -99,27 +98,17 @@ def limits_of(task: Mapping[str, Any]) -> Limits:
 def tests_of(task: Mapping[str, Any]) -> Tests:
     """Raises InvalidTask with a sentence if the task is not of the form above."""
     inputs, outputs, fn_name = task.get("inputs"), task.get("outputs"), task.get("fn_name")
-    require(
-        isinstance(inputs, list) and isinstance(outputs, list),
-        'the task needs the lists "inputs" and "outputs"',
-    )
-    assert isinstance(inputs, list)
-    assert isinstance(outputs, list)
+    if not (isinstance(inputs, list) and isinstance(outputs, list)):
+        raise InvalidTask('the task needs the lists "inputs" and "outputs"')
     require(len(inputs) == len(outputs), f"the task has {len(inputs)} inputs and {len(outputs)} outputs")
     require(
         0 < len(inputs) <= _MAX_TESTS, f"the task has {len(inputs)} tests; 1 to {_MAX_TESTS} are possible"
     )
-    require(
-        fn_name is None
-        or (isinstance(fn_name, str) and fn_name.isidentifier() and not keyword.iskeyword(fn_name)),
-        '"fn_name" must be a Python name',
-    )
+    require(fn_name is None or is_name(fn_name), '"fn_name" must be a Python name')
     if fn_name is None:
         tests = Tests(inputs=tuple(map(_lines, inputs)), expected=tuple(map(_lines, outputs)), fn_name=None)
     else:
-        arguments = tuple(
-            item if isinstance(item, str) else "\n".join(map(_json, _list(item))) for item in inputs
-        )
+        arguments = tuple(map(_arguments, inputs))
         tests = Tests(inputs=arguments, expected=_expected(outputs), fn_name=fn_name)
         for text in arguments:
             for line in filter(str.strip, text.split("\n")):
@@ -129,6 +118,11 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
         size <= _MAX_DATA_BYTES, f"the inputs of the task have {size} characters, more than {_MAX_DATA_BYTES}"
     )
     return tests
+
+
+def is_name(value: object) -> TypeGuard[str]:
+    """Whether a value is text that can name a Python function."""
+    return isinstance(value, str) and value.isidentifier() and not keyword.iskeyword(value)
 
 
 def same_output(text: str, expected: str) -> bool:
@@ -228,26 +222,28 @@ def _size(expected: Any) -> int:
     return len(expected.encode("utf-8", "replace") if isinstance(expected, str) else json.dumps(expected))
 
 
-def _list(item: Any) -> list[Any]:
+def _arguments(item: Any) -> str:
+    """Returns an input of a fn_name task as lines of JSON."""
+    if isinstance(item, str):
+        return item
     require(isinstance(item, list), "an input of a fn_name task is neither text nor a list of arguments")
-    assert isinstance(item, list)
-    return item
+    return "\n".join(json.dumps(value) for value in item)
 
 
 def _expected(outputs: list[Any]) -> tuple[Any, ...]:
     """Decodes expected outputs. Text is JSON, as PRIME and LiveCodeBench write it, unless one text of the task is
     neither JSON nor the `repr` of Python data (`True`, `None`): then none was encoded, and "12" is the text."""
     texts = [item for item in outputs if isinstance(item, str)]
-    if any(not _is_json(text) and not _is_literal(text) for text in texts):
+    if any(not _is_json(text) and not is_literal(text) for text in texts):
         return tuple(outputs)
     return tuple(json.loads(item) if isinstance(item, str) and _is_json(item) else item for item in outputs)
 
 
-def _is_literal(text: str) -> bool:
+def is_literal(text: str) -> bool:
     """Whether text is the `repr` of Python data."""
     try:
         ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return False
     return True
 
@@ -258,10 +254,6 @@ def _is_json(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value)
 
 
 def _refuse(constant: str) -> float:

@@ -57,12 +57,8 @@ def _rule(name: str, **arguments: str) -> Callable[[Callable[..., bool]], Callab
 def check(task: Mapping[str, Any]) -> None:
     """Raises InvalidTask unless the task can be graded."""
     ids, kwargs = task.get("instruction_id_list"), task.get("kwargs")
-    require(
-        isinstance(ids, list) and isinstance(kwargs, list),
-        'the task needs "instruction_id_list" and "kwargs"',
-    )
-    assert isinstance(ids, list)
-    assert isinstance(kwargs, list)
+    if not (isinstance(ids, list) and isinstance(kwargs, list)):
+        raise InvalidTask('the task needs "instruction_id_list" and "kwargs"')
     require(
         0 < len(ids) <= _MAX_INSTRUCTIONS, f"a task has 1 to {_MAX_INSTRUCTIONS} instructions, not {len(ids)}"
     )
@@ -81,7 +77,10 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     ids = task["instruction_id_list"]
     variants = [text] if task.get("mode", "strict") == "strict" else _loose_variants(text)
     followed = [
-        any(variant.strip() and _follows(name, variant, arguments) for variant in variants)
+        any(
+            variant.strip() and RULES[name].follows(variant, **_arguments(name, arguments))
+            for variant in variants
+        )
         for name, arguments in zip(ids, task["kwargs"], strict=True)
     ]
     score = float(all(followed)) if task.get("aggregate") == "all" else sum(followed) / len(followed)
@@ -92,10 +91,6 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
 def warm_up() -> None:
     """Loads langdetect's profiles, so that forked workers share them."""
     _language("This loads the language profiles.")
-
-
-def _follows(name: str, text: str, arguments: Mapping[str, Any] | None) -> bool:
-    return bool(RULES[name].follows(text, **_arguments(name, arguments)))
 
 
 def _loose_variants(text: str) -> list[str]:

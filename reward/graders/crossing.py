@@ -27,15 +27,7 @@ FIRST_ROOM = 2_000
 ARGUMENT_ROOM = 100_000
 _MUTABLE: dict[str, Any] = {"d": dict, "s": set, "a": bytearray, "q": collections.deque, "C": collections.Counter,
             "O": collections.OrderedDict, "E": collections.defaultdict}  # fmt: skip
-_FACTORIES: dict[str, Any] = {
-    "list": list,
-    "int": int,
-    "set": set,
-    "dict": dict,
-    "str": str,
-    "float": float,
-    "bool": bool,
-}
+_FACTORIES: dict[str, Any] = {known.__name__: known for known in (list, int, set, dict, str, float, bool)}
 _VIEWS: dict[Any, str] = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _HOMES: tuple[Any, ...] = (builtins, math, operator)
 
@@ -222,14 +214,11 @@ class Reader:
             return self.group(kind, content)
         if kind == "r":
             return self.objects[content]
-        if kind in "ifDF":
-            read: dict[str, Any] = {
-                "i": lambda text: int(text, 16),
-                "f": float,
-                "D": decimal.Decimal,
-                "F": fractions.Fraction,
-            }
-            return read[kind](content)
+        if kind == "i":
+            return int(content, 16)
+        if kind in "fDF":
+            numbers: Any = {"f": float, "D": decimal.Decimal, "F": fractions.Fraction}
+            return numbers[kind](content)
         if kind == "c":
             return complex(*map(float, content))
         if kind == "b":
@@ -239,11 +228,7 @@ class Reader:
         if kind == "e":
             return self.shared[content[0]][content[1]]
         if kind == "T":
-            known: dict[str, Any] = {
-                "date": datetime.date,
-                "time": datetime.time,
-                "datetime": datetime.datetime,
-            }
+            known = {one.__name__: one for one in (datetime.date, datetime.time, datetime.datetime)}
             name, value = content
             return datetime.timedelta(*value) if name == "timedelta" else known[name].fromisoformat(value)
         if kind == "y":
@@ -251,9 +236,11 @@ class Reader:
             return self.iterate(items, content[1]) if self.iterate else iter(items)
         if self.handle is not None:
             return {"h": self.handle}[kind](content)
-        return {"B": lambda: getattr(_HOMES[content[0]], content[1]), "P": lambda: self.shared[content]}[
-            kind
-        ]()
+        if kind == "P":
+            return self.shared[content]
+        if kind == "B":
+            return getattr(_HOMES[content[0]], content[1])
+        raise KeyError(kind)
 
     def group(self, kind: str, content: Any) -> Any:
         if kind == "g":
@@ -344,12 +331,7 @@ def error_of(content: Any, shared: dict[str, Any], reader: Reader) -> BaseExcept
     return RuntimeError()
 
 
-OPERATIONS: dict[str, Any] = {
-    "len": len,
-    "item": operator.getitem,
-    "str": str,
-    "iter": iter,
-}
+OPERATIONS: dict[str, Any] = {"len": len, "item": operator.getitem, "str": str, "iter": iter}
 
 
 def done(

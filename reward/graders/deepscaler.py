@@ -34,18 +34,9 @@ _SCRIPT = re.compile(r"([_^])\{([^{}]*)\}")
 _TEXT_COMMAND = re.compile(r"\\text\{([^{}]*)\}")
 _ATOM = re.compile(r"-?\d+(?:\.\d+)?|[A-Za-z]|\\[A-Za-z]+")
 _SYMBOLS = {
-    "\\pi": "pi ",
-    "\\infty": "inf ",
-    "\\cup": "U ",
-    "\\cdot": "*",
-    "\\times": "*",
-    "\\{": "{",
-    "\\}": "}",
-}
-_TRANSFORMATIONS = (
-    *sympy_parser.standard_transformations,
-    sympy_parser.implicit_multiplication_application,
-)
+    "\\pi": "pi ", "\\infty": "inf ", "\\cup": "U ", "\\cdot": "*", "\\times": "*", "\\{": "{", "\\}": "}"
+}  # fmt: skip
+_TRANSFORMATIONS = (*sympy_parser.standard_transformations, sympy_parser.implicit_multiplication_application)
 
 
 def equal(answer: str, gold: str) -> str | None:
@@ -78,9 +69,7 @@ def _strip_string(text: str) -> str:
     if text[0] == ".":
         text = "0" + text
     sides = text.split("=")
-    if (
-        len(sides) == 2 and len(sides[0]) <= 2 and not sides[0].strip().isdigit()
-    ):  # "k = "; theirs: also "7 = "
+    if len(sides) == 2 and len(sides[0]) <= 2 and not sides[0].strip().isdigit():  # "k ="; theirs: also "7 ="
         text = sides[1]
     text = _brace_sqrt(text).replace(" ", "")
     text = _brace_frac(text)
@@ -230,13 +219,8 @@ def _elements(text: str) -> list[str]:
     text = text if is_pair else shorter
     if not text:
         return []
-    inner = text[1:-1]
-    if (
-        len(text) > 2
-        and text[0] in _BRACKETS
-        and text[-1] in _BRACKETS
-        and not any(b in inner for b in _BRACKETS)
-    ):
+    first, inner, last = text[0], text[1:-1], text[-1]
+    if inner and first in _BRACKETS and last in _BRACKETS and not any(b in inner for b in _BRACKETS):
         return [element.strip() for element in inner.split(",")]
     return [text]
 

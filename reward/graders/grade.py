@@ -23,6 +23,11 @@ class InvalidTask(ValueError):
     """The caller's task cannot be graded, whatever the response; the message is one sentence."""
 
 
+def is_number(value: object) -> bool:
+    """Whether a JSON value is a number: true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def require(condition: bool, sentence: str) -> None:
     """Raises InvalidTask(sentence) unless the condition holds."""
     if not condition:

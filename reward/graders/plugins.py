@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from reward.canaries import Canary
-from reward.graders.grade import Grade, InvalidTask
+from reward.graders.grade import Grade, InvalidTask, is_number
 from reward.protocol import DOMAINS
 
 GROUP = "prorl_reward.graders"
@@ -149,11 +149,7 @@ class Guarded:
         grade = self._call(self._grader.grade, text, task)
         if not isinstance(grade, Grade):
             raise PluginFailed(f"{self._plugin} returned a value of type {type(grade).__name__}, not a Grade")
-        if (
-            isinstance(grade.score, bool)
-            or not isinstance(grade.score, int | float)
-            or not 0 <= grade.score <= 1
-        ):
+        if not is_number(grade.score) or not 0 <= grade.score <= 1:
             raise PluginFailed(
                 f"{self._plugin} returned the score {grade.score!r}, which is no number from 0 to 1"
             )

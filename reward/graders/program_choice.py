@@ -88,15 +88,11 @@ def candidates(text: str) -> list[tuple[int, Block]]:
     return [(index, blocks[index]) for index in by_preference(blocks)[:_MOST_BLOCKS]]
 
 
-def name_asked_for(task: Mapping[str, Any]) -> str | None:
-    """The function that a task asks for; None if its programs read standard input."""
-    name: str | None = task["entry_point"] if "test_program" in task else task.get("fn_name")
-    return name
-
-
 def question(found: list[tuple[int, Block]], task: Mapping[str, Any]) -> Tests:
-    """The input for CHOOSER."""
-    request = [[block.body for _, block in found], name_asked_for(task)]
+    """The input for CHOOSER: the blocks, and the function that the task asks for, None if programs read standard
+    input."""
+    name = task["entry_point"] if "test_program" in task else task.get("fn_name")
+    request = [[block.body for _, block in found], name]
     return Tests(inputs=(json.dumps(request),), expected=(None,), fn_name="__choose__")
 
 

@@ -31,7 +31,6 @@ Differences from the library:
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import io
 import re
@@ -45,7 +44,8 @@ import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
 from reward.extract import answer_tag
-from reward.graders.grade import Grade, require
+from reward.graders.code_tests import is_literal
+from reward.graders.grade import Grade, InvalidTask, require
 from reward.graders.puzzle_credit import floor, training_credit
 from reward.graders.safe_expression import has_known_names, is_cheap, is_harmless, parse_safely
 
@@ -55,9 +55,8 @@ EXPRESSION_TASKS = frozenset(
 )
 NUMBER_TASKS = frozenset({"countdown", "puzzle24"})
 CREDITS = ("training", "corrected", "library")
-_OLD_NAMES = {
-    "palindrome": "palindrome_generation"
-}  # renamed after reasoning-gym 0.1.13, the paper's version
+# Renamed after reasoning-gym 0.1.13, the paper's version.
+_OLD_NAMES = {"palindrome": "palindrome_generation"}
 _ARC_GRIDS = frozenset({"arc_agi", "rearc"})
 _UNGRADABLE = frozenset({"composite"})  # scores by a configuration that is not part of the entry
 
@@ -73,8 +72,8 @@ def check(task: Mapping[str, Any]) -> None:
     require(isinstance(name, str), 'the task needs "task", the name of a Reasoning Gym task')
     known = _OLD_NAMES.get(str(name), name) in DATASETS and name not in _UNGRADABLE
     require(known, f"there is no Reasoning Gym task {str(name)[:80]!r}")
-    require(isinstance(entry, dict), 'the task needs "entry", the Reasoning Gym entry')
-    assert isinstance(entry, dict)
+    if not isinstance(entry, dict):
+        raise InvalidTask('the task needs "entry", the Reasoning Gym entry')
     require("answer" in entry, 'the Reasoning Gym entry lacks "answer"')
     require(isinstance(entry.get("metadata", {}), dict), 'the entry\'s "metadata" must be an object')
     require("library_scores" not in task, 'write "credit": "library" instead of "library_scores"')
@@ -112,7 +111,7 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
 def _is_safe(name: str, answer: str, entry: Mapping[str, Any]) -> bool:
     if name in LITERAL_TASKS:
         # The scorers compare the plain text first; they evaluate only text that looks like Python.
-        return _is_literal(answer) or re.fullmatch(r"[\w\s,-]*", answer) is not None
+        return is_literal(answer) or re.fullmatch(r"[\w\s,-]*", answer) is not None
     if name in NUMBER_TASKS:
         is_plain = re.fullmatch(r"[\d\s+\-*/()]*", answer, re.ASCII) and not re.search(
             r"\*\s*\*|/\s*/", answer
@@ -120,14 +119,6 @@ def _is_safe(name: str, answer: str, entry: Mapping[str, Any]) -> bool:
         return bool(is_plain) and is_cheap(answer)
     if name in EXPRESSION_TASKS and answer != entry["answer"]:
         return is_harmless(answer) and has_known_names(answer) and is_cheap(answer)
-    return True
-
-
-def _is_literal(text: str) -> bool:
-    try:
-        ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return False
     return True
 
 

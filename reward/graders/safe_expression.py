@@ -145,7 +145,5 @@ def parse_safely(
             global_dict=dict(NAMES),
             transformations=tuple(transformations),
         )
-    except (
-        Exception
-    ):  # parsers of free text raise SyntaxError, TypeError, AttributeError, ZeroDivisionError, ...
+    except Exception:  # parsers of free text raise SyntaxError, TypeError, ZeroDivisionError, ...
         return None

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import ast
 import json
-import keyword
 import marshal
 import re
 from binascii import b2a_base64
@@ -33,7 +32,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from reward.graders.code_tests import Tests
+from reward.graders.code_tests import Tests, is_name
 from reward.graders.grade import InvalidTask, require
 
 MAX_ROUNDS = 50
@@ -128,21 +127,13 @@ class Answers(Tests):
         return replies_of(output, self.num_operations[index]) is not None
 
 
-def is_test_program(task: Mapping[str, Any]) -> bool:
-    """Whether a code task has a test program rather than inputs and outputs."""
-    return "test_program" in task
-
-
 def check(task: Mapping[str, Any]) -> None:
     """Raises InvalidTask unless the task can be graded."""
     program, name, preamble = task.get("test_program"), task.get("entry_point"), task.get("preamble", "")
-    require(
-        isinstance(program, str) and isinstance(preamble, str), '"test_program" and "preamble" must be text'
-    )
-    is_name = isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
-    require(is_name, '"entry_point" must be a Python name')
-    assert isinstance(program, str)
-    assert isinstance(name, str)
+    if not (isinstance(program, str) and isinstance(preamble, str)):
+        raise InvalidTask('"test_program" and "preamble" must be text')
+    if not is_name(name):
+        raise InvalidTask('"entry_point" must be a Python name')
     changes = task.get("changes_arguments", False)
     require(isinstance(changes, bool), '"changes_arguments" must be true or false')
     require("test_cpu_s" not in task, '"test_cpu_s" is for tasks with inputs and outputs: write "cpu_s"')
@@ -232,18 +223,8 @@ def _tester(preamble: str, program: str, entry_point: str, in_place: bool) -> st
         if isinstance(node, ast.FunctionDef) and node.name == "check":
             node.body = [_guarded([statement]) for statement in node.body]
     text = ast.unparse(ast.fix_missing_locations(tree))
-    return (
-        _HEAD
-        + text
-        + _TESTER.format(
-            codec=CODEC,
-            candidate=_CANDIDATE,
-            entry_point=entry_point,
-            shared=_names(preamble),
-            in_place=in_place,
-            room=_ROOM,
-        )
-    )
+    options = {"entry_point": entry_point, "shared": _names(preamble), "in_place": in_place, "room": _ROOM}
+    return _HEAD + text + _TESTER.format(codec=CODEC, candidate=_CANDIDATE, **options)
 
 
 class _GoOn(ast.NodeTransformer):

@@ -86,15 +86,12 @@ def _with_letters(pieces: list[Piece]) -> list[Piece]:
     found: list[Piece] = []
     for piece in pieces:
         match = _LETTERS.fullmatch(piece.text) if piece.kind == "text" else None
+        is_variable = match and match[1] not in _SHORT_WORDS and unit_of(f"1 {match[1]}") is None
         last = last_of(found)
-        if match and last is not None and last.kind in ("number", "value") and not _is_unit_or_word(match[1]):
+        if match and is_variable and last is not None and last.kind in ("number", "value"):
             piece = Piece("value" if match[2] else "letter", match[1] + match[2])
         found.append(piece)
     return found
-
-
-def _is_unit_or_word(letters: str) -> bool:
-    return letters in _SHORT_WORDS or unit_of(f"1 {letters}") is not None
 
 
 def _with_commas_for_wide_spaces(pieces: list[Piece]) -> list[Piece]:

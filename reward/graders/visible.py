@@ -333,12 +333,7 @@ class _Parser:
         if name == "operatorname" and content.isalpha():
             is_known = content in commands.FUNCTIONS
             return [Piece("function", f"\\{content}" if is_known else f"\\operatorname{{{content}}}")]
-        if name == "mathrm" and content.strip() in (
-            "i",
-            "e",
-            "d",
-            "T",
-        ):  # no unit, but mathematics set upright
+        if name == "mathrm" and content.strip() in ("i", "e", "d", "T"):  # mathematics set upright, no unit
             return [Piece("letter", content.strip())]
         found: list[Piece] = []
         end = 0
@@ -375,9 +370,8 @@ class _Parser:
     # --------------------------------------------------------------------------------- environments
     def _environment(self) -> Piece:
         name = self._raw_group().strip().removesuffix("*")
-        if name in ("array", "matrix") and (
-            columns := re.compile(r"\s*\{[lcr|\s]*\}").match(self._text, self._at)
-        ):
+        columns = re.compile(r"\s*\{[lcr|\s]*\}").match(self._text, self._at)
+        if columns is not None and name in ("array", "matrix"):
             self._at = columns.end()
         if name not in commands.MATRICES | commands.LINES:
             raise Unreadable(f"`{name}` is not an environment of an answer")
@@ -428,8 +422,7 @@ def _without_commands(text: str) -> str:
     for token in _TEXT_TOKEN.finditer(text):
         name = token["name"] or token["sign"]
         if name is None:
-            is_script = found and found[-1][-1:] in ("^", "_")
-            found.append("" if token["brace"] and not is_script else token[0] if not token["brace"] else "")
+            found.append("" if token["brace"] else token[0])
         elif name in commands.SPACES | commands.WIDE_SPACES:
             found.append(" ")
         elif name in commands.TEXTS | commands.APPEARANCE | commands.WRAPPERS:

@@ -1,7 +1,7 @@
-"""The sandbox: here untrusted text is evaluated and untrusted programs run.
+"""The sandbox: the place where untrusted programs run and untrusted text is parsed.
 
     probe      finds the level that works on this machine, by attacking it
-    launch     starts fork servers ("zygotes") and judges: the only file that starts a process
+    launch     starts fork servers ("zygotes") and judges: on the trusted side the only file that starts a process
     zygote     a fork server: imports once, sets up confinement, forks confined children
     cell       confines a child ("cell": the confined environment; with kernel, syscalls, seccomp, landlock)
     runner     inside the cell: runs a program on its inputs, one process per test
@@ -9,7 +9,7 @@
     programs   runs a program for its output, without grading it
     clock      measures computing, waiting and sleeping, so that grading does not depend on load
 
-Three levels; a machine with none of them grades no code.
+Three levels; a machine where none of them works grades no code.
 
     namespaces       user, mount, pid, network, ipc and uts namespaces, Landlock, seccomp
     landlock         Landlock and seccomp

@@ -53,10 +53,10 @@ _HEADER = struct.Struct("!I")
 
 @dataclass(slots=True)
 class Execution:
-    """The outputs of one run in a cell. `compiled`: "" or the error's name; None if the cell never reported
-    compilation."""
+    """The outputs of one run in a cell."""
 
     compiled: str | None = None
+    """Empty if the program compiled, or else the error's name; None if the cell never reported compilation."""
     ends: list[str] = field(default_factory=list)
     outputs: list[bytes] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
@@ -150,7 +150,7 @@ class Allowance:
         return self.cpu_s <= 0.0 or self.sleep_s <= 0.0
 
     def run(self, sandbox: Sandbox, source: str, tests: Tests, *, run_cpu_s: float = MAX_CPU_S) -> Execution:
-        """Runs once more, within what is left and within `run_cpu_s` and SLEEP_S. Raises ZygoteError."""
+        """Runs a program within what is left, and within `run_cpu_s` and SLEEP_S. Raises ZygoteError."""
         limits = Limits(cpu_s=min(run_cpu_s, self.cpu_s))
         execution = sandbox.run(source, tests, limits, sleep_s=min(SLEEP_S, self.sleep_s))
         self.cpu_s -= execution.compile_s + execution.cpu_s
@@ -158,19 +158,12 @@ class Allowance:
         return execution
 
 
-def grade(
-    sandbox: Sandbox,
-    response: str,
-    task: Mapping[str, Any],
-    *,
-    in_thought: bool = False,
-) -> Grade:
+def grade(sandbox: Sandbox, response: str, task: Mapping[str, Any], *, in_thought: bool = False) -> Grade:
     """Grades a response: passed / all within the task's time limits, or 1 or 0 with a test program. `in_thought`: the
     response begins inside a thought. Raises InvalidTask, and ZygoteError if the sandbox failed."""
     limits = code_tests.limits_of(task)
-    checks = test_program.is_test_program(task)
-    tests = None if checks else code_tests.tests_of(task)
-    if checks:
+    tests = None if "test_program" in task else code_tests.tests_of(task)
+    if tests is None:
         test_program.check(task)
     text = gate(response, task, in_thought=in_thought)
     if isinstance(text, Grade):
@@ -249,8 +242,8 @@ def _in_turns(
 
 
 def _require_calls(said: Mapping[str, Any], known: Sequence[Any]) -> None:
-    """Raises InvalidTask for a test program that cannot be graded. Decided by the first run alone, which involves no
-    answer of the submission: otherwise a wrong submission could choose not to be graded."""
+    """Raises InvalidTask if the test program cannot be used for grading. Only its first run decides that, because it
+    involves no answer of the submission: otherwise a wrong submission could choose not to be graded."""
     if known:
         return
     require(
@@ -263,8 +256,8 @@ def _require_calls(said: Mapping[str, Any], known: Sequence[Any]) -> None:
 
 
 def _tested(execution: Execution) -> dict[str, Any]:
-    """Returns the test program's message, or how it ended without one. Raises RecursionError if the message nests too
-    deep."""
+    """Returns the test program's message or, if there is none, how the program ended. Raises RecursionError if the
+    message nests too deep."""
     how = execution.compiled or execution.cut or (execution.ends or ["no end"])[0]
     if execution.ends == ["exit"]:
         try:
@@ -310,13 +303,7 @@ def judged(execution: Execution, tests: Tests) -> Grade:
 
 
 def _collect(
-    fd: int,
-    runner: int,
-    output_limit: int,
-    most_output: int,
-    cpu_s: float,
-    more_s: float,
-    sleep_s: float,
+    fd: int, runner: int, output_limit: int, most_output: int, cpu_s: float, more_s: float, sleep_s: float
 ) -> Execution:
     """Reads frames until the cell closes its pipe, sends malformed or too much data, compiles for more than `cpu_s`,
     sleeps for more than `sleep_s`, or runs out of wall time. `output_limit`, `most_output`: bytes in one test and in
@@ -352,7 +339,7 @@ def _collect(
 
 
 def _parse(received: bytearray, execution: Execution, output_limit: int) -> bool:
-    """Removes complete frames from the front; returns False if they are not what a runner sends."""
+    """Moves complete frames from `received` to `execution`. Returns False if a runner would not send such frames."""
     while len(received) >= _HEADER.size:
         header_size = _HEADER.unpack_from(received)[0]
         if header_size > 4096:

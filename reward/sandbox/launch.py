@@ -1,4 +1,4 @@
-"""Starts fork servers and judges, from the trusted side. The only file that starts a process."""
+"""Starts fork servers and judges. On the trusted side this is the only file that starts a process."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",
+    "PYTHONWARNINGS": "ignore::SyntaxWarning",  # or Python 3.12 writes one to the service's log for each "\d" in a text
     "HOME": "/tmp",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -65,7 +66,7 @@ class Zygote:
         return int(self._ask({"op": "spawn"}, fds)["pid"])
 
     def end(self, pid: int) -> int:
-        """Kills the child and everything below it. Returns the signal that had ended it (9 if it still ran), or 0."""
+        """Kills the child and everything below it. Returns the signal that ended it (9 if it still ran), or 0."""
         return int(self._ask({"op": "end", "pid": pid}, [])["signal"])
 
     def close(self) -> None:
@@ -93,8 +94,8 @@ class Zygote:
 
 
 def read_paths(role: str) -> tuple[str, ...]:
-    """The paths that can be read inside, besides the system's libraries: the interpreter; for graders also their
-    packages."""
+    """Returns the paths that can be read inside the cell besides the system's libraries: the interpreter and, for
+    graders, their packages."""
     paths = [os.path.realpath(sys.base_prefix)]
     if role == "graders":
         paths += [os.path.realpath(sys.prefix), os.path.join(_PROJECT, "reward")]
@@ -111,12 +112,12 @@ class Judge:
         with theirs:
             self._process = _isolated([sys.executable, "-S"], theirs, "judge", level.value)
         self.pid = self._process.pid
-        self.spent_s = 0.0  # it enforces CPU time itself
+        self.spent_s = 0.0  # a judge enforces CPU time itself
 
     def end(self) -> int:
-        """Kills it; its fork server and everything below follow, because their sockets close. Returns the signal that
-        ended it, or 0 if it ended by itself: a judge that has closed its socket is about to, and gets a moment for
-        it."""
+        """Kills the judge; its fork server and everything below it end too, because their sockets close. Returns the
+        signal that ended the judge, or 0 if it ended by itself. A judge that has closed its socket is about to end, and
+        gets _LAST_MOMENT_S to do so."""
         self.socket.close()
         if self._has_hung_up():
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -143,7 +144,7 @@ def _isolated(
     paths = os.environ.get("PYTHONPATH")
     if paths and "-S" not in python:  # lets graders find the same plug-ins
         environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths.split(os.pathsep)))
-    # -I without -E, which would ignore the hash seed set above: sets would be ordered differently in each fork server.
+    # As -I, but without -E: that would ignore PYTHONHASHSEED, and each fork server would order sets differently.
     return subprocess.Popen(
         [*python, "-s", "-P", "-B", "-c", source],
         pass_fds=[theirs.fileno()],

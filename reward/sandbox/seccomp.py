@@ -59,9 +59,7 @@ def program(kind: str, machine: str = kernel.MACHINE) -> list[Instruction]:
     Unsupported on an unknown machine.
     """
     actions = _actions(kind, machine)
-    starts: list[
-        tuple[int, list[Instruction]]
-    ] = []  # ranges of numbers with one action, by their first number
+    starts: list[tuple[int, list[Instruction]]] = []  # ranges with one action, by their first number
     for number in range(max(actions) + 2):
         action = actions.get(number, [_DENY] if kind == "runner" else [_ALLOW_IT])
         if not starts or starts[-1][1] != action:

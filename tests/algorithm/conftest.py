@@ -1,4 +1,4 @@
-"""Builders that several files of this folder share."""
+"""Builders of batches that several files of this folder share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _make_batch(
     padding: int = 0,
     outside: float = 0.0,
 ) -> TrainBatch:
-    """Ragged lists, one a response, to a padded batch; `outside` fills what is not a response."""
+    """Returns a padded batch from ragged lists, one per response; `outside` fills the positions outside of
+    responses."""
     lengths = [num_prompt_tokens + len(row) for row in old]
     width = max(lengths, default=0) + padding
 
@@ -49,7 +50,7 @@ def _make_batch(
 
 
 def _random_batch(seed: int, lengths: Sequence[int], *, padding: int = 0, outside: float = 0.0) -> TrainBatch:
-    """Four policies that differ by a few tenths of a nat, and advantages of both signs."""
+    """Returns a batch with four policies that differ by a few tenths of a nat, and advantages of both signs."""
     random = np.random.default_rng(seed)
     old = [random.uniform(-3.0, -0.1, length) for length in lengths]
     return _make_batch(
@@ -74,7 +75,7 @@ def random_batch() -> Callable[..., TrainBatch]:
 
 @pytest.fixture(scope="session")
 def totals_of() -> Callable[..., Totals]:
-    """Totals of an update that consists of these batches."""
+    """Returns the totals of an update that consists of these batches."""
 
     def totals(*batches: TrainBatch) -> Totals:
         return Totals(

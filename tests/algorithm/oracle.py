@@ -1,4 +1,4 @@
-"""The loss as docs/algorithm.md says it, one token after the other on Python floats, and what tests feed it with."""
+"""The loss of docs/algorithm.md, computed token by token on Python floats, and its test inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nemo_prorl.config import (
 from nemo_prorl.types import Totals, TrainBatch
 
 BARE = AlgorithmConfig(kl_beta=0.0, clip_low=0.2, clip_high=0.2)
-"""The clipped objective and nothing else."""
+"""Options of the clipped objective without KL penalty, entropy bonus or correction."""
 
 
 def oracle_loss(
@@ -33,7 +33,8 @@ def oracle_loss(
     entropy_coefficient: float,
     constant: list[list[float]] | None = None,
 ) -> float:
-    """constant: the log-probabilities where no gradient flows, in the weight of cispo; else those of `current`."""
+    """Returns the loss. constant: the log-probabilities in the weight of cispo, which has no gradient; by default those
+    of `current`."""
     total = 0.0
     for b in range(len(batch)):
         positions = np.flatnonzero(batch.tokens.response_mask_BT[b])
@@ -103,7 +104,8 @@ def clamp(value: float, low: float, high: float) -> float:
 
 
 def _configs() -> list[AlgorithmConfig]:
-    """A fixed sample of the product of all options, bounds so near 1 that each acts on some tokens."""
+    """Returns a fixed sample of the product of all options, with bounds so near 1 that each of them acts on some
+    tokens."""
     product = list(
         itertools.product(
             Aggregation,
@@ -144,7 +146,7 @@ CONFIGS = _configs()
 
 
 def current_and_entropy(batch: TrainBatch, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """float64 leaves, 0 outside the response; ratios from about 0.4 to 2.5."""
+    """Returns float64 leaves, 0 outside the response, whose ratios are from about 0.4 to 2.5."""
     generator = np.random.default_rng(seed)
     mask = batch.tokens.response_mask_BT
     current = np.where(mask, batch.old_logprobs_BT + generator.normal(0, 0.4, mask.shape), 0.0)

@@ -1,4 +1,4 @@
-"""Advantages against the statistics module, the constant groups that trip peers up, and those of a whole step."""
+"""Tests of advantages: against the statistics module, on constant groups, and for a whole step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_equal_rewards_give_exactly_zero(n, kind):
 @given(rewards=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=16))
 @settings(deadline=None)
 def test_never_blows_up(rewards):
-    """Samuelson's inequality: nobody is more than (n - 1) / sqrt(n) sample standard deviations from the mean."""
+    """Samuelson's inequality: no value is more than (n - 1) / sqrt(n) sample standard deviations from the mean."""
     n = len(rewards)
     advantages = group_advantages(rewards, Advantage.group_std)
     assert np.abs(advantages).max() <= (n - 1) / math.sqrt(n) * (1 + 1e-6)
@@ -149,7 +149,7 @@ BATCH_STD = AlgorithmConfig(advantage=Advantage.batch_std)
 @given(step=STEPS)
 @settings(deadline=None)
 def test_batch_std_normalises_over_every_token_of_the_step(step):
-    """One number a token, as the peers have it; mean and deviation by the standard library."""
+    """Uses one value per token, as the peers do; mean and standard deviation are those of the standard library."""
     groups = [group_of([reward for reward, _ in rows], [n for _, n in rows]) for rows in step]
     deviations, of_tokens = [], []
     for rows in step:
@@ -166,13 +166,13 @@ def test_batch_std_normalises_over_every_token_of_the_step(step):
 
 
 def test_a_step_of_equal_rewards_has_advantages_of_zero():
-    """Their deviations are exactly 0, and so is what the floor of the variance divides."""
+    """The deviations are exactly 0, and remain so after a division by the floor of the variance."""
     groups = [group_of([0.3, 0.3], [5, 2]), group_of([0.1, 0.1, 0.1], [2, 9, 4])]
     assert not np.concatenate(step_advantages(groups, BATCH_STD)).any()
 
 
 def test_what_is_kept_out_of_the_loss_counts_in_its_group_and_not_in_the_batch():
-    """As in NeMo RL, whose mask is the tokens' times the samples'."""
+    """As in NeMo RL, which multiplies the masks of tokens and samples."""
     groups = [group_of([1.0, 0.0, 0.0], [1, 3, 100], filtered=(2,)), group_of([0.5, 0.0], [2, 2])]
     deviations = [2 / 3, -1 / 3, -1 / 3, 0.25, -0.25]
     of_tokens = [2 / 3, *[-1 / 3] * 3, 0.25, 0.25, -0.25, -0.25]
@@ -221,7 +221,7 @@ def test_the_kl_of_the_response_is_taken_from_the_reward(estimator):
 
 
 def test_rloo_with_the_kl_in_the_reward_is_trls():
-    """Recorded from RLOOTrainer of TRL 1.16.0, beta 0.05; how, test_peers.py says."""
+    """The numbers were recorded from RLOOTrainer of TRL 1.16.0 with beta 0.05; test_peers.py says how."""
     config = in_reward(kl_estimator=KlEstimator.k1, advantage=Advantage.leave_one_out)
     (advantages,) = step_advantages([GROUP_OF_FOUR], config, [kl_sums(config)])
     assert advantages.tolist() == pytest.approx([0.454833333, -0.3925, 0.172833333, -0.235166667], abs=1e-6)

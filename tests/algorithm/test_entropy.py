@@ -1,4 +1,4 @@
-"""The adaptive entropy bonus, step by step."""
+"""Tests of the adaptive entropy bonus, step by step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from nemo_prorl.config import AlgorithmConfig, EntropyBonus
 ADAPTIVE = AlgorithmConfig(
     entropy_bonus=EntropyBonus.adaptive, entropy_target=0.2, entropy_step=0.005, entropy_coefficient_max=0.02
 )
-"""Target and step of arXiv 2505.22312; the bound is low to be reached here."""
+"""Target and step size of arXiv 2505.22312; the upper bound is low, so that the test reaches it."""
 
 
 def test_a_run_by_hand():
-    """Entropy falls below the target, stays there until the bound is met, and comes back."""
+    """Entropy falls below the target, stays there until the coefficient reaches its bound, and recovers."""
     entropies = [0.5, 0.3, 0.19, 0.1, 0.05, 0.05, 0.05, 0.15, 0.2, 0.4, 0.4, 0.4, 0.4, 0.1]
     coefficient, coefficients, active = 0.0, [], []
     for entropy in entropies:
@@ -27,7 +27,7 @@ def test_a_run_by_hand():
         coefficients.append(coefficient)
     thousandths = [round(1000 * value) for value in coefficients]
     assert thousandths == [0, 0, 5, 10, 15, 20, 20, 20, 15, 10, 5, 0, 0, 5]
-    # In the loss of a step: c before the change, and only at or below the target.
+    # The coefficient in the step's loss: before the change, and only at or below the target.
     assert [round(1000 * value) for value in active] == [0, 0, 0, 5, 10, 15, 20, 20, 20, 0, 0, 0, 0, 0]
 
 
@@ -43,7 +43,7 @@ def test_moves_by_one_step_towards_the_target_and_stays_in_bounds(coefficient, e
 @given(state=st.floats(0, 1), entropy=st.floats(0, 3))
 @settings(deadline=None)
 def test_a_fixed_bonus_is_what_the_configuration_says(state, entropy):
-    """Whatever the state: a stage may follow one with an adaptive bonus, or another weight."""
+    """The state does not matter, because a stage may follow one with an adaptive bonus or another coefficient."""
     config = AlgorithmConfig(entropy_coefficient=0.003)
     assert active_entropy_coefficient(state, entropy, config) == 0.003
     assert next_entropy_coefficient(state, entropy, config) == 0.003

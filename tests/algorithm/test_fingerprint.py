@@ -1,4 +1,4 @@
-"""Fingerprints: sums of bits, against plain Python, and however a tensor is cut."""
+"""Tests of fingerprints, which are sums of bits: against plain Python, and for any partition of a tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The KL penalty: its estimators and its clamps."""
+"""Tests of the KL penalty: its estimators and its clamps."""
 
 from __future__ import annotations
 
@@ -32,8 +32,13 @@ def test_slope_of_each_kl_estimator(estimator, slope):
 
 
 def test_what_the_estimators_are_and_pull_towards_in_expectation():
-    """Summed over a whole vocabulary instead of sampled: the values of k1 and k3 are the KL; the gradient of k2 is
-    that of KL(current || reference), the one of k3 that of KL(reference || current), and k1's is 0."""
+    """Sums over a whole vocabulary instead of sampling. The values of k1 and k3 are the KL; the gradient of k2 is that
+    of KL(current
+
+    reference), the gradient of k3 that of KL(reference
+
+    current), and the gradient of k1 is 0.
+    """
     torch.manual_seed(0)
     logits = torch.randn(5, dtype=torch.float64, requires_grad=True)
     reference = torch.randn(5, dtype=torch.float64).log_softmax(0)
@@ -111,7 +116,8 @@ def test_a_log_ratio_beyond_float32_is_clamped_without_nan(estimator, d):
 
 
 def test_one_token_does_not_outweigh_all_others():
-    """Nine tokens near the reference and one that it finds e^20 times as likely: by default, and without clamps."""
+    """Nine tokens near the reference and one that the reference finds e^20 times as likely, with the default clamps and
+    without."""
     slopes = []
     for config in (AlgorithmConfig(), AlgorithmConfig(kl_clamp_log_ratio=0.0, kl_clamp_value=0.0)):
         current = torch.full((10,), -21.0, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Statistics of an update against loops over Python floats, merged from any parts."""
+"""Tests of an update's statistics, against loops over Python floats and for any partition."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rows_of(report: UpdateReport, rows: list[int], width: int) -> UpdateReport:
 
 
 def empirical_quantile(values: list[float], share: float) -> float:
-    """The smallest value with at least this share of all values at or below it."""
+    """Returns the smallest value such that at least this share of all values is not larger."""
     ordered = sorted(values)
     return next(v for i, v in enumerate(ordered, 1) if i >= share * len(ordered) - 1e-9)
 
@@ -116,7 +116,8 @@ def oracle(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> 
 @given(seed=st.integers(0, 500), lengths=st.lists(st.integers(1, 40), min_size=1, max_size=8), data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_equal_the_loop_however_the_rows_are_split(seed, lengths, data, random_batch):
-    """Uneven replicas, some without rows, in any order; quantiles are exact because no part is large."""
+    """The replicas are uneven, some without rows, and come in any order. Quantiles are exact because no part is
+    large."""
     batch = random_batch(seed, lengths)
     report = report_on(batch, seed)
     replica_of = data.draw(st.lists(st.integers(0, 3), min_size=len(lengths), max_size=len(lengths)))
@@ -135,7 +136,8 @@ def test_equal_the_loop_however_the_rows_are_split(seed, lengths, data, random_b
 
 
 def test_sequence_importance_counts_each_token_of_a_capped_rollout(make_batch):
-    """Rollout 1: exp(3 * 0.1) = 1.35 is cut to 1.2, though no token of it is; rollout 2: exp(-0.4) is not."""
+    """The ratio of rollout 1, exp(3 * 0.1) = 1.35, is cut to 1.2, though none of its tokens is; that of rollout 2,
+    exp(-0.4), is not."""
     batch = make_batch(
         advantages=[1.0, -1.0], old=[[-1.0, -1.0, -1.0], [-2.0]], sampler=[[-1.1, -1.1, -1.1], [-1.6]]
     )
@@ -148,7 +150,8 @@ def test_sequence_importance_counts_each_token_of_a_capped_rollout(make_batch):
 
 
 def test_what_is_dropped_or_clamped_is_counted(make_batch):
-    """One token of rollout 1 is outside: three of four tokens and one of two rollouts go. k3 of d = 3 is clamped."""
+    """One token of rollout 1 is out of bounds, so three of four tokens and one of two rollouts are dropped. k3 of d = 3
+    is clamped."""
     batch = make_batch(
         advantages=[1.0, -1.0],
         old=[[-1.0, -1.0, -1.0], [-2.0]],
@@ -172,7 +175,7 @@ def test_what_is_dropped_or_clamped_is_counted(make_batch):
 
 
 def test_the_sequence_ratio_is_told_and_its_clip_counted_token_by_token(make_batch):
-    """Ratios of 1.5 and 0.5 make 0.87 for their rollout, which alone of the two is clipped below 0.9."""
+    """Ratios of 1.5 and 0.5 make 0.87 for their rollout, the only one of two that is clipped below 0.9."""
     batch = make_batch(advantages=[-1.0, -1.0], old=[[-1.0, -1.0], [-2.0]])
     report = report_on(batch, 0)
     report.current_logprobs_BT[0, 2:4] = -1.0 + math.log(1.5), -1.0 + math.log(0.5)
@@ -198,8 +201,8 @@ def test_correction_off_reports_weights_of_one(random_batch):
 @pytest.mark.parametrize("junk", [math.nan, math.inf, -50.0])
 @pytest.mark.parametrize("correction", CorrectionLevel)
 def test_nothing_outside_the_response_counts(junk, correction, random_batch):
-    """SkyRL tests/train/algorithms/test_losses.py, ..._ratio_min_max_ignore_masked_tokens: a minimum of 0 from
-    padding. Here also the product over the response of the sequence weight."""
+    """SkyRL tests/train/algorithms/test_losses.py, ..._ratio_min_max_ignore_masked_tokens: padding gave a minimum of 0.
+    Also tests the product over the response in the sequence weight."""
     config = AlgorithmConfig(correction_level=correction)
     clean, dirty = random_batch(3, [4, 1]), random_batch(3, [4, 1], padding=3, outside=junk)
     dirty.sampler_logprobs_BT[~dirty.tokens.response_mask_BT] = 1.0
@@ -229,7 +232,8 @@ def test_the_first_update_of_a_step_has_moved_nothing(random_batch):
 
 @pytest.mark.parametrize("estimator", KlEstimator)
 def test_right_after_a_reset_the_kl_is_exactly_0(estimator, random_batch):
-    """Whatever the last bits of another pass over the same weights; everything else is told as it was measured."""
+    """A second pass over the same weights differs in the last bits, which must not show in the KL; all other values are
+    reported as measured."""
     batch = random_batch(seed=3, lengths=[5, 9, 2])
     batch = dataclasses.replace(batch, reference_logprobs_BT=batch.old_logprobs_BT)
     report = report_on(batch, seed=3)
@@ -254,7 +258,7 @@ def test_a_kl_that_is_not_measured_is_absent_and_everything_else_is_told(random_
 def test_the_kl_at_sampling_is_the_mean_over_tokens():
     old = [np.array([-1.0, -2.0], dtype=np.float32), np.array([-0.5], dtype=np.float32)]
     reference = [np.array([-1.5, -2.0], dtype=np.float32), np.array([-0.25], dtype=np.float32)]
-    logs = [-0.5, 0.0, 0.25]  # reference - old
+    logs = [-0.5, 0.0, 0.25]  # reference minus old
     expected = statistics.mean(math.exp(x) - x - 1 for x in logs)
     config = AlgorithmConfig(kl_estimator=KlEstimator.k3)
     merged = merge_statistics([kl_at_sampling(old, reference, config)])
@@ -264,7 +268,7 @@ def test_the_kl_at_sampling_is_the_mean_over_tokens():
 
 
 def test_a_nan_is_shown_not_hidden(random_batch):
-    """Wherever the token stands, and in whichever replica."""
+    """In whichever token and replica it is."""
     for position in range(3):
         batches = [random_batch(i, [3]) for i in range(2)]
         reports = [report_on(batch, 0) for batch in batches]
@@ -294,7 +298,7 @@ def test_a_report_on_other_rows_is_refused(random_batch):
 
 
 def test_large_parts_stay_small_and_their_quantiles_close(random_batch):
-    """Three replicas of 20,000 tokens and one of 100: at most 1 in 4096 of the ranks off."""
+    """Three replicas have 20,000 tokens and one has 100; quantiles are off by at most 1 in 4096 of the ranks."""
     batches = [
         random_batch(i, lengths) for i, lengths in enumerate(([20_000], [19_000, 1_000], [20_000], [100]))
     ]
@@ -317,7 +321,7 @@ def test_large_parts_stay_small_and_their_quantiles_close(random_batch):
 
 
 def test_advantage_spread_far_from_zero_does_not_cancel(make_batch):
-    """E[x^2] - E[x]^2 keeps only one or two digits of this in float64."""
+    """In float64, E[x^2] - E[x]^2 keeps only one or two digits here."""
     values = [1e6, 1e6 + 0.0625]
     parts = []
     for value in values:

@@ -1,4 +1,4 @@
-"""Importance weights against a loop, and what happens exactly at, inside and outside their bounds."""
+"""Tests of importance weights: against a loop, and at, inside and outside of their bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = st.lists(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=6), min_size
 
 
 def weights_of(rows: list[list[float]], config: AlgorithmConfig, *, padding: int = 0) -> ImportanceWeights:
-    """rows: old - sampler log-probability of the response tokens."""
+    """Returns the weights of rollouts; each row is a response's old minus sampler log-probabilities."""
     width = max(len(row) for row in rows) + padding
     log_ratio = torch.tensor([row + [0.0] * (width - len(row)) for row in rows], dtype=torch.float64)
     mask = torch.arange(width) < torch.tensor([len(row) for row in rows])[:, None]
@@ -73,7 +73,7 @@ def test_one_token_outside_drops_its_rollout_and_no_other():
 
 
 def test_a_kept_rollout_keeps_its_tokens_own_weights():
-    """seq-mask-tis: the geometric mean is 1, and the tokens' ratios 2.7 and 0.37 are not bounded."""
+    """As seq-mask-tis: the geometric mean is 1, and the tokens' ratios 2.7 and 0.37 are not bounded."""
     config = config_of(CorrectionLevel.geometric, CorrectionMode.drop, 0.999, 1.002)
     assert weights_of([[1.0, -1.0]], config).weight_BT.tolist() == [
         pytest.approx([math.e, 1 / math.e], rel=1e-12)
@@ -87,10 +87,10 @@ def test_off_is_one_whatever_the_bounds(mode):
     assert not weights.limited_BT.any()
 
 
-@pytest.mark.parametrize("level", set(CorrectionLevel) - {CorrectionLevel.off})
+@pytest.mark.parametrize("level", [level for level in CorrectionLevel if level is not CorrectionLevel.off])
 @pytest.mark.parametrize("mode", CorrectionMode)
 def test_a_token_that_the_sampler_held_impossible_is_bounded(level, mode):
-    """Its ratio is infinite. With `drop` it leaves with its rollout, even where a product overflows in float32."""
+    """Its ratio is infinite. With `drop` its rollout is dropped, even if a product overflows in float32."""
     log_ratio = torch.tensor([[500.0, 0.0]])
     weights = importance_weights(log_ratio, torch.ones(1, 2, dtype=torch.bool), config_of(level, mode))
     assert weights.weight_BT[0, 0] == (2.0 if mode is CorrectionMode.truncate else 0.0)
@@ -98,7 +98,7 @@ def test_a_token_that_the_sampler_held_impossible_is_bounded(level, mode):
 
 
 def test_a_rollout_without_response_is_not_dropped_for_what_padding_says():
-    """An empty response has a ratio of exp(0) = 1, which tight bounds may leave outside."""
+    """An empty response has a ratio of exp(0) = 1, which tight bounds may exclude."""
     config = config_of(CorrectionLevel.token, CorrectionMode.drop, 1.5, 2.0)
     weights = importance_weights(torch.zeros(1, 3), torch.zeros(1, 3, dtype=torch.bool), config)
     assert not weights.limited_BT.any()

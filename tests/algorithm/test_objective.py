@@ -1,4 +1,4 @@
-"""The loss against a loop over Python floats, and its gradient against differences of that loop."""
+"""Tests of the loss against a loop over Python floats, and of its gradient against differences of that loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.algorithm.oracle import BARE, CONFIGS, current_and_entropy, gradients
 @settings(max_examples=150, deadline=None)
 def test_loss_equals_the_loop(seed, lengths, config, coefficient, random_batch, totals_of):
     batch = random_batch(seed, lengths, padding=seed % 3)
-    # Totals larger than the batch: it is one micro-batch of several.
+    # The totals are larger than the batch, as for one of several micro-batches.
     totals = Totals(num_tokens=batch.num_tokens + 7, num_rollouts=len(batch) + 2)
     current, entropy = current_and_entropy(batch, seed)
     loss = policy_loss(current, entropy, batch, totals, config=config, entropy_coefficient=coefficient)
@@ -46,7 +46,7 @@ def test_loss_equals_the_loop(seed, lengths, config, coefficient, random_batch, 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.objective.name}-{c.ratio_level.name}")
 def test_gradient_equals_differences_of_the_loop(config, random_batch, totals_of):
-    """Central differences of the oracle: neither autograd nor our formulas are on the other side."""
+    """Compares with central differences of the oracle, which use neither autograd nor our formulas."""
     batch = random_batch(3, [3, 1, 2])
     totals = totals_of(batch)
     current, entropy = current_and_entropy(batch, 5)
@@ -70,7 +70,7 @@ def test_gradient_equals_differences_of_the_loop(config, random_batch, totals_of
 
 
 def test_a_term_that_is_off_does_not_read_its_inputs(random_batch, totals_of):
-    """Without KL the reference may be absent, without bonus the entropy: NaN there must not matter."""
+    """Without KL the reference may be absent, without an entropy bonus the entropy: NaN there must not matter."""
     batch = random_batch(2, [3, 2])
     current, entropy = current_and_entropy(batch, 1)
     expected = policy_loss(current, entropy, batch, totals_of(batch), config=BARE, entropy_coefficient=0.0)
@@ -96,7 +96,7 @@ def test_the_kl_that_is_in_the_reward_is_not_in_the_loss(random_batch, totals_of
     assert losses[0] == losses[1]
 
 
-# --- Where the response is not ----------------------------------------------------------------------------------------
+# --- Positions outside of responses -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, 1e30])
@@ -142,7 +142,7 @@ def test_supervised_loss_ignores_what_is_outside_the_response(random_batch, tota
 
 @pytest.mark.parametrize("aggregation", Aggregation)
 def test_padding_changes_nothing(aggregation, make_batch):
-    """More columns, and rows without a response, as an engine adds to fill a micro-batch."""
+    """Adds columns and rows without a response, as an engine does to fill a micro-batch."""
     config = AlgorithmConfig(aggregation=aggregation, kl_beta=0.3)
     totals = Totals(num_tokens=3, num_rollouts=2)
     rows = {"old": [[-1.0, -2.0], [-0.5]], "reference": [[-1.1, -1.7], [-0.6]], "advantages": [1.0, -0.5]}

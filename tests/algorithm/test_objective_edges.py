@@ -1,4 +1,4 @@
-"""Precision of the loss, and input that it refuses."""
+"""Tests of the loss's precision, and of input that it refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nemo_prorl.config import Aggregation, AlgorithmConfig, CorrectionLevel
 from nemo_prorl.types import Totals
 
 BARE = AlgorithmConfig(kl_beta=0.0, clip_low=0.2, clip_high=0.2)
-"""The clipped objective and nothing else."""
+"""Options of the clipped objective without KL penalty, entropy bonus or correction."""
 
 
 def test_bf16_log_probabilities_are_computed_with_in_float32(random_batch, totals_of):

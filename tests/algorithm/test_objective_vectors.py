@@ -1,4 +1,4 @@
-"""The loss against numbers that peers test themselves with."""
+"""Tests of the loss against numbers from the test suites of other trainers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from nemo_prorl.config import Aggregation, AlgorithmConfig, CorrectionLevel, KlE
 from nemo_prorl.types import Totals
 
 BARE = AlgorithmConfig(kl_beta=0.0, clip_low=0.2, clip_high=0.2)
-"""The clipped objective and nothing else."""
+"""Options of the clipped objective without KL penalty, entropy bonus or correction."""
 
 
 def loss_of(make_batch, advantages, old, current, config, **others) -> float:
-    """Every response token with its own advantage: one rollout a token, so that token_mean is the plain mean."""
+    """Returns the loss with an advantage per token: each token is a rollout of its own, so token_mean is the plain
+    mean."""
     columns = {name: [[value] for value in values] for name, values in others.items()}
     batch = make_batch(advantages=advantages, old=[[value] for value in old], num_prompt_tokens=0, **columns)
     tensor = torch.tensor(current).unsqueeze(1)
@@ -82,7 +83,7 @@ def test_vectors_of_nemo_rl_truncated_importance_sampling(make_batch):
         ([-1.0, -1.5, -0.5], [-1.5, -1.0, -1.5], "token", 2.0, [1.6487, 0.6065, 2.0]),
         ([-1.0, -1.5, -0.5], [-1.5, -1.0, -1.5], "sequence", 5.0, [2.7183] * 3),
         ([-1.0, -1.0, -1.0], [-2.0, -2.0, -2.0], "sequence", 5.0, [5.0] * 3),
-        # The masked middle token is 0 in both, as policy_loss passes it.
+        # The masked middle token is 0 in both arrays, as `policy_loss` passes it.
         ([-1.0, 0.0, -0.5], [-1.5, 0.0, -1.5], "sequence", 10.0, [4.4817] * 3),
     ],
 )
@@ -111,14 +112,14 @@ OPENRLHF_LOSSES = {
         [2, 2, 1],
         (2.0 + 3.0 + 8.0) / 3,
     ),
-    # verl tests/trainer/ppo/test_loss_aggregation_on_cpu.py, test_token_sum...: the sum is 13, of two rollouts.
+    # verl tests/trainer/ppo/test_loss_aggregation_on_cpu.py, test_token_sum...: the sum over two rollouts is 13.
     Aggregation.sequence_mean_token_sum: ([[1.0, 2.0, 30.0], [4.0, 6.0, 50.0]], [2, 2], 13.0 / 2),
 }
 
 
 @pytest.mark.parametrize("aggregation", Aggregation)
 def test_vectors_of_openrlhf_and_verl_aggregation(aggregation):
-    """OpenRLHF tests/test_loss_aggregation.py: the whole, and the sum of two ranks' shares."""
+    """OpenRLHF tests/test_loss_aggregation.py: the loss of the whole batch, and the sum of two ranks' shares."""
     losses, lengths, expected = OPENRLHF_LOSSES[aggregation]
     loss_BT = torch.tensor(losses).double()
     mask_BT = torch.arange(3) < torch.tensor(lengths)[:, None]
@@ -132,7 +133,8 @@ def test_vectors_of_openrlhf_and_verl_aggregation(aggregation):
 
 
 def test_vectors_of_openrlhf_policy_loss_over_two_ranks(make_batch):
-    """test_policy_loss_token_mean_aggregation_matches_full_batch there; one rollout a token carries its advantage."""
+    """test_policy_loss_token_mean_aggregation_matches_full_batch there; each token is a rollout with its own
+    advantage."""
     current = [-0.20, -0.40, -0.70, -0.30, -0.20, -0.60, -0.50]
     offsets = [0.03, -0.04, 0.02, 0.05, -0.03, 0.04, -0.02]
     advantages = [1.0, -0.5, 0.3, -1.2, 0.5, 1.5, -0.7]

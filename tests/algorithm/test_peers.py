@@ -37,13 +37,13 @@ from nemo_prorl.types import Totals, TrainBatch
 OLD = [[-1.06, -0.44, -0.72, -1.98], [-1.81], [-0.49, -2.49, -0.61], [-0.67, -1.42]]
 CURRENT = [[-0.86, -0.3, -0.68, -2.35], [-1.82], [-0.21, -3.03, -0.79], [-1.43, -1.94]]
 SAMPLER = [[-1.7, -0.52, -1.16, -1.89], [-1.76], [-0.56, -3.37, -0.8], [-0.27, -1.8]]
-"""Products over the rollouts: 2.92, 0.95, 3.13, 0.98; the tokens of the last one have 0.67 and 1.46."""
+"""Data whose products over the rollouts are 2.92, 0.95, 3.13 and 0.98; the tokens of the last have 0.67 and 1.46."""
 REFERENCE = [[-3.36, -1.16, -2.19, -3.19], [-0.22], [-1.7, -2.54, 0.72], [-1.55, -1.59]]
 ADVANTAGES = [1.3, -0.7, 0.4, -1.1]
 
 
 def options(**given: object) -> AlgorithmConfig:
-    """Neither KL nor correction nor clamps unless they are given."""
+    """Returns algorithm options without KL, correction or clamps unless they are given."""
     base: dict[str, object] = {
         "kl_beta": 0.0,
         "clip_high": 0.2,
@@ -252,7 +252,7 @@ LOSSES: dict[str, tuple[AlgorithmConfig, float, list[float]]] = {
         ],
     ),
 }
-"""Options; the loss; its gradient in the ten response tokens."""
+"""(options, loss, its gradient in the ten response tokens)"""
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -1,4 +1,4 @@
-"""Ratios and the two ways to clip them."""
+"""Tests of ratios and of the two ways to clip them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tests.algorithm.oracle import BARE, current_and_entropy, gradients
 @pytest.mark.parametrize(
     ("advantage", "ratio", "slope"),
     [
-        # slope: derivative of the objective by the log-probability, ratio * A or exactly 0.
-        (1.0, 0.5, 0.5),  # unlikely but good: pulled up, however far below the clip
+        # slope: derivative of the objective with respect to the log-probability: ratio * A, or exactly 0.
+        (1.0, 0.5, 0.5),  # below the clip, but a positive advantage raises it
         (1.0, 0.79, 0.79),
         (1.0, 1.0, 1.0),
         (1.0, 1.39, 1.39),
-        (1.0, 1.41, 0.0),  # good and likely enough
+        (1.0, 1.41, 0.0),  # a positive advantage, above the clip
         (1.0, 3.0, 0.0),
-        (-2.0, 0.5, 0.0),  # bad and unlikely enough
+        (-2.0, 0.5, 0.0),  # a negative advantage, below the clip
         (-2.0, 0.79, 0.0),
         (-2.0, 0.81, -1.62),
         (-2.0, 1.0, -2.0),
-        (-2.0, 1.41, -2.82),  # bad and likely: pushed down, however far above the clip
+        (-2.0, 1.41, -2.82),  # above the clip, but a negative advantage lowers it
         (-2.0, 30.0, -60.0),
         (0.0, 0.5, 0.0),
         (0.0, 3.0, 0.0),
@@ -57,7 +57,7 @@ def test_the_clip_stops_the_gradient_exactly(advantage, ratio, slope, make_batch
 
 @pytest.mark.parametrize(("ratio", "stops"), [(2.9, False), (3.1, True), (0.5, True)])
 def test_dual_clip_stops_the_gradient_exactly(ratio, stops, make_batch):
-    """Beyond c = 3 for a negative advantage, besides the ordinary clip below 1 - 0.2."""
+    """Beyond c = 3 for a negative advantage, in addition to the ordinary clip below 1 - 0.2."""
     batch = make_batch(advantages=[-1.0], old=[[-2.0]], num_prompt_tokens=1)
     current = torch.tensor([[0.0, -2.0 + math.log(ratio)]], dtype=torch.float64, requires_grad=True)
     config = AlgorithmConfig(kl_beta=0.0, dual_clip=3.0)
@@ -98,7 +98,7 @@ def test_a_ratio_beyond_float32_is_clipped_or_refused_but_never_a_hidden_nan(log
 
 
 def test_an_update_on_the_policy_itself_has_ratio_one_and_the_plain_policy_gradient(random_batch, totals_of):
-    """First update of a step: old is current, so no clip acts and the KL to old is 0."""
+    """In the first update of a step old equals current, so no clip acts and the KL to old is 0."""
     batch = random_batch(11, [4, 2])
     current = torch.tensor(batch.old_logprobs_BT, requires_grad=True)
     loss = policy_loss(current, current, batch, totals_of(batch), config=BARE, entropy_coefficient=0.0)
@@ -110,7 +110,7 @@ def test_an_update_on_the_policy_itself_has_ratio_one_and_the_plain_policy_gradi
     torch.testing.assert_close(gradients(loss, current)[0], -advantages / 6)
 
 
-# --- One ratio a rollout ----------------------------------------------------------------------------------------------
+# --- One ratio per rollout --------------------------------------------------------------------------------------------
 
 
 def test_the_sequence_ratio_is_the_geometric_mean():
@@ -124,8 +124,8 @@ def test_the_sequence_ratio_is_the_geometric_mean():
 
 @pytest.mark.parametrize("aggregation", Aggregation)
 def test_gspo_has_the_gradient_of_its_token_variant(aggregation, random_batch, totals_of):
-    """GSPO-token (arXiv 2507.18071 section 4.3): sg(s) pi / sg(pi) on each token. Equal, since every token of a
-    rollout has one advantage and one share of the loss."""
+    """GSPO-token (arXiv 2507.18071 section 4.3) puts sg(s) pi / sg(pi) on each token. The gradients are equal, because
+    all tokens of a rollout have the same advantage and the same weight in the loss."""
     batch = random_batch(4, [3, 1, 5, 2])
     config = AlgorithmConfig(
         kl_beta=0.0, ratio_level=RatioLevel.sequence, aggregation=aggregation, clip_low=0.1, clip_high=0.1

@@ -1,4 +1,4 @@
-"""Which groups teach something, and that neither rounding nor speed decides it."""
+"""Tests of which groups are informative, however scores are rounded and in whichever order they arrive."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def group(
         ([0.0, 0.0], None, "all_wrong"),
         ([0.5, 0.5], None, "all_equal"),
         ([1 / 3, 1 / 3, 2 / 3], None, "informative"),
-        # One of two right answers was punished for its length: the task has nothing more to teach here.
+        # One of two right answers was punished for its length: equal scores have nothing more to teach.
         ([1.0, 1.0], [1.0, 0.4], "all_right"),
         ([0.0, 0.0, 0.0], [0.0, -1.0, -0.2], "all_wrong"),
         ([0.5, 0.5], [0.5, 0.25], "all_equal"),
-        # Two right answers, both punished alike: nothing to compare, and still all right.
+        # Two right answers with equal rewards after shaping: nothing to compare, and still all right.
         ([1.0, 1.0], [0.5, 0.5], "all_right"),
-        # A right answer without end of sequence at termination_factor 0 is worth what a wrong one is.
+        # With termination_factor 0, a right answer without end-of-sequence earns as much as a wrong one.
         ([1.0, 0.0], [0.0, 0.0], "all_equal"),
-        # Scores that differ by one unit in the last place differ.
+        # The scores differ by one unit in the last place.
         ([0.3, 0.1 + 0.2], None, "informative"),
         ([1.0], None, "service_failure"),
         ([], None, "service_failure"),
@@ -100,7 +100,7 @@ def test_failures_of_the_service_do_not_make_a_group_wrong():
 
 @pytest.mark.parametrize("n", [2, 8, 16, 32])
 def test_no_constant_group_of_fractions_passes(n):
-    """Peers that test a floating std keep 12 to 35 of the 101 groups of k/100 (n = 16)."""
+    """Trainers that test a floating-point std keep 12 to 35 of the 101 groups of k/100 (n = 16)."""
     fractions = {k / m for m in (*range(1, 21), 100) for k in range(m + 1)}
     kinds = {reward: classify(group([reward] * n)) for reward in fractions}
     assert kinds.pop(0.0) is Informativeness.all_wrong
@@ -110,7 +110,7 @@ def test_no_constant_group_of_fractions_passes(n):
 
 def test_vectors_of_skyrl_filter_sampling():
     """NovaSky-AI/SkyRL tests/train/test_trainer_utils.py, test_handle_filter_sampling_*: rewards per prompt, and which
-    prompts it calls good. Its rewards are no scores from 0 to 1, so the scores here are constant."""
+    prompts are kept. Its rewards are no scores from 0 to 1, so the scores here are constant."""
     rewards = {"uid1": [1.0, 2.0], "uid2": [1.0, 1.0], "uid3": [3.0, 4.0]}
     kinds = [classify(group([0.5, 0.5], pair), InformativeBy.reward) for pair in rewards.values()]
     assert keep_first(kinds, 1) == ((0,), (2,))
@@ -136,7 +136,7 @@ def test_keeps_the_first_informative_in_prompt_order(kinds, needed):
 @given(kinds=KINDS, later=KINDS, needed=st.integers(0, 12))
 @settings(deadline=None)
 def test_later_rounds_displace_nothing(kinds, later, needed):
-    """A prompt once kept stays kept, so a further round of sampling cannot change what came before it."""
+    """A prompt once kept stays kept, so a further round of sampling cannot change an earlier selection."""
     before, after = keep_first(kinds, needed).indices, keep_first(kinds + later, needed).indices
     assert after[: len(before)] == before
 
@@ -144,14 +144,14 @@ def test_later_rounds_displace_nothing(kinds, later, needed):
 @given(kinds=KINDS, needed=st.integers(0, 12), order=st.randoms(use_true_random=False))
 @settings(deadline=None)
 def test_what_is_decided_early_is_what_is_decided_in_the_end(kinds, needed, order):
-    """Verdicts come in any order; nothing is undecided longer than it has to be."""
+    """Verdicts come in any order; no group is undecided longer than necessary."""
     kept = keep_first(kinds, needed).indices
     known = [None] * len(kinds)
     for index in order.sample(range(len(kinds)), len(kinds)):
         decided = known_to_be_kept(known, needed)
         for place, is_kept in enumerate(decided):
             assert is_kept in (None, place in kept)
-            if is_kept is None:  # the missing verdicts could still bring it about, and prevent it
+            if is_kept is None:  # the missing verdicts could make it informative or not
                 best, worst = Informativeness.informative, Informativeness.all_wrong
                 before = [kind or worst for kind in known[:place]]
                 assert place in keep_first([*before, known[place] or best], needed).indices

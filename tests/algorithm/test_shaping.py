@@ -1,4 +1,4 @@
-"""What training makes of a score: every rule against its source, alone and together."""
+"""Tests of reward shaping: every rule against its source, alone and together."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_off_by_default(score, num_tokens, finish):
 )
 @settings(deadline=None)
 def test_equals_the_cases_of_the_paper(limit, data, score, factor, penalty, finish):
-    """DAPO eq. 13 case by case."""
+    """Tests each case of DAPO eq. 13."""
     cache = data.draw(st.integers(1, limit - 1))
     length = data.draw(st.integers(1, limit + 5))
     if length <= limit - cache:
@@ -100,7 +100,7 @@ def test_equals_the_cases_of_the_paper(limit, data, score, factor, penalty, fini
 
 def test_vectors_of_nemo_rl_overlong():
     """NVIDIA-NeMo/RL tests/unit/algorithms/test_reward_functions.py, test_reward_shaping_with_penalties: buffer 5 of
-    25, penalty 0.5. Its last row (30 tokens) goes on falling to -0.6; DAPO eq. 13 stops at the full penalty."""
+    25, penalty 0.5. Its last row (30 tokens) falls further, to -0.6; DAPO eq. 13 stops at the full penalty."""
     config = ShapingConfig(overlong_buffer_share=5 / 25, overlong_penalty=0.5)
     rewards = [shaped(score, n, config) for score, n in ((1.0, 10), (0.8, 22), (0.6, 25), (0.4, 30))]
     assert rewards == pytest.approx([1.0, 0.6, 0.1, -0.1])
@@ -138,7 +138,7 @@ def test_both_parts_add_up():
 @pytest.mark.parametrize("score", [-3.0, -0.1, 0.0, 0.5, 1.0, 7.0])
 @pytest.mark.parametrize("factor", [0.0, 0.5, 1.0])
 def test_a_factor_never_makes_an_unfinished_response_better(score, factor):
-    """Reward functions may give any finite score."""
+    """Reward functions may return any finite score."""
     config = ShapingConfig(termination_factor=factor, malformed_thought_factor=factor)
     finished = shaped(score, 3, ShapingConfig(), Finish.length)
     assert finished == score
@@ -161,8 +161,8 @@ def test_the_ramp_is_the_same_at_every_scale(num_tokens, buffer, scale):
 
 
 def yeo_cosine(t: float, longest: float, at_start: float, at_end: float) -> float:
-    """CosFn of arXiv 2502.03373 (GAIR-NLP/demystify-long-cot), in its own words: eta_min + (eta_max - eta_min) / 2 *
-    (1 + cos(t pi / T)), the cosine by its half-angle here."""
+    """CosFn of arXiv 2502.03373 (GAIR-NLP/demystify-long-cot): eta_min + (eta_max - eta_min) / 2 * (1 + cos(t pi / T)),
+    computed here with the half-angle formula."""
     return at_end + (at_start - at_end) * math.cos(0.5 * math.pi * t / longest) ** 2
 
 
@@ -224,7 +224,7 @@ def test_overlong_filtering_takes_a_rollout_out_of_the_loss_and_leaves_its_rewar
 @pytest.mark.parametrize(
     ("text", "opened_by_prompt", "opened_by_response"),
     [
-        # Columns: is it malformed after a prompt that opens the thought, and after one that does not?
+        # Columns: whether it is malformed after a prompt that opens the thought, and after one that does not.
         ("so 4</think>\\boxed{4}", False, True),
         ("<think>so 4</think>\\boxed{4}", True, False),
         ("\n<think>so 4</think>\\boxed{4}", True, False),
@@ -246,8 +246,9 @@ def test_what_is_a_malformed_thought(text, opened_by_prompt, opened_by_response)
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "a"]), max_size=6).map("".join))
 def test_thoughts_that_nemo_rl_accepts_are_accepted(text):
-    """NeMo RL's counts (experience/rollouts.py, penalties 4a and 4b): no <think>, and one </think> after a prompt that
-    opened the thought, none after another. We accept these, and after another prompt one whole thought besides."""
+    """NeMo RL's rule (experience/rollouts.py, penalties 4a and 4b) requires no <think>, and one </think> after a prompt
+    that opened the thought, none after another prompt. We accept these and, after a prompt that opens no thought, also
+    one complete thought."""
     counts = (text.count("<think>"), text.count("</think>"))
     assert is_malformed_thought(text, in_thought=True) is (counts != (0, 1))
     if counts == (0, 0):

@@ -1,4 +1,4 @@
-"""`make bench`: TRL's events become our records, and ratios and times to a reward say what the runs say."""
+"""Tests of `make bench`: TRL's events become our records, and ratios and times to a reward agree with the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def peer() -> Iterator[ModuleType]:
-    """The script's folder is on the path while it runs."""
+    """Imports the benchmark, with its folder on the path during the test."""
     sys.path.insert(0, str(BENCHMARKS))
     import bench_peer
 
@@ -31,7 +31,8 @@ def work(peer: ModuleType) -> Any:
 
 
 def events(work: Any, *, num_rollouts: int) -> list[dict[str, Any]]:
-    """As TRL's callbacks see a run of two steps: evaluation before the first, logs after the clock."""
+    """Yields the events of TRL's callbacks in a run of two steps: evaluation before the first step, logs after the
+    clock."""
     updates = work.updates_per_step
     return [
         {"update": 0, "logs": {"eval_reward": 0.2, "eval_runtime": 9.0}},
@@ -75,7 +76,7 @@ def test_held_out_prompts_cost_no_seconds(peer: ModuleType) -> None:
 
 
 def curve(peer: ModuleType, rewards: list[float | None], step_s: float = 2.0) -> Any:
-    """A step of `step_s` seconds between two looks; None: no look."""
+    """Returns records of steps of `step_s` seconds with the given validation rewards; None: no validation."""
     records: list[dict[str, Any]] = []
     for step, reward in enumerate(rewards):
         records.append(
@@ -89,8 +90,8 @@ def curve(peer: ModuleType, rewards: list[float | None], step_s: float = 2.0) ->
 @pytest.mark.parametrize(
     ("rewards", "target", "seconds"),
     [
-        ([0.1, 0.3, 0.7], 0.5, 3.0),  # halfway between the looks at 2 s and at 4 s
-        ([0.1, None, 0.9], 0.5, 2.0),  # looks need not be at every step
+        ([0.1, 0.3, 0.7], 0.5, 3.0),  # halfway between the validations at 2 s and at 4 s
+        ([0.1, None, 0.9], 0.5, 2.0),  # not every step needs a validation
         ([0.1, 0.6, 0.2, 0.8], 0.5, 1.6),  # the first time counts, not the last
         ([0.6, 0.7], 0.5, 0.0),
         ([0.1, 0.4], 0.5, None),
@@ -133,7 +134,8 @@ def test_the_table_has_a_line_an_arm_and_a_ratio_to_each_other(peer: ModuleType)
 
 @pytest.mark.parametrize("name", ["laptop", "long"])
 def test_both_sides_are_told_the_same(peer: ModuleType, name: str) -> None:
-    """Where an option means the same on both sides it has the same value; `configured` reads every option it names."""
+    """Options with the same meaning on both sides have the same value. `configured` fails for an option that it does
+    not read."""
     from peer.work import configured, our_options, trl_options
 
     from nemo_prorl.commands.parsing import composed
@@ -158,7 +160,7 @@ def test_both_sides_are_told_the_same(peer: ModuleType, name: str) -> None:
 
 
 def test_without_trl_it_says_what_to_do(tmp_path: Path) -> None:
-    """Where .venv-trl is not, before anything is built or trained."""
+    """Without .venv-trl the benchmark ends before anything is built or trained."""
     found = subprocess.run(
         [sys.executable, str(BENCHMARKS / "bench_peer.py")],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""One service for all clients, and one with a token. `make test-clients` runs these tests."""
+"""Services for the client tests, one of them with a token. `make test-clients` runs these tests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def guarded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a service that wants a token, with the token in it."""
+    """Returns the URL, including the token, of a service that requires one."""
     path: Path = tmp_path_factory.mktemp("token") / "token"
     path.write_text(TOKEN)
     path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""A gateway between a client and the service, which first answers with given statuses and then passes everything on."""
+"""A gateway between a client and the service that first answers with given statuses and then forwards everything."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 HANG_UP = 0
-"""A "status": the connection is closed without an answer, as by a service that is killed."""
+"""A "status" that closes the connection without an answer, like a service that is killed."""
 
 
 class Gateway:
-    """`url`: for clients. `num_calls`: how many it has had."""
+    """A running gateway. `url` is its address for clients, `num_calls` the number of calls so far."""
 
     def __init__(self, target: str, statuses: Sequence[int]) -> None:
         self._target, self._statuses, self.num_calls = target, list(statuses), 0
@@ -54,7 +54,7 @@ class Gateway:
 
 @contextmanager
 def gateway(url: str, *statuses: int) -> Iterator[Gateway]:
-    """Answers with `statuses` in turn, then as the service at `url` does."""
+    """Starts a gateway that answers with `statuses` in turn, then forwards to the service at `url`."""
     parts = urlsplit(url)
     made = Gateway(f"{parts.scheme}://{parts.netloc}", statuses)
     thread = threading.Thread(target=made.server.serve_forever, daemon=True)

@@ -1,4 +1,4 @@
-"""Other trainers' own modules, imported from their packages without what stands around them."""
+"""Imports single modules of other trainers from their packages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from unittest.mock import MagicMock
 
 
 def import_alone(name: str, *, unused: tuple[str, ...] = ()) -> ModuleType:
-    """The module `name`, without running the __init__ of the packages above it: those import the whole trainer, its
-    Ray and its engines. `unused`: packages that its neighbours import and that the client code does not use; a missing
-    one is replaced by a stand-in."""
+    """Returns the module `name` without running the __init__ of the packages above it, which would import the whole
+    trainer with Ray and engines. `unused`: packages that neighbouring modules import and the client code does not use;
+    a stand-in replaces a missing one."""
     above = name.split(".")[:-1]
     for depth in range(1, len(above) + 1):
         package = ".".join(above[:depth])

@@ -25,7 +25,7 @@ def agent() -> ModuleType:
 
 
 class Characters:
-    """A tokenizer whose tokens are characters, and <|im_end|>."""
+    """A tokenizer whose tokens are single characters, and <|im_end|>."""
 
     end = 1_114_112
 
@@ -40,7 +40,7 @@ class Characters:
 
 
 class Engine:
-    """Generates one text."""
+    """An engine that generates one given text."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [*map(ord, text), Characters.end]
@@ -90,7 +90,7 @@ def test_it_tries_again(agent: ModuleType, server: Server) -> None:
 
 
 def test_it_gives_up_without_a_reward(agent: ModuleType, server: Server) -> None:
-    """None, with which its trainer stops (experience_maker.py); not 0."""
+    """It returns None, for which its trainer stops (experience_maker.py), and not 0."""
     with gateway(server.url, *[503] * 5) as between:
         output = rollout(agent, f"{between.url}/openrlhf", "\\boxed{4}", "4")
     assert (output["reward"], output["scores"]) == (None, None)
@@ -98,7 +98,8 @@ def test_it_gives_up_without_a_reward(agent: ModuleType, server: Server) -> None
 
 @pytest.mark.slow
 def test_a_service_that_is_killed_under_load_gives_no_false_zero(agent: ModuleType) -> None:
-    """Right answers, of which none may get 0: killed in the middle, started again on the same port."""
+    """All answers are right, so none may get 0 although the service is killed in the middle and restarted on the same
+    port."""
     server = Server("--workers", "2")
     port = server.url.rpartition(":")[2]
     url = f"{server.url}/openrlhf"

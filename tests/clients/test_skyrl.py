@@ -12,16 +12,17 @@ import pytest
 from tests.clients.gateway import gateway
 from tests.reward.serving import Server
 
+FOLDER = os.environ.get("PRORL_SKYRL", "")
+if not FOLDER:  # here, because a fixture would skip only after the service has started
+    pytest.skip("needs a checkout of SkyRL: give its folder in PRORL_SKYRL", allow_module_level=True)
+
 TESTS = {"inputs": ["1\n", "3\n"], "outputs": ["2\n", "6\n"]}
 
 
 @pytest.fixture(scope="module")
 def client() -> ModuleType:
-    folder = os.environ.get("PRORL_SKYRL", "")
-    if not folder:
-        pytest.skip("needs a checkout of SkyRL: give its folder in PRORL_SKYRL")
-    # The module itself, which imports nothing of SkyRL: the packages above it import its agents.
-    sys.path.insert(0, os.path.join(folder, "skyrl-agent/skyrl_agent/tasks/verifiers/sandbox_fusion"))
+    # Only this module, because the packages above it import SkyRL's agents.
+    sys.path.insert(0, os.path.join(FOLDER, "skyrl-agent/skyrl_agent/tasks/verifiers/sandbox_fusion"))
     return importlib.import_module("utils")
 
 

@@ -21,7 +21,7 @@ from tests.reward.serving import Server
 
 STEPS, GROUP = 5, 4
 WORDS = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
-"""What a policy with random weights follows now and then, so that there are rewards of 0 and of 1."""
+"""Instructions that a policy with random weights sometimes follows, so that rewards of 0 and 1 occur."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def trainer(policy: str, out: Path, reward: Any, rows: list[dict[str, Any]], **o
 
 
 class Recorded:
-    """Passes calls on, and keeps completions with their rewards."""
+    """Forwards calls and keeps the completions with their rewards."""
 
     def __init__(self, function: RewardFunction) -> None:
         self.function, self.__name__ = function, function.__name__
@@ -96,5 +96,5 @@ def test_without_a_service_nothing_is_learned_rather_than_zeros(policy: str, tmp
     run.train()
     (entry,) = (entry for entry in run.state.log_history if "reward_service/not_graded" in entry)
     assert entry["reward_service/not_graded"] == 1.0
-    assert entry["rewards/reward_service/mean"] is None  # so does transformers write a NaN
+    assert entry["rewards/reward_service/mean"] is None  # transformers writes a NaN in this form
     assert all((weight == before[name]).all() for name, weight in run.model.named_parameters())

@@ -29,7 +29,7 @@ ROWS = [
     ("codecontests", "```python\nprint(int(input()) + 1)\n```", CODE, {}, 0.5),
     ("math_dapo", "\\boxed{4}", "4", {"in_thought": True}, 0.0),
 ]
-"""data_source, response, ground_truth, extra_info, score."""
+"""(data_source, response, ground_truth, extra_info, score)"""
 
 
 class Bytes:
@@ -40,7 +40,8 @@ class Bytes:
 
 
 def manager(name: str, function: str, **kwargs: Any) -> Any:
-    """As verl's reward loop worker makes it, from the options that a user writes."""
+    """Returns a reward manager that is created as verl's reward loop worker does, from the options that a user
+    writes."""
     custom = {"path": "pkg://reward.adapters.verl", "name": function, "reward_kwargs": kwargs}
     config = {
         "reward": {
@@ -52,7 +53,7 @@ def manager(name: str, function: str, **kwargs: Any) -> Any:
 
 
 def item(row: tuple[str, str, str, dict[str, Any], float]) -> DataProto:
-    """One rollout as verl hands it to a manager."""
+    """Returns one rollout in the form in which verl passes it to a manager."""
     source, response, ground_truth, extra_info, _ = row
     ids, prompt = list(response.encode()), list(b"2+2?")
     return DataProto.from_dict(

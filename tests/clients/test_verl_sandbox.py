@@ -41,7 +41,7 @@ RESPONSES = [
         0.5,
     ),
     (fenced("def minus(a, b):\n    return a + b"), CALLS, 0.0),
-    (fenced("x = bytearray(700 << 20)\nprint(2 * int(input()))"), STDIN, 1.0),  # below the 1,024 MB of verl
+    (fenced("x = bytearray(700 << 20)\nprint(2 * int(input()))"), STDIN, 1.0),  # less than verl's 1,024 MB
     ("no code", STDIN, 0.0),
 ]
 
@@ -85,8 +85,8 @@ def test_it_tries_again_on_504(score: Score, server: Server) -> None:
 
 @pytest.mark.parametrize("status", [503, 400, HANG_UP])
 def test_it_takes_every_other_failure_for_a_wrong_program(score: Score, server: Server, status: int) -> None:
-    """The reason why docs/other_trainers.md has another function for verl. When this test fails, verl has changed:
-    mend the document."""
+    """This is why docs/other_trainers.md has another function for verl. If this test fails, verl has changed: correct
+    the document."""
     with gateway(server.url, status) as between:
         assert score(between.url, DOUBLE, {name: values[:1] for name, values in STDIN.items()}) == 0.0
         assert between.num_calls == 1

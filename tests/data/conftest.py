@@ -1,4 +1,4 @@
-"""A tokenizer of one token a character, and prompt files made of lengths."""
+"""A tokenizer with one token per character, and prompt files with prompts of given lengths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WriteFile = Callable[..., str]
 
 
 class CharacterTokenizer:
-    """One token a character; the template adds nothing but marks of who speaks."""
+    """A tokenizer with one token per character, whose template only marks the speakers."""
 
     chat_template = "built in"
 
@@ -29,7 +29,7 @@ class CharacterTokenizer:
 
 
 FRAME_TOKENS = len("<u>" + "<a>")
-"""What the template adds to a question."""
+"""Number of tokens that the template adds to a question."""
 
 
 def make_row(uid: str, question: str = "?", **changes: Any) -> Row:
@@ -51,7 +51,8 @@ def tokenizer() -> CharacterTokenizer:
 
 @pytest.fixture
 def write_file(tmp_path: Path) -> WriteFile:
-    """write_file("a", 7): a file with rows a/0 ... a/6. Or one row for each length of a question in tokens."""
+    """Writes a file: write_file("a", 7) has rows a/0 ... a/6. Given lengths, it has one row with a question of each
+    length in tokens."""
 
     def write(name: str, rows: int | Sequence[int]) -> str:
         lengths = [1] * rows if isinstance(rows, int) else rows

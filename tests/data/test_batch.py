@@ -1,4 +1,4 @@
-"""Groups to batches: padding, the way back, and fair shares."""
+"""Tests of batches: padding, its removal, and balanced shares."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from nemo_prorl.types import (
 )
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=7)
-"""(tokens of the prompt, tokens of the response) of each rollout."""
+"""(prompt tokens, response tokens) of each rollout."""
 
 
 def rollout(num_prompt_tokens: int, num_response_tokens: int, index: int = 0) -> Rollout:
-    """Every token of a batch has another id, and every log-probability another value."""
+    """Returns a rollout in which every token has its own id and every log-probability its own value."""
     first = 1000 * (index + 1)
     prompt = Prompt(
         uid=f"p{index}", domain="math", source="", text="", task={},
@@ -153,7 +153,7 @@ def test_shares_are_whole_and_nearly_equal(lengths: list[int], num_parts: int) -
 def test_the_next_longest_goes_to_the_least_loaded_of_equals_to_the_first(
     lengths: list[int], num_parts: int
 ) -> None:
-    """The rule by looking at every part each time, which takes rows times parts."""
+    """Returns the shares by comparing all parts for every row, which takes rows times parts."""
     loads, parts = [0] * num_parts, [[] for _ in range(num_parts)]  # type: tuple[list[int], list[list[int]]]
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         part = min(range(num_parts), key=lambda p: (loads[p], p))

@@ -1,4 +1,4 @@
-"""docs/data.md says what is so: its example runs and prints what it says, its table is the row type."""
+"""Tests that docs/data.md is true: its example runs and prints what it claims, and its table is the row type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held-out prompts: which ones, and how long all are that were looked at."""
+"""Tests of held-out prompts: which ones are chosen, and the lengths of all that were read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tokenizer that a run cannot use is one sentence, before anything heavy is loaded."""
+"""A tokenizer that a run cannot use is an error of one sentence, before anything heavy is loaded."""
 
 from __future__ import annotations
 

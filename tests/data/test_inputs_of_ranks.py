@@ -1,4 +1,5 @@
-"""Data files of a job of several ranks: read whole by one, the same for all, and refused by all where one cannot."""
+"""Tests of data files in a job of several ranks: one rank reads them, all get the same prompts, and all refuse what one
+cannot read."""
 
 from __future__ import annotations
 
@@ -32,11 +33,11 @@ CASES: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "another file": (1, shorter, "has another size on"),
     "of the same size, and not Parquet": (1, damaged, "is not Parquet"),
 }
-"""The rank on whose machine something is wrong, what, and what every rank says."""
+"""(rank whose machine has the fault, the fault, the message on every rank)"""
 
 
 def read_as_one_rank(folder: Path) -> dict[str, tuple[str, list[str], int]]:
-    """In every case: what this rank says, the prompts that it gets, and how many files it has read whole."""
+    """Returns for every case: this rank's message, its prompts, and how many files it has read completely."""
     ranks, found = initialise(1, 1), {}
     for case in ("", *CASES):
         os.chdir(folder / case / f"machine{ranks.layout.rank}")

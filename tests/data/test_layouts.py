@@ -1,4 +1,4 @@
-"""How people lay out problems: each layout becomes the row that it means, and what makes no row says why."""
+"""Tests of the layouts in which people store problems: each becomes the right row, or is refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The mix of prompt files: endless, weighted in every window, each row once an epoch, and resumable to the row."""
+"""Tests of the mix of prompt files: endless, weighted in every window, each row once per epoch, and resumable at any
+row."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def test_the_order_is_the_seeds_and_the_contents_alone(write_file: WriteFile) ->
 def test_weights_hold_in_every_window(
     write_file: WriteFile, weights: list[float], size: int, data: st.DataObject
 ) -> None:
-    """Never further off than a few prompts, wherever one looks, also where some prompts are too long to be used."""
+    """The error is at most a few prompts in any window, even if some prompts are too long to be used."""
     paths = [write_file(name, [1, 1, 90, 1, 1]) for name in "abcd"[: len(weights)]]
     start = data.draw(st.integers(0, 200))
     window = files(
@@ -99,7 +100,7 @@ def test_a_file_of_nothing_but_too_long_prompts_is_one_sentence(
 
 
 def test_the_only_short_prompt_of_a_file_is_found_wherever_it_stands(write_file: WriteFile) -> None:
-    """First in one epoch and last in the next: nearly two epochs of too long ones lie between."""
+    """If it is first in one epoch and last in the next, nearly two epochs of too long prompts lie between."""
     mixed = mix({write_file("a", [90] * 7 + [1]): 1.0}, max_prompt_tokens=50)
     assert uids(mixed.take(30)) == [f"a/7#{epoch}" for epoch in range(30)]
 
@@ -110,7 +111,7 @@ def test_without_files_there_is_one_sentence() -> None:
 
 
 def test_two_files_with_the_same_problems_are_one_sentence(write_file: WriteFile) -> None:
-    """The state could not tell them apart, nor could the verdicts of a step."""
+    """Neither the saved state nor the verdicts of a step could tell them apart."""
     one = write_file("a", 3)
     two = shutil.copy(one, one.replace("a.parquet", "copy.parquet"))
     with pytest.raises(ConfigError, match="'a/0'"):
@@ -145,7 +146,7 @@ def test_the_state_follows_the_content_to_another_place(write_file: WriteFile, t
 
 
 def test_a_stage_with_another_mix_takes_the_new_weights_at_once(write_file: WriteFile) -> None:
-    """A new file is not caught up on, and a file that was there goes on where it stood."""
+    """A new file does not catch up, and an old one continues at its row."""
     old, new = write_file("old", 1000), write_file("new", 1000)
     before = mix({old: 1.0})
     seen = uids(before.take(600))
@@ -172,7 +173,7 @@ def test_prompts_are_rendered_by_the_chat_template(tokenizer: CharacterTokenizer
 
 
 def test_shuffling_is_even(write_file: WriteFile) -> None:
-    """Each row is as likely in the first half of an epoch as in the second."""
+    """Each row is equally likely in the first and the second half of an epoch."""
     prompts = mix({write_file("a", 10): 1.0}).take(10 * 400)
     firsts = Counter(
         prompt.uid.split("#")[0] for start in range(0, 4000, 10) for prompt in prompts[start : start + 5]

@@ -1,4 +1,4 @@
-"""Whether a prompt opens a thought: read from what each chat template adds, whatever the question speaks of."""
+"""Tests whether a prompt opens a thought, which depends on what its chat template adds and not on the question."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPLATES = {
     "QWEN3_THINKING_2507": (True, "<|im_start|>assistant\n<think>\n"),
     "OPENS_UNASKED": (True, "<|im_start|>assistant\n<think>\n"),
 }
-"""Whether the template opens a thought, and how its prompts end."""
+"""(whether the template opens a thought, the end of its prompts)"""
 QUESTIONS = (
     "3 + 4 = ?",
     "",

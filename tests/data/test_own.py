@@ -1,4 +1,4 @@
-"""Files as people have them become one prompt file beside the run, once, whole or not at all."""
+"""Tests of users' own files, which are converted once to a complete prompt file in the run's folder, or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from nemo_prorl.config import ConfigError, DataConfig
 from nemo_prorl.data import own
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.own import prompt_file, prompt_files
-from nemo_prorl.data.rows import RowFile, write_rows
+from nemo_prorl.data.rows import RowFile, check_distinct, write_rows
+from nemo_prorl.data.too_long import file_lengths, left_out
+from nemo_prorl.reward_sources.service import check_tasks
 from tests.conftest import ROOT
 from tests.data.conftest import CharacterTokenizer, make_row
 
@@ -94,7 +96,7 @@ def test_the_rest_of_the_trainer_sees_prompts_and_weights(tmp_path: Path) -> Non
 
 
 def test_a_folder_without_a_validation_set_is_not_both(tmp_path: Path) -> None:
-    """A file that is named twice is what its user wants."""
+    """A file that is named for both purposes is used for both."""
     folder = folder_of(tmp_path, "one.jsonl", "two.jsonl")
     data = DataConfig(train={str(folder): 1.0}, validation=[str(folder)])
     with pytest.raises(
@@ -130,6 +132,38 @@ def test_values_of_no_common_type_are_text_and_labels_stay_what_they_are(tmp_pat
     assert file[2].extra["other"] == "?"
 
 
+def test_our_columns_with_other_types_are_converted(tmp_path: Path) -> None:
+    """As pandas or datasets write them: a prompt as text, and the task as an object."""
+    path = tmp_path / "p.parquet"
+    rows = [
+        {**make_row(f"a/{i}").columns, "messages": f"{i} + {i}?", "task": {"answer": str(2 * i)}}
+        for i in range(3)
+    ]
+    pandas.DataFrame(rows).to_parquet(path)
+    file, sentence = converted(path, tmp_path / "run")
+    assert file.path != path
+    assert "3 rows, prompts from messages, tasks from task" in sentence
+    assert [(row.uid, row.messages[0]["content"], row.task) for row in file] == [
+        (f"a/{i}", f"{i} + {i}?", {"answer": str(2 * i)}) for i in range(3)
+    ]
+
+
+def test_mistakes_in_a_converted_file_name_what_the_user_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(LINES)
+    file, _ = converted(path, tmp_path / "run")
+    assert (file.name, file.path == path) == (str(path), False)
+    lengths = file_lengths(str(file.path), tokenizer=CharacterTokenizer())
+    with pytest.raises(ConfigError, match=f"every prompt of {path} is longer"):
+        left_out([lengths], 1)
+    with pytest.raises(ConfigError, match=rf"data file {path}: 5 of 5 .* such as row 0 \(.*\): odd"):
+        check_tasks([str(file.path)], lambda rows: [(place, "odd") for place in range(len(rows))])
+    path.write_text("".join(json.dumps({**record, "uid": "same"}) + "\n" for record in RECORDS))
+    repeated, _ = converted(path, tmp_path / "run")
+    with pytest.raises(ConfigError, match=f"such as 'same' in {path}"):
+        check_distinct([repeated])
+
+
 def test_a_prompt_that_asks_for_the_box_gets_no_hint(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text('{"prompt": "2 + 2? Answer in \\\\boxed{}.", "answer": "4"}\n')
@@ -142,7 +176,7 @@ BAD: dict[str, tuple[str, bytes]] = {
         b'{"prompt": "?", "reply": "4"}',
     ),
     "half.jsonl": (
-        "1 of 2 rows cannot be used, and row 1 has no answer",
+        r"1 of 2 rows cannot be used, and row 1 \(from 0\) has no answer",
         b'{"prompt": "?", "answer": "4"}\n{"prompt": "?"}\n',
     ),
     "torn.jsonl": ("line 2 is not JSON", b'{"prompt": "?", "answer": "4"}\n{"prompt": "?", "ans'),
@@ -177,7 +211,7 @@ def folder_of(tmp_path: Path, *names: str) -> Path:
     return tmp_path / "set"
 
 
-def asked(path: Path) -> set[str]:
+def questions_in(path: Path) -> set[str]:
     return {row.messages[0]["content"][2:6] for row in RowFile(path)}
 
 
@@ -188,7 +222,7 @@ def test_of_a_folder_each_split_is_read_by_its_name(tmp_path: Path) -> None:
         split: prompt_file(str(folder), tmp_path, split=split, needs_answer=True)
         for split in ("train", "validation")
     }
-    assert {split: asked(path) for split, (path, _) in found.items()} == {
+    assert {split: questions_in(path) for split, (path, _) in found.items()} == {
         "train": {"trai", "more"},
         "validation": {"test"},
     }
@@ -205,7 +239,7 @@ def test_a_folder_of_several_sets_asks_for_one(tmp_path: Path) -> None:
 
 
 def hub(home: Path, name: str) -> subprocess.CompletedProcess[str]:
-    """Reads a data set in a process that may not use the network."""
+    """Returns the rows of a data set, read in a process without network access."""
     program = (
         "import sys; from pathlib import Path; from nemo_prorl.config import ConfigError\n"
         "from nemo_prorl.data.own import prompt_file\n"
@@ -218,7 +252,7 @@ def hub(home: Path, name: str) -> subprocess.CompletedProcess[str]:
 
 
 def publish(home: Path, revision: str, text: str) -> None:
-    """As the hub's cache has a data set after a download."""
+    """Writes a data set into the hub's cache as a download would."""
     cache = home / "hub" / "datasets--openai--gsm8k"
     (cache / "refs").mkdir(parents=True, exist_ok=True)
     (cache / "refs" / "main").write_text(revision)

@@ -1,4 +1,4 @@
-"""Prompt files: what is written is what is read, and whatever else a user may point at is one sentence."""
+"""Tests of prompt files: they are read as written, and any other file is refused with one sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.rows import SCHEMA, Row, RowFile, check_distinct, read_content, write_rows
-from nemo_prorl.storage import replaced
+from nemo_prorl.run_folder.storage import replaced
 from tests.data.conftest import make_row
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -120,7 +120,7 @@ WRONG_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def _damage(path: Path) -> None:
-    """A copy whose footer is there and whose metadata is not."""
+    """Copies a file and destroys its metadata, but not its footer."""
     write_rows(path, [make_row("a")])
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + bytes(len(whole) - 12) + whole[-8:])
@@ -193,7 +193,7 @@ def test_writers_in_containers_with_the_same_process_id_do_not_meet(tmp_path: Pa
 
 
 def test_what_other_writers_make_of_the_row_type_is_read(tmp_path: Path) -> None:
-    """Large strings, fields in another order, more columns: what pandas, Polars and datasets write."""
+    """pandas, Polars and datasets write large strings, fields in another order, and more columns."""
     message = pa.struct([("content", pa.large_string()), ("role", pa.large_string())])
     messages = pa.array([[{"role": "user", "content": "2+2?"}]] * 2, pa.large_list(message))
     table = _table(uid=pa.array(["a", "b"], pa.large_string()), messages=messages, difficulty=[1, 2])
@@ -211,7 +211,7 @@ def test_a_uid_may_stand_in_one_file_only(tmp_path: Path) -> None:
 
 
 def test_a_file_is_plain_parquet(tmp_path: Path) -> None:
-    """What docs/data.md promises: any tool can read it, and the task is JSON text."""
+    """docs/data.md promises that any tool can read it, and that the task is JSON text."""
     write_rows(tmp_path / "rows.parquet", [make_row("a", task={"answer": "½"})])
     table = pq.read_table(tmp_path / "rows.parquet")
     assert table.schema == SCHEMA

@@ -1,4 +1,4 @@
-"""What the bound on prompts leaves out, counted by file and said in one line."""
+"""Tests of the line about prompts that are too long, with their number per file."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def made(path: str, lengths: list[int], num_rows: int = 0) -> FileLengths:
 def test_a_sample_is_spread_over_the_file_and_no_row_counts_twice(
     write_file: WriteFile, tokenizer: CharacterTokenizer, num_rows: int
 ) -> None:
-    """Files are often sorted by task: a sample of the first rows would miss the task with the long prompts."""
+    """Files are often sorted by task, so a sample of the first rows would miss a task with long prompts."""
     found = file_lengths(write_file("a", list(range(1, num_rows + 1))), tokenizer=tokenizer, max_rows=10)
     rows = [length - FRAME_TOKENS for length in found.lengths]
     assert found.num_rows == num_rows
@@ -26,6 +26,10 @@ def test_a_sample_is_spread_over_the_file_and_no_row_counts_twice(
 def test_the_line_when_nothing_is_left_out() -> None:
     said = left_out([made("a", [5, 6]), made("b", [7])], 7)
     assert said == "None of 3 prompts in 2 files is longer than sampler.max_prompt_tokens=7."
+
+
+def test_one_file_is_no_plural() -> None:
+    assert left_out([made("a", [5, 6])], 7).startswith("None of 2 prompts in 1 file is longer")
 
 
 def test_the_line_names_each_losing_file_and_the_bound_to_raise() -> None:

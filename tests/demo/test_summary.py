@@ -1,7 +1,8 @@
-"""What the demo says of a run, on records made up here, and the picture it draws of them."""
+"""Tests of the demo's summary and picture, on invented records."""
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 
 from nemo_prorl import demo
-from nemo_prorl.demo.figure import draw_training, reset_steps
 
 
 def validated(reward: float, pass_at_1: float, pass_at_16: float) -> dict[str, float]:
@@ -72,37 +72,14 @@ def test_a_summary_is_first_against_last_and_what_lay_between() -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "expected"),
-    [
-        ([], []),
-        ([step(1)], []),
-        ([step(1), step(2)], []),
-        (RECORDS, [4]),
-        ([start(0, 0, "a"), step(1, 1), step(2, 1), step(3, 2)], [0, 2]),
-        ([step(7, 3), step(8, 3)], []),
-    ],
-)
-def test_resets_are_found_between_the_records(records: list[dict[str, Any]], expected: list[int]) -> None:
-    assert reset_steps(records) == expected
-
-
-@pytest.mark.parametrize(
     "records",
     [RECORDS, [step(1)]],
     ids=["two stages", "one step without validation"],
 )
 def test_the_picture_is_a_png(tmp_path: Path, records: list[dict[str, Any]]) -> None:
-    path = tmp_path / "training.png"
-    draw_training(records, path, title="a run")
-    header = path.read_bytes()[:24]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    demo.draw_training(tmp_path, "a run")
+    header = (tmp_path / "training.png").read_bytes()[:24]
     assert header.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", header[16:24])
     assert width > 1000 < 2 * height
-
-
-def test_drawing_leaves_no_figure_open(tmp_path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    before = plt.get_fignums()
-    draw_training(RECORDS, tmp_path / "training.png", title="a run")
-    assert plt.get_fignums() == before

@@ -1,4 +1,4 @@
-"""The demo's problems and demonstrations, worked out again from their questions."""
+"""Tests of the demo's problems and demonstrations, which are solved again from their questions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def total(expression: str) -> int:
 
 
 def question_total(problem: Problem) -> int:
-    """The answer, from nothing but what is asked."""
+    """Returns the answer, computed from the question alone."""
     question = problem.row.messages[0]["content"]
     expression = re.search(r"-?\d+(\s*[+-]\s*\d+)+", question)
     assert expression is not None, question
@@ -59,7 +59,8 @@ def test_every_line_of_every_thought_is_right(source: str) -> None:
 
 
 def test_the_thought_of_a_sum_leads_to_its_answer() -> None:
-    """Ones first, then tens with the carry: the tens' result and the ones' last digit are the answer."""
+    """The thought adds the ones first, then the tens with the carry: the answer is the tens' result followed by the
+    ones' last digit."""
     for problem in drawn("sums"):
         ones, tens = problem.thought.split(",")
         assert tens.split("=")[1] + ones[-1] == problem.answer
@@ -84,7 +85,7 @@ def test_the_grader_of_the_puzzles_agrees() -> None:
 
 @pytest.mark.parametrize("source", tasks.SOURCES)
 def test_held_out_problems_are_not_trained_on(source: str) -> None:
-    """At the demo's own sizes and seed."""
+    """Uses the demo's own sizes and seed."""
     held_out = tasks.problems(source, count=build.NUM_HELD_OUT, seed=build.SEED, split="held_out")
     train = tasks.problems(
         source, count=build.NUM_TRAIN, seed=build.SEED, split="train", exclude=tasks.questions(held_out)
@@ -135,5 +136,5 @@ def test_styles_come_in_their_shares() -> None:
 
 
 def test_the_skill_is_there_some_of_the_time() -> None:
-    """What the demo rests on: something to find, and something to improve."""
+    """The demo needs a policy that sometimes succeeds and can still improve."""
     assert 0.1 < tasks.STYLES["careful"] < 0.5

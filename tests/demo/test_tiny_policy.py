@@ -1,4 +1,5 @@
-"""The tiny policy's tokenizer: what is written is what is read back, through the class that transformers picks."""
+"""Tests of the tiny policy's tokenizer, loaded through the class that transformers chooses: decoding returns the
+encoded text."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 
 
 def decode(tokenizer: Any, token_ids: list[int]) -> str:
-    """As the sampler does it."""
+    """Decodes tokens as the sampler does."""
     return tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
@@ -94,7 +95,7 @@ def test_a_conversation_is_rendered_as_it_is_trained_on(tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("source", tasks.SOURCES)
 def test_prompts_and_demonstrations_fit_the_laptops_context(tokenizer: Any, source: str) -> None:
-    """Or the policy could never show what it learned."""
+    """Otherwise the policy could not show what it has learned."""
     stream = random.Random(1)
     for problem in tasks.problems(source, count=100, seed=1, split="train"):
         prompt = warm_start.render(problem.row, tokenizer)
@@ -108,7 +109,7 @@ def test_a_demonstration_is_learned_from_its_first_token_to_its_end(tokenizer: A
     (problem,) = tasks.problems("sums", count=1, seed=1, split="train")
     careful = tasks.demonstration(problem, "careful", stream)
     endless = tasks.demonstration(problem, "endless", stream)
-    batch = warm_start._batch([(problem, careful), (problem, endless)], tokenizer)
+    batch = warm_start._batch([(problem.row, careful + tiny_policy.END), (problem.row, endless)], tokenizer)
     learned = [
         decode(tokenizer, ids[mask].tolist())
         for ids, mask in zip(batch.tokens.token_ids_BT, batch.tokens.response_mask_BT, strict=True)
@@ -132,7 +133,7 @@ def test_a_build_counts_as_long_as_its_code_is_the_same(
 
 def test_the_laptop_configuration_reads_what_the_demo_builds() -> None:
     from nemo_prorl import demo
-    from nemo_prorl.compose import compose
+    from nemo_prorl.config.compose import compose
 
     config: RunConfig = compose("laptop", [], conf_dir=Path(__file__).resolve().parents[2] / "conf")
     train = {str(build.train_file(demo.BASE, source)) for source in tasks.SOURCES}

@@ -1,4 +1,4 @@
-"""The picture of a training step in the README names files that exist, and is a picture that a browser draws."""
+"""Tests of the README's picture of a training step: its files exist, and a browser can draw it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
 NAME = re.compile(r"[a-z_]+(?:/[a-z_]+)+(?:\.py)?|[a-z_]+\.py")
 WIDTH_OF_LETTER = {"file": 7.6, "name": 10.0, "place": 8.6, "flow": 7.2, "": 7.7}
-"""Mean width by the class of a text, in the picture's units, in DejaVu, which is wider than most fonts."""
+"""Mean width of a character by class of text, in the picture's units, for DejaVu, which is wider than most fonts."""
 
 
 def texts() -> list[ElementTree.Element]:

@@ -1,4 +1,4 @@
-"""Every page of docs/ is in its table of contents, and every link between the project's pages leads somewhere."""
+"""Tests that every page of docs/ is in the table of contents and that no link is broken."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def name_of(path: Path) -> str:
 
 
 def prose(page: Path) -> str:
-    """The text of a page without its code."""
+    """Returns the text of a page without its code."""
     return re.sub(
         r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
     )
 
 
 def targets(page: Path) -> list[str]:
-    """What the links of a page lead to, without links to the web."""
+    """Returns the targets of a page's links, except links to the web."""
     found = [first or second for first, second in LINK.findall(prose(page))]
     return [target for target in found if not re.match(r"https?:|mailto:", target)]
 
 
 def anchors(page: Path) -> set[str]:
-    """The names that GitHub gives the headings of a page."""
+    """Returns the anchors that GitHub gives the headings of a page."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     seen: Counter[str] = Counter()
     names = set()
@@ -51,7 +51,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken(page: Path, target: str) -> bool:
-    """Whether a link of this page leads to no file of the project, or to no heading of it."""
+    """Returns whether a link of this page leads to a file that does not exist, or to a missing heading."""
     path, _, anchor = target.partition("#")
     file = (page.parent / path).resolve() if path else page
     if not file.is_relative_to(ROOT) or not file.exists():

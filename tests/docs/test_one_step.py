@@ -1,4 +1,4 @@
-"""Every file and function that docs/one_step.md names exists, in the file that the page says."""
+"""Tests that every file and function that docs/one_step.md names exists where the page says."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.help import options
+from nemo_prorl.config.help import options
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "one_step.md").read_text(encoding="utf-8")
 FILES = {Path(name).stem: ROOT / name for name in re.findall(r"`((?:nemo_prorl|reward)/[\w/]+\.py)`", PAGE)}
-"""By the module's name, which no two of them share."""
+"""File by the module's name, which is unique."""
 NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", PAGE)))
 
 
 def exists(name: str) -> bool:
-    """Whether module.function, module.Class or module.Class.method is defined in the file of that module."""
+    """Returns whether module.function, module.Class or module.Class.method is defined in the file of that module."""
     module, *path = name.split(".")
     if module not in FILES:
         return False

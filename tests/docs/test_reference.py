@@ -1,4 +1,4 @@
-"""docs/reference/ is what `make reference` would write now, and leaves nothing out."""
+"""Tests that docs/reference/ is complete and what `make reference` would write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from nemo_prorl.commands import COMMANDS
-from nemo_prorl.help import options
+from nemo_prorl.config.help import options
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "docs" / "reference"

@@ -1,4 +1,4 @@
-"""What `make docs` changes in a page on its way to HTML."""
+"""Tests of the changes that `make docs` makes to pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def without_outside_links() -> Callable[[str, str], str]:
 @pytest.mark.parametrize(
     ("page", "markdown", "wanted"),
     [
-        ("data.md", "see [the code](../nemo_prorl/config.py).", "see the code."),
+        ("data.md", "see [the code](../nemo_prorl/config).", "see the code."),
         ("data.md", "see [the words](../CONTRIBUTING.md#words).", "see the words."),
         (
             "tutorials/a.md",

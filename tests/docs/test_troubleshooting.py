@@ -1,4 +1,4 @@
-"""Every message that docs/troubleshooting.md explains is one that the code can still give."""
+"""Tests that the code contains every message that docs/troubleshooting.md explains."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MESSAGES = re.findall(r"^\| `(.+?)` \|", PAGE, re.MULTILINE)
 
 
 @cache
-def said() -> tuple[str, ...]:
-    """Every text of the code, with … for what is filled in; shell scripts line by line."""
+def strings_of_code() -> tuple[str, ...]:
+    """Returns every string of the code, with … for replacement fields, and every line of the shell scripts."""
     found = []
     for file in [*(ROOT / "nemo_prorl").rglob("*.py"), *(ROOT / "reward").rglob("*.py")]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -33,14 +33,14 @@ def _constant(part: ast.expr) -> str:
     return str(part.value) if isinstance(part, ast.Constant) else "…"
 
 
-def is_said(message: str) -> bool:
+def is_in_code(message: str) -> bool:
     pattern = re.compile(".+".join(map(re.escape, message.split("…"))), re.DOTALL)
-    return any(pattern.search(text) for text in said())
+    return any(pattern.search(text) for text in strings_of_code())
 
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_the_code_can_give_the_message(message: str) -> None:
-    assert is_said(message)
+    assert is_in_code(message)
 
 
 def test_messages_are_found_on_the_page() -> None:
@@ -53,4 +53,4 @@ def test_messages_are_found_on_the_page() -> None:
     ["the reward service will not start", "grading … more than reward.max_share", "no such sentence"],
 )
 def test_a_message_that_nothing_gives_is_seen(message: str) -> None:
-    assert not is_said(message)
+    assert not is_in_code(message)

@@ -1,7 +1,5 @@
-"""Every command and program of docs/tutorials/ is run, as it stands there, on a tiny random policy in the demo's place.
-
-What the demo builds is replaced by what it takes seconds to build, and `train` and `evaluate` get smaller numbers.
-"""
+"""Runs every command and program of docs/tutorials/ with a tiny random policy in place of the demo's. `train` and
+`evaluate` get smaller numbers."""
 
 from __future__ import annotations
 
@@ -15,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.__main__ import main
 from nemo_prorl.data.rows import write_rows
+from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.training.checkpoint import find_checkpoints
-from nemo_prorl.training.telemetry import read_metrics
 from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
-from tests.training.tiny import rows, write_case
+from tests.training.tiny import rows, run_forked, write_case
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 SMALLER = {
@@ -34,7 +31,7 @@ BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```(?:\n\nIt prints `(.*?)`)?", re
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Has in runs/tiny what `make demo` leaves there."""
+    """A folder with the files of `make demo` in runs/tiny."""
     folder = tmp_path_factory.mktemp("tutorials")
     tiny = folder / "runs" / "tiny"
     write_case(tiny)
@@ -53,7 +50,7 @@ def continued(folder: Path, service: str) -> Path:
 
 
 def follow(page: str, folder: Path, service: str) -> str:
-    """Does what the page says, block by block; what was printed."""
+    """Runs the blocks of a page in order and returns their output."""
     printed = []
     for language, block, promised in BLOCK.findall((TUTORIALS / page).read_text()):
         if language == "python":
@@ -66,7 +63,7 @@ def follow(page: str, folder: Path, service: str) -> str:
                 if arguments[0] in SMALLER:
                     arguments += [*SMALLER[arguments[0]], *FOR_BOTH, f"reward.urls=[{service}]"]
                 where = ROOT if arguments[0] == "submit" else folder
-                printed += run_ranks(_command, 1, folder=where, arguments=arguments)
+                printed.append(run_forked(arguments, folder=where))
             else:
                 subprocess.run(command, cwd=folder, check=True)
     return "".join(printed)
@@ -75,13 +72,6 @@ def follow(page: str, folder: Path, service: str) -> str:
 def commands(block: str) -> list[list[str]]:
     lines = block.replace("\\\n", " ").splitlines()
     return [words for line in lines if (words := shlex.split(line, comments=True))]
-
-
-def _command(folder: Path, arguments: list[str]) -> str:
-    os.chdir(folder)
-    with redirect_stdout(StringIO()) as output:
-        assert main(arguments) == 0
-    return output.getvalue()
 
 
 def _program(folder: Path, text: str) -> str:

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from nemo_prorl import __main__ as cli
 from nemo_prorl.config import DataConfig, ExpManagerConfig, RunConfig
 from nemo_prorl.data.rows import write_rows
-from nemo_prorl.doctor.examine import Place, known_domains, names_of_nodes
+from nemo_prorl.doctor.examine import Place, known_domains, names_of_nodes, place_of_this_process
 from nemo_prorl.doctor.report import read_report
 from nemo_prorl.doctor.sandbox import finish_reward_check, start_reward_check
 from tests.conftest import REWARD_PYTHON, ROOT
@@ -33,16 +34,24 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
 
 
-def run_as(node: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """One task of a step of two."""
-    step = {
-        "SLURM_STEP_NUM_TASKS": str(len(NODES)),
-        "SLURM_PROCID": str(NODES.index(node)),
-        "SLURMD_NODENAME": node,
-        **environment,
-    }
-    command = [sys.executable, "-m", "nemo_prorl", "doctor", f"--nodes={','.join(NODES)}", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **step}, stdout=subprocess.PIPE, text=True)
+def task_of(node: str) -> dict[str, str]:
+    """Returns the variables of one task of a step of two."""
+    place = {"SLURM_PROCID": str(NODES.index(node)), "SLURMD_NODENAME": node}
+    return {"SLURM_STEP_NUM_TASKS": str(len(NODES)), **place}
+
+
+@pytest.fixture
+def run_as(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """run_as(node, *arguments, **environment) runs one task of a step of two in this process, after those that it would
+    wait for."""
+
+    def run(node: str, *arguments: str, **environment: str) -> int:
+        with monkeypatch.context() as here:
+            for name, value in {**task_of(node), **environment}.items():
+                here.setenv(name, value)
+            return cli.main(["doctor", f"--nodes={','.join(NODES)}", *arguments])
+
+    return run
 
 
 def test_a_machine_without_a_model_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,15 +158,15 @@ def test_the_domains_of_a_validation_set_are_those_of_its_own_files(tmp_path: Pa
     assert known_domains(config) == {"math", "stem"}
 
 
-def test_of_two_nodes_the_one_with_the_fault_is_named(tmp_path: Path) -> None:
+def test_of_two_nodes_the_one_with_the_fault_is_named(
+    tmp_path: Path, run_as: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "doctor"
     arguments = (*QUICK, f"--folder={folder}", f"exp_manager.explicit_log_dir={tmp_path}/run")
     (tmp_path / "file").write_text("")
-    near, far = run_as("near", *arguments), run_as("far", *arguments, TRITON_CACHE_DIR=f"{tmp_path}/file/x")
-    said, _ = near.communicate(timeout=300)
-    far.communicate(timeout=300)
-    assert (near.returncode, far.returncode) == (0, 1)
-    lines = said.splitlines()
+    assert run_as("far", *arguments, TRITON_CACHE_DIR=f"{tmp_path}/file/x") == 1
+    assert run_as("near", *arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "near:"
     assert "caches              failure" in "\n".join(lines[lines.index("far:") :])
     reports = {node: read_report(folder / f"{node}.json") for node in NODES}
@@ -175,14 +184,24 @@ def test_slurm_names_the_nodes_of_a_step(tmp_path: Path, monkeypatch: pytest.Mon
     assert names_of_nodes(Place(node="n2")) == ["n2"]
 
 
-def test_what_another_node_than_the_first_refuses_is_no_mistake_of_the_user(tmp_path: Path) -> None:
-    far = run_as("far", "--only=start", f"--folder={tmp_path}", "model.path=/no/such")
-    assert far.wait(300) == 1
+@pytest.mark.parametrize(("num_gpus", "expected"), [("8", 8), ("gpu:h100:8", 8), ("", 0)])
+def test_the_gpus_of_a_node_are_counted_whichever_way_slurm_writes_them(
+    num_gpus: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", num_gpus)
+    assert place_of_this_process().num_allocated == 0
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert place_of_this_process().num_allocated == expected
+
+
+def test_what_another_node_than_the_first_refuses_is_no_mistake_of_the_user(
+    tmp_path: Path, run_as: Callable[..., int]
+) -> None:
+    assert run_as("far", "--only=start", f"--folder={tmp_path}", "model.path=/no/such") == 1
     report = read_report(tmp_path / "far.json")
     assert report is not None
     assert report.verdict == "failure"
-    near = run_as("near", "--only=start", f"--folder={tmp_path}", "model.path=/no/such")
-    assert near.wait(300) == 2
+    assert run_as("near", "--only=start", f"--folder={tmp_path}", "model.path=/no/such") == 2
     report = read_report(tmp_path / "near.json")
     assert report is not None
     assert report.verdict == "mistake"
@@ -193,8 +212,18 @@ def test_two_nodes_meet_and_measure_their_network(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    tasks = [run_as(node, "--only=network", f"--folder={tmp_path}", **meeting) for node in NODES]
+    command = [sys.executable, "-m", "nemo_prorl", "doctor", f"--nodes={','.join(NODES)}", "--only=network"]
+    tasks = [
+        subprocess.Popen(
+            [*command, f"--folder={tmp_path}"],
+            cwd=ROOT,
+            env={**os.environ, **task_of(node), **meeting},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for node in NODES
+    ]
     said = [task.communicate(timeout=300)[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0], said
-    assert "2 nodes meet; gloo" in said[0]
+    assert "2 nodes connect; gloo" in said[0]
     assert "clocks              ok" in said[0]

@@ -42,7 +42,7 @@ def limits(facts: Limits, *, num_ranks: int = 32, num_gpus: int = 8, fabric: boo
 
 
 def sandbox(facts: RewardFacts, *domains: str, others: bool = False) -> list[Finding]:
-    return [judge_sandbox(facts, domains=domains, others_grade=others)]
+    return [judge_sandbox(facts, domains=domains, has_functions=others)]
 
 
 def run_folder(facts: FolderFacts, checkpoint_bytes: float = 28 * GB) -> list[Finding]:
@@ -138,7 +138,7 @@ def test_what_is_not_there_is_neither_good_nor_bad() -> None:
         *network(NetworkFacts(missing=[1])),
     ]
     assert {item.status for item in findings} == {Status.not_applicable}
-    assert "b did not come" in findings[-1].found
+    assert "b did not connect" in findings[-1].found
 
 
 def test_slow_nccl_is_fine_where_no_faster_network_is() -> None:

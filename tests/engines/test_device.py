@@ -50,7 +50,7 @@ def test_a_job_with_gpus_refuses_a_torch_without_cuda(machine: pytest.MonkeyPatc
     machine.setattr(environment, "_has_device_files", lambda: True)
     machine.setattr(environment, "_is_cpu_build", lambda: True)
     with pytest.raises(
-        ConfigError, match=r"8 GPU\(s\) a node, but torch .* without CUDA.*PYTHON=.*trainer.device=cpu"
+        ConfigError, match=r"8 GPU\(s\) per node, but torch .* without CUDA.*PYTHON=.*trainer.device=cpu"
     ):
         environment.choose_device(Device.auto)
 
@@ -111,5 +111,5 @@ def test_more_ranks_than_gpus_on_a_node_are_a_mistake(machine: pytest.MonkeyPatc
     machine.setenv("LOCAL_RANK", "3")
     device.check_gpus()
     machine.setenv("LOCAL_RANK", "4")
-    with pytest.raises(ConfigError, match=r"LOCAL_RANK=4, but torch sees 4 GPU\(s\).*one rank a GPU"):
+    with pytest.raises(ConfigError, match=r"LOCAL_RANK=4, but torch sees 4 GPU\(s\).*one rank per GPU"):
         device.check_gpus()

@@ -52,8 +52,8 @@ BAD_ENGINE_ARGS: dict[str, dict[str, Any]] = {
     "long_prefill_token_threshold=True has the wrong type: it takes int": {
         "long_prefill_token_threshold": True
     },
-    "max_num_seqs is what sampler.max_sequences says: write that": {"max_num_seqs": 8},
-    "dtype is what model.precision says": {"dtype": "float16"},
+    "max_num_seqs is set by sampler.max_sequences: write that": {"max_num_seqs": 8},
+    "dtype is set by model.precision": {"dtype": "float16"},
     "hf_overrides cannot be set, because the trainer relies on its value": {"hf_overrides": {}},
     "block_size cannot be set on CPU": {"block_size": 64},
     "use_tqdm_on_load cannot be set": {"use_tqdm_on_load": True},
@@ -72,8 +72,8 @@ BAD_MEGATRON: dict[str, dict[str, Any]] = {
     },
     "overlap_grad_reduce=1 has the wrong type: it takes bool": {"overlap_grad_reduce": 1},
     "attention_backend=fast has the wrong type: it takes one of flash, fused": {"attention_backend": "fast"},
-    "lr is what trainer.learning_rate says": {"lr": 1e-6},
-    "num_layers is what model.path says": {"num_layers": 2},
+    "lr is set by trainer.learning_rate": {"lr": 1e-6},
+    "num_layers is set by model.path": {"num_layers": 2},
 }
 
 
@@ -118,7 +118,7 @@ def test_bad_settings_of_megatron_are_refused(message: str) -> None:
 def test_what_changes_the_model_or_the_update_is_refused(name: str, value: object) -> None:
     """With values that Megatron itself would take in silence, or drop gradients with."""
     said = r"cannot be set, .* relies on its value: leave it out \(docs/gpu.md lists the fields that can be set\)\.$"
-    with pytest.raises(ConfigError, match=rf"^model.megatron.{name} ({said}|is what model.precision says)"):
+    with pytest.raises(ConfigError, match=rf"^model.megatron.{name} ({said}|is set by model.precision)"):
         check_megatron(megatron(**{name: value}))
 
 

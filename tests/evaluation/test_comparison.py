@@ -1,4 +1,4 @@
-"""Sorting, the bound and the creativity index, each against brute force or by hand."""
+"""Tests of the classification of benchmarks, the bound and the creativity index, against brute force or by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation import results
 from nemo_prorl.evaluation.catalogue import get
 from nemo_prorl.evaluation.comparison import (
-    Difference,
     by_size,
     common_k,
     compare,
@@ -30,8 +29,13 @@ from nemo_prorl.evaluation.corpus import documents
 from nemo_prorl.evaluation.creativity import creativity_indices
 from nemo_prorl.evaluation.figures import draw_sizes
 from nemo_prorl.evaluation.journal import Known, Sample
-from nemo_prorl.evaluation.results import BenchmarkResult
+from nemo_prorl.evaluation.prompts import Loaded
+from nemo_prorl.evaluation.results import BenchmarkResult, Estimate
 from nemo_prorl.evaluation.tables import ABSENT, MARK, as_markdown, as_text, tables
+
+
+def loaded(name: str) -> Loaded:
+    return Loaded(benchmark=get(name), rows=(), num_found=0)
 
 
 def result(name: str, num_correct: list[int], num_samples: int = 8) -> BenchmarkResult:
@@ -42,7 +46,12 @@ def result(name: str, num_correct: list[int], num_samples: int = 8) -> Benchmark
     }
     sources = {f"p{index}": name for index in range(len(num_correct))}
     return results.summarise(
-        get(name), Known(samples=samples), sources, num_samples=num_samples, num_too_long=0, num_resamples=50
+        loaded(name),
+        Known(samples=samples),
+        sources,
+        num_samples=num_samples,
+        num_too_long=0,
+        num_resamples=50,
     )
 
 
@@ -77,8 +86,8 @@ def test_the_bootstrap_covers_a_known_mean_about_as_often_as_it_says() -> None:
         bootstrap_interval([], num_resamples=9, seed=0)
 
 
-def difference(value: float, spread: float = 0.001) -> Difference:
-    return Difference(value=value, low=value - spread, high=value + spread)
+def difference(value: float, spread: float = 0.001) -> Estimate:
+    return Estimate(value=value, low=value - spread, high=value + spread)
 
 
 @pytest.mark.parametrize(
@@ -119,21 +128,21 @@ def test_fewer_samples_bound_k_and_other_prompts_are_left_out() -> None:
     assert (one.num_prompts, one.num_samples, one.k, list(one.pass_at_k)) == (2, 5, 2, [1, 2, 4, 5])
 
 
-def without(of: BenchmarkResult, uid: str, num_samples: int) -> BenchmarkResult:
-    """With fewer samples of one prompt, as when the service failed to grade the others."""
+def with_fewer_samples(of: BenchmarkResult, uid: str, num_samples: int) -> BenchmarkResult:
+    """Returns the result with fewer samples of one prompt, as if the service had failed to grade the others."""
     fewer = dataclasses.replace(of.prompts[uid], num_samples=num_samples, num_correct=0)
     return dataclasses.replace(of, prompts={**of.prompts, uid: fewer})
 
 
 def test_one_missing_sample_does_not_lower_k() -> None:
-    start, last = result("aime2024", [0, 2, 4]), without(result("aime2024", [4, 6, 8]), "p0", 7)
+    start, last = result("aime2024", [0, 2, 4]), with_fewer_samples(result("aime2024", [4, 6, 8]), "p0", 7)
     (one,) = compare([{"aime2024": start}, {"aime2024": last}])
     assert (one.num_samples, one.k, one.num_prompts, one.num_short) == (8, 4, 3, 0)
     assert list(one.pass_at_k) == [1, 2, 4], "k = 8 is impossible for one prompt, and is left out"
 
 
 def test_prompts_with_too_few_samples_are_left_out_and_said() -> None:
-    start, last = result("aime2024", [0, 2, 4]), without(result("aime2024", [4, 6, 8]), "p0", 3)
+    start, last = result("aime2024", [0, 2, 4]), with_fewer_samples(result("aime2024", [4, 6, 8]), "p0", 3)
     (one,) = compare([{"aime2024": start}, {"aime2024": last}])
     assert (one.num_samples, one.k, one.num_prompts, one.num_short) == (8, 4, 2, 1)
     assert list(one.pass_at_k) == [1, 2, 4, 8]
@@ -142,7 +151,8 @@ def test_prompts_with_too_few_samples_are_left_out_and_said() -> None:
 
 
 def test_half_of_the_samples_varies_less_than_all_of_them() -> None:
-    """Both are unbiased; over redrawn samples the estimate at k = n is the noisier one (of one prompt at rate 0.02)."""
+    """Both are unbiased. Over repeated draws for one prompt at rate 0.02, the estimate at k = n has the larger
+    variance."""
     rng = np.random.default_rng(5)
     half, whole = (
         [pass_at_k(n, int(c), k) for c in rng.binomial(n, 0.02, 4000)] for n, k in ((64, 32), (32, 32))
@@ -172,7 +182,7 @@ def puzzles(correct: dict[str, list[int]], num_samples: int = 8) -> BenchmarkRes
         f"{source}/{index}": source for source, counts in correct.items() for index in range(len(counts))
     }
     return results.summarise(
-        get("reasoning_gym"),
+        loaded("reasoning_gym"),
         Known(samples=samples),
         sources,
         num_samples=num_samples,
@@ -185,7 +195,7 @@ GAMES, LOGIC = "reasoning_gym/games/sudoku", "reasoning_gym/logic/zebra"
 
 
 def test_every_task_is_sorted_on_its_own() -> None:
-    """One task gains all along, the other loses what the first gains: together they look like nothing."""
+    """One task gains what the other loses, so their mean does not change."""
     stages = [
         {GAMES: [0, 0, 0], LOGIC: [8, 8, 8]},
         {GAMES: [2, 0, 0], LOGIC: [8, 8, 0]},
@@ -206,7 +216,7 @@ def test_every_task_is_sorted_on_its_own() -> None:
 
 
 def categories(of: BenchmarkResult) -> dict[str, str]:
-    """Our row of the table by category."""
+    """Returns our row of the table by category."""
     table = next(one for one in tables({"reasoning_gym": of}, "mine") if "by category" in one.title)
     return dict(zip(table.columns, table.rows[-1], strict=True))
 
@@ -225,7 +235,7 @@ def test_categories_of_some_of_the_puzzles_are_marked() -> None:
 
 
 def test_a_single_puzzle_has_its_category() -> None:
-    """A benchmark of one part is not said part by part; its category is known all the same."""
+    """A benchmark of one part is not shown by part, but its category is known."""
     row = categories(puzzles({GAMES: [8, 0]}))
     assert (row["games"], row["logic"]) == ("50.00", ABSENT)
 
@@ -261,7 +271,8 @@ def test_sizes_come_in_their_order() -> None:
 
 
 def graphs(num_samples: dict[int, int]) -> BenchmarkResult:
-    """graph_color by size: vertices -> samples of its one prompt, half of which are right."""
+    """Returns a result of graph_color. num_samples: vertices -> number of samples of its one prompt, half of which are
+    right."""
     sources = {f"graph_color_sizes/{size:02}_vertices": n for size, n in num_samples.items()}
     samples = {
         (source, number): Sample(num_tokens=10, finish="stop", score=float(number < n / 2))
@@ -269,7 +280,7 @@ def graphs(num_samples: dict[int, int]) -> BenchmarkResult:
         for number in range(n)
     }
     return results.summarise(
-        get("graph_color_sizes"),
+        loaded("graph_color_sizes"),
         Known(samples=samples),
         {source: source for source in sources},
         num_samples=16,
@@ -279,7 +290,7 @@ def graphs(num_samples: dict[int, int]) -> BenchmarkResult:
 
 
 def test_sizes_with_fewer_samples_are_shown_at_a_k_that_all_have(tmp_path: Path) -> None:
-    """12 samples have pass@6, 16 have not; both have pass@4."""
+    """12 samples have pass@6 and 16 samples do not; both have pass@4."""
     found = graphs({10: 12, 12: 16})
     sizes = by_size(compare_sizes([{"graph_color_sizes": found}] * 2))["graph_color_sizes", "vertices"]
     assert common_k([one for _, one in sizes]) == 4
@@ -291,15 +302,15 @@ def test_sizes_with_fewer_samples_are_shown_at_a_k_that_all_have(tmp_path: Path)
     assert (tmp_path / "sizes.png").is_file()
 
 
-def renamed(of: BenchmarkResult, source: str) -> BenchmarkResult:
-    """With other prompts in one of its parts, as from another file."""
+def with_other_prompts(of: BenchmarkResult, source: str) -> BenchmarkResult:
+    """Returns the result with other prompts in one of its parts, as if from another file."""
     prompts = {f"new {uid}" if one.source == source else uid: one for uid, one in of.prompts.items()}
     return dataclasses.replace(of, prompts=prompts)
 
 
 def test_a_part_without_a_common_prompt_is_left_out_and_named() -> None:
     start = puzzles({GAMES: [1, 2], LOGIC: [3]})
-    checkpoints = [{"reasoning_gym": start}, {"reasoning_gym": renamed(start, LOGIC)}]
+    checkpoints = [{"reasoning_gym": start}, {"reasoning_gym": with_other_prompts(start, LOGIC)}]
     (whole,) = compare(checkpoints)
     assert whole.num_prompts == 2
     said: list[str] = []
@@ -321,10 +332,10 @@ def test_a_part_that_one_evaluation_lacks_is_named() -> None:
 def test_a_benchmark_without_a_common_prompt_does_not_stop_the_others() -> None:
     start = {"amc": result("amc", [1]), "math": result("math", [1])}
     said: list[str] = []
-    (one,) = compare([start, start | {"math": renamed(start["math"], "math")}], say=said.append)
+    (one,) = compare([start, start | {"math": with_other_prompts(start["math"], "math")}], say=said.append)
     assert (one.name, said) == ("amc", ["math is left out: the evaluations have no prompt of it in common"])
     with pytest.raises(ConfigError, match=r"math is left out.*Evaluate the same files"):
-        compare([{"math": start["math"]}, {"math": renamed(start["math"], "math")}])
+        compare([{"math": start["math"]}, {"math": with_other_prompts(start["math"], "math")}])
 
 
 def test_a_weak_start_that_gains_most_correlates_negatively() -> None:
@@ -343,7 +354,8 @@ def test_nothing_to_compare_is_a_sentence() -> None:
 
 
 def brute_force_index(text: list[str], corpus: list[list[str]]) -> float:
-    """By the definition: is a word in any run of L or more words of the corpus?"""
+    """Computes the index by its definition: for L from 5 to 12, the sum of the shares of words outside of all runs of
+    at least L words that occur in the corpus."""
     total = 0.0
     for least in range(5, 13):
         covered = [False] * len(text)
@@ -368,7 +380,7 @@ def test_the_creativity_index_is_that_of_its_definition() -> None:
 
 
 def test_the_corpus_may_be_split_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text file is read in pieces; a run of words across a cut is found."""
+    """A text file is read in pieces; runs of words across a boundary must be found."""
     rng = np.random.default_rng(2)
     text = " ".join(rng.choice(list("abcdefgh"), 3000))
     (tmp_path / "whole.txt").write_text(text)
@@ -434,5 +446,5 @@ def test_the_command_writes_text_json_and_pictures(
     assert content["left_out"] == []
     with pytest.raises(ConfigError, match="--corpus-samples 0 must be at least 1"):
         command.main([*folders, "--corpus-samples", "0"])
-    with pytest.raises(ConfigError, match="no folder of a finished evaluation"):
+    with pytest.raises(ConfigError, match=r"not the folder of a finished evaluation, because results\.json"):
         command.main([folders[0], str(tmp_path)])

@@ -1,4 +1,4 @@
-"""The command with the real engines, graders and a random policy, killed in between."""
+"""Tests `evaluate` with the real engines and graders and a random policy, killed in the middle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Kills at any point, any number of ranks, more samples later: the journal ends up with the same samples."""
+"""Tests that the journal ends with the same samples after a kill at any point, with any number of ranks, and if more
+samples are added later."""
 
 from __future__ import annotations
 
@@ -16,22 +17,24 @@ from nemo_prorl.evaluation import journal, results
 from nemo_prorl.evaluation.catalogue import get
 from nemo_prorl.evaluation.journal import Known
 from nemo_prorl.evaluation.measure import Machinery, measure
-from nemo_prorl.training.fleet import SamplerFleet
-from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.evaluation.prompts import Loaded
+from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.types import Finish, Prompt, Rollout
 from tests.training.conftest import SINGLE, ScriptedGrader, ScriptedSampler, make_prompt
 from tests.training.thread_ranks import run_as_ranks
 
 SETTINGS = SamplingSettings(num_rollouts=99, temperature=0.6, top_p=0.95, max_response_tokens=32, seed=3)
+MATH = Loaded(benchmark=get("math"), rows=(), num_found=0)
 SCORES = [1.0, 0.0, 0.5, 1.0, 0.0, 0.0, 1.0, 0.25]
 
 
 class Killed(Exception):
-    """Stands for a kill in the middle of sampling."""
+    """Raised in place of a kill in the middle of sampling."""
 
 
 class NamedSampler(ScriptedSampler):
-    """What it samples is a function of the prompt's name, as in the real one; the text says which score it gets."""
+    """A sampler whose samples depend only on the prompt's name, as the real one's do; the text determines the score."""
 
     def __init__(self, kill_after: int | None = None) -> None:
         super().__init__()
@@ -95,7 +98,7 @@ def run(
 def summary(known: Known) -> Any:
     return dataclasses.asdict(
         results.summarise(
-            get("math"),
+            MATH,
             known,
             {prompt.uid: "math" for prompt in prompts()},
             num_samples=4,
@@ -106,53 +109,55 @@ def summary(known: Known) -> Any:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Known:
-    return run(tmp_path_factory.mktemp("whole"))
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Known:
+    return run(tmp_path_factory.mktemp("uninterrupted"))
 
 
-def test_all_samples_of_all_prompts(whole: Known) -> None:
-    assert set(whole.samples) == {(f"p{index}", number) for index in range(5) for number in range(4)}
-    assert [whole.samples["p1", number].score for number in range(4)] == SCORES[:4]
+def test_all_samples_of_all_prompts(uninterrupted: Known) -> None:
+    assert set(uninterrupted.samples) == {(f"p{index}", number) for index in range(5) for number in range(4)}
+    assert [uninterrupted.samples["p1", number].score for number in range(4)] == SCORES[:4]
 
 
 @pytest.mark.parametrize("kill_after", range(0, 20, 3))
-def test_a_kill_costs_only_what_was_under_way(tmp_path: Path, whole: Known, kill_after: int) -> None:
+def test_a_kill_costs_only_what_was_under_way(tmp_path: Path, uninterrupted: Known, kill_after: int) -> None:
     with pytest.raises(Killed):
         run(tmp_path, sampler=NamedSampler(kill_after))
     again = NamedSampler()
-    assert run(tmp_path, sampler=again).samples == whole.samples
+    assert run(tmp_path, sampler=again).samples == uninterrupted.samples
     assert len(again.sampled) == 20 - kill_after, "what was sampled is not sampled again"
 
 
 @pytest.mark.parametrize("num_bytes", [1, 40, 90, 150, 333, 700, 1500])
-def test_a_file_torn_anywhere_is_mended(tmp_path: Path, whole: Known, num_bytes: int) -> None:
+def test_a_file_torn_anywhere_is_mended(tmp_path: Path, uninterrupted: Known, num_bytes: int) -> None:
     run(tmp_path)
     file = tmp_path / "math.rank0.jsonl"
     file.write_bytes(file.read_bytes()[:-num_bytes])
-    assert run(tmp_path).samples == whole.samples
+    assert run(tmp_path).samples == uninterrupted.samples
     assert all(json.loads(line) for line in file.read_text().splitlines())
 
 
-def test_samples_without_a_verdict_are_graded_and_not_sampled_again(tmp_path: Path, whole: Known) -> None:
+def test_samples_without_a_verdict_are_graded_and_not_sampled_again(
+    tmp_path: Path, uninterrupted: Known
+) -> None:
     run(tmp_path)
     file = tmp_path / "math.rank0.jsonl"
     lines = [line for line in file.read_text().splitlines() if '"response"' in line]
     file.write_text("\n".join(lines) + "\n")
     sampler, grader = NamedSampler(), ScriptedGrader(at_once=True)
-    assert run(tmp_path, sampler=sampler, grader=grader).samples == whole.samples
+    assert run(tmp_path, sampler=sampler, grader=grader).samples == uninterrupted.samples
     assert (sampler.sampled, len(grader.requests)) == ([], 20)
 
 
-def test_another_rank_than_the_one_that_sampled_may_grade(tmp_path: Path, whole: Known) -> None:
-    """Its file comes first, so verdicts are read before what they are of."""
+def test_another_rank_than_the_one_that_sampled_may_grade(tmp_path: Path, uninterrupted: Known) -> None:
+    """Its file comes first, so verdicts are read before their samples."""
     run(tmp_path)
     file = tmp_path / "math.rank0.jsonl"
     lines = [line for line in file.read_text().splitlines() if '"response"' in line]
     file.unlink()
     (tmp_path / "math.rank1.jsonl").write_text("\n".join(lines) + "\n")
-    assert run(tmp_path).samples == whole.samples
+    assert run(tmp_path).samples == uninterrupted.samples
     grader = ScriptedGrader(at_once=True)
-    assert run(tmp_path, grader=grader).samples == whole.samples
+    assert run(tmp_path, grader=grader).samples == uninterrupted.samples
     assert grader.requests == [], "nothing is graded twice"
 
 
@@ -160,8 +165,8 @@ OTHER_SCORES = [0.0, 1.0, 1.0, 0.25, *SCORES[4:]]
 
 
 @pytest.mark.parametrize("what", ["task", "version", "thought", "old file"])
-def test_verdicts_of_another_grading_are_not_reused(tmp_path: Path, whole: Known, what: str) -> None:
-    """The responses are: nothing is sampled again. And once they are graded anew, the new verdicts stay."""
+def test_verdicts_of_another_grading_are_not_reused(tmp_path: Path, uninterrupted: Known, what: str) -> None:
+    """The responses are reused, so nothing is sampled again; the new verdicts are then kept."""
     run(tmp_path)
     asked, version = prompts(), "1"
     if what == "task":
@@ -185,7 +190,7 @@ def test_verdicts_of_another_grading_are_not_reused(tmp_path: Path, whole: Known
     ]
     scores = OTHER_SCORES if what == "task" else SCORES
     assert [found.samples["p1", number].score for number in range(4)] == scores[:4]
-    assert found.samples["p0", 0] == whole.samples["p0", 0]
+    assert found.samples["p0", 0] == uninterrupted.samples["p0", 0]
     settled = ScriptedGrader(at_once=True)
     assert run(tmp_path, grader=settled, version=version, asked=asked).samples == found.samples
     assert settled.requests == []
@@ -198,33 +203,26 @@ def test_a_service_that_fails_at_the_second_grading_leaves_no_old_verdict(tmp_pa
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_ranks_share_the_work_and_change_nothing(tmp_path: Path, whole: Known, world_size: int) -> None:
+def test_ranks_share_the_work_and_change_nothing(
+    tmp_path: Path, uninterrupted: Known, world_size: int
+) -> None:
     samplers = [NamedSampler() for _ in range(world_size)]
     found = run_as_ranks(
-        lambda ranks: run(tmp_path, ranks=WithMain(ranks), sampler=samplers[ranks.layout.rank]),
+        lambda ranks: run(tmp_path, ranks=ranks, sampler=samplers[ranks.layout.rank]),
         world_size,
         1,
         1,
     )
-    assert all(summary(known) == summary(whole) for known in found)
+    assert all(summary(known) == summary(uninterrupted) for known in found)
     assert sorted(uid for sampler in samplers for uid in sampler.sampled) == sorted(
         f"p{index}@{number}" for index in range(5) for number in range(4)
     )
     assert all(sampler.sampled for sampler in samplers)
     alone = NamedSampler()
-    assert run(tmp_path, sampler=alone).samples == whole.samples, "one rank goes on where several stopped"
+    assert run(tmp_path, sampler=alone).samples == uninterrupted.samples, (
+        "one rank goes on where several stopped"
+    )
     assert alone.sampled == []
-
-
-class WithMain:
-    """ThreadRanks with the broadcast."""
-
-    def __init__(self, ranks: Any) -> None:
-        self._ranks, self.layout = ranks, ranks.layout
-        self.gather, self.barrier = ranks.gather, ranks.barrier
-
-    def from_main(self, value: Any) -> Any:
-        return self._ranks.gather(value)[0]
 
 
 def test_more_samples_later_begin_with_those_that_are_there(tmp_path: Path) -> None:
@@ -253,7 +251,7 @@ def test_the_key_is_of_the_files_and_the_settings(tmp_path: Path) -> None:
 
 
 class FailsOn(ScriptedGrader):
-    """No verdict for one response."""
+    """A grader that fails to grade one response."""
 
     def submit(self, request: Any, prompt: Any) -> Any:
         scores = [None if index == 1 else score for index, score in enumerate(SCORES)]
@@ -261,16 +259,16 @@ class FailsOn(ScriptedGrader):
         return super().submit(dataclasses.replace(request, task=task), prompt)
 
 
-def test_a_failing_service_is_no_score_and_is_asked_again(tmp_path: Path, whole: Known) -> None:
+def test_a_failing_service_is_no_score_and_is_asked_again(tmp_path: Path, uninterrupted: Known) -> None:
     with pytest.raises(RewardServiceFailing, match="5 of 20"):
         run(tmp_path, grader=FailsOn(at_once=True))
     known = run(tmp_path, grader=FailsOn(at_once=True), max_failed_share=1.0)
     assert summary(known)["num_missing"] == 5
-    assert run(tmp_path).samples == whole.samples
+    assert run(tmp_path).samples == uninterrupted.samples
 
 
-def test_numbers_by_hand(whole: Known) -> None:
-    found = summary(whole)
+def test_numbers_by_hand(uninterrupted: Known) -> None:
+    found = summary(uninterrupted)
     assert found["score"]["value"] == pytest.approx(0.5)
     assert found["reward"] == pytest.approx(2.5 / 4)
     assert {k: one["value"] for k, one in found["pass_at_k"].items()} == pytest.approx(
@@ -280,9 +278,14 @@ def test_numbers_by_hand(whole: Known) -> None:
     assert found["prompts"]["p0"] == {"source": "math", "num_samples": 4, "num_correct": 2, "reward": 0.625}
 
 
-def test_results_survive_the_file(tmp_path: Path, whole: Known) -> None:
+def test_results_survive_the_file(tmp_path: Path, uninterrupted: Known) -> None:
     result = results.summarise(
-        get("math"), whole, {"p0": "math/x", "p1": "math/y"}, num_samples=4, num_too_long=1, num_resamples=20
+        MATH,
+        uninterrupted,
+        {"p0": "math/x", "p1": "math/y"},
+        num_samples=4,
+        num_too_long=1,
+        num_resamples=20,
     )
     results.write(tmp_path / results.RESULTS, {"key": "k"}, [result])
     header, read = results.read(tmp_path)

@@ -1,4 +1,5 @@
-"""All files of a benchmark are read, the window of dates holds, and another number of problems is said everywhere."""
+"""Tests that all files of a benchmark are read, that the window of dates is respected, and that an unexpected number of
+problems is marked in every table."""
 
 from __future__ import annotations
 
@@ -19,7 +20,6 @@ from nemo_prorl.config import ConfigError, EvaluationConfig
 from nemo_prorl.data.building.source import Record
 from nemo_prorl.data.sources.reasoning_gym import tasks
 from nemo_prorl.evaluation import prompts
-from nemo_prorl.evaluation.benchmark import DateWindow
 from nemo_prorl.evaluation.catalogue import BENCHMARKS, get
 from nemo_prorl.evaluation.comparison import compare
 from nemo_prorl.evaluation.tables import MARK, as_markdown, tables
@@ -45,7 +45,7 @@ def loaded(name: str, folder: Path, **options: Any) -> prompts.Loaded:
 
 
 def test_both_exams_of_2025_are_read(tmp_path: Path) -> None:
-    """opencompass/AIME2025 is two files; one alone is half of the benchmark, and is said to be."""
+    """opencompass/AIME2025 has two files; with only one, the result is marked as half of the benchmark."""
     write(tmp_path / "aime2025-I.jsonl", exam(0, 15))
     half = loaded("aime2025", tmp_path)
     assert len(half.rows) == 15
@@ -130,7 +130,7 @@ def test_another_window_of_dates_is_marked_everywhere(tmp_path: Path) -> None:
 
 
 def test_who_has_the_files_of_a_later_release_is_told_which_ones_to_take(tmp_path: Path) -> None:
-    """Release v6's own file has problems of January 2025 that release v5 lacks."""
+    """The file of release v6 has problems of January 2025 that release v5 lacks."""
     for name in ("test5", "test6"):
         write(tmp_path / "code_generation_lite" / f"{name}.jsonl", release([f"2025-01-0{name[-1]}T00:00:00"]))
     (line,) = prompts.accounts([loaded("livecodebench", tmp_path)])
@@ -147,19 +147,19 @@ def test_a_date_may_be_text_or_a_date(value: object) -> None:
     for window, inside in (("2024-09-01..2024-09-01", True), ("2024-09-02..2024-09-03", False)):
         benchmark = get("livecodebench")
         if inside:
-            assert len(benchmark.problems([record], DateWindow.parse(window)).rows) == 1
+            assert len(benchmark.problems([record], window).rows) == 1
         else:
             with pytest.raises(ConfigError, match="outside_the_window_of_dates"):
-                benchmark.problems([record], DateWindow.parse(window))
+                benchmark.problems([record], window)
 
 
 @pytest.mark.parametrize("value", ["2024/09/01", "08/15/2024", "soon", "", None, 1725148800000])
 def test_a_date_that_cannot_be_read_is_named(value: object) -> None:
-    """As text 2024/09/01 would lie inside the window, and 08/15/2024 outside of it."""
+    """Compared as text, 2024/09/01 would lie inside the window and 08/15/2024 outside."""
     (dated,) = release(["2024-09-01T00:00:00"])
     record = Record(values={**dated, "contest_date": value}, split="test", origin="f:0")
     with pytest.raises(ConfigError, match=re.escape(f"f:0 has contest_date={value!r}, and livecodebench")):
-        get("livecodebench").problems([record], DateWindow.parse(prompts.DATES))
+        get("livecodebench").problems([record], prompts.DATES)
 
 
 def test_problems_without_a_date_are_refused_where_a_window_is_asked(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an evaluation leaves behind says who has graded it."""
+"""Tests that the results of an evaluation name their graders."""
 
 from __future__ import annotations
 

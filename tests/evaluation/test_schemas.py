@@ -1,4 +1,4 @@
-"""Each schema as its publisher writes it, in small."""
+"""Tests of each schema with small files in the publisher's format."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_the_catalogue_is_complete() -> None:
 
 
 def test_the_papers_averages_come_out_of_the_papers_numbers() -> None:
-    """Against the Avg columns of its tables 1 and 2, whose rows were typed by hand."""
+    """Compares with the Avg columns of the paper's tables 1 and 2, whose rows were typed by hand."""
     expected = {"Math": (44.45, 63.19, 60.14), "Code": (23.08, 41.39, 37.49)}
     for title, benchmarks in TABLES[:2]:
         for model, average in zip(

@@ -1,4 +1,4 @@
-"""Tests that want a GPU take the fixture `gpu`; everything else here runs on CPU, on the same code."""
+"""Tests that need a GPU use the fixture `gpu`; all others here run the same code on CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make gpu-check` itself: its verdicts, what it says of a machine, its oracle, and its parts. On CPU the small shapes
+"""Tests of `make gpu-check`: its verdicts, its description of a machine, its oracle, and its parts. On CPU small shapes
 run; with a GPU the same tests run the real ones."""
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from benchmarks.gpu_check import __main__ as check
 from benchmarks.gpu_check import kernel, policies, policy, speed
 from benchmarks.gpu_check import machine as machines
 from benchmarks.gpu_check.rows import Row, line
+from nemo_prorl.cluster.scale.hardware import GPUS
 from nemo_prorl.config import LayerSpec
-from nemo_prorl.planning.hardware import GPUS
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def machine(**changes: Any) -> machines.Machine:
-    """Eight H100s with everything."""
+    """Returns the description of a machine with eight H100s and every package."""
     settings: dict[str, Any] = {
         "device": "NVIDIA H100 80GB HBM3",
         "num_gpus": 8,
@@ -42,7 +42,6 @@ def machine(**changes: Any) -> machines.Machine:
 
 def row(**changes: Any) -> Row:
     settings: dict[str, Any] = {
-        "part": "made-up",
         "what": "error",
         "value": 1.0,
         "unit": "nats",
@@ -64,6 +63,7 @@ def test_a_limit_is_the_largest_value_that_passes() -> None:
     [
         ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA H200", "h200"),
+        ("NVIDIA GH200 480GB", None),
         ("NVIDIA A100-SXM4-80GB", "a100"),
         ("NVIDIA H100 PCIe", None),
         ("NVIDIA H100 NVL", None),
@@ -85,7 +85,7 @@ def test_what_a_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str, rows: Any) -> int:
-    """main() with one made-up part, which yields `rows` and raises what is an exception among them."""
+    """Returns main() with one invented part, which yields `rows` and raises those that are exceptions."""
 
     def run(_machine: machines.Machine, _workdir: Path) -> Iterator[Row]:
         for one in rows:
@@ -127,6 +127,7 @@ def test_exit_code_and_record(
     record = json.loads(out.read_text())
     assert record["not_run"] == {"elsewhere": "no package nowhere"}
     assert [one["passed"] for one in record["rows"]] == [one.passed for one in rows if isinstance(one, Row)]
+    assert {one["part"] for one in record["rows"]} == {"made_up"}
     assert record["machine"]["versions"]["torch"] == torch.__version__
     raised = [one for one in rows if isinstance(one, Exception)]
     assert list(record["failures"]) == ["made_up"] * len(raised)
@@ -141,7 +142,7 @@ def test_an_unknown_part_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_operations_are_those_that_torch_counts() -> None:
-    """The model in plain PyTorch also computes the masked half of the attention."""
+    """The plain PyTorch model also computes the masked half of the attention."""
     from torch.utils.flop_counter import FlopCounterMode
 
     lengths = np.array([96, 17])
@@ -156,13 +157,13 @@ def test_operations_are_those_that_torch_counts() -> None:
     masked = 4 * float((lengths.astype(float) ** 2).sum()) / 2 * a.num_heads * a.head_dim * a.num_layers
     vectors = sum(random[name].numel() for name in shapes if random[name].ndim == 1)
     counted = counter.get_total_flops() - masked
-    # A norm's or a bias's entry counts as a matrix's: far below a hundredth.
+    # Entries of norms and biases are counted like a matrix's; their share is far below a hundredth.
     assert speed.flops(a, lengths) - counted == pytest.approx(2 * vectors * lengths.sum(), rel=1e-6)
     assert speed.flops(a, lengths) == pytest.approx(counted, rel=1e-2)
 
 
 def test_errors_are_seen() -> None:
-    """A gradient that is twice what it should be has an error of 1, a log-probability that is off by 0.5 one of 0.5."""
+    """A gradient that is twice too large has an error of 1, and a log-probability that is off by 0.5 one of 0.5."""
     batch = policy.train_batch(policy.token_batch(num_rows=2, longest=12))
     mask = batch.tokens.response_mask_BT
     zeros = np.zeros(mask.shape, dtype=np.float32)
@@ -175,7 +176,8 @@ def test_errors_are_seen() -> None:
 
 
 def test_what_only_a_gpu_runs_of_the_kernel_part_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In small, on CPU, the plain form in place of the fused one: a slip there should not wait for the first GPU."""
+    """Runs it on CPU with small shapes and the plain form instead of the fused one, because a mistake there should not
+    wait for the first GPU."""
     sizes = {"VOCAB": 257, "NUM_TOKENS": 8, "HEAD_TOKENS": 8, "HIDDEN_SIZE": 16, "COPIED_BYTES": 64}
     for name, value in sizes.items():
         monkeypatch.setattr(kernel, name, value)
@@ -194,7 +196,7 @@ def test_what_only_a_gpu_runs_of_the_kernel_part_runs(monkeypatch: pytest.Monkey
     rows = [*kernel._bandwidth(forms, machine()), *kernel._tuning(stand_in, machine())]
     rows += kernel._head({"plain": plain}, torch.device("cpu"))
     assert all(row.value > 0 for row in rows)
-    assert sum("as built" in row.note for row in rows) == 1
+    assert sum("as configured" in row.note for row in rows) == 1
     assert (stand_in.FORWARD_BLOCK, stand_in.BACKWARD_BLOCK, stand_in.NUM_WARPS) == (4096, 4096, 8)
     assert {row.what for row in rows if row.unit == "x"} == {
         f"fused: {which}, times as fast as plain" for which in ("forward", "backward")
@@ -204,7 +206,7 @@ def test_what_only_a_gpu_runs_of_the_kernel_part_runs(monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_what_only_a_gpu_runs_of_the_speed_part_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Likewise: a tiny policy in place of the 1.5B."""
+    """Likewise, with a tiny policy instead of the 1.5B."""
     monkeypatch.setattr(speed, "shape_of", lambda name: policies.TINY)
     monkeypatch.setattr(speed, "LENGTHS", [24, 17])
     for name in ("synchronize", "reset_peak_memory_stats", "max_memory_allocated", "empty_cache"):
@@ -230,7 +232,7 @@ MISSING = [
     "datasets",
     "openai",
 ]
-"""What a machine with only torch and megatron-core need not have."""
+"""Packages that a machine with only torch and megatron-core may lack."""
 BARE = f"""
 import runpy, sys
 sys.modules.update(dict.fromkeys({MISSING}))

@@ -1,5 +1,5 @@
-"""The Triton kernels of log-probability and entropy against float64 and against the plain form: on CUDA compiled, else
-by Triton's interpreter. Without the package triton (docs/gpu.md says how to bring it) all of it is skipped."""
+"""Tests the Triton kernels of log-probability and entropy against float64 and the plain form: compiled on CUDA,
+otherwise in Triton's interpreter. Skipped without the package triton (docs/gpu.md says how to install it)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if importlib.util.find_spec("triton") is None:
         "needs the package triton, which the CPU lock leaves out: docs/gpu.md", allow_module_level=True
     )
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported, here and in child processes
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported, here and in child processes
 
 import torch.distributed as dist
 
@@ -30,7 +30,7 @@ from tests.engines.conftest import run_ranks
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BLOCK = softmax_triton.FORWARD_BLOCK
 WIDTHS = [1, 2, 131, BLOCK, BLOCK + 1, 2 * BLOCK + 17]
-"""Less than a block, a block, and more, with and without a rest."""
+"""Sizes below, equal to and above a block, with and without a remainder."""
 T = 1.2
 
 
@@ -41,7 +41,7 @@ def random_logits(num_columns: int, dtype: torch.dtype = torch.float32, num_rows
 
 
 def labels_of(logits: torch.Tensor) -> torch.Tensor:
-    """The first column, the last, and one between, in turn."""
+    """Returns labels that are the first column, the last, and one between, in turn."""
     last = logits.shape[1] - 1
     return torch.tensor([0, last, last // 2], device=DEVICE)[torch.arange(len(logits)) % 3]
 
@@ -52,7 +52,7 @@ def results(stats_4N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def exact(logits: torch.Tensor, labels: torch.Tensor, t: float = T) -> tuple[torch.Tensor, torch.Tensor]:
-    """In float64; entries of -inf have no probability and add nothing to the entropy."""
+    """Returns the results in float64; entries of -inf have no probability and add nothing to the entropy."""
     log_p = (logits.double() / t).log_softmax(1)
     p = log_p.exp()
     return log_p.gather(1, labels[:, None])[:, 0], -torch.where(p > 0, p * log_p, 0.0).sum(1)
@@ -82,8 +82,8 @@ def test_statistics_are_those_of_the_plain_form(num_columns: int) -> None:
 
 @pytest.mark.parametrize("order", ["rising", "falling", "equal", "one above all", "plus and minus 1e4"])
 def test_extreme_rows(order: str) -> None:
-    """The peak moves with every block, with none, by little and by 20,000. At 1e4 an fp32 logit itself is a multiple of
-    1e-3, which is what the tolerance of the last case is about."""
+    """The maximum grows with every block, with none, by little and by 20,000. At 1e4 an fp32 logit is a multiple of
+    1e-3, which explains the tolerance of the last case."""
     width = 2 * BLOCK + 17
     rows = {
         "rising": torch.linspace(-30, 30, width),
@@ -98,7 +98,7 @@ def test_extreme_rows(order: str) -> None:
 
 @pytest.mark.parametrize("masked", [slice(0, BLOCK + 5), slice(2 * BLOCK - 3, None), slice(7, 8)])
 def test_masked_columns_have_no_probability(masked: slice) -> None:
-    """-inf over the whole first block, over all of the last ones, in one place."""
+    """-inf fills the whole first block, all of the last ones, or a single position."""
     logits = random_logits(2 * BLOCK + 17)
     logits[:, masked] = -torch.inf
     labels = torch.full((3,), 2 * BLOCK - 10 if masked.start == 0 else 3, device=DEVICE)
@@ -113,7 +113,7 @@ def test_masked_columns_have_no_probability(masked: slice) -> None:
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [0, BLOCK + 3])
 def test_what_is_not_finite_shows(poison: float, place: int) -> None:
-    """An update with NaN in it is refused by its loss: the kernel may not hide it."""
+    """An update with NaN is refused because of its loss, so the kernel must not hide it."""
     logits = random_logits(BLOCK + 9)
     logits[1, place] = poison
     logprob, entropy = results(softmax_triton.statistics(logits, labels_of(logits), T))
@@ -155,7 +155,7 @@ def gradient_of(
 @pytest.mark.parametrize("parts", ["logprobs", "entropy", "both"])
 @pytest.mark.parametrize("num_columns", WIDTHS)
 def test_gradients(num_columns: int, parts: str) -> None:
-    """Against automatic differentiation in float64."""
+    """Compares with automatic differentiation in float64."""
     logits = random_logits(num_columns)
     labels = labels_of(logits)
     leaf = logits.double().requires_grad_()
@@ -168,7 +168,7 @@ def test_gradients(num_columns: int, parts: str) -> None:
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=2e-6)
     sixteen = gradient_of(softmax_triton, logits.clone(), labels, parts, torch.bfloat16)
     assert sixteen.dtype is torch.bfloat16
-    # A last place of bf16: the interpreter cuts off what a GPU rounds.
+    # One unit in the last place of bf16, because the interpreter truncates what a GPU rounds.
     torch.testing.assert_close(sixteen.float(), got, rtol=2**-7, atol=1e-8)
 
 
@@ -185,7 +185,7 @@ def head(num_columns: int = 150) -> tuple[torch.Tensor, ...]:
 
 
 def through_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, **options: Any) -> Any:
-    """Values and gradients of a loss whose gradient arrives as a single number seen N times."""
+    """Returns values and gradients of a loss whose gradient is one number, expanded N times."""
     hidden, weight = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
     settings: dict[str, Any] = {"vocab_size": 131, "temperature": T, "chunk_tokens": 3}
     logprobs, entropy = logprob_and_entropy(hidden, weight, labels, **settings, **options)
@@ -195,7 +195,7 @@ def through_head(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tenso
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_head_is_the_same_with_either(dtype: torch.dtype) -> None:
-    """Through chunks and padding. In 16 bits both round the same fp32 gradients."""
+    """Tests chunks and padding too. In 16 bits both forms round the same fp32 gradients."""
     hidden, weight, labels = head()
     both = [through_head(hidden.to(dtype), weight.to(dtype), labels, fused=fused) for fused in (True, False)]
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2
@@ -205,8 +205,8 @@ def test_the_head_is_the_same_with_either(dtype: torch.dtype) -> None:
 
 
 def shard_worker() -> list[list[torch.Tensor]]:
-    """This rank's shard of 75 entries, of which the second rank's last 19 are padding; of 140, so that the second has
-    nothing but padding. Padding is NaN."""
+    """Returns the results on this rank's shard of a vocabulary of 75 entries, where the second rank's last 19 are
+    padding, and of 140, where all of the second's are. Padding is NaN."""
     ranks = distributed.initialise(2, 1)
     measured = []
     for rows in (75, 140):
@@ -257,7 +257,7 @@ for kernel, pointers, constants in (
 
 @pytest.mark.parametrize("logits", ["fp32", "bf16"])
 def test_kernels_compile_for_hopper(logits: str, tmp_path: Path) -> None:
-    """What the interpreter lets pass and the compiler refuses would show on the GPU only; compiling needs none."""
+    """What only the compiler refuses would otherwise be found on the first GPU; compiling needs none."""
     environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     subprocess.run(
         [sys.executable, "-c", COMPILE.replace("LOGITS", logits)],

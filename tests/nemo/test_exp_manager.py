@@ -1,4 +1,4 @@
-"""Runs whose loggers NeMo's own exp_manager makes. In an environment of its own: `make test-nemo`."""
+"""Tests runs whose loggers NeMo's exp_manager creates. They have an environment of their own: `make test-nemo`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, UseNemo
-from nemo_prorl.nemo_toolkit import MORE, OFF, OURS, nemo_loggers
-from nemo_prorl.training.telemetry import RunLog, Telemetry, lightning_loggers, read_metrics
+from nemo_prorl.run_folder.loggers import lightning_loggers
+from nemo_prorl.run_folder.nemo_toolkit import MORE, OFF, OURS, nemo_loggers
+from nemo_prorl.run_folder.telemetry import RunLog, Telemetry, read_metrics
 from nemo_prorl.types import RunState
 from tests.training.tiny import Case, assert_close, make_case, steps
 
@@ -40,7 +41,7 @@ def record(step: int, **numbers: float) -> dict[str, Any]:
 
 
 def scalars(folder: Path, key: str) -> list[tuple[int, float]]:
-    """As TensorBoard shows them, which reads all event files of a folder as one."""
+    """Returns the scalars as TensorBoard shows them, which reads all event files of a folder as one."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     accumulator = EventAccumulator(str(folder)).Reload()
@@ -65,7 +66,7 @@ def test_nemos_logger_gets_every_number_and_forgets_what_a_resumed_run_does_agai
 
 
 def test_exp_manager_moves_no_file_of_the_run(tmp_path: Path) -> None:
-    """In the folder that it is given it moves all of them to run_0, the metrics too."""
+    """exp_manager moves all files of its folder into run_0, which would include the metrics."""
     for state in (RunState(stage="main"), RunState(stage="main", step=0, num_records=1)):
         with telemetry(tmp_path, state) as log:
             log.step(record(state.num_records), stage_step=state.num_records)
@@ -77,7 +78,7 @@ def test_exp_manager_moves_no_file_of_the_run(tmp_path: Path) -> None:
 def test_nemo_adds_nothing_that_checkpoints_resumes_or_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even where there is something that it would resume from."""
+    """Even if the folder has something that it could resume from."""
     import nemo.utils.exp_manager as nemos
 
     shelves: list[Any] = []
@@ -100,7 +101,7 @@ def test_nemo_adds_nothing_that_checkpoints_resumes_or_stops(
 
 
 def test_a_slurm_job_of_many_tasks_makes_no_demands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lightning's own Slurm environment refuses one device where a node has eight tasks."""
+    """Lightning's own Slurm environment refuses one device if a node has eight tasks."""
     job = {
         "JOB_NAME": "prorl",
         "NTASKS": "32",
@@ -161,7 +162,7 @@ def test_what_exp_manager_refuses_is_one_sentence(
 
 
 def test_nemo_still_makes_no_mlflow_logger() -> None:
-    """Why `why_not` leaves it to Lightning. When this fails, NeMo has mended it: remove the exception."""
+    """This is why `why_not` leaves it to Lightning. If this test fails, NeMo has corrected it: remove the exception."""
     from nemo.utils.exp_manager import ExpManagerConfig as NemoConfig
     from omegaconf import OmegaConf
 
@@ -184,7 +185,7 @@ RUN = ["trainer.num_steps=1", "validation.max_prompts=1", "exp_manager.create_te
 
 @pytest.fixture(scope="module")
 def trained(case: Case) -> Path:
-    """The folder of a run on the real engines, with NeMo."""
+    """Folder of a run on the real engines with NeMo's loggers."""
     printed = case.train("with", *RUN, "exp_manager.use_nemo=always")
     assert "NeMo" not in printed, "standard output belongs to results"
     return case.run_dir("with")
@@ -200,7 +201,7 @@ def test_train_runs_beside_nemo(trained: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_takes_the_very_same_steps_without_nemo(case: Case, trained: Path) -> None:
-    """Bit for bit: NeMo may touch no random state, no thread count, no default."""
+    """NeMo must not change any random state, thread count or default: the steps are equal bit by bit."""
     case.train("without", *RUN, "exp_manager.use_nemo=never")
     (actual,), (expected,) = steps(trained), steps(case.run_dir("without"))
     assert_close(actual, expected, 0.0)

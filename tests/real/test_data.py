@@ -1,4 +1,5 @@
-"""Files of others as they are: the training source with its two schemas, the evaluation sets with their six."""
+"""Tests on other people's original files: the training source with its two schemas, the evaluation sets with their
+six."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ SUFFIXES = {
     "code": "```",
     "instruction": "",
 }
-"""Domain -> what its prompts have to hold; instructions stand alone."""
+"""Domain -> text that its prompts must contain; instruction prompts get no addition."""
 
 
 @pytest.fixture(scope="module")
 def benchmarks_dir(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All evaluation files in one folder, as a user would lay them."""
+    """Returns a folder with all evaluation files, as a user would put them there."""
     folder = tmp_path_factory.mktemp("benchmarks")
     for path in (*(real_data / "eval").iterdir(), real_data / "ifeval_outputs.jsonl"):
         (folder / path.name).symlink_to(path)
@@ -53,7 +54,7 @@ def num_records(path: Path) -> int:
 
 @pytest.mark.parametrize("name", EVALUATION)
 def test_an_evaluation_set_is_read_as_it_is(name: str, benchmarks_dir: Path) -> None:
-    """Every record becomes a problem, but for the few that ask the same."""
+    """Every record becomes a problem, except for a few duplicates."""
     (loaded,), missing = load([catalogue.get(name)], benchmarks_dir)
     assert not missing
     found = num_records(benchmarks_dir / EVALUATION[name])
@@ -66,7 +67,7 @@ def test_an_evaluation_set_is_read_as_it_is(name: str, benchmarks_dir: Path) -> 
 def test_evaluation_runs_end_to_end_on_the_pretrained_model(
     benchmarks_dir: Path, real_data: Path, service: str, tmp_path: Path
 ) -> None:
-    """Two problems of each; the scores of a teller of stories are what they are, and mostly 0."""
+    """Evaluates two problems of each benchmark; the scores of a model for stories are mostly 0."""
     code = cli.main(
         [
             "evaluate", f"model={real_data / 'stories260K'}", "--config-name", "laptop",
@@ -108,7 +109,7 @@ def test_the_training_source_is_built_from_both_of_its_schemas(
     assert manifest["num_read"] == found
     assert kept + sum(manifest["dropped"].values()) == found
     assert manifest["num_proved_by_gold"] == kept
-    # Some MATH problems are AIME problems, and a few evaluation problems are among them.
+    # Some MATH problems are AIME problems, and a few of the evaluation problems are among them.
     assert set(manifest["dropped"]) <= {
         "duplicate", "duplicate_with_other_answer", "evaluation_overlap", "no_answer",
     }  # fmt: skip

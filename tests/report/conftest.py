@@ -1,4 +1,4 @@
-"""One long run and one report of it, shared by the tests."""
+"""One long run and its report, which the tests share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.report.made_up_runs import write_run
 
 @pytest.fixture(scope="session")
 def long_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """3,000 steps in eight stages, as the papers' run, and cut off while its last line is written."""
+    """Folder of a run of 3,000 steps in eight stages, like the papers', that is cut off while its last line is
+    written."""
     folder = tmp_path_factory.mktemp("runs") / "long"
     write_run(folder, num_steps=3000, num_stages=8, is_done=False)
     with (folder / "metrics.jsonl").open("a") as file:
@@ -29,7 +30,8 @@ def long_run(long_folder: Path) -> Run:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Run]:
-    """make_run(records=..., **options of write_run): a small run, with its records changed by a function."""
+    """Writes a small run. make_run(records=..., **options of write_run): `records` is a function that changes its
+    records."""
 
     def make(
         change: Callable[[dict[str, Any]], dict[str, Any]] = lambda record: record, **options: Any

@@ -1,4 +1,4 @@
-"""Runs that never took place, in the files that a run leaves: as long as the papers', in a fraction of a second."""
+"""Writes the files of invented runs as long as the papers', in a fraction of a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 DOMAINS = ("code", "instruction", "logic", "math", "stem")
 RESET_EVERY = 200
-"""Steps between the controller's resets inside a stage."""
+"""Steps between the controller's resets within a stage."""
 
 
 def write_run(
@@ -23,7 +23,8 @@ def write_run(
     validation_interval: int = 20,
     is_done: bool = True,
 ) -> list[dict[str, Any]]:
-    """A healthy run with a reset at each stage's start, and every RESET_EVERY steps of one. Returns its records."""
+    """Writes a healthy run with a reset at each stage's start and every RESET_EVERY steps of a stage. Returns its
+    records."""
     stages = [f"run{number + 1}" for number in range(num_stages)]
     records = made_up_records(stages, num_steps, seed, validation_interval)
     (folder / "stages").mkdir(parents=True)
@@ -71,7 +72,7 @@ def made_up_records(
 
 
 def training(rng: np.random.Generator, progress: float, since_reset: int) -> dict[str, float]:
-    """Metrics of a step, `progress` from 0 to 1 through the run."""
+    """Returns the metrics of a step; `progress` goes from 0 to 1 through the run."""
 
     def noisy(value: float, share: float = 0.05) -> float:
         return float(value * (1 + share * rng.standard_normal()))

@@ -1,4 +1,4 @@
-"""What is drawn must not differ from what was recorded where it matters: spikes, ends, resets."""
+"""Tests that curves keep what matters in the records: spikes, ends, resets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_trend_of_a_straight_line_is_that_line_up_to_its_ends() -> None:
 
 
 def test_a_trend_is_the_best_line_of_its_window() -> None:
-    """Against numpy's own fit, window by window."""
+    """Compares with numpy's fit, window by window."""
     values = np.random.default_rng(3).standard_normal(200)
     got = trend(curve(list(values))).values
     for i in range(200):

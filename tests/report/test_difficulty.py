@@ -1,4 +1,4 @@
-"""Difficulty files become metrics of the steps that wrote them."""
+"""Tests of the metrics that are computed from difficulty files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nemo_prorl.report.difficulty import BANDS, BEFORE, NOW, difficulty_metrics
 from nemo_prorl.report.drawings import draw
 from nemo_prorl.report.panels import DIFFICULTY
 from nemo_prorl.report.runs import read_run
-from nemo_prorl.training.difficulty import DifficultyLog
+from nemo_prorl.run_folder.difficulty import DifficultyLog
 from tests.report.made_up_runs import write_run
 from tests.training.conftest import make_group
 

@@ -1,4 +1,4 @@
-"""Panels are true to what runs record, and drawings to what panels say."""
+"""Tests that panels show recorded metrics, and that drawings show what panels specify."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PANELS = {panel.name: panel for section in SECTIONS for panel in section.panels}
 
 
 class GraderOfParts(ScriptedGrader):
-    """As with reward functions: every score is the sum of parts that have names."""
+    """A grader whose scores are sums of named parts, as with reward functions."""
 
     def release(self) -> None:
         request, future = self.waiting.pop(self.choose(len(self.waiting)))
@@ -38,7 +38,7 @@ def lines_of(drawing: Drawing) -> dict[str, drawings.Line]:
 
 
 def test_every_panel_shows_metrics_that_the_trainer_records(tmp_path: Path) -> None:
-    """The real loop on scripted engines: a metric that is renamed there must be renamed here."""
+    """Runs the real loop on scripted engines: a metric that is renamed there must be renamed here."""
     run = ScriptedRun(tmp_path, num_steps=2, every=1, interval=1)
     run.canary = run.held_out[0]
     run.grader = GraderOfParts(at_once=True)
@@ -129,7 +129,7 @@ def test_alternative_texts_have_the_numbers(make_run: Callable[..., Run]) -> Non
 def test_plotly_and_matplotlib_take_every_drawing(
     make_run: Callable[..., Run], long_run: Run, tmp_path: Path
 ) -> None:
-    """Plotly's own classes know every property that is set. A picture has a size."""
+    """Plotly's own classes accept every property that is set, and a picture has a size."""
     for runs in ([long_run], [make_run(), make_run(seed=2)]):
         for panel in PANELS.values():
             for drawing in draw(panel, runs):

@@ -1,12 +1,11 @@
-"""Resets, stages and decisions at the step at which they happened."""
+"""Tests that resets, stages and decisions are shown at the step at which they happened."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from nemo_prorl.report.drawings import stage_spans
-from nemo_prorl.report.events import Kind, events_of
+from nemo_prorl.report.events import Kind, events_of, stage_spans
 from nemo_prorl.report.runs import Run, read_run
 from tests.report.made_up_runs import write_run
 
@@ -33,7 +32,7 @@ def test_who_asked_for_a_reset(make_run: Callable[..., Run]) -> None:
 
 
 def test_a_run_that_went_back_says_so(make_run: Callable[..., Run]) -> None:
-    """Steps 45 (a reset of the second stage) and 30 (its start)."""
+    """At steps 45 (a reset of the second stage) and 30 (its start)."""
 
     def went_back(record: dict) -> dict:
         is_start = record["stage"] == "run2" and record["step"] == 30
@@ -72,4 +71,4 @@ def test_resumes_are_read_from_what_the_run_notes(tmp_path: Path) -> None:
     ]
     assert "2026-01-31T12:01:00Z" in next(event.text for event in events if event.kind is Kind.resume)
     assert [event.step for event in events] == sorted(event.step for event in events)
-    assert "goes on after step" in (ROOT / "nemo_prorl" / "run.py").read_text()  # and that is what it notes
+    assert "goes on after step" in (ROOT / "nemo_prorl" / "run.py").read_text()  # the trainer's log line

@@ -1,4 +1,4 @@
-"""Every warning appears when its cause is there, and only then."""
+"""Tests that every warning appears if and only if its cause is there."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def warnings(run: Run) -> dict[str, str]:
     return {finding.title: finding.text for finding in findings_of(run) if not finding.is_fine}
 
 
-def late(**metrics: float) -> Change:
-    """Other values from step 31 on."""
+def changed_from_step_31(**metrics: float) -> Change:
+    """Returns records with other values from step 31 on."""
     return lambda record: record | metrics if record["step"] > 30 and "reward/mean" in record else record
 
 
@@ -32,17 +32,33 @@ def test_a_healthy_run_has_no_warning(make_run: Callable[..., Run], long_run: Ru
 @pytest.mark.parametrize(
     ("title", "change", "said"),
     [
-        ("Sampler and trainer", late(**{"sampler/logprob_abs_diff_mean": 0.2}), "by more than 0.15 nats"),
-        ("Sampler and trainer", late(**{"sampler/canary_abs_diff_mean": 0.2}), "canary_abs_diff_mean is 0.2"),
         (
             "Sampler and trainer",
-            late(**{"sampler/num_unmended_tensors": 3.0}),
+            changed_from_step_31(**{"sampler/logprob_abs_diff_mean": 0.2}),
+            "by more than 0.15 nats",
+        ),
+        (
+            "Sampler and trainer",
+            changed_from_step_31(**{"sampler/canary_abs_diff_mean": 0.2}),
+            "canary_abs_diff_mean is 0.2",
+        ),
+        (
+            "Sampler and trainer",
+            changed_from_step_31(**{"sampler/num_unmended_tensors": 3.0}),
             "3 tensors of the sampler are not",
         ),
-        ("Yield of dynamic sampling", late(**{"dynamic_sampling/informative_share": 0.1}), "10%"),
-        ("Grading", late(**{"dynamic_sampling/num_failed_rollouts": 400.0}), "were not graded"),
-        ("Clipping", late(**{"objective/clip_high_fraction": 0.3}), "30."),
-        ("Grading time", late(**{"grading/exposed_s": 300.0}), "more workers"),
+        (
+            "Yield of dynamic sampling",
+            changed_from_step_31(**{"dynamic_sampling/informative_share": 0.1}),
+            "10%",
+        ),
+        (
+            "Grading",
+            changed_from_step_31(**{"dynamic_sampling/num_failed_rollouts": 400.0}),
+            "were not graded",
+        ),
+        ("Clipping", changed_from_step_31(**{"objective/clip_high_fraction": 0.3}), "30."),
+        ("Grading time", changed_from_step_31(**{"grading/exposed_s": 300.0}), "more workers"),
         ("Validation", lambda r: {k: v for k, v in r.items() if "validation" not in k}, "data.validation"),
     ],
 )
@@ -61,7 +77,9 @@ def test_a_refit_that_had_to_be_repeated_is_told(make_run: Callable[..., Run]) -
 
 
 def test_rollouts_of_older_weights_may_differ(make_run: Callable[..., Run]) -> None:
-    run = make_run(late(**{"sampler/logprob_abs_diff_mean": 0.2, "sampler/updates_behind": 4.0}))
+    run = make_run(
+        changed_from_step_31(**{"sampler/logprob_abs_diff_mean": 0.2, "sampler/updates_behind": 4.0})
+    )
     (said,) = (finding for finding in findings_of(run) if finding.title == "Sampler and trainer")
     assert said.is_fine
     assert "0.2 nats" in said.text
@@ -69,7 +87,7 @@ def test_rollouts_of_older_weights_may_differ(make_run: Callable[..., Run]) -> N
 
 
 def test_gspo_may_clip_much(make_run: Callable[..., Run]) -> None:
-    run = make_run(late(**{"objective/clip_high_fraction": 0.3}))
+    run = make_run(changed_from_step_31(**{"objective/clip_high_fraction": 0.3}))
     configs = {
         stage: {**options, "algorithm.ratio_level": "sequence"} for stage, options in run.configs.items()
     }

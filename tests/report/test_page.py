@@ -1,4 +1,4 @@
-"""The page: complete, self-contained, and right in a real browser where there is one."""
+"""Tests that the page is complete, self-contained, and correct in a real browser if there is one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 
 from nemo_prorl.commands import report
 from nemo_prorl.config import ConfigError
-from nemo_prorl.report.page import shown
-from nemo_prorl.report.write import write_report
+from nemo_prorl.report.page import shown, write_report
 from tests.report.made_up_runs import write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -57,7 +56,7 @@ addEventListener("load", async () => {
 
 
 class Outline(HTMLParser):
-    """What the page refers to, and what every element with an id is called."""
+    """Collects a page's references and the names of all elements with an id."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,6 +144,18 @@ def test_what_a_reader_looks_for_is_there(folder: Path) -> None:
     assert re.findall(r"<th scope=\"row\">(.*?)</th>", differences) == ["sampler.num_rollouts"]
 
 
+def test_all_numbers_come_with_their_meaning(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    (section,) = re.findall(r'<section id="numbers".*?</section>', text, re.DOTALL)
+    rows = re.findall(r'<th scope="row">(.*?)</th>(.*?)</tr>', section)
+    meanings = {name: html.unescape(re.findall(r"<td>(.*?)</td>", cells)[-1]) for name, cells in rows}
+    assert len(meanings) > 50
+    assert meanings["objective/entropy"] == "Entropy of the next-token distribution, mean over tokens."
+    assert meanings["validation/math/reward"] == "validation/reward of one domain."
+    assert meanings["validation/&lt;i&gt;/reward"] == "validation/reward of one domain."
+    assert [name for name, meaning in meanings.items() if not meaning] == []
+
+
 def test_a_comparison_has_both_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, seed in (("a/run", 1), ("b/run", 2)):
         write_run(tmp_path / name, seed=seed)
@@ -155,7 +166,7 @@ def test_a_comparison_has_both_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
     )
     assert f"wrote {out}" in capsys.readouterr().out
     text = out.read_text(encoding="utf-8")
-    assert "a/run · b/run" in text  # told apart by their parents, as they are called the same
+    assert "a/run · b/run" in text  # distinguished by their parent folders, because they have the same name
     assert 'id="chart-validation-1"' in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "both.html"]
 
@@ -189,7 +200,8 @@ def test_numbers_as_people_read_them(value: object, text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 def test_in_a_browser_on_a_desk_and_on_a_phone(folder: Path, tmp_path: Path) -> None:
-    """All charts drawn, no error, nothing wider than the screen; legends, common zoom and resizing work."""
+    """Checks that all charts are drawn without errors, that nothing is wider than the screen, and that legends, common
+    zoom and resizing work."""
     (folder / "measure.html").write_text(MEASURE)
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
     command += [f"--user-data-dir={tmp_path}", "--enable-logging=stderr", "--window-size=2000,1000"]
@@ -205,5 +217,5 @@ def test_in_a_browser_on_a_desk_and_on_a_phone(folder: Path, tmp_path: Path) -> 
         assert page["needed"] <= page["width"], name
         assert page["charts"] == page["drawn"] > 20, name
         assert page["overflowing"] == 0, name
-    assert found["linesLeft"] == 2  # of mean, median, 99th percentile
+    assert found["linesLeft"] == 2  # the curves of mean, median and 99th percentile
     assert found["zoomed"] == [5, 15]

@@ -1,4 +1,4 @@
-"""Reading a folder: live, torn, bare, foreign."""
+"""Tests of reading a run's folder: live, torn, without optional files, or not a run at all."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_options_have_their_full_names_stage_by_stage(make_run: Callable[..., Ru
 
 def test_options_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
-    stage = read_run(tmp_path / "run").stages[0]
+    stage = next(iter(read_run(tmp_path / "run").configs))
     (tmp_path / "run" / "stages" / f"{stage}.yaml").write_text("a: {b: ")
     assert stage not in read_run(tmp_path / "run").configs
 

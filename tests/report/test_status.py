@@ -1,4 +1,5 @@
-"""`status`: running, dead, waiting, paused, failed, done, empty and foreign folders, each in its sentence."""
+"""Tests of `status` for running, dead, waiting, paused, failed, done, empty and foreign folders, each with its
+sentence."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,10 @@ import pytest
 import yaml
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl.report.status import read_status, status_lines
-from nemo_prorl.storage import ENGINES_FILE
-from nemo_prorl.training.lives import lives_file
-from nemo_prorl.training.markers import mark_done, mark_failed
+from nemo_prorl.report.status import read_status, status_lines, status_table
+from nemo_prorl.run_folder.lives import lives_file
+from nemo_prorl.run_folder.markers import mark_done, mark_failed
+from nemo_prorl.run_folder.storage import ENGINES_FILE
 from nemo_prorl.training.watchdog import heartbeat
 from tests.conftest import ROOT
 from tests.report.made_up_runs import write_run
@@ -28,7 +30,7 @@ NUM_STEPS = 60
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two stages of 30 steps, the second of 40 in sight, its process alive and sampling."""
+    """Folder of a run of two stages: 30 steps, and 30 of 40 steps; its process is alive and sampling."""
     path = tmp_path / "run"
     write_run(path, num_steps=NUM_STEPS, num_stages=2, is_done=False)
     stage = path / "stages" / "run2.yaml"
@@ -49,7 +51,7 @@ def beat(folder: Path, *, age_s: float) -> None:
 
 
 def live(folder: Path, *lives: tuple[str, float, str], age_s: float = 0.0, job: str = "") -> None:
-    """(stage, hours, end) of processes on 8 GPUs; the last one was seen `age_s` ago."""
+    """Records processes on 8 GPUs as (stage, hours, end); the last one was seen `age_s` ago."""
     now = time.time() - age_s
     entries: list[dict[str, Any]] = [
         {"stage": stage, "began": now - 3600 * hours, "seen": now, "end": end}
@@ -91,7 +93,7 @@ def test_it_says_what_the_run_computes_with(folder: Path) -> None:
 
 
 def test_a_run_that_was_killed(folder: Path) -> None:
-    """Steps take ten minutes: it is called silent only after two of them."""
+    """Steps take ten minutes, so it is called silent only after two of them."""
     for age_s, state in ((1000, "training"), (2000, "silent")):
         beat(folder, age_s=age_s)
         live(folder, ("run2", 2.0, ""), age_s=age_s)
@@ -100,7 +102,7 @@ def test_a_run_that_was_killed(folder: Path) -> None:
 
 
 def test_rollouts_that_end_are_signs_of_life(folder: Path) -> None:
-    """A phase may last longer than all patience: the heartbeat is as old as its beginning, the entry is not."""
+    """A phase may last long: its heartbeat is as old as its beginning, but the record of the process is newer."""
     beat(folder, age_s=7200)
     live(folder, ("run2", 2.0, ""), age_s=30)
     assert read_status(folder).state == "training"
@@ -225,11 +227,36 @@ def test_without_a_folder_it_looks_at_all_runs(
     shutil.copytree(folder, "runs/mine")
     (Path("runs") / "mine" / "resolved.yaml").write_text("")
     assert cli.main(["status"]) == 0
+    _title, line = capsys.readouterr().out.splitlines()
+    assert line.split()[:4] == ["runs/mine", "training", "run2", "30/40"]
+    assert cli.main(["status", "--long"]) == 0
     assert capsys.readouterr().out.startswith("runs/mine: training after step 30")
 
 
+def test_several_runs_are_a_table_of_one_line_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With every number as wide as it may come."""
+    (folder.parent / "empty").mkdir()
+    assert cli.main(["status", str(folder), str(folder.parent / "empty")]) == 2
+    title, run, empty = capsys.readouterr().out.splitlines()
+    assert max(map(len, (title, run, empty))) < 80
+    assert run.split()[1:4] == ["training", "run2", "30/40"]
+    assert empty.split()[1:] == ["no", "run", "-", "-", "-", "-", "-"]
+    status = read_status(folder)
+    wide = replace(
+        status, run_dir="x" * 90 + "end", state="starting", stage="a_long_stage_name", stage_step=99999,
+        num_steps=99999, reward=-0.12345, held_out=0.98765, left_s=1e7, alarms=("a",) * 10,
+    )  # fmt: skip
+    for width in (80, 120, 60):
+        title, first, second = status_table([wide, status], width)
+        assert len(title) == len(first) == len(second) <= max(width, 79) - 1
+        assert first.split()[1:] == [
+            "starting", "a_long_s", "99999/99999", "-0.123", "0.988", "115.7", "days", "10",
+        ]  # fmt: skip
+        assert first.split()[0].endswith("end")
+
+
 def test_it_loads_neither_torch_nor_the_configuration(folder: Path) -> None:
-    """So that it answers at once."""
+    """It must answer at once."""
     program = (
         "import sys; from nemo_prorl.__main__ import main; main(sys.argv[1:]); "
         "assert not {'torch', 'hydra', 'pyarrow', 'plotly', 'matplotlib'} & sys.modules.keys()"

@@ -1,4 +1,4 @@
-"""Texts of the page: the same prompts at three validations, and nothing in them becomes part of the page."""
+"""Tests of the page's texts: the same prompts at three validations, and no injected HTML."""
 
 from __future__ import annotations
 

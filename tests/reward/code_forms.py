@@ -1,4 +1,4 @@
-"""A response and a task for each form in docs/code_forms.md. tests/reward/test_code_forms.py grades them."""
+"""A response and a task for each form in docs/code_forms.md, which tests/reward/test_code_forms.py grades."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def server() -> Iterator[Server]:
     server.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
     """A sandbox that runs programs one after the other, without a service."""
     level = next((level for level in (Level.landlock, Level.namespaces) if not failure_of(level)), None)

@@ -20,6 +20,14 @@ PYTHON = os.environ.get("PRORL_REWARD_PYTHON", str(ROOT / ".venv-reward/bin/pyth
 START_TIMEOUT_S = 180
 
 
+SPENDS_ALL_ITS_TIME = {
+    "10_fork_bomb", "15_stderr_flood", "16_sleep", "18_ignore_signals", "19_catch_timeout_then_print", "30_stop_parent",
+    "40_deep_recursion", "49_inode_bomb", "54_hang_at_exit", "55_nondaemon_thread", "63_sigxcpu_handler",
+    "12_memory_bomb",
+}  # fmt: skip
+"""The attacks of hostile.jsonl that end only at a limit of time."""
+
+
 def rows(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / name).read_text().splitlines()]
 
@@ -36,7 +44,30 @@ def program(source: str) -> str:
     return f"<think>so</think>\n```python\n{source}\n```"
 
 
-class Server:
+class Address:
+    """A running service at a URL."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def call(self, path: str, body: Any = None, token: str = "") -> tuple[int, dict[str, str], bytes]:
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        message = urllib.request.Request(self.url + path, data=data, headers=headers)
+        try:
+            with urllib.request.urlopen(message, timeout=500) as reply:
+                return reply.status, dict(reply.headers), reply.read()
+        except urllib.error.HTTPError as error:
+            return error.code, dict(error.headers), error.read()
+
+    def score(self, body: Any) -> dict[str, Any]:
+        return json.loads(self.call("/v1/score", body)[2])
+
+    def batch(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return json.loads(self.call("/v1/score_batch", {"items": items})[2])["items"]
+
+
+class Server(Address):
     """`python -m reward serve` as a child process."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
@@ -65,34 +96,13 @@ class Server:
         self.ready = json.loads(self.ready_file.read_text())
         self.url = self.ready["url"]
 
-    def call(self, path: str, body: Any = None, token: str = "") -> tuple[int, dict[str, str], bytes]:
-        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        message = urllib.request.Request(self.url + path, data=data, headers=headers)
-        try:
-            with urllib.request.urlopen(message, timeout=500) as reply:
-                return reply.status, dict(reply.headers), reply.read()
-        except urllib.error.HTTPError as error:
-            return error.code, dict(error.headers), error.read()
-
-    def score(self, body: Any) -> dict[str, Any]:
-        return json.loads(self.call("/v1/score", body)[2])
-
-    def batch(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return json.loads(self.call("/v1/score_batch", {"items": items})[2])["items"]
-
     def descendants(self) -> list[int]:
-        """Processes below the server, by pid."""
-        found, todo = [], [self.process.pid]
-        while todo:
-            below = children(todo.pop())
-            found += below
-            todo += below
-        return found
+        """Returns the pids of the server's descendants."""
+        return descendants(self.process.pid)
 
     def footprint(self) -> tuple[int, int, int]:
-        """(processes, descriptors of the server, KiB of all processes). Counts anonymous memory, proportionally: memory
-        for files depends on who else on the machine has them open."""
+        """Returns (processes, descriptors of the server, KiB of all processes). Counts anonymous memory,
+        proportionally: memory for files depends on who else on the machine has them open."""
         pids = [self.process.pid, *self.descendants()]
         kib = 0
         for pid in pids:
@@ -109,7 +119,8 @@ class Server:
         self.process.stdout.close()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """By a signal, which is SIGHUP for a server that ends with its parent; the exit code."""
+        """Stops the server with a signal, by default SIGHUP for a server that ends with its parent, and returns its
+        exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(timeout=60)
@@ -119,11 +130,21 @@ class Server:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that any thread of a process started."""
+    """Returns the processes that any thread of a process has started."""
     found = []
     for task in Path("/proc").glob(f"{pid}/task/*/children"):
         with contextlib.suppress(OSError):
             found += [int(word) for word in task.read_text().split()]
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Returns the processes that a process has started, those that they have started, and so on."""
+    found, todo = [], [pid]
+    while todo:
+        below = children(todo.pop())
+        found += below
+        todo += below
     return found
 
 

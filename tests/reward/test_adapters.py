@@ -25,8 +25,8 @@ RIGHT, WRONG = "\\boxed{4}", "\\boxed{5}"
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """A URL at which nothing answers."""
+def dead_url() -> Iterator[str]:
+    """Returns a URL at which nothing answers."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -227,19 +227,19 @@ def test_trl_is_warned_once_when_the_template_seems_to_open_thoughts(
     assert [record.message for record in caplog.records if "in_thought=True" in record.message].__len__() == 1
 
 
-def test_trl_gets_none_for_what_was_not_graded(nobody: str, caplog: pytest.LogCaptureFixture) -> None:
-    function = trl.RewardFunction(connection=Connection(servers=(nobody,), patience_s=0.5))
+def test_trl_gets_none_for_what_was_not_graded(dead_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    function = trl.RewardFunction(connection=Connection(servers=(dead_url,), patience_s=0.5))
     shares: dict[str, float] = {}
     scores = function(["", ""], [RIGHT, WRONG], answer=["4", "4"], log_metric=shares.__setitem__)
     assert scores == [None, None]
     assert shares == {"reward_service/not_graded": 1.0}
     assert "2 of 2 responses were not graded" in caplog.text
-    assert nobody in caplog.text
+    assert dead_url in caplog.text
 
 
-def test_trl_is_told_at_the_start_that_no_server_answers(nobody: str) -> None:
+def test_trl_is_told_at_the_start_that_no_server_answers(dead_url: str) -> None:
     with pytest.raises(RewardServiceError, match="was not ready within"):
-        trl.reward_service(nobody, ready_timeout_s=0.5)
+        trl.reward_service(dead_url, ready_timeout_s=0.5)
 
 
 def test_a_label_that_says_no_task_is_not_a_0(server: Server) -> None:
@@ -269,24 +269,26 @@ def test_a_row_of_verls_may_say_its_domain_and_that_its_prompt_opens_a_thought(s
     assert ask("math", RIGHT, "4", servers=server.url, in_thought=True) == 0.0
 
 
-def test_verl_stops_when_there_is_no_verdict_even_where_exceptions_become_zeros(nobody: str) -> None:
+def test_verl_stops_when_there_is_no_verdict_even_where_exceptions_become_zeros(dead_url: str) -> None:
     async def as_the_rate_limited_manager() -> float:
         try:
-            answer = verl.compute_score("math", RIGHT, "4", servers=nobody, patience_s=0.5)
+            answer = verl.compute_score("math", RIGHT, "4", servers=dead_url, patience_s=0.5)
             return await asyncio.wait_for(answer, timeout=30)
         except Exception:
             return 0.0
 
     with pytest.raises(StopTraining, match="did not grade a response") as caught:
         asyncio.run(as_the_rate_limited_manager())
-    assert nobody in str(caught.value)
+    assert dead_url in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_verl_stops_when_its_own_time_limit_cancels_the_call(nobody: str) -> None:
+def test_verl_stops_when_its_own_time_limit_cancels_the_call(dead_url: str) -> None:
     async def as_the_rate_limited_manager() -> float:
         try:
-            return await asyncio.wait_for(verl.compute_score("math", RIGHT, "4", servers=nobody), timeout=0.2)
+            return await asyncio.wait_for(
+                verl.compute_score("math", RIGHT, "4", servers=dead_url), timeout=0.2
+            )
         except TimeoutError:
             return 0.0
 
@@ -335,12 +337,12 @@ def test_verifiers_gets_a_score_of_a_rubric(server: Server, row: Row, score: flo
     assert asyncio.run(verifiers.rubric_function(server.url)(**vars(row), state={}, parser=None)) == score
 
 
-def test_verifiers_has_no_verdict_recorded_as_an_error(nobody: str) -> None:
+def test_verifiers_has_no_verdict_recorded_as_an_error(dead_url: str) -> None:
     with pytest.raises(NotGraded, match="did not grade a response"):
-        asyncio.run(verifiers.reward_service(nobody, patience_s=0.5)(Task("4"), Trace(RIGHT)))
+        asyncio.run(verifiers.reward_service(dead_url, patience_s=0.5)(Task("4"), Trace(RIGHT)))
 
 
-def test_a_rubric_cannot_make_a_0_of_no_verdict(nobody: str) -> None:
+def test_a_rubric_cannot_make_a_0_of_no_verdict(dead_url: str) -> None:
     with pytest.raises(StopTraining):
-        asyncio.run(verifiers.rubric_function(nobody, patience_s=0.5)(**vars(Row(answer="4"))))
+        asyncio.run(verifiers.rubric_function(dead_url, patience_s=0.5)(**vars(Row(answer="4"))))
     assert not issubclass(StopTraining, Exception)

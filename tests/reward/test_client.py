@@ -1,4 +1,4 @@
-"""The client, in either environment: against a live service, and against servers that misbehave on purpose."""
+"""Tests of the client, in either environment: against a live service, and against servers that misbehave on purpose."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def graded(items: list[dict[str, Any]], version: str = "v1") -> list[dict[str, A
 
 
 class Fake:
-    """A server that answers as scripted, and counts requests."""
+    """A server that gives scripted answers and counts requests."""
 
     def __init__(self, answer: Answer, version: str = "v1", **report: Any) -> None:
         self.report: bytes | None = None
@@ -197,7 +197,7 @@ def test_what_one_server_fails_on_another_grades(fakes: Callable[..., Fake]) -> 
 
 
 def test_being_overloaded_uses_up_time_not_attempts(fakes: Callable[..., Fake]) -> None:
-    answers = iter([False] * 6 + [True] * 100)
+    answers = iter([False] * 4 + [True] * 100)
 
     def busy_at_first(items: list[dict[str, Any]]) -> tuple[int, Any]:
         if next(answers):
@@ -211,7 +211,7 @@ def test_being_overloaded_uses_up_time_not_attempts(fakes: Callable[..., Fake]) 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_whole_batch_turned_away_uses_up_no_attempts(status: int, fakes: Callable[..., Fake]) -> None:
-    answers = iter([False] * 6 + [True] * 100)
+    answers = iter([False] * 4 + [True] * 100)
     fake = fakes(lambda items: (200, graded(items)) if next(answers) else (status, "too many connections"))
     with RewardClient(urls=[fake.url], max_attempts=2) as client:
         client.wait_until_ready(30)

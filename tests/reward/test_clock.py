@@ -1,4 +1,4 @@
-"""What counts as sleep: neither computing, nor waiting for a processor or for a parent that waits for one."""
+"""Tests of what counts as sleep: neither computing, nor waiting for a processor or for a parent that waits for one."""
 
 import builtins
 import subprocess

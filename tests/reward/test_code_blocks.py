@@ -1,4 +1,4 @@
-"""Which text of a response is code, and which of several blocks is the likeliest program."""
+"""Tests of which text of a response is code, and which of several blocks is the likeliest program."""
 
 import pytest
 

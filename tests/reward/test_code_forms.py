@@ -1,4 +1,4 @@
-"""Every row of docs/code_forms.md gets the verdict that stands there, and every form has a row."""
+"""Tests that every row of docs/code_forms.md gets the verdict given there, and that every form has a row."""
 
 import re
 from pathlib import Path

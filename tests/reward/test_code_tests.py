@@ -82,6 +82,8 @@ def test_forms_of_inputs_and_outputs() -> None:
     tests = read_tests({"inputs": [[1, [2]], '"a"\n{"1": 2}'], "outputs": ["[3]", {"4": 5}], "fn_name": "f"})
     assert tests.inputs == ("1\n[2]", '"a"\n{"1": 2}')
     assert tests.expected == ([3], {"4": 5})
+    for text in ("{[]: 1}", "(" * 1000, "yes"):  # neither JSON nor Python data
+        assert read_tests({"inputs": ["1"], "outputs": [text], "fn_name": "f"}).expected == (text,)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Half-sent requests, endless ones, and too many connections, against a server with short time limits."""
+"""Tests of half-sent requests, endless ones, and too many connections, on a server with short time limits."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A matrix of responses for each of the 25 rules: text that follows it, text that does not."""
+"""Tests each of the 25 rules on text that follows it and text that does not."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which servers clients use and how often they ask, on a clock that jumps from one event to the next."""
+"""Tests of which servers clients use and how often they ask, on a clock that jumps from one event to the next."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES = [f"n{index}" for index in range(64)]
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """Its time passes only while nothing is to be done, and then at once."""
+    """An event loop whose time passes only while it is idle, and then at once."""
 
     def __init__(self) -> None:
         super().__init__(_NeverWaits(self))
@@ -43,7 +43,7 @@ class _NeverWaits(selectors.SelectSelector):
 
 
 class Job:
-    """Servers of some nodes, as clients see them, and what they are asked."""
+    """The servers of a job's nodes as clients see them, and the requests that they get."""
 
     def __init__(self, num_servers: int) -> None:
         self.urls = {name: f"http://{name}" for name in NODES[:num_servers]}
@@ -82,7 +82,7 @@ class Job:
 
 
 def play(job: Job, clients: list[Servers], *acts: tuple[float, Callable[[], object]]) -> None:
-    """Lets the clients watch; after each number of seconds something happens."""
+    """Runs the clients; each event happens after its number of seconds."""
 
     async def main() -> None:
         watching = [asyncio.ensure_future(client.watch(job.ask)) for client in clients]
@@ -106,7 +106,7 @@ def used(client: Servers) -> set[str]:
 
 
 def test_servers_that_are_up_are_asked_once_in_a_period() -> None:
-    """Once every client asked every server every second, and read the folder as often."""
+    """An earlier version asked every server and read the folder every second, from every client."""
     job = Job(4)
     clients = [job.client() for _ in range(8)]
     counts: list[tuple[int, int]] = []

@@ -1,4 +1,5 @@
-"""Requests that go to a worker together: the same answers as one by one, whatever one of them does."""
+"""Tests of requests that go to a worker together: they get the same answers as one by one, whatever one of them
+does."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def test_a_group_waits_as_long_as_its_most_patient_member(
 
 
 def test_one_that_is_late_already_does_not_travel_and_costs_the_others_nothing() -> None:
-    """The pool, which gets it separately, reports that it is late, or grades it if a worker is idle."""
+    """The pool gets it separately, and reports that it is late or grades it if a worker is idle."""
     pool = FakePool()
     messages = [{"number": number} for number in range(4)]
     found = run_together(pool, messages, [None, time.monotonic(), time.monotonic() + 60, None])
@@ -159,7 +160,7 @@ def score_together(
 
 
 def test_only_the_one_that_computes_without_end_pays_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its group loses its worker; the others are graded as if they had come alone."""
+    """Its group loses the worker, but the others are graded as if they had come alone."""
     monkeypatch.setattr(groups, "_CPU_S", 0.3)
     puzzles = [
         ScoreRequest(

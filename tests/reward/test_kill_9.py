@@ -1,8 +1,5 @@
-"""kill -9 of every kind of process under load, through the client: no request is lost, and no score is wrong.
-
-The server writes its ready file into the directory that the client reads, as on a cluster, and restarts on another
-port.
-"""
+"""Tests kill -9 of every kind of process under load, through the client: no request is lost, and no score is wrong. The
+server writes its ready file into the client's folder, as on a cluster, and restarts on another port."""
 
 import contextlib
 import os
@@ -32,7 +29,7 @@ WORK = [
     ("logic", "N <answer>7</answer>", SUM, 1.0),
     ("instruction", "a b N", RULES, 0.5),
 ]
-"""(domain, response, task, score); N is the number of the request, so that none is answered from memory."""
+"""(domain, response, task, score); N becomes the number of the request, so that none is answered from the cache."""
 NUM_REQUESTS = 70
 
 
@@ -107,12 +104,17 @@ def killed_one(pids: list[int]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victims", [workers, graders_zygotes, judges, code_zygotes, runners])
+@pytest.mark.parametrize(
+    ("victims", "num_kills"),
+    [(workers, 2), (graders_zygotes, 1), (judges, 2), (code_zygotes, 2), (runners, 2)],
+)
 def test_kill_9_below_the_server(
-    victims: Callable[[Server], list[int]], server: Server, client: RewardClient
+    victims: Callable[[Server], list[int]], num_kills: int, server: Server, client: RewardClient
 ) -> None:
+    """The second kill is that of a successor; the graders' fork server, which takes seconds to start, is killed once,
+    and its successor serves the tests after this one."""
     futures = []
-    for load in range(2):
+    for load in range(num_kills):
         # Whoever takes the place of the killed one is there first; runners come with the load.
         assert wait_until(lambda: victims is runners or victims(server))
         fresh = submit(client, victims.__name__, first=load * NUM_REQUESTS)

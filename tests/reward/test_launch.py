@@ -1,4 +1,4 @@
-"""How a judge ended decides whether a response is to blame for it."""
+"""Tests that the way in which a judge ended decides whether the response is to blame."""
 
 import signal
 import socket
@@ -26,7 +26,7 @@ from reward.sandbox.launch import Judge
 def test_a_judge_that_dies_by_itself_is_not_taken_for_a_killed_one(
     body: str, ended_by: int, is_ours_closed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its socket closes before its process is gone, which was once mistaken for a kill from outside."""
+    """Its socket closes before its process has ended, which was once mistaken for a kill from outside."""
 
     def isolated(python: list[str], theirs: socket.socket, *_: Any) -> subprocess.Popen[bytes]:
         source = f"import os, socket, sys, time; sock = socket.socket(fileno={theirs.fileno()}); {body}"

@@ -1,4 +1,4 @@
-"""The acceptance cases, each a row that some project tests itself with, and what hangs or executes elsewhere."""
+"""Tests of acceptance cases, each from the tests of some project, and of input that hangs or executes elsewhere."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Numbers near zero: told apart by their own size, whatever form they have."""
+"""Tests of numbers near zero: they are distinguished relative to their own size, in any form."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is written in another way, and what only looks the same to the verifiers."""
+"""Tests of equal answers in another notation, and of different answers that verifiers confuse."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every row of docs/math_notations.md gets the verdict that stands there."""
+"""Tests that every row of docs/math_notations.md gets the verdict given there."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Graders from other distributions: found, loaded, guarded, and served beside the built-in ones."""
+"""Tests of graders from other distributions: found, loaded, guarded, and served beside the built-in ones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from reward import worker
 from reward.graders import plugins
 from reward.graders.grade import Grade, InvalidTask
 from reward.graders.registry import BUILT_IN, PLUGIN_POOL, domains
@@ -29,7 +31,7 @@ def grade(text, task): return Grade(score=float(text == task["word"]), verdict="
 def install(
     folder: Path, name: str, source: str, entry_points: Mapping[str, str], release: str = "1.0"
 ) -> None:
-    """Writes what pip leaves of a distribution with one module."""
+    """Writes the files that pip installs for a distribution with one module."""
     information = folder / f"{name}-{release}.dist-info"
     information.mkdir(parents=True)
     (folder / f"{name}.py").write_text(source)
@@ -135,6 +137,16 @@ def test_a_broken_plug_in_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
+def test_a_broken_plug_in_is_found_before_the_other_graders_are_loaded(
+    installed: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading those takes seconds."""
+    installed("haiku", "import nowhere")
+    monkeypatch.delattr("reward.graders.import_module")
+    with pytest.raises(plugins.PluginError, match="No module named 'nowhere'"):
+        worker.preload()
+
+
 def test_a_failing_warm_up_is_one_sentence(installed: Install) -> None:
     installed("haiku", GOOD + "def warm_up(): raise OSError('no dictionary')\n")
     with pytest.raises(plugins.PluginError, match=r"cannot warm up: OSError: no dictionary"):
@@ -154,6 +166,14 @@ def test_two_plug_ins_of_one_name_are_refused(installed: Install) -> None:
     installed("rival", GOOD, {"haiku": "rival"})
     with pytest.raises(plugins.PluginError, match=r"rival==1.0.*haiku==1.0.*uninstall one"):
         plugins.plugins()
+
+
+def test_the_version_knows_the_minor_version_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {version()}
+    for known in ((3, 98, 1), (3, 98, 2), (3, 99, 1)):
+        monkeypatch.setattr("reward.version.sys", SimpleNamespace(version_info=known))
+        seen.add(version())
+    assert len(seen) == 3
 
 
 def test_the_version_knows_release_source_and_name(installed: Install, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Programs that are run for their output: every way to end, at both levels, and what is returned."""
+"""Tests of programs that are run for their output: every way to end, at both levels, and what is returned."""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+import functools
 import json
 import sys
 
@@ -17,9 +18,14 @@ SLOW_TO_MAKE = {"knight_swap", "futoshiki", "puzzle24"}
 TASKS = sorted(set(DATASETS) - {"composite"})
 
 
+@functools.cache
+def _made(name: str, seed: int) -> str:
+    return json.dumps(reasoning_gym.create_dataset(name, size=1, seed=seed)[0], default=str)
+
+
 def entry_of(name: str, seed: int = 11) -> dict[str, object]:
     """Returns an entry as the service receives it: after JSON."""
-    return json.loads(json.dumps(reasoning_gym.create_dataset(name, size=1, seed=seed)[0], default=str))
+    return json.loads(_made(name, seed))
 
 
 def score(name: str, entry: dict[str, object], answer: str, **options: object) -> float:

@@ -1,4 +1,4 @@
-"""The table of domains has everything that a domain needs."""
+"""Tests that the table of domains is complete."""
 
 import re
 from importlib import import_module

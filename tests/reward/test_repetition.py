@@ -54,7 +54,7 @@ RULES: dict[str, dict[str, Any]] = {
     "change_case:capital_word_frequency": {"capital_frequency": 3, "capital_relation": "at least"},
     "punctuation:no_comma": {},
 }  # fmt: skip
-"""All that do not ask for the language, of which langdetect looks at the first 10,000 characters only."""
+"""All rules except that for the language, for which langdetect reads only the first 10,000 characters."""
 
 
 def of_rule(name: str) -> Callable[[str], Any]:

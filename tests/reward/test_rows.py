@@ -1,4 +1,4 @@
-"""Labels of other trainers' data sets: what each means, and which are refused."""
+"""Tests of labels in other trainers' data sets: what each means, and which are refused."""
 
 import json
 import subprocess

@@ -1,4 +1,5 @@
-"""The sandbox at each level of this machine: nothing gets out, nothing remains, honest programs are not affected."""
+"""Tests of the sandbox at each level of this machine: nothing gets out, nothing remains, honest programs are not
+affected."""
 
 import os
 import platform
@@ -23,16 +24,17 @@ from reward.sandbox.judge import Execution, Sandbox, grade, judged
 from reward.sandbox.launch import ZygoteError
 from reward.sandbox.probe import failure_of
 from reward.sandbox.syscalls import NUMBERS
-from tests.reward.serving import children, rows, wait_until
+from tests.reward.serving import SPENDS_ALL_ITS_TIME, children, rows, wait_until
 
 DOUBLE = {"inputs": [f"{n}\n" for n in range(5)], "outputs": [f"{2 * n}\n" for n in range(5)]}
-SPENDS_ALL_ITS_TIME = {
-    "10_fork_bomb", "15_stderr_flood", "16_sleep", "18_ignore_signals", "19_catch_timeout_then_print", "30_stop_parent",
-    "40_deep_recursion", "49_inode_bomb", "54_hang_at_exit", "55_nondaemon_thread", "63_sigxcpu_handler",
-    "12_memory_bomb",
-}  # fmt: skip
-"""Tested once, through HTTP; here only those that end quickly, at every level."""
 OTHER_KERNEL = str(Path(__file__).with_name("other_kernel.py"))
+RECURSION_THROUGH_C = """
+@cache
+def cached(n): return 0 if n == 0 else cached(n - 1) + 1
+def summed(n): return 0 if n == 0 else sum(summed(k) for k in [n - 1]) + 1
+def run(): print(cached(20000), summed(20000))
+"""
+"""Such calls have a limit of their own since Python 3.12; see reward/sandbox/recursion.py."""
 LEAKS = (
     "CANARY-CONTENT",
     "EXPECTED-SECRET",
@@ -49,7 +51,7 @@ isolated = launch._isolated
 
 
 class OnLinux418(Sandbox):
-    """Its programs run without the system calls that are newer."""
+    """A sandbox whose programs run without system calls newer than Linux 4.18."""
 
     def run(self, *arguments: Any, **options: Any) -> Execution:
         def older(python: list[str], *rest: Any) -> subprocess.Popen[bytes]:
@@ -133,6 +135,7 @@ def connections() -> Iterator[Connections]:
 def test_hostile_submission(
     row: dict[str, str], sandbox: Sandbox, canary: Path, connections: Connections
 ) -> None:
+    """Attacks that end quickly, at every level; the others are tested once, through HTTP (test_server.py)."""
     tests = double_tests(row["mode"])
     source = row["source"].replace("48123", str(connections.port))
     source = source.replace("/var/hostile_canary", str(canary)).replace(
@@ -201,6 +204,9 @@ def test_refused(what: str, source: str, sandbox: Sandbox) -> None:
         ("recursion in a big thread", "import sys, threading\nsys.setrecursionlimit(10**6)\n"
          "threading.stack_size(1 << 27)\ndef f(n):\n    return 0 if n == 0 else f(n - 1) + 1\n"
          "t = threading.Thread(target=lambda: print(f(20000)))\nt.start()", "20000"),
+        ("recursion through C", RECURSION_THROUGH_C + "run()", "20000 20000"),
+        ("recursion through C in a big thread", "import threading\nthreading.stack_size(1 << 27)\n"
+         f"{RECURSION_THROUGH_C}t = threading.Thread(target=run)\nt.start()", "20000 20000"),
         ("the usual preamble", "print(gcd(4, 6), Counter('aa')['a'], inf, bisect_left([1, 2], 2), pow(2, 3, 5))",
          "2 2 inf 1 3"),
         ("late imports", "import decimal, fractions, colorsys, ipaddress\nprint(fractions.Fraction(1, 3))", "1/3"),
@@ -215,6 +221,17 @@ def test_allowed(what: str, source: str, expected: str | None, sandbox: Sandbox)
     assert execution.ends == ["exit"], what
     if expected is not None:
         assert tests.passes(0, execution.outputs[0]), (what, execution.outputs)
+
+
+def test_warnings_of_the_compiler_stay_out_of_the_services_log(capfd: pytest.CaptureFixture[str]) -> None:
+    """Python 3.12 warns of both lines, 3.11 of the first. There are more than a stream's buffer holds."""
+    if failure_of(Level.landlock):
+        pytest.skip("this machine has no Landlock")
+    sandbox = Sandbox(Level.landlock)
+    tests = code_tests.Tests(inputs=("",), expected=("",), fn_name=None)
+    assert sandbox.run("int() is 0\n'\\d'\n" * 200, tests).ends == ["exit"]
+    sandbox.close()
+    assert capfd.readouterr().err == ""
 
 
 def test_a_program_has_a_directory_of_its_own_to_write_in() -> None:
@@ -261,24 +278,22 @@ BUSY = (
 
 
 def test_a_task_sets_its_own_time(sandbox: Sandbox) -> None:
-    """The task sets the CPU time of all tests and of each test; a test here takes 0.3 s."""
+    """The task sets the CPU time of all tests and of each test; a test here takes 0.2 s."""
     task = {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "4\n"]}
-    response = f"```python\n{BUSY.format(0.3)}\n```"
-    assert grade(sandbox, response, task).verdict == "correct"
+    response = f"```python\n{BUSY.format(0.2)}\n```"
     assert grade(sandbox, response, {**task, "cpu_s": 20}).verdict == "correct"
-    assert grade(sandbox, response, {**task, "cpu_s": 0.45}).verdict == "timeout"
-    each = grade(sandbox, response, {**task, "cpu_s": 20, "test_cpu_s": 0.15})
+    assert grade(sandbox, response, {**task, "cpu_s": 0.3}).verdict == "timeout"
+    each = grade(sandbox, response, {**task, "cpu_s": 20, "test_cpu_s": 0.1})
     assert (each.verdict, each.details["outcomes"]) == ("timeout", ["timeout"])
-    assert grade(sandbox, response, {**task, "test_cpu_s": 2.0}).verdict == "correct", (
+    assert grade(sandbox, response, {**task, "test_cpu_s": 0.35}).verdict == "correct", (
         "of each test, not of both"
     )
 
 
-def test_sleep_is_counted_over_all_tests(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sleep_is_counted_over_all_tests(sandbox: Sandbox) -> None:
     """Each test ends before the next sample of sleep would be taken."""
-    monkeypatch.setattr("reward.sandbox.judge.SLEEP_S", 0.5)
     tests = code_tests.Tests(inputs=("",) * 100, expected=("",) * 100, fn_name=None)
-    execution = sandbox.run("import time; time.sleep(0.2)", tests)
+    execution = sandbox.run("import time; time.sleep(0.2)", tests, sleep_s=0.5)
     assert execution.cut == "asleep"
     assert judged(execution, tests).verdict == "timeout"
     assert sandbox._zygote is not None
@@ -300,12 +315,12 @@ locked.acquire(timeout=0.5)
 assert time.perf_counter() < 0.5 and time.monotonic() < 0.5
 print(2 * n)
 """
-    execution = sandbox.run(source, double_tests("stdin"))
-    assert judged(execution, double_tests("stdin")).score == 1
+    tests = code_tests.tests_of({"inputs": ["1", "2"], "outputs": ["2", "4"]})
+    assert judged(sandbox.run(source, tests), tests).score == 1
 
 
 def test_what_solutions_of_the_data_lean_on_is_there(sandbox: Sandbox) -> None:
-    """The imports and the recursion limit of the judges that the data was made for."""
+    """Programs get the imports and the recursion limit of the judges for which the data was made."""
     source = """
 from typing import TypedDict
 class Solution:
@@ -331,9 +346,9 @@ class Solution:
 
 
 def test_compiling_counts_as_computing(sandbox: Sandbox) -> None:
-    """An f-string of 390 KB takes CPython a minute to compile."""
+    """An f-string of 600 KB takes CPython 3.11 minutes to compile, and 3.12 a large part of a second."""
     tests = double_tests("stdin")
-    execution = sandbox.run("f'" + "{1}" * 130_000 + "'", tests, code_tests.Limits(cpu_s=0.5))
+    execution = sandbox.run("f'" + "{1}" * 200_000 + "'", tests, code_tests.Limits(cpu_s=0.1))
     assert execution.compiled is None
     grade = judged(execution, tests)
     assert (grade.score, grade.verdict) == (0.0, "timeout")

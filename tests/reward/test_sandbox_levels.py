@@ -1,4 +1,5 @@
-"""Which level other machines have: old kernels, containers with false users or only one, mounts below mounts."""
+"""Tests of the sandbox's level on other machines: old kernels, containers with false users or only one, mounts below
+mounts."""
 
 from __future__ import annotations
 
@@ -19,15 +20,18 @@ from tests.reward.test_sandbox import OTHER_KERNEL
 NO_LANDLOCK = "the kernel has no Landlock (Linux 5.13 or later with lsm=landlock)"
 SUBMOUNT = "/usr/local/src"
 ALONE = ["unshare", "--map-root-user", "--mount"]
-"""Root of a user namespace that has no other user; as pyxis and enroot start a container with ENROOT_REMAP_ROOT."""
+"""A command prefix that makes the process root of a user namespace without other users, as pyxis and enroot start a
+container with ENROOT_REMAP_ROOT."""
 
-pytestmark = pytest.mark.skipif(
-    failure_of(Level.namespaces_only) is not None, reason="this machine has no namespaces"
-)
+
+@pytest.fixture(scope="module", autouse=True)
+def _namespaces() -> None:
+    if failure_of(Level.namespaces_only):
+        pytest.skip("this machine has no namespaces")
 
 
 def answer(source: str, *prefix: str) -> Any:
-    """What a program prints as JSON, started by `prefix`."""
+    """Returns the JSON that a program prints when it is started with `prefix`."""
     command = [*prefix, sys.executable, "-c", f"import json; {source}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -61,7 +65,7 @@ def test_a_root_who_is_the_only_user_of_a_container_needs_no_other() -> None:
 
 
 def mounted(mode: str, then: str = "") -> list[str]:
-    """The beginning of a command that finds a file system at SUBMOUNT."""
+    """Returns a command prefix that mounts a file system at SUBMOUNT."""
     mounting = f"mount -t tmpfs -o mode={mode} tmpfs {SUBMOUNT}{then}"
     return ["bash", "-c", f'set -e; {mounting}; exec "$@"', "bash"]
 
@@ -69,7 +73,7 @@ def mounted(mode: str, then: str = "") -> list[str]:
 @pytest.mark.parametrize("prefix", [["unshare", "--mount"], ALONE], ids=["as root", "as a user"])
 @pytest.mark.parametrize("level", [Level.namespaces, Level.namespaces_only])
 def test_what_is_mounted_for_writing_is_noticed_by_its_mount(level: Level, prefix: list[str]) -> None:
-    """Attempts to write prove nothing: they fail as well where the files belong to somebody else."""
+    """An attempt to write would prove nothing, because it also fails if the files belong to somebody else."""
     if prefix != ALONE and os.geteuid() != 0:
         pytest.skip("only root can mount")
     if failure := failure_of(level):
@@ -85,7 +89,7 @@ def test_what_is_mounted_for_writing_is_noticed_by_its_mount(level: Level, prefi
 
 @pytest.mark.parametrize("prefix", [["unshare", "--mount"], ALONE], ids=["as root", "as a user"])
 def test_a_file_system_mounted_below_another_cannot_be_written_to_either(prefix: list[str]) -> None:
-    """The flags of the upper one say nothing of it; here everybody may write to it."""
+    """The flags of the upper mount do not hold for it; in this test everybody may write to it."""
     if prefix != ALONE and os.geteuid() != 0:
         pytest.skip("only root can mount")
     if not os.path.isdir(SUBMOUNT):

@@ -1,4 +1,4 @@
-"""The system-call filters, asked by an interpreter of our own: what the kernel would do on each call."""
+"""Tests of the system-call filters with an interpreter of our own: what the kernel would do on each call."""
 
 import pytest
 

@@ -1,9 +1,9 @@
-"""Pools without HTTP: what happens if a worker cannot be started, hangs, dies or is flooded."""
+"""Tests of pools without HTTP: what happens if a worker cannot be started, hangs, dies or is flooded."""
 
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,6 @@ pytest.importorskip("math_verify")
 from reward.pool import Pool
 from reward.protocol import ScoreRequest, ScoreResult, Status
 from reward.readiness import Readiness
-from reward.sandbox.cell import Level
 from reward.service import Service
 
 TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
@@ -23,19 +22,27 @@ def ask(domain: str = "math", response: str = "\\boxed{5}", **task: object) -> S
     return ScoreRequest(request_id="r", domain=domain, response=response, task=task or {"answer": "5"})
 
 
-def with_service(level: Level | None, use: Callable[[Service], Awaitable[None]], queue: int = 64) -> None:
-    async def run() -> None:
-        service = Service(level, num_workers=1, version="test", queue=queue)
-        await service.open()
-        try:
-            await use(service)
-        finally:
-            await service.close()
-
-    asyncio.run(run())
+Use = Callable[[Service], Awaitable[None]]
 
 
-def test_without_a_sandbox_code_is_refused_and_the_rest_goes_on() -> None:
+@pytest.fixture(scope="module")
+def with_service() -> Iterator[Callable[[Use], None]]:
+    """Runs a coroutine with a service without a sandbox, which all tests share because its start takes seconds."""
+    service = Service(None, num_workers=1, version="test")
+
+    async def use_it(use: Use) -> None:
+        assert (await service.score(ask())).score == 1, (
+            "the worker is there again after what the last test did"
+        )
+        await use(service)
+
+    with asyncio.Runner() as runner:
+        runner.run(service.open())
+        yield lambda use: runner.run(use_it(use))
+        runner.run(service.close())
+
+
+def test_without_a_sandbox_code_is_refused_and_the_rest_goes_on(with_service: Callable[[Use], None]) -> None:
     async def use(service: Service) -> None:
         code = await service.score(ask("code", "```\nprint(2)\n```", **TESTS))
         assert (code.status, code.score, code.verdict) == (Status.infra_error, None, "no_sandbox")
@@ -48,13 +55,16 @@ def test_without_a_sandbox_code_is_refused_and_the_rest_goes_on() -> None:
         assert report["sandbox"] == "none"
         assert not report["domains"]["code"]["ready"]
 
-    with_service(None, use)
+    with_service(use)
 
 
-def test_a_flood_is_refused_at_once_and_what_was_taken_is_graded() -> None:
+def test_a_flood_is_refused_at_once_and_what_was_taken_is_graded(
+    with_service: Callable[[Use], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def use(service: Service) -> None:
         pool = service.pool("math")
         assert isinstance(pool, Pool)
+        monkeypatch.setattr(pool, "options", replace(pool.options, queue=8))
         hang = asyncio.ensure_future(pool.run({"spin": True}, cpu_s=0.5))
         await asyncio.sleep(0.05)
         results: list[ScoreResult] = await asyncio.gather(*(service.score(ask()) for _ in range(40)))
@@ -65,10 +75,10 @@ def test_a_flood_is_refused_at_once_and_what_was_taken_is_graded() -> None:
         assert all(result.score == 1 for result in taken)
         assert "timeout" in await hang
 
-    with_service(None, use, queue=8)
+    with_service(use)
 
 
-def test_a_deadline_passes_while_all_workers_are_busy() -> None:
+def test_a_deadline_passes_while_all_workers_are_busy(with_service: Callable[[Use], None]) -> None:
     async def use(service: Service) -> None:
         pool = service.pool("math")
         assert pool is not None
@@ -82,10 +92,12 @@ def test_a_deadline_passes_while_all_workers_are_busy() -> None:
         assert "timeout" in await hang
         assert pool.depth == 0
 
-    with_service(None, use)
+    with_service(use)
 
 
-def test_a_worker_that_dies_is_replaced_and_its_request_tried_again() -> None:
+def test_a_worker_that_dies_is_replaced_and_its_request_tried_again(
+    with_service: Callable[[Use], None],
+) -> None:
     async def use(service: Service) -> None:
         pool = service.pool("math")
         assert pool is not None
@@ -93,10 +105,12 @@ def test_a_worker_that_dies_is_replaced_and_its_request_tried_again() -> None:
             os.kill(pool.pids[0], signal.SIGKILL)
             assert (await service.score(ask())).score == 1
 
-    with_service(None, use)
+    with_service(use)
 
 
-def test_a_defect_of_ours_is_no_verdict_and_stays_with_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_ours_is_no_verdict_and_stays_with_its_request(
+    with_service: Callable[[Use], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def use(service: Service) -> None:
         run = Pool.run
 
@@ -110,10 +124,10 @@ def test_a_defect_of_ours_is_no_verdict_and_stays_with_its_request(monkeypatch: 
         assert (bad.status, bad.score, bad.verdict) == (Status.infra_error, None, "internal_error")
         assert good.score == 1
 
-    with_service(None, use)
+    with_service(use)
 
 
-def test_a_task_that_nests_too_deep_for_a_worker_is_invalid() -> None:
+def test_a_task_that_nests_too_deep_for_a_worker_is_invalid(with_service: Callable[[Use], None]) -> None:
     async def use(service: Service) -> None:
         nested: list[object] = []
         for _ in range(100_000):
@@ -122,4 +136,4 @@ def test_a_task_that_nests_too_deep_for_a_worker_is_invalid() -> None:
         assert (result.status, result.score) == (Status.invalid_request, None)
         assert (await service.score(ask())).score == 1
 
-    with_service(None, use)
+    with_service(use)

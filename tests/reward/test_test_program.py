@@ -1,10 +1,11 @@
-"""Submissions against test programs: honest ones pass, and no result can be forged."""
+"""Tests of submissions against test programs: honest ones pass, and no result can be forged."""
 
 from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from reward.sandbox import judge
 from reward.sandbox.cell import Level
 from reward.sandbox.judge import Execution, Sandbox, grade
 from reward.sandbox.launch import Judge
-from reward.sandbox.probe import failure_of
 
 CHECK = """
 def check(candidate):
@@ -35,16 +35,6 @@ def sum_product(numbers):
         total, product = total + number, product * number
     return total, product
 """
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    level = next((level for level in (Level.landlock, Level.namespaces) if not failure_of(level)), None)
-    if level is None:
-        pytest.skip("this machine has no sandbox")
-    sandbox = Sandbox(level)
-    yield sandbox
-    sandbox.close()
 
 
 def score(sandbox: Sandbox, source: str, task: dict[str, Any] | None = None) -> tuple[float, str]:
@@ -72,7 +62,7 @@ def test_a_right_function_passes_in_two_rounds(sandbox: Sandbox) -> None:
     ],
 )
 def test_wrong_functions_do_not(sandbox: Sandbox, source: str, verdict: str) -> None:
-    assert score(sandbox, source) == (0.0, verdict)
+    assert score(sandbox, source, {**TASK, "cpu_s": 1.0}) == (0.0, verdict)
 
 
 def test_a_task_sets_its_own_time(sandbox: Sandbox) -> None:
@@ -315,10 +305,22 @@ UNFIT = {
         "test_program": f"def check(candidate):\n    assert candidate(1) == {' + '.join(['1'] * 900)}\n"
     },
     "a name that no function can have": {"entry_point": "class"},
-    "an f-string that cannot be written again": {
-        "test_program": "def check(candidate):\n    assert candidate(1) == f'{str(\"\x07\")}'\n"
-    },
 }
+if sys.version_info < (3, 12):
+    UNFIT["an f-string that cannot be written again"] = {
+        "test_program": "def check(candidate):\n    assert candidate(1) == f'{str(\"\x07\")}'\n"
+    }
+DEEPEST = """
+import json
+depth = 500
+try:
+    while True:
+        json.loads("[" * depth + "]" * depth)
+        depth += 1
+except RecursionError:
+    print(depth)
+"""
+"""996 in Python 3.11, 1498 in 3.12.1, more in later versions."""
 
 
 @pytest.mark.parametrize("change", UNFIT.values(), ids=UNFIT)
@@ -333,16 +335,18 @@ def test_a_defect_of_the_task_is_never_the_submissions(change: dict[str, Any], s
 
 
 def test_an_answer_that_nests_deep_is_wrong_and_never_without_a_verdict(sandbox: Sandbox) -> None:
-    """The result nests deeper than the answer: at a few depths around 980, an answer could be read but not passed
-    on."""
+    """The result nests deeper than the answer: at a few depths, 974 to 987 in Python 3.11, an answer could be read but
+    not passed on."""
     program = "def check(candidate):\n    assert candidate(candidate(1)) == 2\n"
     task = {"test_program": program, "entry_point": "f"}
     source = (
         "def f(x):\n    result = []\n    for _ in range({}):\n        result = [result]\n    return result"
     )
+    measured = subprocess.run([sys.executable, "-c", DEEPEST], capture_output=True, check=True)
+    deepest = int(measured.stdout)
     judge, found = Judge(sandbox._level), set()
     try:
-        for depth in (400, *range(974, 988), 2_000):
+        for depth in (400, *range(deepest - 24, deepest), 2 * deepest):
             response = f"```python\n{source.format(depth)}\n```"
             frames.write(judge.socket.fileno(), {"response": response, "task": task})
             answer = frames.read(judge.socket.fileno())

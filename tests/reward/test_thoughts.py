@@ -1,4 +1,5 @@
-"""What is thought and what is answer, in every domain, whether the response or its prompt opens the thought."""
+"""Tests of what is thought and what is answer, in every domain, whether the response or its prompt opens the
+thought."""
 
 from __future__ import annotations
 
@@ -60,12 +61,12 @@ THOUGHTS = (
 )
 
 
-def asked(name: str, response: str, request_id: str, **changes: Any) -> dict[str, Any]:
+def request_body(name: str, response: str, request_id: str, **changes: Any) -> dict[str, Any]:
     domain, _, task = ANSWERS[name]
     return {**request(domain, response, task, request_id), **changes}
 
 
-def told(result: dict[str, Any]) -> tuple[str, float | None, str]:
+def outcome(result: dict[str, Any]) -> tuple[str, float | None, str]:
     return result["status"], result["score"], result["verdict"]
 
 
@@ -79,9 +80,10 @@ def test_a_thought_that_never_ends_is_no_answer(name: str, server: Server) -> No
     draft = ANSWERS[name][1]
     responses = [draft, f"Let me see.\n{draft}\nBut wait", f"<think>\n{draft}", f"{draft}</thin"]
     items = [
-        asked(name, text, f"cut/{name}/{number}", in_thought=True) for number, text in enumerate(responses)
+        request_body(name, text, f"cut/{name}/{number}", in_thought=True)
+        for number, text in enumerate(responses)
     ]
-    assert [told(result) for result in server.batch(items)] == [OPEN] * len(responses)
+    assert [outcome(result) for result in server.batch(items)] == [OPEN] * len(responses)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -90,7 +92,7 @@ def test_a_complete_response_gets_what_it_gets_with_both_tags(name: str, server:
     answer = ANSWERS[name][1]
     for in_thought, start in ((True, ""), (True, "<think>"), (False, "<think>")):
         items = [
-            asked(
+            request_body(
                 name,
                 f"{start}{thought}</think>\n\n{answer}",
                 f"complete/{name}/{in_thought}/{start}/{number}",
@@ -98,7 +100,7 @@ def test_a_complete_response_gets_what_it_gets_with_both_tags(name: str, server:
             )
             for number, thought in enumerate(THOUGHTS)
         ]
-        assert [told(result) for result in server.batch(items)] == [CORRECT] * len(THOUGHTS)
+        assert [outcome(result) for result in server.batch(items)] == [CORRECT] * len(THOUGHTS)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -112,11 +114,12 @@ def test_nothing_is_gained_by_tags_after_the_answer(name: str, server: Server) -
         f"so</think>{answer}<think>so</think>\n \n",
     ]
     items = [
-        asked(name, text, f"after/{name}/{number}", in_thought=True) for number, text in enumerate(responses)
+        request_body(name, text, f"after/{name}/{number}", in_thought=True)
+        for number, text in enumerate(responses)
     ]
     results = server.batch(items)
     assert [result["score"] for result in results] == [0.0] * len(responses)
-    assert [told(result) for result in results[:2]] == [OPEN] * 2
+    assert [outcome(result) for result in results[:2]] == [OPEN] * 2
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -126,18 +129,18 @@ def test_a_request_without_the_field_is_graded_as_before(name: str, server: Serv
         ((answer, CORRECT), (f"so</think>{answer}", CORRECT), (f"<think>{answer}", OPEN))
     ):
         for body in (
-            asked(name, text, f"before/{name}/{number}"),
-            asked(name, text, f"false/{name}/{number}", in_thought=False),
+            request_body(name, text, f"before/{name}/{number}"),
+            request_body(name, text, f"false/{name}/{number}", in_thought=False),
         ):
-            assert told(server.score(body)) == expected
+            assert outcome(server.score(body)) == expected
 
 
 @pytest.mark.parametrize("wrong", ["yes", "true", 1, 0, None, [], {}])
 def test_a_wrong_type_is_one_sentence_for_its_item_alone(wrong: object, server: Server) -> None:
-    good = asked("math", "so</think>\\boxed{4}", "good", in_thought=True)
+    good = request_body("math", "so</think>\\boxed{4}", "good", in_thought=True)
     bad = {**good, "request_id": "bad", "in_thought": wrong}
     results = server.batch([good, bad, {**good, "request_id": "good too"}])
-    assert [told(result) for result in (results[0], results[2])] == [CORRECT] * 2
+    assert [outcome(result) for result in (results[0], results[2])] == [CORRECT] * 2
     assert (results[1]["status"], results[1]["score"]) == ("invalid_request", None)
     assert results[1]["details"]["reason"] == '"in_thought" must be true or false'
     assert server.call("/v1/score", bad)[0] == 400
@@ -145,8 +148,8 @@ def test_a_wrong_type_is_one_sentence_for_its_item_alone(wrong: object, server: 
 
 def test_the_memory_of_results_tells_the_two_apart(server: Server) -> None:
     """The same id and text, once in a thought and once not."""
-    body = asked("math", "\\boxed{4}", "the same id")
-    verdicts = [told(server.score({**body, "in_thought": flag})) for flag in (False, True, False, True)]
+    body = request_body("math", "\\boxed{4}", "the same id")
+    verdicts = [outcome(server.score({**body, "in_thought": flag})) for flag in (False, True, False, True)]
     assert verdicts == [CORRECT, OPEN] * 2
 
 
@@ -165,7 +168,7 @@ def test_the_client_sends_it(server: Server) -> None:
     with RewardClient(urls=[server.url]) as client:
         client.wait_until_ready(60)
         results = [future.result() for future in [client.submit(one) for one in requests]]
-    assert [told(result.to_json()) for result in results] == [CORRECT, OPEN] * len(ANSWERS)
+    assert [outcome(result.to_json()) for result in results] == [CORRECT, OPEN] * len(ANSWERS)
 
 
 def test_a_request_says_it_only_where_it_is_so() -> None:

@@ -69,7 +69,7 @@ while (message := frames.read(fd)) is not None:
 
 
 class Stage:
-    """Starts workers and records their processes. `kinds`: what each started worker does, by its number from 0."""
+    """Starts workers and records their processes. `kinds`: what each worker does, in the order of starting."""
 
     def __init__(self, kinds: dict[int, str]) -> None:
         self.kinds = kinds

@@ -1,4 +1,4 @@
-"""Units behind a number: which are told apart, and what is no unit."""
+"""Tests of units behind a number: which are distinguished, and what is no unit."""
 
 import pytest
 

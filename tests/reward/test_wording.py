@@ -1,4 +1,4 @@
-"""Option letters, words and chemical formulas, as in STEM answers."""
+"""Tests of option letters, words and chemical formulas, as in STEM answers."""
 
 import itertools
 

@@ -121,7 +121,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def forms() -> Iterator[str]:
-    """Every form of the grammar, with G and V for the two values; `NOTATIONS` first."""
+    """Returns every form of the grammar, with G and V for the two values; `NOTATIONS` first."""
     separators, hiding, dresses, wrappers = map(_entries, (SEPARATORS, HIDING, DRESSES, WRAPPERS))
     yield from _entries(NOTATIONS)
     for separator, wrapper in itertools.product(separators, wrappers):

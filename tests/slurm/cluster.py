@@ -1,4 +1,4 @@
-"""A real Slurm on this machine for a test module, and the commands that tests give it."""
+"""A real Slurm cluster on this machine for tests, and the commands for it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "slurm" / "cluster.sh"
-NUM_NODES, GPUS_PER_NODE = 10, 2
+NUM_NODES, GPUS_PER_NODE = 16, 2
 """Nodes of the cluster, and GPUs of each."""
 SIZE = ("--nodes=2", f"--gpus-per-node={GPUS_PER_NODE}")
-"""Size of a job, which replaces what the launchers request. Five jobs fit on the cluster at a time."""
+"""Options for a job's size, in place of the launchers'. Eight jobs fit on the cluster at a time, and four wait for a
+test."""
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL"}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Lives in a folder; `cluster.sh` says how."""
+    """A Slurm cluster whose files are in one folder; `cluster.sh` starts it."""
 
     folder: Path
 
     @property
     def environment(self) -> dict[str, str]:
-        """Without what the shell of a developer may have set for a cluster of his own."""
+        """Returns the environment without what a developer's shell may have set for another cluster."""
         foreign = ("SLURM", "SBATCH", "RUN_DIR", "CONTAINER", "REWARD_", "MODULES", "PYTHON", "MAX_RESTARTS")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         return {**kept, "SLURM_CONF": str(self.folder / "slurm.conf"), "SITE_ENV": "/dev/null"}
@@ -41,7 +42,7 @@ class Cluster:
         subprocess.run([str(SCRIPT), "down", str(self.folder)], check=True, timeout=120)
 
     def run(self, *command: str, cwd: Path = ROOT, **environment: str) -> str:
-        """What the command printed; it must succeed."""
+        """Runs a command, which must succeed, and returns its output."""
         done = subprocess.run(
             command,
             cwd=cwd,
@@ -55,16 +56,13 @@ class Cluster:
         return done.stdout.strip()
 
     def states(self, job: str) -> dict[str, str]:
-        """JobState, Reason, Restarts and so on of a job, as `scontrol show job` has them."""
+        """Returns the fields of `scontrol show job`, such as JobState, Reason and Restarts."""
         words = self.run("scontrol", "show", "job", "--oneliner", job).split(" ")
         return dict(word.partition("=")[::2] for word in words if "=" in word)
 
     def wait(self, job: str, *, until: set[str] = ENDED, timeout_s: float = 400.0) -> dict[str, str]:
-        """Returns when the job's state is one of these.
-
-        A requeued job waits for two minutes; here two seconds do. In the same second Slurm would take the new life's
-        credential for the old one, which is revoked, and fail the job.
-        """
+        """Waits until the job's state is one of these. A requeued job waits for two minutes; here two seconds do. If it
+        restarted within the same second, Slurm would confuse its credential with the revoked one and fail the job."""
         limit, released = time.monotonic() + timeout_s, ""
         while (state := self.states(job))["JobState"] not in until:
             if time.monotonic() > limit:

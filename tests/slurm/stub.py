@@ -1,9 +1,11 @@
-"""What the launchers see of `python -m nemo_prorl` and `python -m reward`, in a blink and without engines.
+"""Stands in for `python -m nemo_prorl` and `python -m reward` in the launchers, quickly and without engines.
 
-FATE=A,B,... in the environment says what each life of a job brings: the first A, its first restart B, and so on.
+FATE=A,B,... in the environment says what happens in each start of a job: first A, after the first restart B, and so on.
 After a SIGTERM the first rank has a step to finish, for which it needs a reward server: the same signal ends that.
-Every rank leaves RUN/ranks/LIFE-RANK.json with what it was given. FAULTY=one plants a fault on the second node of the
-first life, FAULTY=all one on every node, which the real `doctor` then finds: a cache folder that cannot be made.
+Every rank writes RUN/ranks/LIFE-RANK.json with what it was given.
+
+FAULTY=one plants a fault on the second node of the first start, FAULTY=all one on every node, which the real `doctor`
+then finds: a cache folder that cannot be made.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def serve(arguments: list[str]) -> int:
 
 
 def doctor(arguments: list[str]) -> int:
-    """The real one for folders only, or one that is content."""
+    """Runs the real `doctor` for folders only, or reports that everything works."""
     if os.environ["FATE"] == "mistake":
         return 2
     folder, node = Path(arguments[arguments.index("--folder") + 1]), os.environ["SLURMD_NODENAME"]
@@ -46,7 +48,7 @@ def doctor(arguments: list[str]) -> int:
 
 
 def check(arguments: list[str]) -> int:
-    """What the sandbox says of itself, which only the real doctor reads."""
+    """Prints the report of the sandbox, which only the real `doctor` reads."""
     print("{}")
     return 0
 
@@ -88,14 +90,14 @@ def train(arguments: list[str]) -> int:
 
 
 def _follow(fate: str, came: list[int]) -> int:
-    """Ranks other than the first, which hang when it crashes, as they would in a collective."""
+    """Acts as a rank other than the first: hangs when that crashes, as in a collective."""
     if fate == "waiting" or "crash" in fate:
         _until(came, seconds=600)
     return 0
 
 
 def _until(came: list[int], seconds: float) -> None:
-    """The signal has come, or the time is over."""
+    """Waits until the signal has come or the time is over."""
     deadline = time.monotonic() + seconds
     while not came and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""slurm/common.sh without Slurm: its functions with a shell function for srun."""
+"""Tests of slurm/common.sh without Slurm: a shell function stands in for srun."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAKE = 'source slurm/common.sh; STAGE=run1; srun() { printf "%s\\n" "$@"; }; '
 
 
 def bash(script: str, **environment: str) -> list[str]:
-    """Lines that the script prints after sourcing common.sh."""
+    """Returns the lines that a script prints after sourcing common.sh."""
     done = subprocess.run(
         ["bash", "-c", FAKE + script],
         cwd=ROOT,
@@ -31,6 +31,18 @@ def bash(script: str, **environment: str) -> list[str]:
 
 def test_a_step_knows_nothing_of_containers_unless_there_is_one() -> None:
     assert bash("step '' --nodes=1 python -m x") == ["--overlap", "--mem=0", "--nodes=1", "python", "-m", "x"]
+
+
+@pytest.mark.parametrize(("gpus", "ranks"), [("8", "8"), ("gpu:h100:8", "8"), ("", "1")])
+def test_a_node_has_a_rank_for_each_gpu_or_one_without_gpus(tmp_path: Path, gpus: str, ranks: str) -> None:
+    slurm = {
+        "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_CPUS_ON_NODE": "96", "SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "1",
+        "NCCL_DEBUG": "WARN",
+    }  # fmt: skip
+    told = {**slurm, "SLURM_GPUS_ON_NODE": gpus} if gpus else slurm
+    fakes = "scontrol() { printf 'n1\\nn2\\n'; }; node_address() { echo 10.0.0.1; }; "
+    lines = bash(fakes + 'read_allocation; echo "$RANKS_PER_NODE $CPUS_PER_RANK $WORLD_SIZE"', **told)
+    assert lines == [f"{ranks} {96 // int(ranks)} {2 * int(ranks)}"]
 
 
 def test_a_container_sees_the_checkout_and_the_mounts_of_the_site() -> None:
@@ -129,6 +141,25 @@ def test_the_newest_step_is_that_of_a_whole_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "parent"),
+    [
+        ("  parent: run1", ["run1"]),
+        ("  parent: run1  # its last checkpoint", ["run1"]),
+        ('    parent: "my-run"', ["my-run"]),
+        ("  parent: 'run1'", ["run1"]),
+        ('  parent: ""', []),
+        ("  # parent: run1", []),
+    ],
+)
+def test_the_parent_of_a_stage_is_read_however_yaml_lets_it_be_written(
+    tmp_path: Path, line: str, parent: list[str]
+) -> None:
+    (tmp_path / "conf" / "stage").mkdir(parents=True)
+    (tmp_path / "conf" / "stage" / "mine.yaml").write_text(f"stage:\n  name: mine\n{line}\n")
+    assert bash(f"cd {tmp_path}; parent_of mine") == parent
+
+
+@pytest.mark.parametrize(
     ("domains", "levels", "answer"),
     [
         ("math", ["none"], "yes"),
@@ -216,7 +247,7 @@ SERVED = """
     ],
 )
 def test_however_a_job_ends_its_reward_servers_stay_down(tmp_path: Path, end: str) -> None:
-    """A job that has started none leaves those of another job in the same folder alone."""
+    """A job that has started no servers leaves those of another job in the same folder alone."""
     script = SERVED.replace("$END", end)
     lines = bash(f"({script.replace('$SERVICE', ':')}) || true", RUN=str(tmp_path))
     assert "still here" not in lines

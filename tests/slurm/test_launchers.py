@@ -1,4 +1,4 @@
-"""The launchers on a real Slurm, with a stub of the trainer: what happens after every end that a job may come to."""
+"""Tests of the launchers on a real Slurm with a stub of the trainer: what happens after every end of a job."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ODD = "data.train={'a file.parquet': 1.0}"
 
 @dataclass(frozen=True)
 class Given:
-    """A job: what its lives bring (see stub.py), arguments and name of the launcher, options of sbatch and where it is
-    called, variables of site.env."""
+    """A job to run: its fate in each start (see stub.py), arguments and name of the launcher, options of sbatch and the
+    folder where it is called, variables of site.env."""
 
     fate: str
     arguments: tuple[str, ...] = ()
@@ -95,9 +95,9 @@ class Run:
         self.job = self.cluster.run(*command, *given.arguments, cwd=given.cwd, **{**own, **given.site})
 
     def end(self) -> str:
-        """State and exit code of the job when it has come to its end."""
+        """Waits for the job's end; returns its state and exit code."""
         state = self.cluster.wait(self.job)
-        print(self.log())  # which pytest shows when a test fails
+        print(self.log())  # for pytest, which shows the output of a failed test
         return f"{state['JobState']} {state['ExitCode']}"
 
     def wait_for_ranks(self) -> None:
@@ -113,7 +113,7 @@ class Run:
         return len(list(self.folder.glob("ranks/*-0.json")))
 
     def rank(self, rank: int) -> dict[str, Any]:
-        """What a rank was given in the job's first life."""
+        """Returns what a rank was given in the job's first start."""
         return json.loads((self.folder / "ranks" / f"0-{rank}.json").read_text())
 
 
@@ -124,7 +124,7 @@ def stub_environment(python: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What takes the place of Python."""
+    """Path of the program that takes the place of Python."""
     python = tmp_path_factory.mktemp("stub") / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {ROOT}/tests/slurm/stub.py "$@"\n')
     python.chmod(0o755)
@@ -136,7 +136,7 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(cluster: Cluster, stub: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """All at once: most of a job's time is spent waiting for Slurm."""
+    """Starts all jobs at once, because most of a job's time is spent waiting for Slurm."""
     made = {name: Run(cluster, tmp_path_factory.mktemp("run"), stub) for name in JOBS}
     for name, run in made.items():
         run.submit(JOBS[name])
@@ -190,7 +190,7 @@ def test_a_reward_service_that_cannot_start_is_said_and_ends_the_job(runs: dict[
 
 
 def test_usr1_pauses_every_rank_and_the_job_goes_on_after_it(runs: dict[str, Run]) -> None:
-    """It reaches the reward service, too, which lives on."""
+    """The signal reaches the reward service too, which continues."""
     run = runs["usr1"]
     run.wait_for_ranks()
     run.cluster.run("scancel", "--signal=USR1", run.job)
@@ -262,7 +262,8 @@ def test_a_mistake_in_the_configuration_ends_the_job_before_anything_starts(runs
 
 
 def test_a_node_with_a_fault_is_named_and_left_out(runs: dict[str, Run]) -> None:
-    """Before anything has started there; the job goes on elsewhere, and a new job forgets about it."""
+    """It is found before anything has started there; the job continues elsewhere, and a new job may use the node
+    again."""
     run = runs["faulty node"]
     assert run.end() == "COMPLETED 0:0"
     (node,) = (run.folder / "stages" / "run1.excluded").read_text().split()
@@ -291,7 +292,7 @@ def test_a_dead_node_brings_the_job_back_to_the_queue(runs: dict[str, Run]) -> N
     run.wait_for_ranks()
     node = run.rank(WORLD_SIZE - 1)["environment"]["SLURMD_NODENAME"]
     run.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
-    # It would come back at once, and get the job again while its earlier life is still being cleared away there.
+    # It would come back at once and get the job while the job's earlier start is still being cleaned up there.
     run.cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     assert run.end() == "COMPLETED 0:0"
     assert run.cluster.states(run.job)["Restarts"] == "1"
@@ -322,7 +323,7 @@ def test_a_launcher_trains_no_other_stage(runs: dict[str, Run]) -> None:
 def test_a_chain_advances_by_itself_and_stops_when_a_stage_fails(
     cluster: Cluster, stub: Path, tmp_path: Path, fate: str, ends: list[str]
 ) -> None:
-    """Submitted by `submit`, which afterwards finds nothing to do, or tries what failed again."""
+    """Uses `submit`, which afterwards finds nothing to do or submits what failed again."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(ARCHITECTURE)
     (tmp_path / "rows.parquet").write_bytes(b"")
@@ -359,7 +360,7 @@ def test_a_chain_advances_by_itself_and_stops_when_a_stage_fails(
 
 
 def test_slurm_sends_usr1_before_the_time_limit_and_the_job_goes_on(runs: dict[str, Run]) -> None:
-    """Slurm's clock for it is coarse: it comes up to a minute early. Last, since the other tests run meanwhile."""
+    """Slurm sends it up to a minute early. This test is the last, because its job runs during the others."""
     run = runs["time limit"]
     assert run.end() == "COMPLETED 0:0"
     assert "paused at step 1; the job goes back to the queue" in run.log()

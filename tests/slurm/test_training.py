@@ -1,9 +1,9 @@
-"""Training on a real Slurm with the real engines: the tiny policy on two nodes of one GPU, by the commands that users
-give.
+"""Tests training on a real Slurm with the real engines: the tiny policy on two nodes of one GPU, by the commands that
+users give.
 
-A run comes from `submit` and is told to pause in the middle; it must be the run of two processes that nobody disturbs,
-without Slurm. (Plain sbatch, chains and nodes of several GPUs are tried in test_launchers.py, stages and other
-layouts on the real engines in tests/training.)
+The run is submitted by `submit` and told to pause in the middle; it must equal an undisturbed run of two processes
+without Slurm. Plain sbatch, chains and nodes of several GPUs are tested in test_launchers.py, stages and other layouts
+with the real engines in tests/training.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nemo_prorl.training.telemetry import read_metrics
 from tests.conftest import REWARD_PYTHON
 from tests.slurm.cluster import Cluster
 from tests.training.tiny import assert_close, make_case, steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # three starts of the engines, on a busy machine
 
-NUM_STEPS = 5
-"""The signal must come before the last one, however slow this machine is at sending it."""
+NUM_STEPS = 3
+"""Number of steps. The signal comes during the first, and however slow this machine is before the last."""
 NUM_NODES = 2
 OVERRIDES = (
     "trainer.device=cpu",
@@ -37,12 +36,12 @@ OVERRIDES = (
 
 @dataclass
 class Trained:
-    """What both runs left."""
+    """The results of both runs."""
 
     undisturbed: Path
     disturbed: Path
     log: str
-    """Log of the disturbed run's job."""
+    """Log of the paused run's job."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,7 @@ def trained(cluster: Cluster, service: str, tmp_path_factory: pytest.TempPathFac
     options = case.command("disturbed", *OVERRIDES, own_service=True)[1:]
     cluster.run(*submit, size, *options, SITE_ENV=str(site))
     job = json.loads((disturbed / "slurm" / "jobs.json").read_text())["run1"]
-    wait_for_step(disturbed, 1)
+    wait_for_first_step(disturbed)
     cluster.run("scancel", "--signal=USR1", job)
     case.train_forked("undisturbed", "stage=run1", *OVERRIDES, num_ranks=NUM_NODES)
     state = cluster.wait(job, timeout_s=900)
@@ -67,13 +66,10 @@ def trained(cluster: Cluster, service: str, tmp_path_factory: pytest.TempPathFac
     return Trained(case.run_dir("undisturbed"), disturbed, log)
 
 
-def wait_for_step(run_dir: Path, step: int) -> None:
-    limit = time.monotonic() + 600
-    while True:
-        if (run_dir / "metrics.jsonl").exists() and read_metrics(run_dir / "metrics.jsonl")[-1][
-            "step"
-        ] >= step:
-            return
+def wait_for_first_step(run_dir: Path) -> None:
+    """Waits until the run has recorded the validation before its first step."""
+    metrics, limit = run_dir / "metrics.jsonl", time.monotonic() + 600
+    while not (metrics.exists() and metrics.stat().st_size):
         assert time.monotonic() < limit, [path.read_text() for path in run_dir.glob("slurm/*.out")]
         time.sleep(0.1)
 

@@ -1,14 +1,15 @@
-"""Scripted engines: a sampler, a policy and graders that do what a test says, in the order that it says, and ranks that
-are threads. The real engines have tests of their own; here the loop is on trial.
+"""Scripted engines: a sampler, a policy and graders that do what a test says, in the order that it says. They test the
+loop; the real engines have tests of their own.
 
-A prompt carries its script: task={"scores": [1, 0, None, ...], "lengths": [...], "unfinished": [2, ...]}: a score and
-a length for each sibling, and the siblings that run out of tokens; a score of None is a verdict that the service
-failed to give.
+A prompt carries its script: task={"scores": [1, 0, None, ...], "lengths": [...], "unfinished": [2, ...]}. These are a
+score and a length for each sibling, and the siblings that run out of tokens. A score of None is a failure of the
+service.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -35,9 +36,9 @@ from nemo_prorl.config import (
 from nemo_prorl.config import ModelConfig as Model
 from nemo_prorl.distributed import Layout, Ranks
 from nemo_prorl.engines.interface import LoadedWeights, LossFunction, PendingSave, SamplingSettings
-from nemo_prorl.training import grading
-from nemo_prorl.training.collector import Collector
-from nemo_prorl.training.fleet import SamplerFleet
+from nemo_prorl.training.sampling import grading
+from nemo_prorl.training.sampling.collector import Collector
+from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import (
     Finish,
@@ -81,7 +82,7 @@ def make_prompts(*scripts: Sequence[float | None]) -> list[Prompt]:
 def make_rollout(
     prompt: Prompt, sibling: int, *, weight: float = 0.0, version: int = 0, finish: Finish = Finish.stop
 ) -> Rollout:
-    """Its tokens are a function of prompt and sibling, its text the sibling's number."""
+    """Returns a rollout whose tokens depend on prompt and sibling, and whose text is the sibling's index."""
     stream = np.random.default_rng(zlib.crc32(f"{prompt.uid}/{sibling}".encode()))
     lengths = prompt.task.get("lengths")
     length = lengths[sibling] if lengths else int(stream.integers(1, 7))
@@ -98,7 +99,7 @@ def make_rollout(
 
 
 def logprobs_of(token_ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """The scripted model: one weight, which some tokens like and others do not."""
+    """The scripted model, which has one weight: it makes some tokens more likely and others less."""
     return (-0.1 * (1 + token_ids % 5) + weight * (token_ids % 3 - 1)).float()
 
 
@@ -117,7 +118,7 @@ def verdict(request_id: str, score: float | None, reason: str = "out of order") 
 def make_group(
     uid: str, scores: Sequence[float | None], *, finish: Finish = Finish.stop, domain: str = "math"
 ) -> RolloutGroup:
-    """A group as it comes out of grading."""
+    """Returns a graded group."""
     prompt = make_prompt(uid, scores, domain=domain)
     members = tuple(
         ScoredRollout(
@@ -132,7 +133,7 @@ def make_group(
 
 
 class ListedPrompts:
-    """In the place of a PromptMix: gives out the listed prompts and fails a test that takes more."""
+    """A replacement for PromptMix that yields the listed prompts, and fails a test that takes more."""
 
     num_too_long = 0
 
@@ -160,9 +161,9 @@ class ScriptedSampler:
     events: list[str] = field(default_factory=list)
     settings: list[SamplingSettings] = field(default_factory=list)
     num_sampled: list[int] = field(default_factory=list)
-    """Prompts of each call."""
+    """Number of prompts of each call."""
     num_rollouts: list[int] = field(default_factory=list)
-    """Rollouts of each call."""
+    """Number of rollouts of each call."""
     version: int = 0
     weight: float = 0.0
     num_preemptions: int = 0
@@ -211,7 +212,11 @@ class ScriptedSave:
 
     def write(self) -> list[Path]:
         file = self.directory / "weights.json"
-        file.write_text(self.text)
+        # Tensor-parallel ranks that are threads write the same text here; none may find another's file half
+        # written.
+        aside = file.with_name(f".{threading.get_ident()}")
+        aside.write_text(self.text)
+        aside.replace(file)
         return [file]
 
     def finish(self) -> None: ...
@@ -228,9 +233,9 @@ class ScriptedPolicy:
     events: list[str] = field(default_factory=list)
     batches: list[TrainBatch] = field(default_factory=list)
     num_prepared: int = 0
-    """Rollouts whose log-probabilities under the current weights were asked for."""
+    """Number of rollouts whose log-probabilities under the current weights were computed."""
     num_references: int = 0
-    """How often the reference was put in the policy's place."""
+    """How often the reference weights were loaded."""
 
     def logprobs(self, batch: TokenBatch) -> FloatArray:
         self.num_prepared += len(batch)
@@ -302,8 +307,8 @@ class ScriptedVerdict(Future[ScoreResult]):
 
 @dataclass
 class ScriptedGrader:
-    """Gives the verdicts of the script; at once, or when the loop has nothing to do but wait: then `choose` picks which
-    of the waiting ones comes next."""
+    """Returns the verdicts of the script: at once, or one each time that the loop waits. Then `choose` picks which of
+    the waiting ones."""
 
     at_once: bool = False
     choose: Callable[[int], int] = lambda num_waiting: 0
@@ -324,7 +329,7 @@ class ScriptedGrader:
     def check(self) -> None: ...
 
     def release(self) -> None:
-        """One verdict."""
+        """Sets the result of one waiting verdict."""
         request, future = self.waiting.pop(self.choose(len(self.waiting)))
         future.set_result(
             verdict(request.request_id, request.task["scores"][int(request.response)], self.reason)
@@ -337,7 +342,7 @@ class ScriptedGrader:
 
 @dataclass
 class Clock:
-    """Time passes when somebody waits, or is told to work."""
+    """A clock that advances only in `sleep`."""
 
     now: float = 0.0
 
@@ -350,7 +355,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Waiting for scripted graders takes their `seconds_each`, and no time at all."""
+    """Replaces the clock of grading: each wait for a scripted grader advances it by `seconds_each`."""
     clock = Clock()
 
     def wait(pending: Iterable[ScriptedVerdict], timeout: float, return_when: str) -> None:
@@ -373,7 +378,8 @@ def make_config(
     shaping: ShapingConfig | None = None,
     **dynamic: Any,
 ) -> RunConfig:
-    """Rounds ask for exactly what is missing, unless `oversample` says otherwise."""
+    """Returns a small configuration. Rounds sample exactly as many prompts as are missing, unless `oversample` is
+    given."""
     return RunConfig(
         model=Model(path="", precision=Precision.fp32),
         trainer=TrainerConfig(
@@ -395,7 +401,7 @@ def make_collector(
     grader: Any = None,
     ranks: Any = SINGLE,
 ) -> Collector:
-    """Engines that are not given follow the script in the plainest way."""
+    """Returns a Collector on scripted engines. Those that are not given have no special behaviour."""
     return Collector(
         config=config,
         prompts=prompts if isinstance(prompts, ListedPrompts) else ListedPrompts(prompts),  # type: ignore[arg-type]
@@ -410,7 +416,7 @@ def make_collector(
 
 
 def new_state(**values: Any) -> RunState:
-    """With num_updates=1, for example, the policy has left its reference."""
+    """Returns a state. With num_updates=1, for example, the policy is no longer its reference."""
     return RunState(stage="main", **values)
 
 

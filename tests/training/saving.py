@@ -1,4 +1,4 @@
-"""What the tests of checkpoints share: a writer of a scripted policy's saves."""
+"""A writer of a scripted policy's checkpoints, shared by several tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of the trainer on scripted engines: in one thread, in milliseconds, on the real checkpoints and metrics."""
+"""Runs of the trainer on scripted engines: one thread, milliseconds, real checkpoints and metrics files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from nemo_prorl.config import (
     RunConfig,
     ValidationConfig,
 )
+from nemo_prorl.run_folder.telemetry import RunLog, Telemetry, read_metrics
 from nemo_prorl.training.checkpoint import CheckpointWriter, find_checkpoints
+from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.deadline import Deadline
-from nemo_prorl.training.telemetry import RunLog, Telemetry, read_metrics
 from nemo_prorl.training.trainer import ProRLTrainer
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
@@ -35,7 +36,7 @@ from tests.training.conftest import (
 
 
 class ToldWatchdog(Watchdog):
-    """Tells the test, too, what begins."""
+    """A watchdog that also tells the test which phase begins."""
 
     def __init__(self, folder: Path, on_phase: Callable[[str], None], *, rank: int) -> None:
         super().__init__(folder, rank=rank, timeout_s=0)
@@ -47,7 +48,7 @@ class ToldWatchdog(Watchdog):
 
 
 class Run:
-    """A run in `folder`; everything that happens to an engine lands in `events`."""
+    """A run in `folder`. `events` lists all calls of its engines."""
 
     def __init__(
         self, folder: Path, *, prompts: list[Prompt] | None = None, held_out: int = 1, state: RunState | None = None,
@@ -92,10 +93,12 @@ class Run:
         return made
 
     def fit(self, ranks: Any = SINGLE) -> str:
-        """As `run.train_stage` would. On several ranks each has a Run of its own, in the same folder."""
+        """Trains as `run.train_stage` does. On several ranks each has a Run of its own in the same folder."""
         is_main, rank = ranks.layout.is_main, ranks.layout.rank
         log = RunLog(self.folder, speaks=is_main)
-        telemetry = Telemetry(self.config, log=log, state=self.state) if is_main else None
+        telemetry = None
+        if is_main:
+            telemetry = Telemetry(self.config, log=log, state=self.state, watch=Alarms(self.config).observe)
         writer = CheckpointWriter(
             self.folder,
             model_dir=self.folder / "model",
@@ -121,8 +124,8 @@ class Run:
         ).fit()
 
     def resume(self, *, num_steps: int = 0) -> Run:
-        """A new process that goes on from the newest checkpoint; from the beginning where there is none. `num_steps` 0:
-        to the same end."""
+        """Returns a run in a new process, which resumes from the newest checkpoint or begins anew without one.
+        num_steps: its number of steps; 0: the same as before."""
         run = Run.__new__(Run)
         run.__dict__ |= self.__dict__ | {"events": [], "state": new_state()}
         if num_steps:

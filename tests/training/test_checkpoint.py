@@ -1,5 +1,5 @@
-"""Checkpoints are whole or absent; damage is noticed; old ones go when newer ones are whole; a later stage finds what
-it begins from."""
+"""Checkpoints appear complete or not at all; old ones are deleted when newer ones are complete; a later stage finds its
+parent's."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_a_checkpoint_holds_state_policy_and_what_an_export_needs(tmp_path: Path
     assert set(listed) == files - {"manifest.json"}
 
 
-def test_a_new_run_has_none(tmp_path: Path) -> None:
+def test_a_new_run_has_no_checkpoint(tmp_path: Path) -> None:
     assert find_checkpoints(tmp_path / "nowhere") == []
 
 
 def test_another_reference_is_noticed(tmp_path: Path, model_dir: Path) -> None:
-    """What peers do: the resumed policy in the place of the reference."""
+    """Other trainers make this mistake: the resumed policy takes the place of the reference."""
 
     class Forgetful(ScriptedPolicy):
         def load(self, directory: Path, *, reference: bool = True, **_: Any) -> None:
@@ -95,7 +95,7 @@ class SlowSave:
 
 @dataclass
 class SlowPolicy(ScriptedPolicy):
-    """Its files are written when the test lets them be."""
+    """A policy whose files are written only when the test allows it."""
 
     may_write: threading.Event = field(default_factory=threading.Event)
 
@@ -134,7 +134,7 @@ def test_a_second_save_waits_for_the_first(tmp_path: Path, model_dir: Path) -> N
     assert found(tmp_path) == [("main", 1), ("main", 2)]
 
 
-def test_nothing_under_way_costs_nothing(tmp_path: Path) -> None:
+def test_without_an_unfinished_save_polling_costs_nothing(tmp_path: Path) -> None:
     saving = writer(tmp_path)
     saving.poll()
     saving.finish()
@@ -145,7 +145,7 @@ def test_nothing_under_way_costs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
-def test_the_newest_are_kept(tmp_path: Path, model_dir: Path, keep: int) -> None:
+def test_the_newest_checkpoints_are_kept(tmp_path: Path, model_dir: Path, keep: int) -> None:
     for step in (5, 10, 15, 100_000_000):
         save(tmp_path, step, keep=keep)
     assert found(tmp_path) == [("main", step) for step in (5, 10, 15, 100_000_000)[-keep:]]
@@ -153,7 +153,7 @@ def test_the_newest_are_kept(tmp_path: Path, model_dir: Path, keep: int) -> None
 
 
 def test_a_stage_that_ended_without_a_step_is_newer_than_its_parent(tmp_path: Path, model_dir: Path) -> None:
-    """Whatever their names: both stand at the same step."""
+    """Both checkpoints have the same step, so their names do not tell which is newer."""
     save(tmp_path, 4, "b", num_records=5)
     save(tmp_path, 4, "a", num_records=6)
     assert found(tmp_path) == [("b", 4), ("a", 4)]
@@ -162,7 +162,8 @@ def test_a_stage_that_ended_without_a_step_is_newer_than_its_parent(tmp_path: Pa
 def test_an_old_checkpoint_that_cannot_be_removed_yet_stops_nothing(
     tmp_path: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NFS keeps a folder while somebody reads one of its files. It is no checkpoint any more, and goes later."""
+    """NFS keeps a folder while somebody reads one of its files. It no longer counts as a checkpoint and is deleted
+    later."""
     in_use = [True]
     remove = shutil.rmtree
 
@@ -181,7 +182,7 @@ def test_an_old_checkpoint_that_cannot_be_removed_yet_stops_nothing(
     assert folders(tmp_path) == ["step-00000003-main"]
 
 
-def test_the_last_of_every_other_stage_is_kept(tmp_path: Path, model_dir: Path) -> None:
+def test_the_last_checkpoint_of_every_other_stage_is_kept(tmp_path: Path, model_dir: Path) -> None:
     """A later stage may begin from it, and a stage may be repeated from its parent."""
     for step in (1, 2, 3):
         save(tmp_path, step, "first", keep=1)
@@ -209,10 +210,10 @@ SCORES = {1: 0.5, 2: 0.75, 3: None, 4: 0.25, 5: 0.75, 6: 0.5, 7: None}
         ("max", 9, [1, 2, 4, 5, 6, 7]),
     ],
 )
-def test_the_best_are_kept_besides(
+def test_the_best_checkpoints_are_kept_as_well(
     tmp_path: Path, model_dir: Path, mode: str, best: int, kept: list[int]
 ) -> None:
-    """Among equally good checkpoints the older is kept; those without a validation are not compared."""
+    """Among equally good checkpoints the older is kept; checkpoints without a score are not compared."""
     for step, score in SCORES.items():
         saving = writer(tmp_path, keep=1, best=best, mode=mode)
         saving.save(ScriptedPolicy(), RunState(stage="main", step=step), score=score)

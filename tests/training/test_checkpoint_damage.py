@@ -1,4 +1,4 @@
-"""Saves that fail, files that are torn or changed, and kills: what was complete stays, what was not is never taken."""
+"""Failing saves, damaged files and kills: complete checkpoints survive, and others are never loaded."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_fails_on_one_rank_fails_on_all(tmp_path: Path, model_dir: Path) ->
 def test_a_crash_while_saving_the_same_step_again_leaves_one_whole_checkpoint(
     tmp_path: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """A stage that ends as saturated saves once more at the step of its last checkpoint."""
+    """A stage that ends as saturated saves the step of its last checkpoint again."""
     save(tmp_path, 3, num_updates=1)
     rename, remove_all = os.replace, shutil.rmtree
 
@@ -234,7 +234,7 @@ def test_a_corrupt_checkpoint_is_noticed_before_it_is_loaded(
 def test_a_resumed_stage_begins_at_the_next_older_one(
     tmp_path: Path, model_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The newest is torn, the next corrupt, the third is whole; then none is left."""
+    """The newest checkpoint lacks bytes, the next has changed content, the third is intact; then none is left."""
     config = RunConfig(
         stage=StageConfig(name="main"), exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run"))
     )
@@ -256,7 +256,7 @@ def test_a_resumed_stage_begins_at_the_next_older_one(
 
 
 def save_for_ever(folder: Path, tell: int) -> None:
-    """Every step twice: the second takes the place of the first."""
+    """Saves every step twice; the second checkpoint replaces the first."""
     start = max([checkpoint.state.step for checkpoint in find_checkpoints(folder / "run")], default=0)
     for step in itertools.count(start + 1):
         save(folder, step, num_updates=10 * step)
@@ -265,7 +265,7 @@ def save_for_ever(folder: Path, tell: int) -> None:
 
 
 def kill_and_look(folder: Path, num_kills: int) -> None:
-    """In a process of its own, which forks those that it kills."""
+    """Kills saving processes. Runs in a process of its own, which forks them."""
     chance = random.Random(7)
     for _ in range(num_kills):
         read_end, write_end = os.pipe()
@@ -294,7 +294,8 @@ def kill_and_look(folder: Path, num_kills: int) -> None:
 
 @pytest.mark.slow
 def test_a_kill_at_any_instant_leaves_the_newest_that_was_complete(tmp_path: Path, model_dir: Path) -> None:
-    """Through first saves, repeated ones of a step, removals of old ones, and the clearing of what kills have left."""
+    """The kills hit first saves, repeated saves of a step, deletions of old checkpoints, and the clean-up after earlier
+    kills."""
     call = f"kill_and_look(Path({str(tmp_path)!r}), 20)"
     script = f"from pathlib import Path; from {__name__} import kill_and_look; {call}"
     root = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""When a run pauses: signals, limits, and the time that a step takes."""
+"""When a run pauses: signals, time limits, and the expected duration of the next step."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_signal_asks_for_a_pause_and_the_first_of_its_kind_says_so(
 
 @pytest.fixture
 def in_the_foreground() -> Iterator[None]:
-    """Tests that run in the background ignore Ctrl-C."""
+    """Restores the handling of Ctrl-C, which shells switch off for background processes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -104,7 +104,7 @@ def test_a_process_in_the_background_ignores_ctrl_c() -> None:
 def test_a_step_is_begun_only_if_there_is_time_for_it(
     steps: list[float], validations: list[float], saves: list[float], left_s: float, pauses: bool
 ) -> None:
-    """1.5 times the longest of each, and 10 seconds."""
+    """The time needed is 1.5 times the longest of each part, plus 10 seconds."""
     watched = Deadline({"the job": NOW + left_s, "another": NOW + 1e6})
     for what, durations in (("step", steps), ("validation", validations), ("save", saves)):
         for seconds in durations:
@@ -135,7 +135,7 @@ def test_the_users_limit_is_nemos(text: str, seconds: int) -> None:
 @pytest.mark.parametrize(
     "text", ["30", "00:30", "4h", "00:24:00:00:00", "00:00:60:00", "-1:00:00:00", "00:0a:00:00"]
 )
-def test_what_is_no_time_is_one_sentence(text: str) -> None:
+def test_a_malformed_time_is_refused_with_one_sentence(text: str) -> None:
     with pytest.raises(ConfigError, match="write DD:HH:MM:SS") as caught:
         ExpManagerConfig(max_time_per_run=text)
     assert "\n" not in str(caught.value)
@@ -153,7 +153,7 @@ SLURM_ANSWERS = {
 def test_slurm_says_when_its_job_ends(
     answer: str, end: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Older Slurms set no variable, but answer when asked."""
+    """Older versions of Slurm set no variable, but squeue answers."""
     (tmp_path / "answer").write_text(answer)
     squeue = tmp_path / "squeue"
     squeue.write_text(f'#!/bin/sh\n[ "$2" = --job=77 ] && cat {tmp_path}/answer\n')
@@ -174,10 +174,18 @@ def test_a_job_that_cannot_be_asked_about_has_no_limit(monkeypatch: pytest.Monke
 
 
 def test_signals_are_caught_before_anything_heavy_is_imported() -> None:
-    """Slurm may send one while torch loads."""
+    """Slurm may send a signal while torch loads."""
     program = "import sys, nemo_prorl.training.deadline; assert not {'torch', 'numpy'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_time_counts_from_the_start_of_the_process() -> None:
     assert 0 <= time.time() - deadline.STARTED < 24 * 3600
+
+
+def test_more_time_to_shut_down_means_an_earlier_pause() -> None:
+    ends = {"exp_manager.max_time_per_run": NOW + 100}
+    for spare_s, pauses in ((10.0, False), (70.0, True)):
+        limit = Deadline(ends, spare_s=spare_s)
+        limit.note("a step", 40.0)
+        assert bool(limit.reason(NOW + 20)) is pauses

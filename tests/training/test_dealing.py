@@ -1,5 +1,5 @@
-"""What each replica trains on: every row once, with its own numbers, whatever the layout; and what it costs to bring it
-there."""
+"""Distribution of rows over replicas: each row goes to exactly one, with its own numbers, in any layout; and its cost
+in bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def config_of(**algorithm: Any) -> RunConfig:
 
 
 def dealt(ranks: Ranks | ThreadRanks, config: RunConfig, policy: ScriptedPolicy) -> list[list[Any]]:
-    """Everything of the rows of each update that this rank trains on."""
+    """Returns the content of the rows of each update that this rank trains on."""
     collection = make_collector(
         config, PROMPTS, sampler=ScriptedSampler(weight=0.25), policy=policy, ranks=ranks
     ).collect(new_state(num_updates=1))
@@ -88,7 +88,7 @@ def test_every_row_is_trained_on_once_and_is_the_same_in_every_layout(
 
 
 def test_a_row_has_the_numbers_of_its_own_rollout() -> None:
-    """In prompt order, four groups an update, without what shaping keeps out of the loss."""
+    """Rows are in prompt order, four groups per update, without those that shaping keeps out of the loss."""
     config = config_of(advantage=Advantage.group_mean)
     updates = dealt(SINGLE, config, ScriptedPolicy(weight=0.25, reference_weight=0.75))
     kept = [prompt for index, prompt in enumerate(PROMPTS) if index % 5 != 2][:12]
@@ -115,7 +115,7 @@ def test_a_row_has_the_numbers_of_its_own_rollout() -> None:
 
 
 def test_what_a_rank_trains_on_is_all_that_it_is_sent() -> None:
-    """Apart from what all ranks know: a row's tokens go to the ranks of one replica."""
+    """A row's tokens are sent to the ranks of one replica only."""
     config = config_of()
     sent: list[int] = []
 
@@ -138,7 +138,7 @@ def test_what_a_rank_trains_on_is_all_that_it_is_sent() -> None:
 
 
 class WordySampler(ScriptedSampler):
-    """Its rollouts have text, about four characters a token, as a model's have."""
+    """A sampler whose rollouts have about four characters of text per token, like those of real models."""
 
     def sample(
         self, prompts: Any, settings: Any, on_finish: Any, siblings: Any = None
@@ -152,7 +152,8 @@ class WordySampler(ScriptedSampler):
 
 
 def realistic_prompts(count: int) -> list[Prompt]:
-    """Prompts of 250 tokens, every fifth with 60 KB of tests, as code has, and responses of 400 to 1,600 tokens."""
+    """Returns prompts of 250 tokens with responses of 400 to 1,600 tokens. Every fifth has 60 KB of tests, like prompts
+    for code."""
     prompts = []
     for index in range(count):
         lengths = np.random.default_rng(index).integers(400, 1600, NUM_ROLLOUTS).tolist()
@@ -165,7 +166,8 @@ def realistic_prompts(count: int) -> list[Prompt]:
 
 
 def received_by_each_rank() -> tuple[int, int]:
-    """(bytes that this rank got in one step from sampling to the rows that it trains on, response tokens sampled)"""
+    """Returns (bytes that this rank received in one step, from sampling to the rows that it trains on; response tokens
+    sampled)."""
     ranks = initialise(1, 1)
     config = make_config(prompts_per_step=32, oversample=1.25)
     state = new_state(num_updates=1)
@@ -186,8 +188,8 @@ def received_by_each_rank() -> tuple[int, int]:
 
 @pytest.mark.slow
 def test_a_step_costs_a_fraction_of_what_it_did() -> None:
-    """Four ranks over gloo. When all ranks got all prompts, texts, token ids of 64 bits and log-probabilities, twice, a
-    rank received 45 to 52 bytes per response token in this very step (2026-11-22, commit 9c8c7a6); 2.8 to 3.0 since."""
+    """Four ranks over gloo. When all ranks got all prompts, texts, 64-bit token ids and log-probabilities, twice, a
+    rank received 45 to 52 bytes per response token in this step (2026-11-22, commit 9c8c7a6); now 2.8 to 3.0."""
     per_token = [num_bytes / num_tokens for num_bytes, num_tokens in run_ranks(received_by_each_rank, 4)]
     print(f"bytes that a rank receives for each response token sampled: {[round(n, 2) for n in per_token]}")
     assert max(per_token) < 45 / 12

@@ -1,7 +1,8 @@
-"""`python -m nemo_prorl train` on the real engines and the real reward service: a tiny random policy, two steps.
+"""`python -m nemo_prorl train` on the real engines and the real reward service, with a tiny random policy and two
+steps.
 
-One process, then the same run on two ranks, and resumed on four; a stage that continues with a reset; and the
-export. Every claim is read off the files that a run leaves.
+The run is repeated on two ranks and resumed on four; a second stage continues it with a reset; the result is exported.
+All assertions read the files that the runs leave.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.storage import write_manifest
+from nemo_prorl.run_folder.storage import write_manifest
+from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.training.checkpoint import find_checkpoints
-from nemo_prorl.training.telemetry import read_metrics
 from tests.training.tiny import ROOT, Case, assert_close, run_forked, saved_tensors, steps, timeless
 
 pytestmark = pytest.mark.slow
@@ -24,15 +25,15 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def alone(case: Case) -> Path:
-    """The run in one process, uninterrupted, with a service of its own."""
-    case.train("alone", own_service=True)
+    """The run in one process, uninterrupted."""
+    case.train_forked("alone")
     return case.run_dir("alone")
 
 
 @pytest.fixture(scope="module")
 def continued(case: Case, alone: Path) -> Path:
-    """A stage that continues the run: one step of one update, after a reset, from the first step's policy, which is
-    declared the best."""
+    """A stage that continues the run for one step of one update, after a reset, from the policy of the first step,
+    which is declared the best."""
     folder = case.run_dir("continued")
     shutil.copytree(alone, folder)
     declare_best(folder / "checkpoints" / "step-00000001-main")
@@ -52,14 +53,14 @@ CONTINUED = (
 
 
 def declare_best(checkpoint: Path) -> None:
-    """Which of two tiny policies is the better one, nobody knows beforehand."""
+    """Gives the checkpoint the highest score, because which of two tiny policies is better is not known beforehand."""
     file = checkpoint / "state.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"score": 9.0}))
     write_manifest(checkpoint, {})
 
 
 def parts_of(checkpoint: Path, scratch: Path) -> dict[str, dict[str, Any]]:
-    """Tensors by what they are of: "weights", "reference", and the optimizer's "exp_avg" and "exp_avg_sq"."""
+    """Groups tensors into "weights", "reference", and the optimizer's "exp_avg" and "exp_avg_sq"."""
     parts: dict[str, dict[str, Any]] = {
         "reference.": {}, "optimizer.exp_avg.": {}, "optimizer.exp_avg_sq.": {}, "": {},
     }  # fmt: skip
@@ -88,7 +89,6 @@ def test_a_run_leaves_what_it_promises(alone: Path) -> None:
         "checkpoint": "step-00000002-main",
     }
     assert (alone / "resolved.yaml").is_file()
-    assert (alone / "reward_service.log").is_file()
 
 
 def test_a_run_says_first_what_it_computes_with(alone: Path) -> None:
@@ -128,7 +128,7 @@ def test_sampler_and_trainer_agree_at_every_step(alone: Path, continued: Path) -
 
 
 def test_the_policy_moves_away_from_its_reference(alone: Path) -> None:
-    """From the first step's second update on; that the first update finds it there is the reset's test."""
+    """From the second update of the first step on. Another test checks that a stage starts with both equal."""
     assert all(record["objective/kl_to_reference"] > 1e-3 for record in steps(alone))
 
 
@@ -136,7 +136,7 @@ def test_the_policy_moves_away_from_its_reference(alone: Path) -> None:
 
 
 def test_replicas_take_the_same_steps(case: Case, alone: Path) -> None:
-    """The same seeds give the same rollouts whichever engine draws them, and the same updates whoever computes."""
+    """The same seeds give the same rollouts on any engine, and the same updates on any rank."""
     less = ["exp_manager.create_checkpoint_callback=false", "validation.max_prompts=1"]
     case.train("data_parallel", *less, num_ranks=2)
     for actual, expected in zip(steps(case.run_dir("data_parallel")), steps(alone), strict=True):
@@ -147,10 +147,11 @@ def test_replicas_take_the_same_steps(case: Case, alone: Path) -> None:
 
 
 def test_a_run_goes_on_in_another_layout(case: Case, alone: Path, tmp_path: Path) -> None:
-    """One rank's first step, the second on four in tensor and pipeline parallel, as one rank would have done it.
+    """One rank does the first step, and four in tensor and pipeline parallel do the second, with the result of one
+    rank.
 
-    Other sums in other orders differ in the last bits, and a token whose probability is that close to its random number
-    would be another one. So the rollouts are compared first: these happen to be the same, and then the rest must be.
+    Sums in another order differ in the last bits, and a token whose probability is that close to its random number
+    would change. So the test compares rollouts first: these happen to be equal, so everything else must be, too.
     """
     folder = case.run_dir("other_layout")
     shutil.copytree(alone, folder)
@@ -214,8 +215,8 @@ def test_a_stage_begins_with_its_parents_best_behind_its_parents_last_step(
 
 
 def test_a_reset_goes_back_to_the_best_with_its_moments(case: Case, continued: Path, tmp_path: Path) -> None:
-    """The stage's start is declared the best; its moments are 0, for it began with a reset, and they are not cleared
-    here. The sampler follows: at the step after the reset it agrees with the trainer."""
+    """The stage's start is declared the best. Its moments are 0, because the stage began with a reset, and this reset
+    does not clear them. In the step after the reset, sampler and trainer agree."""
     folder = case.run_dir("gone_back")
     shutil.copytree(continued, folder)
     (folder / "stages" / "second.done").unlink()
@@ -243,7 +244,7 @@ def test_a_finished_stage_is_not_run_again(case: Case, continued: Path) -> None:
 
 
 def test_the_export_is_the_policy_that_was_trained(case: Case, continued: Path) -> None:
-    """Greedy choices and log-probabilities of transformers equal those of the Megatron policy from the checkpoint."""
+    """Greedy tokens and log-probabilities of transformers equal those of the Megatron policy from the checkpoint."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -264,11 +265,12 @@ def test_the_export_is_the_policy_that_was_trained(case: Case, continued: Path) 
 
 
 def trained_logprobs(case: Case, checkpoint: Path, token_ids: list[int]) -> Any:
-    """[T - 1, V] of the Megatron policy at temperature 1.2: every token of the vocabulary is tried at each place."""
+    """Returns log-probabilities [T - 1, V] of the Megatron policy at temperature 1.2, for every token at each
+    position."""
     import numpy as np
     import torch
 
-    from nemo_prorl.compose import compose
+    from nemo_prorl.config.compose import compose
     from nemo_prorl.distributed import initialise
     from nemo_prorl.engines.megatron.policy import MegatronPolicy
     from nemo_prorl.types import TokenBatch

@@ -1,4 +1,4 @@
-"""Held-out numbers against counting by hand, and against pass@k over all subsets."""
+"""Validation metrics equal counts by hand, and pass@k equals the mean over all subsets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nemo_prorl.engines.interface import SamplingSettings
 from nemo_prorl.training.evaluation import evaluate, summarise
-from nemo_prorl.training.fleet import SamplerFleet
-from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.types import Finish
 from tests.training.conftest import (
     FAILED,

@@ -1,7 +1,7 @@
-"""Kill -9 at any point, and resume: what a run leaves is, bit for bit, what an uninterrupted one leaves.
+"""A run that is killed at any point and resumed leaves, bit for bit, what an uninterrupted one leaves.
 
-The real `train` on the real engines is killed from outside: when its heartbeat names a phase and a little later, or
-just some time after it has begun. PRORL_KILLS=12 makes a longer campaign of it, PRORL_KILL_SEED another one.
+The real `train` on the real engines is killed with SIGKILL: shortly after its heartbeat names a given phase, or a given
+time after its start. PRORL_KILLS=12 makes more kills, PRORL_KILL_SEED others.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 import torch
 
+from nemo_prorl.run_folder.lives import read_lives
+from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints
-from nemo_prorl.training.lives import read_lives
-from nemo_prorl.training.telemetry import read_metrics
 from nemo_prorl.training.watchdog import heartbeat
 from tests.training.tiny import TIMEOUT_S, Case, saved_tensors, timeless
 
-NUM_KILLS = int(os.environ.get("PRORL_KILLS", "4"))
+NUM_KILLS = int(os.environ.get("PRORL_KILLS", "3"))
 SEED = int(os.environ.get("PRORL_KILL_SEED", "5"))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 * (NUM_KILLS + 3))]
 
@@ -58,7 +58,8 @@ PHASES = (
 
 @dataclass(frozen=True)
 class Kill:
-    """When a process dies: in a phase of the step after `step`, or with no phase so long after its first heartbeat."""
+    """When a process is killed: in a phase of the step after `step`, or, without a phase, some time after its first
+    heartbeat."""
 
     step: int
     phase: str
@@ -66,7 +67,7 @@ class Kill:
 
 
 def kills(count: int, seed: int) -> list[Kill]:
-    """Later and later in the run; one through the save of a reset, the others anywhere."""
+    """Returns kills at ever later points of the run: one during the save of a reset, the others anywhere."""
     chance = random.Random(seed)
     phases: list[str] = []
     while len(phases) < count - 1:
@@ -84,9 +85,9 @@ class Runs:
     whole: Path
     killed: Path
     died: list[str]
-    """Where each process was when it died."""
+    """Where each process was when it was killed."""
     pause: tuple[int | None, bool]
-    """Exit code of a process that was asked to pause in its first step, and whether the stage counted as finished."""
+    """(exit code of a process that got a signal in its first step, whether the stage counted as finished)"""
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def paused(case: Case) -> tuple[int | None, bool]:
 
 
 def killed(case: Case, kill: Kill) -> str:
-    """Where the process was; empty if it finished before its time had come."""
+    """Returns where the process was; empty if it finished first."""
     heartbeat(case.run_dir("killed")).unlink()  # of the process before
     process = case.start("killed", *OVERRIDES)
     try:
@@ -122,7 +123,7 @@ def killed(case: Case, kill: Kill) -> str:
 
 
 def wait_for(process: BaseProcess, run_dir: Path, kill: Kill) -> None:
-    """Until it is time to kill the process, or it has ended."""
+    """Returns when it is time to kill the process, or when it has ended."""
     while process.is_alive():
         beat = read_heartbeat(run_dir)
         if beat and (not kill.phase or (beat["step"] >= kill.step and beat["phase"] == kill.phase)):
@@ -144,7 +145,7 @@ def last_checkpoint(run_dir: Path) -> Checkpoint:
 
 
 def test_a_signal_pauses_the_run_in_order(runs: Runs) -> None:
-    """At the end of its first step, where no checkpoint was due. What follows went on from there."""
+    """It pauses after its first step, where no checkpoint was due. Later processes resumed from there."""
     assert runs.pause == (0, False)
     log = (runs.killed / "run.log").read_text()
     assert (
@@ -163,7 +164,7 @@ def test_every_process_is_on_record(runs: Runs) -> None:
 
 
 def test_every_number_of_every_step_is_the_same(runs: Runs) -> None:
-    """Those of the clock apart."""
+    """Except for measured times."""
     whole, resumed = (read_metrics(folder / "metrics.jsonl") for folder in (runs.whole, runs.killed))
     assert [timeless(record) for record in resumed] == [timeless(record) for record in whole]
     assert [record["step"] for record in whole] == list(range(NUM_STEPS + 1))

@@ -1,4 +1,5 @@
-"""A user's first run on the real engines: problems as they have them, the run's own service, and an impatient shell."""
+"""A user's first run on the real engines, with problems in the user's own columns and a reward service of its own,
+ended by a signal."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tests.training.tiny import TIMEOUT_S, make_case, rows
 
 @pytest.mark.slow
 def test_own_problems_are_trained_on_and_a_signal_to_the_whole_group_saves(tmp_path: Path) -> None:
-    """As `timeout`, a batch system or Ctrl-C send it: the service that the run has started must outlive the step."""
+    """`timeout`, batch systems and Ctrl-C signal the whole process group. The reward service that the run has started
+    must outlive the step."""
     case = make_case(tmp_path, "")
     for name, count in (("train", 40), ("test", 6)):
         lines = [
@@ -52,6 +54,7 @@ def test_own_problems_are_trained_on_and_a_signal_to_the_whole_group_saves(tmp_p
     )
     assert "Everything is saved: the same command goes on from here." in said
     assert find_checkpoints(run_dir)[-1].state.step >= 1
+    assert (run_dir / "reward_service.log").is_file()
     assert not (run_dir / "stages" / "main.done").exists()
     (converted,) = (run_dir / "data").glob("train-*.parquet")
     assert len(RowFile(converted)) == 40

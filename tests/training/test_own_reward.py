@@ -1,16 +1,14 @@
-"""Reward functions in whole runs on the real engines: two ranks, no reward service anywhere, and one that fails."""
+"""Whole runs with reward functions on the real engines: on two ranks, without a reward service, and with a failing
+function."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.training.tiny import Case, make_case, steps, timeless
+from tests.training.tiny import TIMEOUT_S, Case, make_case, steps, timeless
 
 pytestmark = pytest.mark.slow
 
@@ -63,12 +61,11 @@ def test_two_ranks_train_on_functions_alone_and_repeat_themselves(case: Case) ->
 def test_a_failing_function_stops_the_run_with_a_sentence(case: Case, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def score(responses):\n    return [float(r.index('\\0')) for r in responses]\n")
-    command = case.command("failing", f"reward.function={file}:score")
-    done = subprocess.run(
-        [sys.executable, "-m", "nemo_prorl", *command], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    sentence = done.stderr.strip().splitlines()[-1]
+    process = case.start("failing", f"reward.function={file}:score")
+    process.join(TIMEOUT_S)
+    assert process.exitcode == 1
+    said = (case.folder / "failing.txt").read_text().splitlines()
+    (sentence,) = [line for line in said if line.startswith("error: ")]
     assert sentence.startswith("error: grading failed on 8 of 8 rollouts")
     assert "the reward function score raised ValueError: substring not found (mine.py, line 2)" in sentence
     log = case.run_dir("failing") / "reward_function.score.log"

@@ -1,5 +1,5 @@
-"""The whole loop on several ranks that are threads: what one of them alone knows of is decided for all, and no rank is
-left waiting for another (which would break their barrier, and the test)."""
+"""The whole loop on several ranks, which are threads: a decision that only one rank can make reaches all, and no rank
+waits for another for ever (which would break their barrier, and the test)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from nemo_prorl.config import Advantage, AlgorithmConfig, CorrectionLevel
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.training.checkpoint import find_checkpoints
-from nemo_prorl.training.grading import RewardServiceFailing
-from nemo_prorl.training.requests import ask_for_reset, reset_request
+from nemo_prorl.training.control.requests import ask_for_reset, reset_request
+from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from tests.training.conftest import FAILED, MIXED, SINGLE, WRONG, make_prompt
 from tests.training.scripted_run import Run
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
@@ -23,7 +23,7 @@ NUM_RANKS = 3
 
 
 class NothingToSave:
-    """The writer of a rank whose weights another rank saves."""
+    """A pending save without files, for a rank whose weights another rank saves."""
 
     def write(self) -> list[Path]:
         return []
@@ -38,7 +38,7 @@ def on_every_rank(
     ahead: bool = False,
     **options: Any,
 ) -> list[Any]:
-    """Outcome and state of each rank's run; `prepare(run, rank)` is called before."""
+    """Returns outcome and state of each rank's run. Calls `prepare(run, rank)` first."""
 
     def fit(ranks: ThreadRanks) -> tuple[str, dict[str, Any]]:
         rank = ranks.layout.rank
@@ -55,7 +55,7 @@ def on_every_rank(
 
 
 class Signalled:
-    """In the place of a Deadline: a signal comes in the second step."""
+    """A replacement for Deadline: a signal comes in the second step."""
 
     def __init__(self) -> None:
         self.num_steps = 0
@@ -125,11 +125,11 @@ def test_a_failing_service_stops_all_ranks_though_a_save_and_a_round_are_under_w
 def test_advantages_are_those_of_the_whole_step_however_it_is_dealt(
     tmp_path: Path, updates_per_step: int
 ) -> None:
-    """batch_std normalises over all tokens of the step, in one update or several, on one replica or several."""
+    """batch_std normalises over all tokens of the step, whatever the number of updates and replicas."""
     scripts = [MIXED, [1.0, 0.0, 0.0, 0.0], [1.0, 0.5, 0.25, 0.0], [0.0, 0.0, 0.0, 0.5]]
 
     def fit(ranks: Ranks | ThreadRanks) -> list[tuple[float, int]]:
-        """Advantage and number of tokens of each row that this rank was given."""
+        """Returns advantage and number of tokens of each row that this rank was given."""
         run = Run(
             tmp_path / f"{ranks.layout.world_size}",
             prompts=[make_prompt(f"p{index}", scores) for index, scores in enumerate(scripts)],

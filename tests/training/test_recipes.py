@@ -1,15 +1,16 @@
-"""Every recipe trains: twelve steps each on the real engines and the real reward service, by what `train` itself calls.
+"""Every recipe trains for three steps on the real engines and the real reward service, through the functions of
+`train`.
 
-One process and one pair of engines for all of them: before each recipe the policy gets its first weights, optimizer and
-reference back. That `brorl`, which adds nothing to `prorl_v2` but its scale, repeats it to the last number shows that
-nothing of the recipes in between stays behind.
+All recipes share one process and one pair of engines: before each recipe the policy gets its first weights, optimizer
+and reference back. `brorl`, which is `prorl_v2` at another scale, repeats its numbers exactly, so the recipes in
+between leave nothing behind.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,12 +18,12 @@ from unittest.mock import patch
 import pytest
 
 from nemo_prorl import run
-from nemo_prorl.compose import compose
 from nemo_prorl.config import RunConfig
+from nemo_prorl.config.compose import compose
+from nemo_prorl.config.help import conf_names
 from nemo_prorl.data.inputs import load_tokenizer
 from nemo_prorl.distributed import initialise
-from nemo_prorl.help import conf_names
-from nemo_prorl.training.telemetry import RunLog
+from nemo_prorl.run_folder.telemetry import RunLog
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import RunState
 from tests.engines.conftest import run_ranks
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 CONF_DIR = ROOT / "conf"
 RECIPES = conf_names(CONF_DIR, "recipe")
-NUM_STEPS = 12
+NUM_STEPS = 3
 OVERRIDES = (
     f"trainer.num_steps={NUM_STEPS}",
     "trainer.prompts_per_step=4",
@@ -59,7 +60,7 @@ def records(case: Case) -> Records:
 
 
 def train_in_turn(folder: Path, options: dict[str, list[str]]) -> None:
-    """One stage for each entry of `options`, in this process, on engines that are built once."""
+    """Trains one stage for each entry of `options` in this process, on engines that are built once."""
     configs = {
         name: compose(str(folder / "tiny.yaml"), chosen, conf_dir=CONF_DIR)
         for name, chosen in options.items()
@@ -88,8 +89,8 @@ def train_in_turn(folder: Path, options: dict[str, list[str]]) -> None:
             for config in configs.values():
                 run_dir = Path(config.exp_manager.explicit_log_dir)
                 log = RunLog(run_dir, speaks=True)
-                with Watchdog(run_dir, rank=0, timeout_s=0) as watchdog:
-                    run.train_stage(config, run.starting_point(config), ranks, log, watchdog)
+                with ExitStack() as at_the_end, Watchdog(run_dir, rank=0, timeout_s=0) as watchdog:
+                    run.train_stage(config, run.starting_point(config), ranks, log, watchdog, at_the_end)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -105,7 +106,7 @@ def test_a_recipe_trains(records: Records, recipe: str) -> None:
 
 @pytest.mark.parametrize("recipe", sorted(set(RECIPES) - {"prorl", "brorl"}))
 def test_a_recipe_makes_a_difference(records: Records, recipe: str) -> None:
-    """Already in its first updates, on the same rollouts where the temperature is the same."""
+    """Recipes differ from the first updates on, with the same rollouts where the temperature is the same."""
     for name in set(records) - {"brorl", recipe}:
         mine, other = timeless(records[recipe][0]), timeless(records[name][0])
         assert mine["optimizer/grad_norm"] != other["optimizer/grad_norm"], name

@@ -1,4 +1,5 @@
-"""Without a KL penalty the reference costs no pass, unless something else needs the KL; and it stays what it was."""
+"""Without a KL penalty no log-probabilities of the reference are computed, unless something else needs the KL. The
+reference itself stays correct."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def test_no_penalty_trains_as_a_penalty_of_next_to_nothing_does(tmp_path: Path) 
 
 
 def test_a_penalty_that_begins_when_a_run_is_resumed_holds_on_to_the_last_reset(tmp_path: Path) -> None:
-    """The reference was kept and reset all along, though nobody asked it anything."""
+    """Until then the reference was saved and reset, although nothing used it."""
     interval = ControllerConfig(mode=ControllerMode.interval, interval=2)
     run = Run(
         tmp_path,

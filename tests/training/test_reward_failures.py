@@ -1,6 +1,7 @@
-"""A reward service that dies, hangs or answers garbage in mid-step: the real client against scripted servers, and the
-step around it. Rollouts are tried again, then dropped and counted, then the run stops and says why; never a reward
-of 0.
+"""A reward service that dies, hangs or answers garbage in mid-step: the real client against scripted servers.
+
+The client retries rollouts; then they are dropped and counted; then the run stops and says why. A failure is never a
+reward of 0.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from nemo_prorl.reward_service import ServiceGrader
-from nemo_prorl.training.collector import Collection
-from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.reward_sources.service import ServiceGrader
+from nemo_prorl.training.sampling.collector import Collection
+from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from reward.client import RewardClient, RewardServiceError
 from reward.protocol import DOMAINS, PROTOCOL_VERSION
 from tests.training.conftest import (
@@ -38,7 +39,7 @@ Behaviour = Callable[["ScriptedServer", int, Items], Awaitable[web.StreamRespons
 
 
 class ScriptedServer:
-    """Speaks the protocol of the reward service, and lies, hangs or dies where its behaviour says so."""
+    """A server that speaks the reward service's protocol, and lies, hangs or dies as its behaviour says."""
 
     def __init__(self, behaviour: Behaviour, *, version: str = "1") -> None:
         self.version = version
@@ -88,7 +89,7 @@ class ScriptedServer:
             raise ConnectionResetError
 
     def die(self) -> None:
-        """From the next request on, and for requests being answered, connections break."""
+        """Breaks all connections from the next request on, and those of requests in progress."""
         self._dead = True
 
     def close(self) -> None:
@@ -97,7 +98,7 @@ class ScriptedServer:
 
 
 def verdicts(server: ScriptedServer, items: Items) -> Items:
-    """What an honest server says."""
+    """Returns what an honest server answers."""
     return [
         {
             "request_id": item["request_id"],
@@ -120,7 +121,7 @@ async def honest(server: ScriptedServer, number: int, items: Items) -> web.Strea
 
 
 def spoiled(spoil: Callable[[Items], Any]) -> Behaviour:
-    """The honest answer, tampered with."""
+    """Returns the honest answer, changed."""
 
     async def behave(server: ScriptedServer, number: int, items: Items) -> web.StreamResponse:
         return web.Response(text=json.dumps(spoil(verdicts(server, items))))
@@ -136,7 +137,7 @@ def http(status: int, text: str = "no") -> Behaviour:
 
 
 def first(count: int, bad: Behaviour, then: Behaviour = honest) -> Behaviour:
-    """Some batches of one behaviour, then the other."""
+    """Returns a behaviour that applies to the first batches, and another one after them."""
 
     async def behave(server: ScriptedServer, number: int, items: Items) -> web.StreamResponse:
         return await (bad if number < count else then)(server, number, items)
@@ -182,7 +183,7 @@ def start() -> Iterator[Start]:
 
 
 class Run:
-    """One step through the real client, in small batches and with little patience."""
+    """One step through the real client, with small batches and short timeouts."""
 
     def __init__(self, *servers: ScriptedServer, patience_s: float = 2.0, **config: Any) -> None:
         self.client = RewardClient(
@@ -205,13 +206,14 @@ class Run:
 
 
 def assert_complete(collection: Collection) -> None:
-    """Everything was graded, and as the script says."""
+    """Asserts that everything was graded as scripted."""
     assert uids(collection.groups) == [f"p{index}" for index in range(NUM_PROMPTS)]
     assert {group.rewards for group in collection.groups} == {tuple(MIXED)}
 
 
 def assert_dropped_not_zeroed(collection: Collection) -> int:
-    """What is there is as the script says, what is missing is counted; how many are missing."""
+    """Asserts that graded rollouts have their scripted scores and that the others are counted. Returns the number of
+    others."""
     for group in collection.sampled:
         for member in group.members:
             assert member.reward == MIXED[member.rollout.sibling]
@@ -295,7 +297,8 @@ def test_another_server_takes_over_from_a_dead_one(start: Start) -> None:
 
 
 def test_a_service_that_hangs_stops_the_run(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client gives a batch 35 s more than a request, for what a worker has begun; here 1 s in all."""
+    """The client waits 35 s longer for a batch than a request may take, for requests that a worker has begun; here 1 s
+    in all."""
     patient = aiohttp.ClientTimeout
     monkeypatch.setattr(
         aiohttp, "ClientTimeout", lambda total, **rest: patient(total=total and min(total, 1.0), **rest)
@@ -306,7 +309,7 @@ def test_a_service_that_hangs_stops_the_run(start: Start, monkeypatch: pytest.Mo
 
 
 def test_a_server_of_another_version_is_not_listened_to(start: Start) -> None:
-    """It was replaced in mid-step: its scores may mean something else."""
+    """The server was replaced in mid-step, so its scores may have another meaning."""
     run = Run(start(first(3, honest, then=becomes_another_version)), max_failed_share=1.0, min_fill=0.0)
     collection = run.step()
     assert assert_dropped_not_zeroed(collection) == 18
@@ -321,7 +324,7 @@ def test_servers_that_differ_in_version_are_one_sentence(start: Start) -> None:
 
 
 def test_an_honest_0_is_a_0(start: Start) -> None:
-    """The other side of the coin: what the service did grade counts."""
+    """A score of 0 that the service did give counts."""
     run = Run(start(honest), enabled=False)
     prompts = make_prompts(*[WRONG] * NUM_PROMPTS)
     collection = make_collector(run.config, prompts, grader=ServiceGrader(run.client, None)).collect(

@@ -1,4 +1,4 @@
-"""When a run saves itself: by steps, by the clock, the same on every rank, and never twice."""
+"""When a run saves: after a number of steps or minutes, the same on every rank, and never twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.training.tiny import timeless
 
 
 class Clock:
-    """In the place of the module `time` where the schedule looks. It stands still until somebody moves it on."""
+    """A replacement for the schedule's `time` module, which the test advances."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 0.0
@@ -30,7 +30,7 @@ class Clock:
         return self.now_s
 
     def follow(self, run: Run) -> None:
-        """A minute passes at the updates of each step."""
+        """Advances the clock by a minute in the updates of each step."""
 
         def on_phase(phase: str) -> None:
             self.now_s += 60.0 * (phase == "updates")
@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def saves_of(clock: Clock, step_s: list[float], **params: Any) -> list[int]:
-    """Steps after which a stage of steps that take so long is saved."""
+    """Returns the steps after which a stage saves whose steps take this long."""
     schedule, saved = SaveSchedule(CheckpointCallbackParams(**params)), []
     for step, seconds in enumerate(step_s, start=1):
         announced = schedule.is_due(step)
@@ -97,8 +97,8 @@ def test_a_negative_interval_is_refused() -> None:
 
 
 def by_clock(folder: Path, clock: Clock, **config: Any) -> Run:
-    """A checkpoint every three steps of a minute each. The stopwatch does not see that they take one, so the clock
-    notices at the end of the third."""
+    """A run with steps of one minute and a checkpoint every three minutes. The stopwatch does not see these minutes, so
+    the schedule notices at the end of the third step."""
     run = Run(folder, async_save=False, **config)
     run.config.exp_manager.checkpoint_callback_params.every_minutes = 3.0
     clock.follow(run)
@@ -132,7 +132,7 @@ def test_a_run_goes_on_exactly_from_a_checkpoint_of_the_clock(tmp_path: Path, cl
 
 
 def test_the_main_rank_decides_for_all(tmp_path: Path, clock: Clock) -> None:
-    """A save is collective: a rank that would never save by the clock takes part."""
+    """A save is collective: a rank whose own clock would never save takes part."""
 
     def fit(ranks: Any) -> int:
         run = by_clock(tmp_path, clock, num_steps=5)

@@ -1,4 +1,4 @@
-"""Where a stage begins."""
+"""Where a stage begins, and the log's last line."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from nemo_prorl.config import (
     StartFrom,
     ValidationConfig,
 )
-from nemo_prorl.storage import write_manifest
-from nemo_prorl.training.held_out import DOMAIN_MEAN
-from nemo_prorl.training.markers import mark_done, mark_failed
-from nemo_prorl.training.resets import reset_policy
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN
+from nemo_prorl.run_folder.markers import mark_done, mark_failed
+from nemo_prorl.run_folder.storage import write_manifest
+from nemo_prorl.training.control.resets import reset_policy
 from nemo_prorl.training.stages import (
     best_without_checkpoint,
     find_intact_start,
@@ -173,7 +173,7 @@ def test_a_reset_is_noted_in_the_state(optimizer: bool) -> None:
 
 
 def validations(**rewards: float) -> list[dict[str, Any]]:
-    """Example: validations(at_20=0.5) == [{"step": 20, "domain_mean_reward": 0.5}]"""
+    """Returns records of validations. Example: validations(at_20=0.5) == [{"step": 20, "domain_mean_reward": 0.5}]"""
     return [
         {"step": int(name.removeprefix("at_")), "domain_mean_reward": value}
         for name, value in rewards.items()
@@ -185,7 +185,8 @@ PEAK_AT_20 = {"at_0": 0.3, "at_20": 0.5, "at_40": 0.2}
 
 @pytest.fixture
 def parent(tmp_path: Path) -> Path:
-    """Stage a: best after step 20, with the reference of step 10; degraded after step 40, after a reset at step 30."""
+    """Writes stage a: it is best after step 20, with the reference of step 10, and has degraded after step 40, after a
+    reset at step 30."""
     at_20 = {"at_0": 0.3, "at_20": 0.5}
     put_checkpoint(
         tmp_path, "a", 20, score=0.5, stage_step=20, num_updates=80, num_resets=1, last_reset_step=10,
@@ -215,7 +216,7 @@ def test_the_policy_is_the_best_and_the_run_goes_on_behind_the_last_step(parent:
     assert state.last_reset_step == 10
     assert state.num_updates - state.last_reset_update == 80 - 40, "as far from its reference as it was"
     assert state.validation == validations(at_0=0.3, at_20=0.5, at_40=0.5)
-    assert str(start) == "step 20 of stage a, whose validation/domain_mean_reward 0.5000 is its best"
+    assert str(start) == "step 20 of stage a, the stage's best by validation/domain_mean_reward (0.5000)"
 
 
 def test_a_policy_that_was_its_reference_still_is(tmp_path: Path) -> None:
@@ -227,8 +228,8 @@ def test_a_policy_that_was_its_reference_still_is(tmp_path: Path) -> None:
     )
 
 
-def test_the_last_may_be_the_best(parent: Path) -> None:
-    """Here the smaller the better."""
+def test_the_last_checkpoint_may_be_the_best(parent: Path) -> None:
+    """With mode min, smaller is better."""
     start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best, mode=BestMode.min))
     assert start.checkpoint is not None
     assert start.last is None
@@ -236,8 +237,8 @@ def test_the_last_may_be_the_best(parent: Path) -> None:
     assert start.state().went_back_to == -1
 
 
-def test_a_last_one_as_good_as_the_best_stays(parent: Path) -> None:
-    """Nothing is gained by going back to its equal."""
+def test_a_last_checkpoint_as_good_as_the_best_is_used(parent: Path) -> None:
+    """Going back to an equally good checkpoint would gain nothing."""
     put_checkpoint(parent, "a", 60, score=0.5, stage_step=60)
     start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best))
     assert start.checkpoint is not None
@@ -335,7 +336,8 @@ def test_best_needs_what_says_what_is_best(
 def test_a_reset_to_the_best_needs_a_checkpoint_at_every_validation(
     interval: int, every: int, is_fine: bool
 ) -> None:
-    """A pause saves as well: otherwise a paused run could go back to checkpoints that others do not have."""
+    """Otherwise a run that paused, which saves, could go back to checkpoints that an uninterrupted run does not
+    have."""
 
     def make() -> RunConfig:
         return RunConfig(
@@ -355,7 +357,7 @@ def test_a_reset_to_the_best_needs_a_checkpoint_at_every_validation(
 
 
 def test_the_first_stage_of_a_chain_has_no_parent_whose_best_it_could_take() -> None:
-    """A recipe that says so for all stages composes for the first one, too."""
+    """A recipe that sets it for all stages must be accepted for the first one."""
     RunConfig(stage=StageConfig(start_from=StartFrom.best))
 
 

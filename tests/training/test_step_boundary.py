@@ -1,4 +1,4 @@
-"""What happens between two steps: resets, ends and pauses, and that a run survives being killed around each of them."""
+"""What happens between two steps: resets, ends, pauses, and kills around each of them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from nemo_prorl.config import (
     ControllerMode,
     EntropyBonus,
     EntropyCollapseConfig,
+    ResetTo,
     ValidationPlateauConfig,
 )
 from nemo_prorl.training.checkpoint import find_checkpoints
-from nemo_prorl.training.requests import ask_for_reset, reset_request
+from nemo_prorl.training.control.requests import ask_for_reset, reset_request
+from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.trainer import StoppedByController
 from nemo_prorl.training.watchdog import heartbeat
 from tests.training.conftest import MIXED, RIGHT, make_prompt
@@ -30,7 +32,7 @@ EVERY_TWO = ControllerConfig(mode=ControllerMode.interval, interval=2)
 
 
 def plateau(action: ControllerAction) -> ControllerConfig:
-    """The scripted validation never changes: two without a new best are there after step 2."""
+    """Returns a controller that finds a plateau after step 2, because scripted validations never change."""
     return ControllerConfig(
         mode=ControllerMode.automatic,
         cooldown=0,
@@ -39,7 +41,7 @@ def plateau(action: ControllerAction) -> ControllerConfig:
 
 
 def kl(run: Run) -> dict[int, float]:
-    """By step, of the policy that sampled it."""
+    """Returns step -> KL of the policy that sampled it."""
     return {record["step"]: record["objective/kl_at_sampling"] for record in run.records if record["step"]}
 
 
@@ -73,7 +75,7 @@ def test_the_optimizer_stays_where_the_switch_is_off(tmp_path: Path) -> None:
 
 
 def test_a_reset_is_on_disk_before_anything_else_happens(tmp_path: Path) -> None:
-    """Saved at once, although no checkpoint is due."""
+    """It is saved at once, although no checkpoint is due."""
     run = Run(tmp_path, num_steps=5, controller=EVERY_TWO, held_out=0)
     seen: dict[int, list[int]] = {}
     run.on_phase = lambda phase: (
@@ -94,8 +96,14 @@ def test_a_decision_is_on_record_with_its_numbers(tmp_path: Path, capsys: pytest
     assert not any("controller" in record for record in others)
     assert (last["controller"]["action"], last["controller"]["signal"]) == ("reset", "interval")
     assert last["controller"]["numbers"] == {"num_steps": 2.0, "interval": 2.0}
-    assert "reset after step 2: 2 steps since" in capsys.readouterr().err
-    assert "reset after step 2: 2 steps since" in (tmp_path / "run.log").read_text()
+    assert (
+        "reset after step 2: the last reset or the start of the stage was 2 steps ago"
+        in capsys.readouterr().err
+    )
+    assert (
+        "reset after step 2: the last reset or the start of the stage was 2 steps ago"
+        in (tmp_path / "run.log").read_text()
+    )
 
 
 def test_a_user_asks_and_the_next_boundary_obeys(tmp_path: Path) -> None:
@@ -127,8 +135,19 @@ def test_a_request_is_obeyed_once_though_the_process_dies_before_it_is_taken(tmp
     assert not any(waiting), "a new one is not taken for this one, and refused"
 
 
+def test_a_request_that_the_last_step_obeyed_is_taken_by_the_next_process(tmp_path: Path) -> None:
+    """The first process was killed before it could delete the request, and the next has nothing to train."""
+    run = Run(tmp_path, num_steps=1, held_out=0)
+    ask_for_reset(tmp_path)
+    shutil.copytree(tmp_path / "requests", tmp_path / "kept", copy_function=shutil.copy2)
+    run.fit()
+    shutil.copytree(tmp_path / "kept", tmp_path / "requests", copy_function=shutil.copy2, dirs_exist_ok=True)
+    assert run.resume().fit() == "steps"
+    assert not reset_request(tmp_path).exists()
+
+
 def test_a_request_that_the_end_of_the_stage_overtakes_was_not_obeyed(tmp_path: Path) -> None:
-    """It stays, so that who waits for it learns of the end instead of a reset that has never been."""
+    """The request stays, so that the user learns that the stage ended without a reset."""
     run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.end_stage))
     run.on_phase = lambda phase: (
         ask_for_reset(tmp_path) if phase == "updates" and run.state.step == 1 else None
@@ -149,13 +168,18 @@ def test_the_controller_ends_a_stage(tmp_path: Path) -> None:
     assert run.records[-1]["controller"]["action"] == "end_stage"
 
 
-def test_it_stays_ended_when_the_process_dies_before_the_marker_is_written(tmp_path: Path) -> None:
+def test_a_stage_stays_ended_when_the_process_dies_before_its_marker_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.end_stage))
     run.fit()
     again = run.resume()
     assert again.fit() == "end_stage"
     assert again.events == []
     assert again.records == run.records
+    assert (
+        "ended stage main after step 2: controller.mode=manual trains it further" in capsys.readouterr().err
+    )
 
 
 def test_a_user_who_overrules_the_controller_trains_it_further(tmp_path: Path) -> None:
@@ -169,7 +193,7 @@ def test_a_user_who_overrules_the_controller_trains_it_further(tmp_path: Path) -
 
 
 def test_a_stage_that_the_controller_ends_is_validated(tmp_path: Path) -> None:
-    """Also where no validation is due: the entropy collapses in the second step."""
+    """Even if no validation is due: the entropy collapses in the second step."""
     collapse = EntropyCollapseConfig(action=ControllerAction.end_stage, patience=1, window=1, ratio=0.5)
     controller = ControllerConfig(mode=ControllerMode.automatic, cooldown=0, entropy_collapse=collapse)
     run = Run(tmp_path, num_steps=9, controller=controller)
@@ -184,6 +208,31 @@ def test_a_stage_that_the_controller_ends_is_validated(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_stage_whose_steps_are_reduced_to_those_that_it_has_taken_is_validated(tmp_path: Path) -> None:
+    """Otherwise its last checkpoint would have no score, and a child that begins at the best one would ignore it."""
+    run = Run(tmp_path, num_steps=5)
+    run.deadline = Due(2)  # type: ignore[assignment]
+    run.fit()
+    shorter = run.resume(num_steps=2)
+    assert shorter.fit() == "steps"
+    assert "update" not in shorter.events
+    assert [(record["step"], "validation/reward" in record) for record in shorter.records] == [
+        (0, True), (1, False), (2, False), (2, True),
+    ]  # fmt: skip
+    (checkpoint,) = find_checkpoints(tmp_path)
+    assert (checkpoint.state.step, checkpoint.score) == (2, 0.5)
+    assert shorter.resume().fit() == "steps", "and validated once"
+    assert len(shorter.records) == 4
+
+
+def test_a_run_that_finds_nothing_to_learn_leaves_the_checkpoint_that_it_was_writing(tmp_path: Path) -> None:
+    prompts = [make_prompt(f"p{index}", RIGHT) for index in range(100)]
+    run = Run(tmp_path, prompts=prompts, max_rounds=2, controller=ControllerConfig(reset_to=ResetTo.best))
+    with pytest.raises(NothingToLearn):
+        run.fit()
+    assert run.saved_steps == [0]
+
+
 def test_a_lost_run_is_saved_and_stops(tmp_path: Path) -> None:
     run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.stop))
     with pytest.raises(StoppedByController, match="stage main stopped after step 2: "):
@@ -196,7 +245,7 @@ def test_a_lost_run_is_saved_and_stops(tmp_path: Path) -> None:
 
 
 class Due:
-    """In the place of a Deadline: the time is up after some steps."""
+    """A replacement for Deadline: the time is up after some steps."""
 
     def __init__(self, num_steps: int) -> None:
         self.left = num_steps
@@ -250,7 +299,7 @@ def test_the_last_step_ends_the_stage_whatever_the_time(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """Nothing catches it, nothing cleans up."""
+    """A kill of the process: nothing catches it or cleans up."""
 
 
 EVENTFUL = {
@@ -264,7 +313,7 @@ EVENTFUL = {
 
 
 def eventful(folder: Path) -> Run:
-    """Rounds of sampling whose size depends on the yield seen so far; every third prompt teaches nothing."""
+    """Returns a run whose rounds depend on the yield so far; every third prompt is uninformative."""
     prompts = [make_prompt(f"p{index}", RIGHT if index % 3 == 0 else MIXED) for index in range(200)]
     return Run(folder, prompts=prompts, oversample=1.25, **EVENTFUL)
 
@@ -278,7 +327,7 @@ def count_phases(folder: Path) -> int:
 
 @pytest.mark.slow
 def test_whenever_it_dies_the_resumed_run_is_that_of_one_that_did_not(tmp_path: Path) -> None:
-    """At the beginning of every single phase of the run: before and after each save, each reset, each validation."""
+    """It is killed at the beginning of every phase, so before and after each save, reset and validation."""
     num_phases = count_phases(tmp_path / "whole")
     whole = eventful(tmp_path / "whole").resume()
     assert num_phases > 30

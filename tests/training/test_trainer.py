@@ -1,4 +1,4 @@
-"""The loop on scripted engines: what follows what, what is due when, and what a step says about itself."""
+"""The loop on scripted engines: the order of events, what is due when, and the metrics of a step."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from nemo_prorl.config import (
 from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.run import POINTLESS_TO_REPEAT, STOPS
 from nemo_prorl.training.checkpoint import find_checkpoints
-from nemo_prorl.training.collector import NothingToLearn
-from nemo_prorl.training.grading import RewardServiceFailing
+from nemo_prorl.training.sampling.collector import NothingToLearn
+from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.types import RunState
 from tests.training.conftest import (
     FAILED,
@@ -166,12 +166,12 @@ def test_a_saturated_stage_ends_with_a_checkpoint_and_a_sentence(
 
 @pytest.mark.parametrize(
     ("scores", "advice"),
-    [(RIGHT, "nearly all of these prompts already. Train on harder ones"), (WRONG, "Train on easier ones")],
+    [(RIGHT, "solves nearly all of these prompts. Train on harder ones"), (WRONG, "Train on easier ones")],
 )
 def test_a_run_that_finds_nothing_to_learn_at_all_fails(
     tmp_path: Path, scores: list[float], advice: str
 ) -> None:
-    """The stage is not done: a chain must not go on with a policy that has learned nothing."""
+    """The stage is not done: a chain must not continue with a policy that has learned nothing."""
     run = Run(tmp_path, prompts=[make_prompt(f"p{i}", scores) for i in range(100)], num_steps=9, max_rounds=2)
     with pytest.raises(NothingToLearn, match=advice):
         run.fit()
@@ -181,7 +181,7 @@ def test_a_run_that_finds_nothing_to_learn_at_all_fails(
 
 
 def test_a_run_that_is_resumed_where_its_data_ends_saturates(tmp_path: Path) -> None:
-    """Its checkpoint is written once more, under the same step, and is as good as before."""
+    """It writes its checkpoint again, under the same step, with the same content."""
     prompts = [make_prompt(f"p{i}", MIXED if i < 8 else WRONG) for i in range(100)]
     run = Run(tmp_path, prompts=prompts, num_steps=2, max_rounds=2)
     run.fit()
@@ -199,7 +199,7 @@ def test_the_metric_that_the_user_names_says_which_checkpoint_is_best(tmp_path: 
 
 
 def test_a_validation_that_nobody_measures_cannot_say_which_is_best(tmp_path: Path) -> None:
-    """Said before the first step, since the best would just not be kept."""
+    """The error comes before the first step. Otherwise no checkpoint would ever be the best, without a message."""
     run = Run(tmp_path, num_steps=1)
     run.config.exp_manager.checkpoint_callback_params.monitor = "validation/maths/reward"
     with pytest.raises(ConfigError, match="monitor=validation/maths/reward is not measured") as caught:
@@ -212,7 +212,7 @@ def test_a_validation_that_nobody_measures_cannot_say_which_is_best(tmp_path: Pa
 def test_a_ratio_that_overflows_where_the_clip_discards_it_does_not_end_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The update is sound, so only the numbers that JSON lacks are missing, and named."""
+    """The update is sound. Only the numbers that JSON cannot represent are left out, and the log names them."""
     run = Run(tmp_path, num_steps=1, held_out=0)
     update = run.policy.update
 
@@ -249,7 +249,7 @@ def test_a_kl_in_the_reward_that_overflows_ends_the_run_before_the_update(tmp_pa
 def test_a_first_validation_that_lacks_a_domain_is_no_reason_to_end_the_stage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The service failed on all of its rollouts: a start that a launcher may repeat, and that need not be repeated."""
+    """The service failed on all rollouts of a domain."""
     run = Run(tmp_path, num_steps=1, max_failed_share=0.5)
     run.held_out = [*run.held_out, make_prompt("ungraded", FAILED, domain="code")]
     run.fit()
@@ -259,7 +259,7 @@ def test_a_first_validation_that_lacks_a_domain_is_no_reason_to_end_the_stage(
 def test_a_failing_service_stops_the_run_and_leaves_its_checkpoints(tmp_path: Path) -> None:
     prompts = [make_prompt(f"p{i}", MIXED if i < 8 else FAILED) for i in range(100)]
     run = Run(tmp_path, prompts=prompts, num_steps=9, every=1)
-    with pytest.raises(RewardServiceFailing, match="a run that has a checkpoint goes on from it"):
+    with pytest.raises(RewardServiceFailing, match="a run with a checkpoint goes on from it"):
         run.fit()
     assert run.saved_steps == [1, 2]
     assert [record["step"] for record in run.records] == [0, 1, 2]
@@ -347,7 +347,7 @@ def test_rewards_are_told_by_domain(tmp_path: Path) -> None:
 
 
 def test_the_cycle_of_the_length_penalty_goes_on_in_a_resumed_run(tmp_path: Path) -> None:
-    """Two updates a step: on for 4, off for 4."""
+    """Two updates per step; the penalty is on for 4 updates and off for 4."""
     shaping = ShapingConfig(length_penalty=LengthPenaltyConfig(weight=0.1, on_updates=4, off_updates=4))
     run = Run(tmp_path, num_steps=3, shaping=shaping, every=1)
     run.fit()
@@ -360,7 +360,7 @@ def test_the_cycle_of_the_length_penalty_goes_on_in_a_resumed_run(tmp_path: Path
 
 
 def test_what_is_filtered_is_not_trained_on(tmp_path: Path) -> None:
-    """And the advantages of the others are those of the whole group."""
+    """The advantages of the others are those of the whole group."""
     prompts = [make_prompt(f"p{index}", MIXED, unfinished=[0]) for index in range(4)]
     run = Run(tmp_path, prompts=prompts, num_steps=1, shaping=ShapingConfig(overlong_filtering=True))
     run.fit()
@@ -373,7 +373,7 @@ def test_what_is_filtered_is_not_trained_on(tmp_path: Path) -> None:
 
 
 def test_the_adaptive_coefficient_is_state(tmp_path: Path) -> None:
-    """Entropy stands below its target: the coefficient of a step is the one that the step before arrived at."""
+    """The entropy is below its target. A step uses the coefficient that the step before computed."""
     algorithm = AlgorithmConfig(
         entropy_bonus=EntropyBonus.adaptive, entropy_coefficient=0.01, entropy_step=0.005, entropy_target=0.2
     )

@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process, for tests of what ranks tell each other."""
+"""Ranks that are threads of one process, for tests of their communication."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ThreadRanks:
 def run_as_ranks(
     function: Callable[[ThreadRanks], Any], world_size: int, tensor_parallel: int, pipeline_parallel: int
 ) -> list[Any]:
-    """What `function` returns on each rank; an exception of any rank ends all and is raised."""
+    """Returns the results of `function` on each rank. An exception on any rank ends all ranks and is raised."""
     slots, barrier = [None] * world_size, threading.Barrier(world_size, timeout=60)
     results: list[Any] = [None] * world_size
     errors: list[BaseException] = []

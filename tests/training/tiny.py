@@ -1,4 +1,4 @@
-"""A tiny random policy and prompts that it follows by accident: what whole runs on the real engines are tried with."""
+"""A tiny random policy and prompts that it follows by accident, for whole runs on the real engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from nemo_prorl.__main__ import main
 from nemo_prorl.data.rows import Row, write_rows
-from nemo_prorl.training.telemetry import read_metrics
+from nemo_prorl.run_folder.telemetry import read_metrics
 from tests.conftest import REWARD_PYTHON, ROOT
 from tests.engines.conftest import PROCESSES, build_hf_model, run_ranks
 
@@ -29,7 +29,7 @@ LETTERS = "aehinorstu"
 
 @dataclass(frozen=True)
 class Case:
-    """A policy, prompts, and a service that every run may use."""
+    """A policy, its prompts, and a reward service for all runs."""
 
     folder: Path
     url: str
@@ -37,22 +37,21 @@ class Case:
     def run_dir(self, name: str) -> Path:
         return self.folder / name
 
-    def train(self, name: str, *overrides: str, num_ranks: int = 1, own_service: bool = False) -> str:
-        """By the command that a user gives; what the run printed on standard output."""
+    def train(self, name: str, *overrides: str, num_ranks: int = 1) -> str:
+        """Runs the command that a user would give. Returns what it prints on standard output."""
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-        command = ["-m", "nemo_prorl", *self.command(name, *overrides, own_service=own_service)]
-        return run(*(launcher if num_ranks > 1 else []), *command)
+        return run(*(launcher if num_ranks > 1 else []), "-m", "nemo_prorl", *self.command(name, *overrides))
 
     def train_forked(self, name: str, *overrides: str, num_ranks: int = 1) -> str:
-        """The same sooner: in processes that begin with the engines imported."""
+        """Runs the same command faster, in processes forked from one that has imported the engines."""
         return run_forked(self.command(name, *overrides), num_ranks=num_ranks)
 
     def start(self, name: str, *overrides: str) -> BaseProcess:
-        """A run that the test watches, signals and kills; what it prints is in the case's folder."""
+        """Starts a run that the test watches, signals and kills. Its output is in the case's folder."""
         return start_forked(self.command(name, *overrides), self.folder / f"{name}.txt")
 
     def command(self, name: str, *overrides: str, own_service: bool = False) -> list[str]:
-        """Arguments of `python -m nemo_prorl`."""
+        """Returns the arguments of `python -m nemo_prorl`."""
         options = [f"exp_manager.explicit_log_dir={self.run_dir(name)}", *overrides]
         if not own_service:
             options.append(f"reward.urls=[{self.url}]")
@@ -67,20 +66,22 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def run_forked(arguments: list[str], num_ranks: int = 1) -> str:
-    """`python -m nemo_prorl ARGUMENTS` in processes that begin with the engines imported; what the first one
-    printed."""
-    return run_ranks(_printed_by, num_ranks, timeout_s=TIMEOUT_S, arguments=arguments)[0]
+def run_forked(arguments: list[str], num_ranks: int = 1, *, folder: Path = ROOT) -> str:
+    """Runs `python -m nemo_prorl ARGUMENTS` in `folder`, in processes forked from one that has imported the engines.
+    Returns what the first rank prints."""
+    return run_ranks(_printed_by, num_ranks, timeout_s=TIMEOUT_S, folder=folder, arguments=arguments)[0]
 
 
-def _printed_by(arguments: list[str]) -> str:
+def _printed_by(folder: Path, arguments: list[str]) -> str:
+    os.chdir(folder)
     with redirect_stdout(StringIO()) as output:
         assert main(arguments) == 0
     return output.getvalue()
 
 
 def start_forked(arguments: list[str], output: Path) -> BaseProcess:
-    """The same in one process, for a test that watches, signals and kills it. Prints to the end of a file."""
+    """Starts `python -m nemo_prorl ARGUMENTS` in one forked process, for a test that watches, signals and kills it.
+    Appends its output to a file."""
     process = PROCESSES.Process(target=_print_to, args=(output, arguments))
     process.start()
     return process
@@ -94,7 +95,7 @@ def _print_to(output: Path, arguments: list[str]) -> None:
 
 
 def rows(split: str, count: int) -> list[Row]:
-    """Instructions that a random policy follows by accident, some of them, some of the time."""
+    """Returns instructions, of which a random policy sometimes follows some by accident."""
     made = []
     for index in range(count):
         letters = [LETTERS[(index + shift) % len(LETTERS)] for shift in (0, 3, 5)]
@@ -121,13 +122,13 @@ def rows(split: str, count: int) -> list[Row]:
 
 
 def make_case(folder: Path, url: str) -> Case:
-    """`url`: of the service that its runs ask."""
+    """Writes a case. url: the reward service of its runs."""
     write_case(folder)
     return Case(folder, url)
 
 
 def write_case(folder: Path) -> None:
-    """The policy, its prompts, and `tiny.yaml`, which trains the one on the other."""
+    """Writes the policy, its prompts, and `tiny.yaml`, which trains the policy on them."""
     from nemo_prorl.demo.tiny_policy import build_tokenizer
 
     tokenizer = build_tokenizer()
@@ -156,8 +157,8 @@ def write_case(folder: Path) -> None:
             "prompts_per_step": 8,
             "updates_per_step": 2,
             "learning_rate": 1e-3,
-            # A key's bias has no gradient but for rounding, of which Adam would make steps with its usual epsilon:
-            # another order of the same sums, in another layout, then moves it by 5e-5, and nothing else by 1e-6.
+            # The gradient of a key's bias is only rounding. With its usual epsilon Adam would turn that into steps, and
+            # layouts that sum in another order would differ by 5e-5 there, and by less than 1e-6 elsewhere.
             "adam_epsilon": 1e-4,
             "packing": False,
             "micro_batch_tokens": 1024,
@@ -177,7 +178,7 @@ def write_case(folder: Path) -> None:
 
 
 def steps(run_dir: Path, stage: str = "main") -> list[dict[str, Any]]:
-    """Records of finished steps."""
+    """Returns the records of a stage's finished steps."""
     return [
         record
         for record in read_metrics(run_dir / "metrics.jsonl")
@@ -186,13 +187,13 @@ def steps(run_dir: Path, stage: str = "main") -> list[dict[str, Any]]:
 
 
 def timeless(record: dict[str, Any]) -> dict[str, Any]:
-    """Everything but the clock, and what ranks tell each other while they wait."""
+    """Returns the metrics that do not depend on time: what ranks exchange while they wait does."""
     timed = ("time/", "throughput/tokens_per_s", "throughput/exchange_mib", "grading/")
     return {key: value for key, value in record.items() if not key.startswith(timed)}
 
 
 def assert_close(actual: dict[str, Any], expected: dict[str, Any], tolerance: float) -> None:
-    """Every number of two records, those of the clock left out."""
+    """Asserts that two records are equal up to rounding, except for metrics that depend on time."""
     actual, expected = timeless(actual), timeless(expected)
     assert actual.keys() == expected.keys()
     different = {
@@ -205,7 +206,7 @@ def assert_close(actual: dict[str, Any], expected: dict[str, Any], tolerance: fl
 
 
 def saved_tensors(policy: Path, scratch: Path) -> dict[str, torch.Tensor]:
-    """Weights, moments and reference of a checkpoint, whole, whatever the layout that wrote it."""
+    """Returns weights, moments and reference of a checkpoint as full tensors, whatever layout wrote it."""
     dcp_to_torch_save(policy, scratch / "saved.pt")
     return _tensors(torch.load(scratch / "saved.pt", weights_only=False))
 

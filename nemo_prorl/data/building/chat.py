@@ -27,41 +27,23 @@ class EndpointFailed(RuntimeError):
     """The endpoint cannot be used; the message is one sentence."""
 
 
-class ReplyCache:
-    """The cache of replies. Several processes may share the file."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=60)
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, model TEXT, question TEXT, reply TEXT)"
-        )
-
-    def get(self, key: str) -> str | None:
-        found = self._database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
-        return None if found is None else str(found[0])
-
-    def put(self, key: str, model: str, question: str, reply: str) -> None:
-        self._database.execute(
-            "INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", (key, model, question, reply)
-        )
-
-    def close(self) -> None:
-        self._database.close()
-
-
 def ask_all(questions: Sequence[str], options: DataBuildConfig, cache: Path, tick: Tick) -> list[str | None]:
-    """Returns the reply to each question, in order; None if the endpoint refused that one question.
+    """Returns the reply to each question, in order; None if the endpoint refused that one question. Several processes
+    may share the cache.
 
     Raises EndpointFailed if a question gets no answer after all its retries; the replies so far are kept.
     """
-    with closing(ReplyCache(cache)) as replies:
-        return asyncio.run(_ask_all(questions, options, replies, tick))
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(cache, isolation_level=None, timeout=60)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, model TEXT, question TEXT, reply TEXT)"
+        )
+        return asyncio.run(_ask_all(questions, options, database, tick))
 
 
 async def _ask_all(
-    questions: Sequence[str], options: DataBuildConfig, replies: ReplyCache, tick: Tick
+    questions: Sequence[str], options: DataBuildConfig, database: sqlite3.Connection, tick: Tick
 ) -> list[str | None]:
     from openai import AsyncOpenAI
 
@@ -79,9 +61,11 @@ async def _ask_all(
             for number, question in waiting:  # shared: each worker takes the next
                 body = _body(question, options)
                 key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-                reply = replies.get(key)
-                if reply is None and (reply := await _ask(client, body, pace, options)) is not None:
-                    replies.put(key, options.model, question, reply)
+                found = database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
+                reply = str(found[0]) if found else await _ask(client, body, pace, options)
+                if found is None and reply is not None:
+                    row = (key, options.model, question, reply)
+                    database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", row)
                 answers[number] = reply
                 tick()
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.compose import is_hub_name
-from nemo_prorl.config import ConfigError
+from nemo_prorl.config import ConfigError, is_hub_name
 from nemo_prorl.data import records
 from nemo_prorl.data.building.source import Record, Source
+from nemo_prorl.data.rows import read_content
 
 _KINDS = ".json, .jsonl, .csv (or .gz of them) or .parquet"
 _HELD_OUT = re.compile(r"(^|[^a-z])(validation|valid|val|dev|test)([^a-z]|$)")
@@ -38,11 +39,9 @@ def locate(source: Source, given: str, revision: str) -> Origin:
         found = files(Path(given))
         digest = hashlib.sha256()
         for path in found:
-            with path.open("rb") as file:
-                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-        return Origin(
-            name=", ".join(path.name for path in found), revision=digest.hexdigest(), files=tuple(found)
-        )
+            digest.update(path.name.encode() + bytes.fromhex(read_content(path).sha256))
+        name = ", ".join(path.name for path in found)
+        return Origin(name=name, revision=digest.hexdigest(), files=tuple(found))
     hub_id = given or source.hub_id
     folder = download(hub_id, source.hub_files, revision)
     return Origin(name=hub_id, revision=folder.name, files=tuple(files(folder)))
@@ -101,24 +100,30 @@ def download(hub_id: str, pattern: str = "", revision: str = "") -> Path:
     """The data files of a data set on the hub, or those that `pattern` names, in a folder that is named by their
     commit. Files stay in the hub's own cache. Raises ConfigError when they cannot be had."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
     patterns = [pattern] if pattern else [f"*{kind}" for kind in records.KINDS]
     try:
         return Path(
             snapshot_download(hub_id, repo_type="dataset", revision=revision or None, allow_patterns=patterns)
         )
-    except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
+    except GatedRepoError:
         raise ConfigError(
-            f"{hub_id} is not a local path and could not be read from the Hugging Face hub ({_one_line(error)}): "
+            f"{hub_id} is a gated data set: accept its terms on its page of the Hugging Face hub, then `hf auth login`."
+        ) from None
+    except RepositoryNotFoundError:
+        raise ConfigError(
+            f"{hub_id} is neither a local path nor a public data set on the Hugging Face hub: correct the name, or "
+            "`hf auth login` if it is private."
+        ) from None
+    except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
+        first_sentence = re.split(r"(?<=\w)\. ", " ".join(str(error).split()), maxsplit=1)[0]
+        reason = f"{type(error).__name__}: {textwrap.shorten(first_sentence, 200, placeholder=' ...')}"
+        raise ConfigError(
+            f"{hub_id} is not a local path and could not be read from the Hugging Face hub ({reason}): "
             "without a network, download it elsewhere and write the folder's path."
         ) from error
 
 
 def _is_local(given: str) -> bool:
     return Path(given).exists() or not is_hub_name(given)
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}"

@@ -66,7 +66,7 @@ class Match:
 
     @property
     def is_overlap(self) -> bool:
-        """Whether the row has to be dropped for this match."""
+        """Returns whether the row has to be dropped because of this match."""
         return self.share >= MIN_SHARE
 
 

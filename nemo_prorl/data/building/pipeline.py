@@ -8,30 +8,25 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
-import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.data.building import load, overlap
-from nemo_prorl.data.building.source import Candidate, Dropped, Record, Refused, Source, Submit, get, sources
+from nemo_prorl.data.building.progress import watched
+from nemo_prorl.data.building.source import Candidate, Dropped, Refused, Source, Submit, get, sources
 from nemo_prorl.data.building.verify import verify
-from nemo_prorl.data.rows import Row, RowFile, write_rows
+from nemo_prorl.data.rows import Row, RowFile, read_content, write_rows
+from nemo_prorl.run_folder.storage import written_aside
 
 MANIFEST, OVERLAP = "manifest.json", "overlap.json"
 NUM_EXAMPLES = 3
 """Examples per reason for dropping that the manifest keeps."""
-
-T = TypeVar("T")
-Progress = Callable[[Iterable[T], str, int | None], Iterable[T]]
-"""Shows the progress of an iteration: (items, what is done, how many there are if known)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,20 +43,16 @@ class Ledger:
             self.examples[reason].append({"origin": origin, "detail": detail[:300]})
 
 
-def build(
-    source: Source, options: DataBuildConfig, submit: Submit, progress: Progress[Any]
-) -> dict[str, Any]:
+def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str, Any]:
     """Builds options.out/NAME and returns its manifest. Raises ConfigError or GradingFailed, and then writes
     nothing."""
     started = time.monotonic()
     if options.rows < 0:
         options = replace(options, rows=source.paper_rows)
     origin = load.locate(source, options.source, options.revision)
-    evaluation = overlap.EvaluationIndex(evaluation_problems(options.against, progress))
+    evaluation = overlap.EvaluationIndex(evaluation_problems(options.against))
     ledger = Ledger()
-    candidates = _distinct(
-        _converted(source, origin, options, ledger, progress), ledger, templated=source.templated
-    )
+    candidates = _distinct(_converted(source, origin, options, ledger), ledger, templated=source.templated)
     compared = _drop_known(source, Path(options.out), candidates, ledger)
     questions = [(c.row.uid, c.origin, c.problem.question) for c in candidates.values()]
     matches = evaluation.matches(questions, templated=source.templated) if evaluation.problems else []
@@ -75,7 +66,7 @@ def build(
         kept = _sift(source.refine(kept, options, submit), refused)
         kept.sort(key=lambda candidate: place[candidate.row.uid])
     graders: set[str] = set()
-    kept = _sift(progress(verify(kept, submit, graders), "checking", len(kept)), refused)
+    kept = _sift(watched(verify(kept, submit, graders), "checking", len(kept)), refused)
     for one in refused:
         ledger.drop(one.reason, one.candidate.origin, one.detail)
     splits = _splits(kept, source, options)
@@ -100,11 +91,23 @@ def build(
         "examples_of_dropped": dict(ledger.examples),
         "compared_with": compared,
         "overlap": {key: found[key] for key in ("num_rows", "num_matched_rows", "evaluation")},
-        "options": _recorded(options),
-        "versions": _versions() | {"reward_service": ", ".join(sorted(graders))},
+        "options": {
+            # Not those about where and how fast it is built, which do not change the content.
+            **{name: getattr(options, name) for name in ("limit", "rows", "held_out", "seed", "model")},
+            "against": [Path(path).name for path in options.against],
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("pyarrow", "reasoning-gym")},
+            "reward_service": ", ".join(sorted(graders)),
+        },
     }
-    with _aside(Path(options.out) / source.name) as folder:
-        hashes = {f"{split}.parquet": _write(folder, split, rows) for split, rows in splits.items()}
+    with written_aside(Path(options.out) / source.name) as folder:
+        hashes = {}
+        for split, rows in splits.items():
+            path = folder / f"{split}.parquet"
+            write_rows(path, rows)
+            hashes[path.name] = read_content(path).sha256
         _dump(folder / OVERLAP, found)
         text = json.dumps(hashes, sort_keys=True)
         manifest |= {
@@ -116,11 +119,11 @@ def build(
     return manifest
 
 
-def evaluation_problems(paths: Sequence[str], progress: Progress[Any]) -> Iterator[overlap.EvaluationProblem]:
+def evaluation_problems(paths: Sequence[str]) -> Iterator[overlap.EvaluationProblem]:
     """Yields the problems of the evaluation files, from whichever column holds them. Raises ConfigError if none
     does."""
     found = [path for where in paths for path in load.files(Path(where))]
-    for path in progress(found, "reading evaluation sets", len(found)) if found else ():
+    for path in watched(found, "reading evaluation sets", len(found)) if found else ():
         for index, values in enumerate(load.rows_of(path)):
             text = _asked(values)
             if text is None and index == 0:
@@ -149,13 +152,12 @@ def _asked(values: Mapping[str, Any]) -> str | None:
 
 
 def _converted(
-    source: Source, origin: load.Origin, options: DataBuildConfig, ledger: Ledger, progress: Progress[Any]
+    source: Source, origin: load.Origin, options: DataBuildConfig, ledger: Ledger
 ) -> Iterator[Candidate]:
-    records: Iterable[Record]
     if origin.files or source.generate is None:
-        records = progress(load.read(source, origin), "reading", None)
+        records = watched(load.read(source, origin), "reading", None)
     else:
-        records = progress(source.generate(options), "making", None)
+        records = watched(source.generate(options), "making", None)
     for record in records:
         if options.limit and ledger.num_read == options.limit:
             return
@@ -238,44 +240,5 @@ def _splits(kept: Sequence[Candidate], source: Source, options: DataBuildConfig)
     return {split: rows for split, rows in splits.items() if rows}
 
 
-def _write(folder: Path, split: str, rows: list[Row]) -> str:
-    """Writes the file and returns its SHA-256."""
-    path = folder / f"{split}.parquet"
-    write_rows(path, rows)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _aside(folder: Path) -> Iterator[Path]:
-    """A temporary folder that replaces `folder` once everything is written."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new, old = (folder.with_name(f".{folder.name}.{kind}.{os.getpid()}") for kind in ("new", "old"))
-    new.mkdir()
-    try:
-        yield new
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-
-
 def _dump(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _recorded(options: DataBuildConfig) -> dict[str, Any]:
-    """Returns the options that determine the content, without those about where and how fast it is built."""
-    names = ("limit", "rows", "held_out", "seed", "model")
-    return {name: getattr(options, name) for name in names} | {
-        "against": [Path(path).name for path in options.against]
-    }
-
-
-def _versions() -> dict[str, str]:
-    packages = ("pyarrow", "reasoning-gym")
-    return {"python": platform.python_version()} | {
-        name: importlib.metadata.version(name) for name in packages
-    }

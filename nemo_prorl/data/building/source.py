@@ -58,6 +58,17 @@ class Record:
         return next((value for value in values if value is not None), None)
 
 
+def only_user_turn(turns: Any, *, otherwise: str) -> str:
+    """Returns the stripped text of a conversation's only user turn; a text is such a conversation. Raises
+    Dropped(otherwise) if there is not exactly one, or if it is empty."""
+    if isinstance(turns, str):
+        turns = [{"role": "user", "content": turns}]
+    texts = [turn["content"] for turn in turns or [] if turn["role"] == "user"]
+    if len(texts) != 1 or not texts[0].strip():
+        raise Dropped(otherwise)
+    return str(texts[0]).strip()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """A problem made from a record."""
@@ -87,6 +98,11 @@ class Candidate:
     origin: str
     by_judge_only: bool = False
     """Whether only a model, and not the rule scorer, says that its answer is right."""
+
+    def request(self, response: str) -> ScoreRequest:
+        """Returns the request to grade a response to it."""
+        row = self.row
+        return ScoreRequest(request_id=row.uid, domain=row.domain, response=response, task=row.task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,5 +192,8 @@ def sources() -> dict[str, Source]:
 def get(name: str) -> Source:
     """Returns the source. Raises ConfigError for an unknown name."""
     if name not in sources():
-        raise ConfigError(f"{name} is not a source: write one of {', '.join(sources())}, or all.")
+        raise ConfigError(
+            f"{name} is not a source: write one of {', '.join(sources())}, or all. Files of your own need no build: "
+            "`train data.train=FILE` reads them (docs/data.md)."
+        )
     return sources()[name]

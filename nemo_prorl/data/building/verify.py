@@ -25,9 +25,11 @@ def verify(
     waiting: deque[Candidate] = deque()
 
     def requests() -> Iterator[ScoreRequest]:
+        """Yields requests with the gold answer; without one, with an empty response: whatever its score, it shows that
+        the service accepts the task."""
         for candidate in candidates:
             waiting.append(candidate)
-            yield _request(candidate)
+            yield candidate.request(candidate.problem.gold or "")
 
     for result in graded(requests(), submit):
         versions.add(result.version)
@@ -45,26 +47,14 @@ def graded(requests: Iterable[ScoreRequest], submit: Submit) -> Iterator[ScoreRe
         yield _settled(pending.popleft())
 
 
-def _request(candidate: Candidate) -> ScoreRequest:
-    """Returns the request with the gold answer; without one, with an empty response: whatever its score, it shows that
-    the service accepts the task."""
-    return ScoreRequest(
-        request_id=candidate.row.uid,
-        domain=candidate.row.domain,
-        response=candidate.problem.gold or "",
-        task=candidate.row.task,
-    )
-
-
 def _judged(candidate: Candidate, result: ScoreResult) -> Candidate | Refused:
     if result.status is Status.invalid_request:
         reason = str(result.details.get("reason", result.verdict))
         return Refused(candidate=candidate, reason="task_invalid", detail=reason)
     if candidate.problem.gold is None or result.score == 1.0:
         return candidate
-    return Refused(
-        candidate=candidate, reason=f"gold_{result.verdict}", detail=str(dict(result.details))[:300]
-    )
+    detail = str(dict(result.details))[:300]
+    return Refused(candidate=candidate, reason=f"gold_{result.verdict}", detail=detail)
 
 
 def _settled(future: Future[ScoreResult]) -> ScoreResult:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nemo_prorl.data.building.source import Dropped, Problem, Record, Source
+from nemo_prorl.data.building.source import Dropped, Problem, Record, Source, only_user_turn
 
 SUFFIX = (
     "\n\nWrite Python code to solve the problem. Present the code in \n```python\nYour code\n```\nat the end."
@@ -23,7 +23,7 @@ def convert(record: Record) -> Problem:
     """Turns a record into a problem. Raises Dropped."""
     if record.values["ability"] != "code":
         raise Dropped("not_code")
-    question, suffix = _question(record.values["prompt"]), ""
+    question, suffix = only_user_turn(record.values["prompt"], otherwise="no_problem"), ""
     if question.endswith(SUFFIX.strip()):
         question = question.removesuffix(SUFFIX.strip()).rstrip()
         suffix = SUFFIX
@@ -37,13 +37,6 @@ def convert(record: Record) -> Problem:
         kind=str(record.values["data_source"]),
         gold=f"```python\n{solution}\n```" if solution else None,
     )
-
-
-def _question(turns: Any) -> str:
-    texts = [turn["content"] for turn in turns if turn["role"] == "user"]
-    if len(texts) != 1 or not texts[0].strip():
-        raise Dropped("no_problem")
-    return str(texts[0]).strip()
 
 
 def _tests(reward_model: Any) -> dict[str, Any]:

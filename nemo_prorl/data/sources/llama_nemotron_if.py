@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nemo_prorl.data.building.source import Dropped, Problem, Record, Source
+from nemo_prorl.data.building.source import Dropped, Problem, Record, Source, only_user_turn
 
 
 def convert(record: Record) -> Problem:
@@ -20,25 +20,16 @@ def convert(record: Record) -> Problem:
     if not ids or not isinstance(kwargs, list):
         raise Dropped("no_instructions")
     return Problem(
-        question=_question(record.values["input"]),
-        task={"instruction_id_list": list(ids), "kwargs": [_without_nulls(one) for one in kwargs]},
+        question=only_user_turn(record.values["input"], otherwise="not_one_user_turn"),
+        task={"instruction_id_list": list(ids), "kwargs": [without_nulls(one) for one in kwargs]},
     )
 
 
-def _question(turns: Any) -> str:
-    if isinstance(turns, str):
-        turns = [{"role": "user", "content": turns}]
-    texts = [turn["content"] for turn in turns or [] if turn["role"] == "user"]
-    if len(texts) != 1 or not texts[0].strip():
-        raise Dropped("not_one_user_turn")
-    return str(texts[0]).strip()
-
-
-def _without_nulls(kwargs: Any) -> dict[str, Any]:
-    """Removes nulls only: 0 and the empty text are values."""
-    if isinstance(kwargs, str):
-        kwargs = json.loads(kwargs)
-    return {name: value for name, value in (kwargs or {}).items() if value is not None}
+def without_nulls(arguments: Any) -> dict[str, Any]:
+    """Returns a rule's arguments, given as an object or its JSON text, without nulls; 0 and the empty text are
+    values."""
+    given = json.loads(arguments) if isinstance(arguments, str) else arguments
+    return {name: value for name, value in (given or {}).items() if value is not None}
 
 
 SOURCE = Source(

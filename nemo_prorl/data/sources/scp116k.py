@@ -34,7 +34,6 @@ from nemo_prorl.data.building.source import (
 )
 from nemo_prorl.data.building.verify import graded
 from reward.extract import last_box, visible_text
-from reward.protocol import ScoreRequest
 
 SOLUTION = "extracted_solution|extract_solution|matched_solution|solution"
 RESPONSE = "r1_response|r1_solution|o1_solution|qwq_solution"
@@ -104,7 +103,11 @@ def agreeing(
         with bar(what, len(questions)) as tick:
             return ask_all(questions, options, cache, tick)
 
-    replies = asked([_extraction(candidate) for candidate in candidates], "extracting")
+    questions = [
+        EXTRACT.format(problem=one.question, solution=one.extra["solution"][-MAX_SOLUTION:])
+        for one in (candidate.problem for candidate in candidates)
+    ]
+    replies = asked(questions, "extracting")
     answered: list[Candidate] = []
     for candidate, reply in zip(candidates, replies, strict=True):
         found = _with_answer(candidate, reply)
@@ -112,15 +115,7 @@ def agreeing(
             yield found
         else:
             answered.append(found)
-    requests = [
-        ScoreRequest(
-            request_id=candidate.row.uid,
-            domain="stem",
-            response=str(candidate.problem.extra["response"]),
-            task=candidate.row.task,
-        )
-        for candidate in answered
-    ]
+    requests = [candidate.request(str(candidate.problem.extra["response"])) for candidate in answered]
     unsure: list[Candidate] = []
     for candidate, result in zip(answered, graded(requests, submit), strict=True):
         if result.score == 1.0:
@@ -137,11 +132,6 @@ def _final_answer(response: str) -> str:
     text = visible_text(response)
     box = last_box(text)
     return f"\\boxed{{{box}}}" if box else text.strip()[-TAIL:]
-
-
-def _extraction(candidate: Candidate) -> str:
-    problem = candidate.problem
-    return EXTRACT.format(problem=problem.question, solution=problem.extra["solution"][-MAX_SOLUTION:])
 
 
 def _with_answer(candidate: Candidate, reply: str | None) -> Candidate | Refused:

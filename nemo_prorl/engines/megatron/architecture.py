@@ -1,7 +1,7 @@
-"""The shape of a dense decoder, read from a Hugging Face config.json. Standard library only, so that the command line
-can refuse a model before torch is imported.
+"""Reads the architecture of a dense decoder from a Hugging Face config.json. Standard library only, so that the command
+line can refuse a model before torch is imported.
 
-Whatever is not understood is refused: a silently ignored key is a silently wrong model.
+Unsupported features are refused: ignoring one would silently build another model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError
+from nemo_prorl.config import ConfigError, is_hub_name
+from nemo_prorl.config.makers import made_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class _Family:
     qkv_bias: bool
     qk_norm: bool
     own_head_dim: bool = True
-    """May set head_dim apart from hidden_size / num_attention_heads; vLLM ignores it where a family may not."""
+    """Whether head_dim may differ from hidden_size / num_attention_heads. vLLM ignores the key in other families."""
 
 
 FAMILIES: dict[str, _Family] = {
@@ -32,14 +33,17 @@ FAMILIES: dict[str, _Family] = {
 }
 
 _LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-"""Megatron-Core hard-codes these three; only the factor can be chosen."""
+"""The values that Megatron-Core hard-codes; only the factor can be chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """Example: Architecture(name="Qwen2ForCausalLM", num_layers=28, hidden_size=1536, ffn_size=8960, num_heads=12,
+    """The sizes and features of a dense decoder.
+
+    Example: Architecture(name="Qwen2ForCausalLM", num_layers=28, hidden_size=1536, ffn_size=8960, num_heads=12,
     num_kv_heads=2, head_dim=128, vocab_size=151936, max_positions=131072, norm_epsilon=1e-6, rope_theta=1e4,
-    rope_factor=0.0, tied=True, qkv_bias=True, qk_norm=False)"""
+    rope_factor=0.0, tied=True, qkv_bias=True, qk_norm=False)
+    """
 
     name: str
     num_layers: int
@@ -53,15 +57,15 @@ class Architecture:
     norm_epsilon: float
     rope_theta: float
     rope_factor: float
-    """Factor of Llama 3's rope scaling; 0: none."""
+    """Factor of Llama 3's rope scaling; 0 means none."""
     tied: bool
-    """The output layer is the embedding."""
+    """Whether the output layer shares the embedding's weight."""
     qkv_bias: bool
     qk_norm: bool
 
     @property
     def num_parameters(self) -> int:
-        """Weights and biases, without padding. Example: 1_777_088_000 of DeepSeek-R1-Distill-Qwen-1.5B."""
+        """Number of weights and biases, without padding. Example: 1_777_088_000 for DeepSeek-R1-Distill-Qwen-1.5B."""
         queries, key_values = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         attention = self.hidden_size * (2 * queries + 2 * key_values)
         attention += (queries + 2 * key_values) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
@@ -70,13 +74,15 @@ class Architecture:
         return self.num_layers * layer + embeddings + self.hidden_size
 
     def padded_vocab(self, tensor_parallel: int, divisible_by: int) -> int:
-        """Rows of the embedding over all tensor-parallel ranks."""
+        """Returns the number of rows of the embedding, over all tensor-parallel ranks: `vocab_size` rounded up to a
+        multiple of `divisible_by` rows per rank."""
         multiple = divisible_by * tensor_parallel
         return -(-self.vocab_size // multiple) * multiple
 
     def layers_per_stage(self, pipeline_parallel: int) -> list[int]:
-        """Layers of each pipeline stage, as even as they can be. What is left over goes to the stages in between, then
-        to the first: the last one has the output layer and the loss, the first the embedding, which costs less."""
+        """Returns the number of layers of each pipeline stage, as even as possible. Remaining layers go to the middle
+        stages, then to the first: the last stage has the output layer and the loss, and the first the embedding, which
+        costs less."""
         each, left = divmod(self.num_layers, pipeline_parallel)
         last = pipeline_parallel - 1
         favoured = [*range(1, last), 0][:left]
@@ -84,7 +90,8 @@ class Architecture:
 
 
 def read_architecture(source: str | Path | Mapping[str, Any]) -> Architecture:
-    """From a model folder or the content of its config.json. Raises ConfigError for whatever is not supported."""
+    """Returns the architecture that a model folder, or the content of its config.json, describes. Raises ConfigError if
+    it is not supported."""
     config = source if isinstance(source, Mapping) else _read_json(Path(source) / "config.json")
     names = config.get("architectures") or ["(none)"]
     family = FAMILIES.get(names[0])
@@ -125,17 +132,39 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except FileNotFoundError:
-        raise ConfigError(
-            f"There is no {path.name} in model.path={path.parent}: write the folder of a Hugging Face checkpoint."
-        ) from None
+        raise ConfigError(_missing(path)) from None
     except NotADirectoryError:
         raise ConfigError(
             f"model.path={path.parent} is a file: write the folder of a Hugging Face checkpoint."
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from None
-    assert isinstance(content, dict)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is damaged (it holds no JSON object): fetch it again.")
     return content
+
+
+def _missing(path: Path) -> str:
+    """Returns why there is no config.json, as far as the folder's name and content tell."""
+    folder = path.parent
+    problem = f"There is no {path.name} in model.path={folder}"
+    if (folder / "adapter_config.json").is_file():
+        return (
+            f"{problem}, which is an adapter (LoRA): merge it into its base model, and write the folder of the merged "
+            "model."
+        )
+    owner, _, name = str(folder).partition("/")
+    if (
+        not folder.exists()
+        and is_hub_name(f"{owner}/{name}")
+        and "/" not in name
+        and not Path(owner).exists()
+    ):
+        return (
+            f"model.path={folder} is not a folder here, and models are not fetched from the Hugging Face hub: if it is "
+            f"one, `hf download {folder} --local-dir {folder}` makes the folder."
+        )
+    return f"{problem}{made_by(str(folder))}: write the folder of a Hugging Face checkpoint."
 
 
 def _positive(config: Mapping[str, Any], key: str) -> int:
@@ -164,8 +193,8 @@ def _refuse_unsupported(config: Mapping[str, Any]) -> None:
 
 
 def _rope(config: Mapping[str, Any]) -> tuple[float, float]:
-    """(theta, factor). transformers 4 writes rope_theta and rope_scaling, transformers 5 rope_parameters. A missing
-    theta is never guessed: a wrong one is a wrong model without any error."""
+    """Returns (theta, factor of Llama 3's scaling). transformers 4 writes rope_theta and rope_scaling, transformers 5
+    rope_parameters. A missing theta is an error: with a wrong guess the model would be wrong without any error."""
     rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     theta = rope.get("rope_theta", config.get("rope_theta"))
     if theta is None:

@@ -1,6 +1,6 @@
 """Builds Megatron's model, gradient buffers and optimizer from an Architecture and a RunConfig.
 
-The only file that knows Megatron's configuration classes and its GPTModel (deprecated from 0.19 on).
+Only this file uses Megatron's configuration classes and its GPTModel (deprecated from 0.19 on).
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from nemo_prorl.engines.passthrough import refusals
 
 
 class HiddenStateModel(core.GPTModel):
-    """A GPTModel whose last stage yields hidden states [T, B, H] instead of logits, which would be the largest tensor
-    of a step; vocab_parallel.py takes it from there."""
+    """A GPTModel whose last stage returns hidden states [T, B, H] instead of logits, which would be the largest tensor
+    of a step; vocab_parallel.py computes log-probabilities from them."""
 
     def _postprocess(self, hidden_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
         return hidden_states
 
 
 _groups_of: Any = None
-"""The default process group and the layout that Megatron's groups were made for."""
+"""The default process group and the layout for which Megatron's groups were created."""
 
 
 def initialise_groups(layout: Layout, seed: int) -> None:
-    """Megatron's process groups, which are global to the process: a policy of another layout replaces them."""
+    """Creates Megatron's process groups, which are global to the process: those of another layout are replaced.
+    Collective over all ranks."""
     global _groups_of
     wanted = (torch.distributed.group.WORLD, layout.tensor_parallel, layout.pipeline_parallel)
     if _groups_of == wanted:
@@ -51,12 +52,13 @@ def initialise_groups(layout: Layout, seed: int) -> None:
         create_gloo_process_groups=False,
         distributed_timeout_minutes=int(COLLECTIVE_TIMEOUT.total_seconds() // 60),
     )
-    # Nothing is random in training (no dropout), but Megatron's layers insist on their generators.
+    # Training uses no random numbers (no dropout), but Megatron's layers require their generators to exist.
     core.model_parallel_cuda_manual_seed(seed)
 
 
 def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateModel:
-    """This rank's part of the model, with weights still to be filled."""
+    """Returns this rank's part of the model, with uninitialised weights. Raises ConfigError if the GPU lacks the FP8
+    recipe, or Megatron refuses settings of model.megatron."""
     check_hardware(config)
     trainer = config.trainer
     transformer_engine = use_transformer_engine(config, torch.cuda.is_available())
@@ -88,10 +90,10 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
 
 
 def transformer_config(architecture: Architecture, config: RunConfig) -> core.TransformerConfig:
-    """Everything that Megatron's layers read."""
+    """Returns the configuration of Megatron's layers."""
     trainer, model = config.trainer, config.model
     dtype = torch.bfloat16 if model.precision is Precision.bf16 else torch.float32
-    return _made(
+    return _build(
         core.TransformerConfig,
         config,
         num_layers=architecture.num_layers,
@@ -113,21 +115,22 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         pipeline_model_parallel_size=trainer.pipeline_parallel,
         pipeline_model_parallel_layout=_stages(architecture, trainer.pipeline_parallel),
         sequence_parallel=trainer.sequence_parallel,
-        # Micro-batches are bucketed by length, so pipeline stages tell each other the shape of each.
+        # Micro-batches differ in length, so pipeline stages send the shape of each along.
         variable_seq_lengths=trainer.pipeline_parallel > 1,
-        moe_token_dispatcher_type="alltoall",  # unused, but the default is refused with variable lengths
+        moe_token_dispatcher_type="alltoall",  # unused, but Megatron refuses its default with variable lengths
         params_dtype=dtype,
         pipeline_dtype=dtype,
         bf16=dtype is torch.bfloat16,
         perform_initialization=False,
         use_cpu_initialization=not torch.cuda.is_available(),
         gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
-        # SwiGLU as one compiled function that keeps its input alone. Uncompiled, on CPU, it would only be slower.
+        # SwiGLU as one compiled function, which saves only its input for the backward pass. On CPU, where it is not
+        # compiled, it would only be slower.
         bias_activation_fusion=torch.cuda.is_available(),
-        # Megatron's own rotation of packed sequences waits for the GPU in every layer to learn their lengths.
+        # Without fusion, Megatron's rope waits for the GPU in every layer to read the lengths of packed sequences.
         apply_rope_fusion=use_transformer_engine(config, torch.cuda.is_available()),
-        # Together these two make gradients plain sums over micro-batches and replicas: Megatron then neither averages
-        # over either nor divides by a token count. The loss function has divided by the totals of the update.
+        # Together these two make gradients plain sums over micro-batches and replicas: Megatron neither averages over
+        # them nor divides by a token count. The loss function has already divided by the totals of the update.
         calculate_per_token_loss=True,
         finalize_model_grads_func=_sum_gradients,
         **_recompute(model.recompute),
@@ -135,9 +138,9 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
     )
 
 
-def _made(kind: type, config: RunConfig, **settings: Any) -> Any:
-    """Builds one of Megatron's configuration objects: our settings, and those fields of model.megatron that it has.
-    Raises ConfigError if Megatron refuses the latter."""
+def _build(kind: type, config: RunConfig, **settings: Any) -> Any:
+    """Returns one of Megatron's configuration objects, made of `settings` and of those keys of model.megatron that are
+    fields of it. Raises ConfigError if Megatron refuses the latter."""
     given = config.model.megatron
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in given.keys() & fields.keys():
@@ -148,7 +151,7 @@ def _made(kind: type, config: RunConfig, **settings: Any) -> Any:
 
 
 def _stages(architecture: Architecture, pipeline_parallel: int) -> list[list[str]] | None:
-    """What each pipeline stage holds, in Megatron's words."""
+    """Returns the content of each pipeline stage in Megatron's format; None for a single stage."""
     if pipeline_parallel == 1:
         return None
     stages = [["decoder"] * count for count in architecture.layers_per_stage(pipeline_parallel)]
@@ -158,10 +161,11 @@ def _stages(architecture: Architecture, pipeline_parallel: int) -> list[list[str
 def build_training(
     model: HiddenStateModel, config: RunConfig, layout: Layout
 ) -> tuple[core.DistributedDataParallel, core.MegatronOptimizer]:
-    """Gradient buffers (fp32) and the optimizer. The weights must have been filled before: 16-bit ones are copied."""
+    """Returns the model wrapped with fp32 gradient buffers, and the optimizer. The weights must be loaded before,
+    because the optimizer makes fp32 copies of 16-bit ones."""
     trainer = config.trainer
     sharded = trainer.distributed_optimizer and layout.data_parallel > 1
-    reduction = _made(
+    reduction = _build(
         core.DistributedDataParallelConfig,
         config,
         grad_reduce_in_fp32=True,
@@ -169,9 +173,9 @@ def build_training(
     )
     wrapped = core.DistributedDataParallel(model.config, reduction, model)
     if reduction.overlap_grad_reduce:
-        # Megatron starts to reduce a bucket when its gradients are complete: only the last micro-batch completes them.
+        # Gradients are complete only after the last micro-batch; before it, Megatron must not start to reduce them.
         model.config.no_sync_func = wrapped.no_sync
-    settings = _made(
+    settings = _build(
         core.OptimizerConfig,
         config,
         optimizer="adam",
@@ -189,13 +193,14 @@ def build_training(
 
 
 def token_multiple(config: RunConfig) -> int:
-    """What the tokens of a pass must be a multiple of: FP8's blocks, on each sequence-parallel rank."""
+    """Returns the number of which the tokens of a pass must be a multiple: FP8's block size times the number of
+    sequence-parallel ranks."""
     ranks = config.trainer.tensor_parallel if config.trainer.sequence_parallel else 1
     return FP8_MULTIPLE.get(config.model.fp8, 1) * ranks
 
 
 def check_hardware(config: RunConfig) -> None:
-    """Raises ConfigError for an FP8 recipe that this GPU lacks; Megatron would not notice."""
+    """Raises ConfigError for an FP8 recipe that this GPU does not support; Megatron does not check this."""
     recipe = config.model.fp8
     if recipe is Fp8Recipe.off or not torch.cuda.is_available():
         return
@@ -232,15 +237,15 @@ def _recompute(recompute: Recompute) -> dict[str, Any]:
 
 
 def _fp8(recipe: Fp8Recipe) -> dict[str, Any]:
-    """Weights stay in 16 bits (fp8_param off): with FP8 weights, block scaling and tensor parallelism the refitted
-    sampler produced NaN elsewhere (NeMo RL issue 1164)."""
+    """Returns Megatron's FP8 settings. Weights stay in 16 bits (fp8_param off): with FP8 weights, block scaling and
+    tensor parallelism, NeMo RL's sampler produced NaN after a refit (its issue 1164)."""
     if recipe is Fp8Recipe.off:
         return {}
     return {
         "fp8": "e4m3" if recipe is Fp8Recipe.blockwise else "hybrid",
         "fp8_recipe": recipe.name,
-        # Delayed scaling shares its largest values after every pass. Replicas have different numbers of passes: among
-        # all ranks, which is the default, one would wait for the others for ever.
+        # Delayed scaling reduces the largest absolute values after every pass, by default over all ranks. Replicas have
+        # different numbers of passes, so one would wait for the others forever.
         "tp_only_amax_red": True,
     }
 

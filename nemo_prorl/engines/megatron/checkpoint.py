@@ -1,11 +1,11 @@
-"""Megatron's distributed checkpoints: written from one layout, read into any other.
+"""Saves and loads a policy as a Megatron distributed checkpoint, which any layout can load.
 
     DIRECTORY/
-        policy.json     what is inside, written last: a folder without it is no checkpoint
-        ...             Megatron's shards: weights, and unless it was imported optimizer, reference, random states
+        policy.json     the manifest, written last: a folder without it is no checkpoint
+        ...             Megatron's shards: weights; unless it was imported, also optimizer, reference, random states
 
-Keys are Megatron's Transformer Engine names whichever layers are in use. The optimizer is stored parameter by
-parameter: whether it is sharded over replicas makes no difference.
+Keys are the names of Megatron's Transformer Engine layers, whichever layers are in use. The optimizer's state is stored
+per parameter, so it does not matter whether it was sharded over replicas.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from nemo_prorl.engines.megatron.shards import Reader, Save, whole_tensor
 from nemo_prorl.engines.megatron.weights import Split, WholeParameter, whole_parameters
 
 MAIN = "main"
-"""The optimizer's fp32 copy of a 16-bit weight, stored beside its moments."""
-
+"""Name of the optimizer's fp32 copy of a 16-bit weight, which is saved like a moment."""
 
 FILE_BYTES = 1 << 30
-"""About the size of the files that an import writes, each from memory."""
+"""Approximate size of the files that an import writes; each is held in memory until it is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Content of policy.json. `world_size` and the two sizes after it: the layout whose random states it holds. `fp8`:
-    the recipe whose scales it holds; empty: none."""
+    """The content of policy.json. contents: names of the saved parts. num_updates: updates that determine the learning
+    rate. optimizer_step: updates since the moments were last 0. world_size and the next two: the layout that saved it.
+    fp8: the recipe whose scaling factors were saved, if any."""
 
     precision: str
     contents: list[str]
@@ -64,7 +64,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a policy saves beside its weights."""
+    """What a policy saves besides its weights."""
 
     optimizer: MegatronOptimizer
     reference: dict[str, torch.Tensor]
@@ -73,20 +73,21 @@ class Trained:
 
 
 def is_checkpoint(directory: Path) -> bool:
-    """Is there a whole checkpoint in this folder?"""
+    """Returns whether the folder holds a complete checkpoint."""
     return (directory / CHECKPOINT_MARK).is_file()
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Raises FileNotFoundError if the folder holds no whole checkpoint."""
+    """Returns the manifest. Raises FileNotFoundError if the folder holds no complete checkpoint."""
     return Manifest(**json.loads((directory / CHECKPOINT_MARK).read_text()))
 
 
 def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Save:
-    """Collective over all ranks: everything, copied to host memory as it is now. `directory` must be visible to all.
+    """Copies the whole state to host memory, and returns the copy, which is still to be written to `directory`, a
+    folder that all ranks see. Collective over all ranks.
 
-    Each rank copies only what it will write: replicas share the parameters among them. The reference lies in host
-    memory already, where nothing but `load` writes to it.
+    Each rank copies only what it will write, because replicas divide the parameters among themselves. The reference is
+    not copied: it is in host memory already, where only `load` writes to it.
     """
     weights = _sharded_weights(model)
     writers = _sharing(model)
@@ -98,7 +99,7 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
     }
     for part in _parts(model):
         state[part] = _to_write(
-            f"optimizer.{part}.", weights, _whole(trained.optimizer, model, part, writers), writers
+            f"optimizer.{part}.", weights, _whole_states(trained.optimizer, model, part, writers), writers
         )
     extra = _extra_states(model)
     if any(_has_content(entry.data) for entry in extra.values()):
@@ -117,8 +118,8 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
 def save_whole(
     directory: Path, architecture: Architecture, precision: Precision, read: Callable[[str], torch.Tensor]
 ) -> None:
-    """In one process, without a model: a checkpoint to start from, of the Hugging Face tensors that `read` gives, each
-    asked for when it is written."""
+    """Writes a checkpoint that has only weights, in one process and without a model. `read` returns the Hugging Face
+    tensor of a name, and is called right before that tensor is written."""
     dtype = torch.bfloat16 if precision is Precision.bf16 else torch.float32
     parameters = {(p.key, p.layer): p for p in whole_parameters(architecture)}
 
@@ -148,9 +149,10 @@ def save_whole(
 def read_whole(
     directory: Path, architecture: Architecture, *, main: bool = False
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """In one process, without a model, a layer at a time: every full tensor under its Hugging Face name.
+    """Yields every full tensor under its Hugging Face name, a layer at a time, in one process and without a model.
 
-    `main`: the optimizer's fp32 copies, where the checkpoint has them. Raises ConfigError for one of another model.
+    main: read the optimizer's fp32 copies of the weights, if the checkpoint has them. Raises ConfigError if the
+    checkpoint is of another model.
     """
     reader = Reader(directory)
     copies = f"optimizer.{MAIN}."
@@ -174,25 +176,25 @@ def _check_fits(
         found = (wanted[0], *found[1:])
     if found != wanted:
         raise ConfigError(
-            f"{directory} holds {parameter.key} of shape {found}, but its config.json says {wanted}: they are not of "
-            "one model."
+            f"{directory} holds {parameter.key} of shape {found}, but its config.json says {wanted}: they belong to "
+            "different models."
         )
 
 
 def load_weights(directory: Path, model: torch.nn.Module) -> None:
-    """Collective over all ranks."""
-    _zero_padding(model)
+    """Fills the model's weights only. Collective over all ranks."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in ("embedding.word_embeddings.weight", "output_layer.weight"):
+                parameter.zero_()  # the checkpoint may lack rows of the vocabulary's padding, which nothing else fills
     _load_tensors(directory, "", _sharded_weights(model), _parameters(model), _sharing(model))
 
 
 def load(
     directory: Path, model: torch.nn.Module, trained: Trained, *, optimizer: bool, reference: bool
 ) -> int:
-    """Collective over all ranks. Fills model and `trained`; returns the number of updates behind the checkpoint, which
-    drives the learning rate. Random states come along with the optimizer, if the layout is that of the checkpoint.
-
-    Raises ValueError if the checkpoint lacks what is asked for.
-    """
+    """Fills model and `trained`, and returns `num_updates`. Collective over all ranks. Random states are loaded with
+    the optimizer, if the layout is the same. Raises ValueError if the checkpoint lacks what is asked for."""
     manifest = read_manifest(directory)
     for wanted, part in ((optimizer, "exp_avg"), (reference, "reference")):
         if wanted and part not in manifest.contents:
@@ -206,7 +208,7 @@ def load(
         objects["random"] = _random_state()
     if manifest.fp8 and manifest.fp8 == _fp8_recipe(model):
         objects["extra"] = _extra_states(model)
-    loaded = _read(directory, objects) if objects else {}
+    loaded = dist_checkpointing.load(objects, str(directory)) if objects else {}
     if "extra" in loaded:
         model.load_state_dict(loaded["extra"], strict=False)
     trained.optimizer.reload_model_params()
@@ -229,12 +231,12 @@ def _load_tensors(
     targets: Mapping[str, torch.Tensor],
     readers: Mapping[str, int],
 ) -> None:
-    """Collective: fills `targets`, the local shards by parameter name. One replica reads each and hands it on."""
+    """Fills `targets`, the local shards by parameter name. One replica reads each and broadcasts it. Collective."""
     mine = {name: tensor for name, tensor in targets.items() if readers[name] == _replica()}
     _copy_into(mine, _read_mine(directory, prefix, weights, mine))
     with torch.no_grad():
         for name, target in targets.items():
-            target.copy_(_hand_on(target.detach(), readers[name]))
+            target.copy_(_broadcast(target.detach(), readers[name]))
 
 
 def _load_part(
@@ -245,32 +247,33 @@ def _load_part(
     weights: Mapping[str, Any],
     readers: Mapping[str, int],
 ) -> None:
-    """Collective: fills one part of the optimizer's state, of which this rank may hold only a piece of each parameter.
-    Each parameter is read whole by one replica, which needs room for its share of them in fp32."""
+    """Fills one part of the optimizer's state, such as a moment, of which this rank may hold only pieces. One replica
+    reads each whole, and needs memory for all that it reads, in fp32. Collective over all ranks."""
     slots = optimizer_state.slots(optimizer, model)
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     mine = {name: torch.zeros(shapes[name]) for name in shapes if readers[name] == _replica()}
     mine = _read_mine(directory, f"optimizer.{part}.", weights, mine)
     for name, shape in shapes.items():
-        whole = _hand_on(mine.pop(name, torch.empty(shape)), readers[name])
+        whole = _broadcast(mine.pop(name, torch.empty(shape)), readers[name])
         if (slot := slots.get(name)) is not None:
-            _tensor(slot, part).view(-1).copy_(_part_of(whole, slot))
+            _tensor(slot, part).view(-1).copy_(_held_span(whole, slot))
 
 
 def _read_mine(
     directory: Path, prefix: str, weights: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Collective: what this replica reads for all, most of it into `tensors`."""
+    """Returns the tensors that this replica reads for all others, most of them in place. Collective."""
     places = _with_data(prefix, weights, tensors)
     for name, place in places.items():
-        places[name] = replace(place, replica_id=(*place.replica_id[:-1], 0))  # nobody else reads it
-    tensors_read: dict[str, torch.Tensor] = _read(directory, {"tensors": places}).get("tensors", {})
+        places[name] = replace(place, replica_id=(*place.replica_id[:-1], 0))  # no other replica reads it
+    loaded = dist_checkpointing.load({"tensors": places}, str(directory))  # most in place, see _copy_into
+    tensors_read: dict[str, torch.Tensor] = loaded.get("tensors", {})
     return tensors_read
 
 
-def _hand_on(tensor: torch.Tensor, reader: int) -> torch.Tensor:
-    """Collective among replicas: the tensor of replica `reader`; the others give one of its shape. It travels by way of
-    the GPU where there is one."""
+def _broadcast(tensor: torch.Tensor, reader: int) -> torch.Tensor:
+    """Returns replica `reader`'s tensor; the others pass one of its shape. Collective, from GPU to GPU if there are
+    any."""
     group = parallel_state.get_data_parallel_group()
     if group.size() > 1:
         tensor = tensor.cuda() if torch.cuda.is_available() else tensor.contiguous()
@@ -278,30 +281,24 @@ def _hand_on(tensor: torch.Tensor, reader: int) -> torch.Tensor:
     return tensor
 
 
-def _read(directory: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """Into the tensors that `state` holds, most of which it returns."""
-    loaded: dict[str, Any] = dist_checkpointing.load(state, str(directory))
-    return loaded
-
-
 def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 def _replica() -> int:
-    """Index of this rank among those that hold the same shards."""
+    """Returns the index of this rank's replica."""
     return parallel_state.get_data_parallel_rank()
 
 
 def _sharded_weights(model: torch.nn.Module) -> dict[str, Any]:
-    """By parameter name: where each local shard lies in the whole."""
+    """Returns parameter name -> description of the local shard: its key and its place in the whole tensor."""
     sharded = model.sharded_state_dict()  # type: ignore[operator]
     return {name: sharded[name] for name, _ in model.named_parameters()}
 
 
 def _extra_states(model: torch.nn.Module) -> dict[str, Any]:
-    """By name: what Transformer Engine's modules keep beside their weights, FP8 scales and their history. It has
-    content once a pass has run in FP8; that of local layers never has."""
+    """Returns the extra states of Transformer Engine's modules by name: FP8 scaling factors and their history. They are
+    empty until a pass has run in FP8."""
     sharded = model.sharded_state_dict()  # type: ignore[operator]
     return {name: entry for name, entry in sharded.items() if name.endswith("_extra_state")}
 
@@ -320,7 +317,7 @@ def _fp8_recipe(model: torch.nn.Module) -> str:
 def _with_data(
     prefix: str, weights: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
 ) -> dict[str, Any]:
-    """The same places for other tensors."""
+    """Returns descriptions with the same places as `weights` for other tensors, with `prefix` before their keys."""
     placed = {}
     for name, tensor in tensors.items():
         changes: dict[str, Any] = {"key": prefix + weights[name].key, "data": tensor}
@@ -331,7 +328,7 @@ def _with_data(
 
 
 def _sharing(model: torch.nn.Module) -> dict[str, int]:
-    """By parameter name: which replica writes or reads it for all, so that each writes or reads about as much."""
+    """Returns parameter name -> the replica that writes or reads it, balanced by the number of elements."""
     loads = [0] * parallel_state.get_data_parallel_world_size()
     sharing = {}
     for name, parameter in sorted(model.named_parameters(), key=lambda entry: -entry[1].numel()):
@@ -348,52 +345,45 @@ def _to_write(
     *,
     copy: bool = True,
 ) -> dict[str, Any]:
-    """In host memory what this rank is to write, and the mere shapes of what another replica will."""
+    """Returns the shards by parameter name: in host memory those that this rank is to write, and on the meta device
+    those that other ranks write. copy: whether to copy tensors that are in host memory already."""
     replica, num_replicas = _replica(), parallel_state.get_data_parallel_world_size()
 
     def to_host(shard: Any) -> Any:
-        elsewhere = any(shard.replica_id)
-        shard.data = shard.data.to("meta") if elsewhere else shard.data.to("cpu", copy=copy)
+        is_other_ranks = any(shard.replica_id)
+        shard.data = shard.data.to("meta") if is_other_ranks else shard.data.to("cpu", copy=copy)
         return shard
 
     placed: dict[str, Any] = {}
     for name, tensor in tensors:
-        *elsewhere, _ = weights[name].replica_id  # among pipeline stages and tensor-parallel ranks
-        replica_id = (*elsewhere, (replica - writers[name]) % num_replicas)
+        *in_replica, _ = weights[name].replica_id  # index among pipeline stages and tensor-parallel ranks
+        replica_id = (*in_replica, (replica - writers[name]) % num_replicas)
         shards = _with_data(prefix, {name: replace(weights[name], replica_id=replica_id)}, {name: tensor})
-        # What Megatron stores in parts is parted first: of the parts of a copy it would make copies of its own.
+        # Tensors that Megatron stores in parts are split before the copy; otherwise each part would be copied again.
         apply_factories(shards)
         placed |= dict_list_map_inplace(to_host, shards)
     return placed
 
 
 def _copy_into(targets: Mapping[str, torch.Tensor], sources: Mapping[str, torch.Tensor]) -> None:
-    """Megatron has read most tensors in place; what it stores in parts comes joined, elsewhere."""
+    """Copies what Megatron has not read in place: tensors that it stores in parts are joined in other memory."""
     with torch.no_grad():
         for name, target in targets.items():
             if target.data_ptr() != sources[name].data_ptr():
                 target.copy_(sources[name])
 
 
-def _zero_padding(model: torch.nn.Module) -> None:
-    """Rows of a padded vocabulary that the checkpoint may not have: never read, but they should not be garbage."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name in ("embedding.word_embeddings.weight", "output_layer.weight"):
-                parameter.zero_()
-
-
 def _parts(model: torch.nn.Module) -> list[str]:
-    """What the optimizer keeps of each parameter."""
+    """Returns the names of the tensors that the optimizer keeps for each parameter."""
     has_copies = any(parameter.dtype != torch.float32 for parameter in model.parameters())
     return [*optimizer_state.MOMENTS, *([MAIN] if has_copies else [])]
 
 
-def _whole(
+def _whole_states(
     optimizer: MegatronOptimizer, model: torch.nn.Module, part: str, writers: Mapping[str, int]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """One parameter after the other, in its own shape. What is sharded over replicas is complete where it will be
-    written, and only there."""
+    """Yields one part of the optimizer's state for each parameter, in the parameter's shape. A state that is sharded
+    over replicas is complete only on the replica that writes it. Collective among replicas."""
     slots = optimizer_state.slots(optimizer, model)
     group = parallel_state.get_data_parallel_group()
     for name, parameter in model.named_parameters():
@@ -403,8 +393,8 @@ def _whole(
             continue
         whole = torch.zeros(parameter.shape, dtype=torch.float32, device=parameter.device)
         if slot is not None:
-            _part_of(whole, slot).copy_(_tensor(slot, part).view(-1))
-        # As integers: added to the zeros of the others, every bit stays as it is.
+            _held_span(whole, slot).copy_(_tensor(slot, part).view(-1))
+        # Added as integers to the other replicas' zeros, every bit stays the same.
         dist.reduce(whole.view(torch.int32), dist.get_global_rank(group, writers[name]), group=group)
         yield name, whole
 
@@ -414,7 +404,8 @@ def _tensor(slot: optimizer_state.Slot, part: str) -> torch.Tensor:
     return tensor
 
 
-def _part_of(whole: torch.Tensor, slot: optimizer_state.Slot) -> torch.Tensor:
+def _held_span(whole: torch.Tensor, slot: optimizer_state.Slot) -> torch.Tensor:
+    """Returns a flat view of the part of `whole` that this rank's optimizer holds."""
     return whole.view(-1) if slot.span is None else whole.view(-1)[slot.span]
 
 

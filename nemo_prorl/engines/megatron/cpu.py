@@ -1,7 +1,7 @@
 """Lets Megatron-Core run on a machine without CUDA.
 
 Megatron-Core names the CUDA device in its code instead of asking where a tensor is. `install` makes those names mean
-the CPU; everything else in Megatron runs as it is, on gloo. It does nothing where CUDA is available.
+the CPU; everything else in Megatron runs unchanged, on gloo. Where CUDA is available, `install` does nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _installed = False
 
 
 def install() -> None:
-    """Call before anything of Megatron is imported. Idempotent."""
+    """Redirects CUDA calls to the CPU. Has to be called before anything of Megatron is imported; may be repeated."""
     global _installed
     if _installed or torch.cuda.is_available():
         return
@@ -31,16 +31,17 @@ def install() -> None:
 
 
 def _keep_meta_device_working() -> None:
-    """`with torch.device("meta")`, on which transformers builds models, recognises constructors by identity and caches
-    the list on first use: fill it with the originals before they are wrapped, or such models keep garbage buffers."""
+    """Fills torch's list of tensor constructors with the originals before they are wrapped. Under
+    `with torch.device("meta")`, where transformers builds models, torch recognises constructors by identity and caches
+    the list on first use; with wrapped ones in it, buffers of such models would keep garbage."""
     from torch.utils import _device
 
     _device._device_constructors()
 
 
 def _redirect_cuda_calls() -> None:
-    """The calls that Megatron makes whether or not it has a GPU; each would try to initialise CUDA. One function each:
-    torch.compile keeps rules by function and refuses to load when two calls are one."""
+    """Replaces the calls that Megatron makes even without a GPU, since each would try to initialise CUDA. Each gets a
+    function of its own: torch.compile keeps its rules by function and fails to import if two names share one."""
 
     def nothing() -> Any:
         return lambda *_args, **_kwargs: None
@@ -58,7 +59,8 @@ def _redirect_cuda_calls() -> None:
 
 
 def _redirect_tensor_constructors() -> None:
-    """`torch.zeros(..., device="cuda")` and an index as device (`torch.cuda.current_device()`)."""
+    """Makes tensor constructors use the CPU for device="cuda", and for an integer as device, which is what
+    `torch.cuda.current_device()` returns."""
 
     def redirected(constructor: Any) -> Any:
         @functools.wraps(constructor)
@@ -76,7 +78,8 @@ def _redirect_tensor_constructors() -> None:
 
 
 def _redirect_tensor_types() -> None:
-    """The optimizers tell precisions apart by `param.type() == "torch.cuda.FloatTensor"`."""
+    """Makes `Tensor.type()` return CUDA's names: Megatron's optimizers recognise precisions by
+    `param.type() == "torch.cuda.FloatTensor"`."""
     original = torch.Tensor.type
 
     def named(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -90,12 +93,12 @@ def _redirect_tensor_types() -> None:
 
 
 def _redirect_megatron() -> None:
-    """Megatron compiles small fused functions where it defines them: without a GPU that starts a C++ compiler for a
-    handful of additions, so they stay plain Python. And recomputation of activations keeps the CPU's random state."""
+    """Keeps Megatron's small fused functions plain Python, since compiling them on CPU would start a C++ compiler for a
+    few additions, and makes recomputation of activations restore the CPU's random state."""
     compile_: Any = torch.compile
     torch.compile = lambda function: function  # type: ignore[assignment]
     try:
-        import megatron.core.jit  # noqa: F401  takes torch.compile as its fuser
+        import megatron.core.jit  # noqa: F401  binds torch.compile at import
         from megatron.core.tensor_parallel import random
     finally:
         torch.compile = compile_
@@ -105,7 +108,8 @@ def _redirect_megatron() -> None:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Runs the body with `count` CPU threads. vLLM replaces torch.set_num_threads by nothing, hence the original."""
+    """Runs the `with` block with `count` CPU threads. Uses torch's internal function, because vLLM disables
+    torch.set_num_threads."""
     before = torch.get_num_threads()
     if count == before:
         yield

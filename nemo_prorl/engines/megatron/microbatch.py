@@ -1,7 +1,7 @@
-"""From a batch of rollouts to forward passes that fit: which rows go together, and what the model is fed.
+"""Splits a batch of rollouts into micro-batches that fit into memory, and builds the model's input for each.
 
-Shapes: B rows, T tokens of the longest, N response tokens. Hidden states leave the model as [T, B, H] (padded) or
-[all tokens, 1, H] (packed); both flatten to one row a token, which `Feed.predict_at_N` indexes.
+Shapes: B rows, T tokens of the longest, N response tokens. The model returns hidden states as [T, B, H] (padded) or
+[all tokens, 1, H] (packed). Both flatten to one row per token, which `Feed.predict_at_N` indexes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from nemo_prorl.types import IntArray, TokenBatch
 
 
 def plan_micro_batches(lengths_B: IntArray, budget_tokens: int, multiple: int = 1) -> list[list[int]]:
-    """Rows of each forward pass, longest first, so that rows of one pass are of similar length. The rows of a pass,
-    padded to its longest (rounded up to `multiple`), hold at most `budget_tokens`; a longer row passes alone.
+    """Returns the row indices of each forward pass, longest rows first, so that the rows of a pass have similar
+    lengths. The rows of a pass, padded to its longest (rounded up to `multiple`), have at most `budget_tokens` tokens;
+    a row that is longer than the budget gets a pass of its own.
 
     Example: plan_micro_batches([3, 9, 4, 8], 20) -> [[1, 3], [2, 0]]
     """
@@ -34,28 +35,29 @@ def plan_micro_batches(lengths_B: IntArray, budget_tokens: int, multiple: int = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """What one forward pass reads, on the device."""
+    """The input of one forward pass, on the device."""
 
     token_ids: torch.Tensor
     """[B, T], or [1, all tokens] when packed."""
     predict_at_N: torch.Tensor
-    """Flat index of the hidden state that predicts each response token: the one before it."""
+    """Flat index of the hidden state that predicts each response token, which is the one before it."""
     labels_N: torch.Tensor
-    """The response tokens, row after row."""
+    """The response tokens, row by row."""
     place_N: torch.Tensor
     """Flat index of each response token in a [B, T] array."""
     shape: tuple[int, int]
-    """(B, T) of the micro-batch, before any padding of ours."""
+    """(B, T) of the micro-batch, before padding to a multiple."""
     packed: PackedSeqParams | None = None
 
     def scatter(self, values_N: torch.Tensor) -> torch.Tensor:
-        """[B, T] with `values_N` at the response tokens and 0 elsewhere. Differentiable."""
+        """Returns [B, T] with `values_N` at the response tokens and 0 elsewhere. Differentiable."""
         rows, width = self.shape
         return values_N.new_zeros(rows * width).index_put((self.place_N,), values_N).view(rows, width)
 
 
 def padded_feed(batch: TokenBatch, multiple: int, device: torch.device) -> Feed:
-    """Rows padded on the right to the longest, rounded up to `multiple` tokens."""
+    """Returns rows padded on the right to the longest, rounded up to `multiple` tokens. Raises ValueError if a response
+    starts at token 0."""
     rows, positions = _response_positions(batch)
     num_rows, width = batch.token_ids_BT.shape
     tokens = np.pad(batch.token_ids_BT, ((0, 0), (0, _round_up(width, multiple) - width)))
@@ -63,8 +65,9 @@ def padded_feed(batch: TokenBatch, multiple: int, device: torch.device) -> Feed:
 
 
 def packed_feed(batch: TokenBatch, multiple: int, device: torch.device) -> Feed:
-    """Rows one after the other without padding. The total is rounded up to `multiple` by a sequence of its own: tokens
-    added to the last sequence corrupt Transformer Engine's gradients (TransformerEngine issue 2892)."""
+    """Returns rows concatenated without padding. The total is rounded up to `multiple` by a separate dummy sequence:
+    tokens appended to the last sequence would corrupt Transformer Engine's gradients (TransformerEngine issue 2892).
+    Raises ValueError if a response starts at token 0."""
     rows, positions = _response_positions(batch)
     starts = np.concatenate([[0], np.cumsum(batch.lengths_B)])
     tokens = np.concatenate(
@@ -87,7 +90,8 @@ def packed_feed(batch: TokenBatch, multiple: int, device: torch.device) -> Feed:
 
 
 def empty_batch() -> TokenBatch:
-    """One row without a response: what a replica without rollouts computes, so that collectives stay in step."""
+    """Returns one row without a response, which a replica without rollouts computes so that it takes part in all
+    collectives."""
     return TokenBatch(
         token_ids_BT=np.zeros((1, 2), dtype=np.int64),
         response_mask_BT=np.zeros((1, 2), dtype=np.bool_),

@@ -1,5 +1,5 @@
-"""The two layers that Megatron's local spec lacks: an RMSNorm that may run under sequence parallelism, and a causal
-attention that never stores its [T, T] scores. Transformer Engine brings its own of both."""
+"""Two layers for Megatron's local spec, which lacks them: an RMSNorm that supports sequence parallelism, and a causal
+attention that never stores its [T, T] scores. Transformer Engine has its own versions of both."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nemo_prorl.engines.megatron.core import MegatronModule, TransformerConfig
 
 
 class RMSNorm(torch.nn.Module):
-    """Over the last dimension. Megatron's own wrapper refuses sequence parallelism, under which each rank sees a part
-    of the tokens, so that the weight's gradient must be summed over tensor-parallel ranks: that is what the
-    `sequence_parallel` mark on the weight asks `finalize_model_grads` to do."""
+    """RMSNorm over the last dimension. Megatron's own wrapper refuses sequence parallelism, under which each rank sees
+    a part of the tokens, so the weight's gradient must be summed over tensor-parallel ranks. `finalize_model_grads`
+    does this for weights with the attribute `sequence_parallel`."""
 
     def __init__(
         self, config: TransformerConfig, hidden_size: int, eps: float = 1e-6, **_unused: Any
@@ -34,7 +34,7 @@ class RMSNorm(torch.nn.Module):
 
 
 class _RMSNorm(torch.autograd.Function):
-    """torch composes the norm on CPU of a dozen passes over the activations, forward and backward; these are six."""
+    """RMSNorm for the CPU, with six passes over the activations, forward and backward; torch's own makes a dozen."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -45,7 +45,7 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        """With n = x scale: dx = scale (g w - n mean(g w n)), dw = sum(g n)."""
+        """Returns dx = scale (g w - n mean(g w n)) and dw = sum(g n), with n = x scale."""
         x, weight, scale = ctx.saved_tensors
         normed = x * scale
         product = grad * normed
@@ -55,9 +55,9 @@ class _RMSNorm(torch.autograd.Function):
 
 
 class CausalAttention(MegatronModule):
-    """Drop-in for Megatron's DotProductAttention, for sequences padded on the right: under a causal mask no real token
-    sees the padding, so no mask is needed. Memory grows with T instead of its square, and results do not depend on
-    how far a sequence is padded."""
+    """Replacement for Megatron's DotProductAttention, for sequences padded on the right: under a causal mask no real
+    token sees the padding, so no further mask is needed. Memory grows with T instead of its square, and results do not
+    depend on the amount of padding."""
 
     def __init__(self, config: TransformerConfig, layer_number: int, **_unused: Any) -> None:
         super().__init__(config=config)
@@ -65,7 +65,7 @@ class CausalAttention(MegatronModule):
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_unused: Any, **_also_unused: Any
     ) -> torch.Tensor:
-        """query [T, B, heads, D], key and value [T, B, kv_heads, D] -> [T, B, heads * D]."""
+        """Returns [T, B, heads * D] from query [T, B, heads, D] and key and value [T, B, kv_heads, D]."""
         repeats = query.shape[2] // key.shape[2]
         if repeats > 1:
             key, value = (x.repeat_interleave(repeats, dim=2) for x in (key, value))

@@ -1,7 +1,5 @@
-"""The moments of Adam, whichever optimizer keeps them: torch's AdamW or the fused one, whole or sharded over replicas,
-with the weights themselves or with fp32 copies of 16-bit ones.
-
-The rest of the engine sees one view: each model parameter has a `Slot`.
+"""Uniform access to Adam's moments, one `Slot` per model parameter, for all of Megatron's optimizers: torch's AdamW or
+the fused one, whole or sharded over replicas, updating the weights themselves or fp32 copies of 16-bit weights.
 """
 
 from __future__ import annotations
@@ -19,17 +17,18 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """What this rank's optimizer keeps of one model parameter."""
+    """The state that this rank's optimizer keeps for one model parameter."""
 
     main: torch.Tensor
-    """What the optimizer updates: (a flat part of) the parameter or of its fp32 copy."""
+    """The tensor that the optimizer updates: the parameter, its fp32 copy, or a flat part of one of these."""
     state: dict[str, Any]
+    """The moments, by the names in MOMENTS."""
     span: slice | None
-    """Which part of the flattened parameter, when sharded over replicas; None: all of it."""
+    """The part of the flattened parameter that this rank updates; None means all of it."""
 
 
 def slots(optimizer: MegatronOptimizer, model: torch.nn.Module) -> dict[str, Slot]:
-    """By parameter name. A sharded optimizer has slots only for the parameters that it holds a part of."""
+    """Returns parameter name -> slot. A sharded optimizer has slots only for parameters of which it holds a part."""
     (inner,) = optimizer.chained_optimizers
     found = {}
     for name, parameter in model.named_parameters():
@@ -47,8 +46,8 @@ def slots(optimizer: MegatronOptimizer, model: torch.nn.Module) -> dict[str, Slo
 
 
 def allocate(optimizer: MegatronOptimizer) -> None:
-    """Moments of 0 from the start instead of from the first update on: saving, loading and resetting then need not ask
-    whether there has been one."""
+    """Creates moments of 0. The optimizers themselves would do so at the first update; saving, loading and resetting
+    would have to handle both cases."""
     for inner in _torch_optimizers(optimizer):
         per_parameter_step = isinstance(inner, torch.optim.Adam)
         for group in inner.param_groups:
@@ -63,7 +62,7 @@ def allocate(optimizer: MegatronOptimizer) -> None:
 
 
 def reset(optimizer: MegatronOptimizer) -> None:
-    """Back to `allocate`. Learning rate, weights and fp32 copies of weights stay."""
+    """Sets moments and step count to 0. Learning rate, weights and fp32 copies of weights stay."""
     for inner in _torch_optimizers(optimizer):
         for state in inner.state.values():
             for moment in MOMENTS:
@@ -72,7 +71,7 @@ def reset(optimizer: MegatronOptimizer) -> None:
 
 
 def get_step(optimizer: MegatronOptimizer) -> int:
-    """Updates since the moments were 0: Adam's bias correction counts them."""
+    """Returns the number of updates since the moments were 0, which Adam's bias correction depends on."""
     for inner in _torch_optimizers(optimizer):
         for group in inner.param_groups:
             if "step" in group:
@@ -83,7 +82,7 @@ def get_step(optimizer: MegatronOptimizer) -> int:
 
 
 def set_step(optimizer: MegatronOptimizer, step: int) -> None:
-    """The inverse of `get_step`."""
+    """Sets the number that `get_step` returns."""
     for inner in _torch_optimizers(optimizer):
         for group in inner.param_groups:
             if "step" in group:
@@ -94,8 +93,8 @@ def set_step(optimizer: MegatronOptimizer, step: int) -> None:
 
 
 def move(optimizer: MegatronOptimizer, device: torch.device, *, main_copies: bool) -> None:
-    """Moves moments, and with `main_copies` the fp32 copies of 16-bit weights. Megatron's own offload also moves
-    parameters that are the model's weights, which the sampler still needs."""
+    """Moves the moments to `device`, and with `main_copies` also the fp32 copies of 16-bit weights. Megatron's own
+    offload would also move fp32 parameters that are the model's weights, which the refit still reads."""
     for inner in _torch_optimizers(optimizer):
         for state in inner.state.values():
             for moment in MOMENTS:

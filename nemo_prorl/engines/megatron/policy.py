@@ -6,7 +6,7 @@ import functools
 import importlib.metadata
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,10 @@ LossOfPass = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class MegatronPolicy:
-    """See `engines.interface.Policy`. One policy layout is alive in a process at a time: Megatron's groups are global.
+    """See `engines.interface.Policy`. Policies of different layouts cannot be used at the same time in one process,
+    because Megatron's process groups are global.
 
-    Raises ConfigError for a model that cannot be built as configured, ValueError for weights that do not fit it.
+    Raises ConfigError for a model that cannot be built as configured, or whose weights do not fit it.
     """
 
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
@@ -50,7 +51,7 @@ class MegatronPolicy:
         self.config, self.ranks = config, ranks
         self.architecture = read_architecture(config.model.path)
         self.num_updates = 0
-        """Updates since the first stage began: drives the learning rate, survives resets."""
+        """Updates since the first stage began, which determine the learning rate. Resets do not change it."""
         build.initialise_groups(ranks.layout, config.seed)
         self.model = build.build_model(self.architecture, config)
         source = Path(config.model.path)
@@ -61,14 +62,14 @@ class MegatronPolicy:
         self._trained, self.optimizer = build.build_training(self.model, config, ranks.layout)
         optimizer_state.allocate(self.optimizer)
         self._device = torch.device(torch.cuda.current_device())
-        # In fp32 Transformer Engine has no attention for packed sequences, and raises (issue 2285 there).
-        sixteen_bits = config.model.precision is Precision.bf16
-        engine = use_transformer_engine(config, torch.cuda.is_available())
-        self._packs = config.trainer.packing and engine and sixteen_bits
+        # Transformer Engine has no attention for packed sequences in fp32 (its issue 2285).
+        is_bf16 = config.model.precision is Precision.bf16
+        has_engine = use_transformer_engine(config, torch.cuda.is_available())
+        self._packs = config.trainer.packing and has_engine and is_bf16
         self._fuses = config.model.fused_logprobs and can_fuse(self._device)
         self._reference: dict[str, torch.Tensor] = {}
         self._reference_hash = ""
-        """Of these; empty: not computed yet."""
+        """Hash of the reference; empty until it is computed."""
         self.adopt_as_reference()
 
     # Log-probabilities
@@ -81,8 +82,8 @@ class MegatronPolicy:
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """The current weights stay where they are: the parameters only look elsewhere meanwhile, so that swapping back
-        is exact."""
+        """See `engines.interface.Policy`. The current weights are not moved: the parameters refer to other tensors
+        inside the `with` block, so the switch back is exact."""
         current = {name: parameter.data for name, parameter in self.model.named_parameters()}
         try:
             for name, parameter in self.model.named_parameters():
@@ -95,17 +96,16 @@ class MegatronPolicy:
     # Updates
 
     def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
-        """Raises NonFiniteUpdate on every rank if the loss or a gradient of any is not finite; weights and optimizer
-        are untouched then."""
+        """See `engines.interface.Policy`. Raises ValueError if no replica has a response token."""
         totals = self._totals(batch)
         if totals.num_tokens == 0:
-            raise ValueError("An update without any response token: there is nothing to learn from.")
+            raise ValueError("The update has no response tokens: there is nothing to learn from.")
         plan = self._plan(batch.tokens)
         parts = [batch.select(rows) for rows in plan]
 
         def loss(index: int, logprobs: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
-            if not parts:
-                return logprobs.sum()  # no rows, yet the backward pass must run with the other ranks'
+            if not parts:  # a replica without rows takes part in the collectives of the backward pass
+                return logprobs.sum()
             return loss_function(logprobs, entropy, parts[index], totals)
 
         self._trained.zero_grad_buffer()
@@ -123,7 +123,7 @@ class MegatronPolicy:
         )
 
     def _step(self, loss: float) -> float:
-        """Clips and applies the gradients; returns their norm before clipping."""
+        """Clips and applies the gradients, and returns their norm before clipping. Raises NonFiniteUpdate."""
         self.optimizer.prepare_grads()
         norm = float(self.optimizer.get_grad_norm())
         if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -135,7 +135,7 @@ class MegatronPolicy:
             clip_grad_by_total_norm_fp32(optimizer.get_parameters(), self.config.trainer.clip_grad, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config.trainer, self.num_updates)
-            # Megatron marks norms and biases with a multiplier of 0, which only its own scheduler would apply.
+            # For norms and biases Megatron sets a multiplier of 0, which only its own scheduler would apply.
             group["weight_decay"] = self.config.trainer.weight_decay * group["wd_mult"]
         self.optimizer.step_with_ready_grads()
         return norm
@@ -147,7 +147,7 @@ class MegatronPolicy:
         return Totals(num_tokens=num_tokens, num_rollouts=num_rollouts)
 
     def _total_loss(self, results: Sequence[dict[str, torch.Tensor]]) -> float:
-        """Of the whole update, on every rank."""
+        """Returns the loss of the whole update, on every rank."""
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         if parallel_state.is_pipeline_last_stage():
             for result in results:
@@ -163,7 +163,8 @@ class MegatronPolicy:
         return plan_micro_batches(batch.lengths_B, self.config.trainer.micro_batch_tokens, multiple)
 
     def _run(self, batches: Sequence[TokenBatch], loss: LossOfPass | None) -> list[dict[str, torch.Tensor]]:
-        """Forward, and backward if there is a `loss`, of each micro-batch; results on the last pipeline stage only."""
+        """Runs the forward pass of each micro-batch and, if there is a `loss`, the backward pass. Returns results on
+        the last pipeline stage only."""
         batches = batches or [empty_batch()]
         feeds = iter([(index, self._feed(batch)) for index, batch in enumerate(batches)])
 
@@ -174,13 +175,14 @@ class MegatronPolicy:
                 return hidden, None
             return self._head(hidden, feed), functools.partial(self._result, index, loss)
 
-        with cpu.threads(self.config.trainer.cpu_threads) if not torch.cuda.is_available() else _nothing():
+        on_cpu = not torch.cuda.is_available()
+        with cpu.threads(self.config.trainer.cpu_threads) if on_cpu else nullcontext():
             results: list[dict[str, torch.Tensor]] = get_forward_backward_func()(
                 forward_step_func=forward_step,
                 data_iterator=feeds,
                 model=self._trained,
                 num_microbatches=len(batches),
-                seq_length=1,  # unused: shapes are sent along with the tensors
+                seq_length=1,  # unused, because pipeline stages send each tensor's shape
                 micro_batch_size=1,
                 forward_only=loss is None,
             )
@@ -191,10 +193,10 @@ class MegatronPolicy:
         return make(batch, build.token_multiple(self.config), self._device)
 
     def _head(self, hidden: torch.Tensor, feed: Feed) -> tuple[torch.Tensor, torch.Tensor]:
-        """Hidden states [T, B, H] (its own tokens only under sequence parallelism) -> logprobs_BT, entropy_BT. Prompt
-        and padding are skipped before the vocabulary comes into play."""
+        """Returns (logprobs_BT, entropy_BT) from hidden states [T, B, H]. Under sequence parallelism each rank has only
+        its own tokens of them. Logits are computed only at the positions that predict response tokens."""
         if self.config.trainer.sequence_parallel:
-            # The head's hidden gradient is complete on every rank, hence no reduction here.
+            # The gradient of the hidden states is complete on every rank, hence no reduction here.
             hidden = tensor_parallel.gather_from_sequence_parallel_region(
                 hidden, tensor_parallel_output_grad=False
             )
@@ -215,7 +217,8 @@ class MegatronPolicy:
     def _result(
         index: int, loss: LossOfPass | None, output: tuple[torch.Tensor, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
-        """What Megatron wants of a loss function: (loss, token count, data). A count of 0 is 'do not normalise'."""
+        """Returns what Megatron expects from a loss function: (loss, token count, data). With a count of 0 Megatron
+        does not normalise."""
         logprobs, entropy = output
         value = logprobs.new_zeros(()) if loss is None else loss(index, logprobs, entropy)
         data = {"loss": value.detach(), "logprobs": logprobs.detach(), "entropy": entropy.detach()}
@@ -224,7 +227,7 @@ class MegatronPolicy:
     def _collect(
         self, batch: TokenBatch, plan: Sequence[Sequence[int]], results: Sequence[dict[str, torch.Tensor]]
     ) -> tuple[FloatArray, FloatArray]:
-        """(logprobs_BT, entropy_BT) in the batch's order, on every rank of the replica."""
+        """Returns (logprobs_BT, entropy_BT) in the batch's order, on every rank of the replica."""
         values = torch.zeros(2, *batch.token_ids_BT.shape, dtype=torch.float32)
         for rows, result in zip(plan, results, strict=False):
             width = result["logprobs"].shape[1]
@@ -246,7 +249,7 @@ class MegatronPolicy:
         return weights.named_weights(self.model, self.architecture)
 
     def adopt_as_reference(self) -> None:
-        """On CUDA the copy is pinned: it is sent to the GPU every step."""
+        """See `engines.interface.Policy`. On CUDA the copy is in pinned memory, as it is sent to the GPU every step."""
         copies = ((name, p.detach().to("cpu", copy=True)) for name, p in self.model.named_parameters())
         pinned = self._device.type == "cuda"
         self._reference = {name: copy.pin_memory() if pinned else copy for name, copy in copies}
@@ -258,7 +261,7 @@ class MegatronPolicy:
     # Checkpoints
 
     def begin_save(self, directory: Path) -> PendingSave:
-        return checkpoint.begin_save(Path(directory), self.model, self._state())
+        return checkpoint.begin_save(directory, self.model, self._state())
 
     def load(
         self,
@@ -268,11 +271,9 @@ class MegatronPolicy:
         reference: bool = True,
         num_updates: int | None = None,
     ) -> None:
-        """The number of updates drives the learning rate."""
-        found = checkpoint.load(
-            Path(directory), self.model, self._state(), optimizer=optimizer, reference=reference
-        )
-        self.num_updates = found if num_updates is None else num_updates
+        state = self._state()
+        saved = checkpoint.load(directory, self.model, state, optimizer=optimizer, reference=reference)
+        self.num_updates = saved if num_updates is None else num_updates
         self._reference_hash = ""
 
     def reference_hash(self) -> str:
@@ -294,16 +295,16 @@ class MegatronPolicy:
         return peak
 
     def in_use(self) -> dict[str, str]:
-        """See `engines.interface.Policy`. Transformer Engine chooses its attention kernel in the first pass, so it is
-        not known here."""
+        """See `engines.interface.Policy`. The attention kernel of Transformer Engine is missing, because it is chosen
+        in the first pass."""
         layer = next(iter(self.model.decoder.layers))
-        of_te = any(type(m).__module__.startswith("transformer_engine") for m in layer.modules())
-        version = importlib.metadata.version("transformer_engine") if of_te else ""
+        has_engine = any(type(m).__module__.startswith("transformer_engine") for m in layer.modules())
+        version = importlib.metadata.version("transformer_engine") if has_engine else ""
         config = self.model.config
         precision = str(config.params_dtype).removeprefix("torch.")
         return {
             "trainer": f"Megatron-Core {importlib.metadata.version('megatron-core')}",
-            "layers": f"Transformer Engine {version}" if of_te else "Megatron's own",
+            "layers": f"Transformer Engine {version}" if has_engine else "Megatron's own",
             "trainer's attention": type(layer.self_attention.core_attention).__name__,
             "sequences": "packed" if self._packs else "padded",
             "precision": f"{precision} and FP8 {config.fp8}" if config.fp8 else precision,
@@ -314,12 +315,14 @@ class MegatronPolicy:
     # Sharing the GPU with the sampler
 
     def finish_training(self) -> None:
-        """Moves optimizer state and gradients off the GPU; nothing to do on CPU."""
+        """Moves the optimizer's state to host memory and frees the gradient buffers on the GPU. Has no effect on
+        CPU."""
         if self._device.type == "cuda":
             optimizer_state.move(self.optimizer, torch.device("cpu"), main_copies=self._has_main_copies)
             self._trained.offload_grad_buffers()
 
     def prepare_for_training(self) -> None:
+        """Undoes `finish_training`."""
         if self._device.type == "cuda":
             self._trained.restore_grad_buffers()
             optimizer_state.move(self.optimizer, self._device, main_copies=self._has_main_copies)
@@ -330,7 +333,8 @@ class MegatronPolicy:
 
 
 def learning_rate(config: TrainerConfig, num_updates: int) -> float:
-    """Of the update that follows `num_updates` others: linear warm-up, then constant or down to 0."""
+    """Returns the learning rate of the update that follows `num_updates` others: it rises linearly during the warm-up,
+    and then is constant, or falls to 0 linearly or along a cosine."""
     if num_updates < config.warmup_updates:
         return config.learning_rate * (num_updates + 1) / config.warmup_updates
     if config.decay is Decay.constant:
@@ -338,8 +342,3 @@ def learning_rate(config: TrainerConfig, num_updates: int) -> float:
     done = min(1.0, (num_updates - config.warmup_updates) / (config.decay_updates - config.warmup_updates))
     left = 1.0 - done if config.decay is Decay.linear else 0.5 * (1.0 + math.cos(math.pi * done))
     return config.learning_rate * left
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

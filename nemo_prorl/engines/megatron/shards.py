@@ -1,8 +1,9 @@
-"""Megatron's distributed checkpoint on disk: planned by Megatron, written by this process.
+"""Writes and reads the files of Megatron's distributed checkpoints. Megatron plans which rank writes what; each rank
+then writes its own shards from a thread.
 
-Megatron itself would write from forked processes and hear of them through a manager process, which it starts by
-importing the main script again and never ends, so that the interpreter hangs at exit. Forks of a process with CUDA,
-gloo and vLLM in it are better avoided altogether: here, each rank writes its own shards from a thread.
+Megatron itself would write from forked processes and get their results through a manager process. It starts that
+process by importing the main script again, and never ends it, so the interpreter hangs at exit. Forking a process that
+uses CUDA, gloo and vLLM is best avoided anyway.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from nemo_prorl.engines.megatron.core import (
 )
 
 Place = tuple[str, int | None]
-"""A tensor in a checkpoint: its key, and which layer of those that are stacked under it."""
+"""Identifies a tensor in a checkpoint: its key, and the layer's index if layers are stacked under that key."""
 
 Fetch = Callable[[str, tuple[int, ...]], torch.Tensor]
-"""(key, offset in the whole) -> the CPU tensor that goes there."""
+"""(key, offset in the whole tensor) -> the CPU tensor to write there."""
 
-filesystem_async._results_queue = queue.SimpleQueue()  # else planning would start the manager process
+filesystem_async._results_queue = queue.SimpleQueue()  # otherwise planning would start the manager process
 
 
 class Save:
-    """See `engines.interface.PendingSave`. Made by all ranks together.
+    """See `engines.interface.PendingSave`. Constructing it is collective over all ranks.
 
-    `state`: sharded tensors and objects. What this rank is to write must stay as it is until it is written; with
-    `fetch`, tensors come from there, as late as possible, and those in `state` only have their shape. `mark`: content
-    of policy.json, which is written last.
+    state: sharded tensors and objects, which must not change until they are written. With `fetch` they only have
+    shapes, and each tensor is fetched right before it is written. mark: the content of policy.json, which is written
+    last.
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class Save:
         buckets = self._writer.write_buckets
         files = [Path(path) for path, *_ in buckets]
         try:
-            while buckets:  # each is let go as soon as it is written
+            while buckets:  # popped, so that the memory of each is freed once it is written
                 self._write_file(*buckets.pop(0))
         except BaseException:
-            for file in files:  # whatever else this run still has to write may need the space
+            for file in files:  # the disk may be full
                 file.unlink(missing_ok=True)
             raise
         return files
@@ -77,7 +78,9 @@ class Save:
         if self._fetch is not None:
             tensors = [(item, self._fetch(item.index.fqn, tuple(item.index.offset))) for item, _ in tensors]
         writer = self._writer
-        write = inspect.unwrap(writer.write_preloaded_data)  # without switching garbage collection off
+        write = inspect.unwrap(
+            writer.write_preloaded_data
+        )  # the decorator would switch garbage collection off
         outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
         pending: queue.Queue[int] = queue.Queue()
         pending.put(0)
@@ -103,7 +106,7 @@ class Save:
 
 
 class _Plan(TorchDistSaveShardedStrategy):
-    """Decides which rank writes what into which file, and stops there."""
+    """Megatron's save strategy, stopped after it has decided which rank writes what into which file."""
 
     def _get_save_and_finalize_callbacks(self, writer: Any, save_state_dict_ret: Any) -> AsyncRequest:
         self.writer, self.metadata = writer, save_state_dict_ret[1]
@@ -111,7 +114,8 @@ class _Plan(TorchDistSaveShardedStrategy):
 
 
 def whole_tensor(place: Place, num_layers: int, data: torch.Tensor) -> ShardedTensor:
-    """A tensor that nobody shares, in its place; of a layer: with an axis of length 1 in front."""
+    """Describes a tensor that is not split over ranks. data: the tensor; for a stacked layer, with a first axis of
+    length 1."""
     key, layer = place
     if layer is None:
         return ShardedTensor.from_rank_offsets(key, data)
@@ -119,21 +123,21 @@ def whole_tensor(place: Place, num_layers: int, data: torch.Tensor) -> ShardedTe
 
 
 class Reader:
-    """Whole tensors of a checkpoint, whatever the layout that wrote it, without a model to load them into."""
+    """Reads whole tensors of a checkpoint from any layout, without a model. Not collective."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)
         self._known = dist_checkpointing.load_tensors_metadata(self._directory)
 
     def shape(self, key: str) -> tuple[int, ...] | None:
-        """Of the whole, layers stacked; None: it is not there."""
+        """Returns the shape of the whole tensor, with stacked layers as first axis, or None if there is none."""
         return tuple(self._known[key].global_shape) if key in self._known else None
 
     def keys(self) -> Iterator[str]:
         return iter(self._known)
 
     def read(self, places: Sequence[Place]) -> list[torch.Tensor]:
-        """In their own precision. A vocabulary comes with its padding."""
+        """Returns the tensors in the precision of the checkpoint, vocabularies with their padding."""
         wanted = {}
         for index, (key, layer) in enumerate(places):
             num_layers, *rest = self._known[key].global_shape

@@ -1,12 +1,12 @@
-"""The two functions of softmax_plain.py as Triton kernels for CUDA: the logits are read once forward, and read once and
-replaced by their gradient backward. The plain form makes about a dozen passes over them each way.
+"""The two functions of softmax_plain.py as Triton kernels for CUDA. The forward kernel reads the logits once; the
+backward kernel reads them once and writes the gradient in their place. Plain PyTorch makes about a dozen passes each.
 
-Sums run in fp32, from logits of 32 or 16 bits. The softmax is online (Milakov and Gimelshein 2018, arXiv 1805.02867,
-algorithm 3), carrying the entropy's sum along: when the peak of a row rises from m to m', with d = m - m', the sum
+Sums are in fp32, for logits of 32 or 16 bits. The softmax is online (Milakov and Gimelshein 2018, arXiv 1805.02867,
+algorithm 3), with a second sum for the entropy: when the maximum of a row rises from m to m', with d = m - m', the sum
 s = sum exp(z - m) becomes s exp(d), and t = sum exp(z - m) (z - m) becomes (t + d s) exp(d).
 
-Importing this file needs the package triton, which comes with torch for CUDA. With TRITON_INTERPRET=1 in the
-environment before the import, the kernels run on CPU, for tests.
+Importing this file needs the package triton, which comes with torch for CUDA. For tests, the kernels run on CPU if
+TRITON_INTERPRET=1 is in the environment before the import.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import triton
 import triton.language as tl
 
 FORWARD_BLOCK, BACKWARD_BLOCK = 4096, 4096
-"""Columns at a time."""
+"""Columns that a program processes at a time."""
 NUM_WARPS = 8
 
 
 def statistics(logits_NV: torch.Tensor, column_N: torch.Tensor, temperature: float) -> torch.Tensor:
-    """See softmax_plain. The logits are left as they are, and may hold -inf: entries without probability."""
+    """See softmax_plain. Leaves the logits unchanged; they may contain -inf, for entries of probability 0."""
     result = torch.empty(4, logits_NV.shape[0], dtype=torch.float32, device=logits_NV.device)
     _statistics[(logits_NV.shape[0],)](
         logits_NV,
@@ -47,7 +47,7 @@ def gradient(
     grad_entropy_N: torch.Tensor | None,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """See softmax_plain. Takes the place of the logits where they are of the wanted type."""
+    """See softmax_plain. Overwrites the logits only if they have the type `dtype`."""
     result = logits_NV if logits_NV.dtype == dtype else torch.empty_like(logits_NV, dtype=dtype)
     num_rows, num_columns = logits_NV.shape
     _gradient[(num_rows, triton.cdiv(num_columns, BACKWARD_BLOCK))](
@@ -55,7 +55,7 @@ def gradient(
         column_N,
         log_normaliser_N,
         entropy_N,
-        grad_logprobs_N.contiguous(),  # of a plain sum, it is one number seen N times
+        grad_logprobs_N.contiguous(),  # the gradient of a sum is one expanded number, with stride 0
         entropy_N if grad_entropy_N is None else grad_entropy_N.contiguous(),
         result,
         num_columns,
@@ -69,7 +69,7 @@ def gradient(
     return result
 
 
-# Else it would be compiled anew for a last chunk with an odd number of tokens.
+# Otherwise Triton would compile another kernel for a last chunk whose number of tokens is odd.
 @triton.jit(do_not_specialize=["num_rows"])
 def _statistics(
     logits: tl.tensor,
@@ -81,7 +81,7 @@ def _statistics(
     scale: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One program a row."""
+    """Computes the statistics of one row per program."""
     row = tl.program_id(0).to(tl.int64)  # rows times columns may exceed 32 bits
     start = logits + row * row_stride
     offsets = tl.arange(0, BLOCK)
@@ -92,7 +92,7 @@ def _statistics(
         inside = first + offsets < num_columns
         z = tl.load(start + first + offsets, mask=inside, other=-float("inf")).to(tl.float32) * scale
         higher = tl.maximum(peak, tl.max(z, axis=0))
-        # -inf minus -inf is NaN: as long as there was nothing but -inf, sums are 0 and any finite peak will do.
+        # -inf minus -inf is NaN. While all entries so far are -inf, the sums are 0 and any finite maximum will do.
         base = tl.where(higher == -float("inf"), 0.0, higher)
         drop = tl.where(peak == -float("inf"), 0.0, peak - base)
         shrink = tl.exp(drop)
@@ -102,12 +102,12 @@ def _statistics(
         total = total * shrink + tl.sum(exponentials, axis=0)
         peak = higher
     column = tl.load(columns + row)
-    mine = (column >= 0) & (column < num_columns)
-    of_label = tl.load(start + column, mask=mine, other=0.0).to(tl.float32) * scale
+    is_here = (column >= 0) & (column < num_columns)
+    label_z = tl.load(start + column, mask=is_here, other=0.0).to(tl.float32) * scale
     tl.store(result + row, peak)
     tl.store(result + num_rows + row, total)
     tl.store(result + 2 * num_rows + row, weighted)
-    tl.store(result + 3 * num_rows + row, of_label)
+    tl.store(result + 3 * num_rows + row, label_z)
 
 
 @triton.jit
@@ -126,18 +126,18 @@ def _gradient(
     WITH_ENTROPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One program a row and block of columns."""
+    """Computes the gradient of one block of columns of one row per program."""
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < num_columns
     z = tl.load(logits + row * row_stride + offsets, mask=inside, other=-float("inf")).to(tl.float32) * scale
     log_p = z - tl.load(log_normaliser + row)
-    of_logprob = tl.load(grad_logprobs + row) * scale
-    factor = of_logprob
+    grad_logp = tl.load(grad_logprobs + row) * scale
+    factor = grad_logp
     if WITH_ENTROPY:
-        of_entropy = tl.load(grad_entropy + row) * scale
-        # p log p is 0 where p is: without this, -inf would make it NaN.
+        grad_H = tl.load(grad_entropy + row) * scale
+        # p log p is 0 where p is 0, but 0 x -inf would be NaN.
         finite = tl.where(z == -float("inf"), 0.0, log_p)
-        factor = of_logprob + of_entropy * (finite + tl.load(entropy + row))
-    gradients = -tl.exp(log_p) * factor + tl.where(offsets == tl.load(columns + row), of_logprob, 0.0)
+        factor = grad_logp + grad_H * (finite + tl.load(entropy + row))
+    gradients = -tl.exp(log_p) * factor + tl.where(offsets == tl.load(columns + row), grad_logp, 0.0)
     tl.store(result + row * result_stride + offsets, gradients.to(result.dtype.element_ty), mask=inside)

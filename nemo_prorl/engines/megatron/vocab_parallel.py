@@ -1,9 +1,9 @@
-"""Log-probability and entropy over a vocabulary that may be sharded, with the logits of no more than a chunk of tokens.
+"""Log-probability and entropy over a vocabulary that may be sharded, without the logits of all tokens in memory.
 
-Logits of a batch would be the largest tensor of a training step by far (8k tokens x 152k entries x 4 bytes = 5 GB).
-Here they exist for `chunk_tokens` tokens at a time, in the forward pass and again, recomputed, in the backward pass.
-Between the two only the log-normaliser and the entropy of each token are kept, so the backward pass needs no
-communication over the vocabulary.
+The logits of a batch would be by far the largest tensor of a training step (8k tokens x 152k entries x 4 bytes = 5 GB).
+Here they exist for `chunk_tokens` tokens at a time: in the forward pass and, recomputed, in the backward pass. Between
+the two only the log-normaliser and the entropy of each token are kept, so the backward pass needs no communication
+over the vocabulary.
 
 Shapes: N tokens, H hidden size, V vocabulary entries of this rank's shard.
 """
@@ -31,13 +31,13 @@ def logprob_and_entropy(
     group: Any = None,
     fused: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(log-probability of the label [N], entropy in nats [N]) of softmax(hidden @ weight.T / temperature), in fp32.
+    """Returns the label's log-probability [N] and the entropy in nats [N] of softmax(hidden @ weight.T / temperature),
+    in fp32. Both can be differentiated; the entropy's gradient costs nothing if it is not used.
 
-    `group`: ranks that hold consecutive shards of the vocabulary, in rank order; None: this rank holds all of it.
-    `hidden_NH` and `labels_N` are the same on all of them, and so are the results and the gradient of `hidden_NH`.
-    Rows at or beyond `vocab_size`, counted over all shards, are padding: they get no probability and no gradient.
-    Both results can be differentiated; the entropy's gradient costs nothing where it is not used.
-    `fused`: by the Triton kernels of softmax_triton.py, where `can_fuse`.
+    group: ranks that hold consecutive shards of the vocabulary, in rank order; None means that this rank holds all of
+    it. `hidden_NH` and `labels_N` are equal on all of them, and so are the results and the gradient of `hidden_NH`.
+    vocab_size: rows at or beyond it, counted over all shards, are padding, with probability 0 and no gradient.
+    fused: use the Triton kernels of softmax_triton.py, which requires `can_fuse`.
     """
     rank, size = (dist.get_rank(group), dist.get_world_size(group)) if group is not None else (0, 1)
     start = rank * weight_VH.shape[0]
@@ -54,22 +54,23 @@ def logprob_and_entropy(
 
 
 def can_fuse(device: torch.device) -> bool:
-    """Whether this machine can run softmax_triton.py on such a tensor."""
+    """Returns whether softmax_triton.py can run on tensors of this device."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shard:
-    """This rank's part of the vocabulary and how to work through the tokens."""
+    """This rank's shard of the vocabulary, and how to process the tokens."""
 
     start: int
+    """Index of the shard's first entry in the whole vocabulary."""
     num_valid: int
-    """Entries before the padding."""
+    """Number of entries before the padding."""
     group: Any
     temperature: float
     chunk_tokens: int
     kernels: Any
-    """softmax_plain or softmax_triton."""
+    """The module softmax_plain or softmax_triton."""
 
     def chunks(self, num_tokens: int) -> list[slice]:
         return [
@@ -77,12 +78,12 @@ class _Shard:
         ]
 
     def logits(self, hidden: torch.Tensor, weight_VH: torch.Tensor) -> torch.Tensor:
-        """[chunk, num_valid], at least fp32."""
+        """Returns the logits [chunk, num_valid] in at least fp32."""
         return _product(hidden, weight_VH[: self.num_valid].t())
 
     def columns(self, labels: torch.Tensor) -> torch.Tensor:
-        """[chunk]: where each label is among this shard's entries; outside of them if another rank holds it, which a
-        label of this shard's padding would be taken for, too."""
+        """Returns each label's column in this shard, [chunk]; outside of [0, num_valid) if another rank holds it, or if
+        it is in the padding."""
         return labels - self.start
 
 
@@ -95,10 +96,10 @@ class _ChunkedHead(torch.autograd.Function):
         logprobs, entropy, log_normaliser = hidden.new_empty(3, hidden.shape[0], dtype=dtype).unbind()
         for part in shard.chunks(hidden.shape[0]):
             logits = shard.logits(hidden[part], weight)
-            of_shard = shard.kernels.statistics(logits, shard.columns(labels[part]), shard.temperature)
-            peak, total, weighted, of_label = _merge(of_shard, shard.group)
+            statistics_4N = shard.kernels.statistics(logits, shard.columns(labels[part]), shard.temperature)
+            peak, total, weighted, label_z = _merge(statistics_4N, shard.group)
             log_sum = total.log()
-            logprobs[part] = of_label - peak - log_sum
+            logprobs[part] = label_z - peak - log_sum
             entropy[part] = log_sum - weighted / total
             log_normaliser[part] = log_sum + peak
         ctx.save_for_backward(hidden, weight, labels, log_normaliser, entropy)
@@ -142,22 +143,23 @@ def _kernels(fused: bool) -> Any:
     return softmax_plain
 
 
-def _merge(of_shard_4N: torch.Tensor, group: Any) -> tuple[torch.Tensor, ...]:
-    """`statistics` of the whole vocabulary from those of this rank's shard: sums are moved to the common peak."""
+def _merge(statistics_4N: torch.Tensor, group: Any) -> tuple[torch.Tensor, ...]:
+    """Returns the `statistics` of the whole vocabulary, each [N], from those of this rank's shard: the sums of all
+    ranks are rescaled to the common maximum and added. Collective over `group`."""
     if group is None:
-        return of_shard_4N.unbind()
-    own_peak, total, weighted, of_label = of_shard_4N.unbind()
+        return statistics_4N.unbind()
+    own_peak, total, weighted, label_z = statistics_4N.unbind()
     peak = own_peak.clone()
     dist.all_reduce(peak, op=dist.ReduceOp.MAX, group=group)
     drop = torch.where(own_peak == -torch.inf, 0.0, own_peak - peak)
     shrink = drop.exp()
-    sums = torch.stack([total * shrink, (weighted + drop * total) * shrink, of_label])
+    sums = torch.stack([total * shrink, (weighted + drop * total) * shrink, label_z])
     dist.all_reduce(sums, group=group)
     return peak, *sums.unbind()
 
 
 def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """left @ right in at least fp32: 16-bit logits would be rounded to steps of up to 0.1 nats."""
+    """Returns left @ right in at least fp32: 16-bit logits would be rounded to steps of up to 0.1 nats."""
     if left.dtype in (torch.float32, torch.float64):
         return left @ right
     if left.is_cuda:
@@ -166,8 +168,8 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def _put_product(target: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """target = left @ right, added up in at least fp32: of 16-bit products as long as a vocabulary cuBLAS may add the
-    parts in 16 bits (torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction)."""
+    """Writes left @ right, summed in at least fp32, to `target`. For a 16-bit result cuBLAS may add partial sums in 16
+    bits (torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction), too coarse for sums over a vocabulary."""
     if left.is_cuda:
         target.copy_(_product(left, right))
     else:
@@ -175,7 +177,7 @@ def _put_product(target: torch.Tensor, left: torch.Tensor, right: torch.Tensor) 
 
 
 def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """total += left @ right, in the precision of `total`, without a second tensor of its size."""
+    """Adds left @ right to `total` in the precision of `total`, without a second tensor of its size."""
     if left.is_cuda and left.dtype != total.dtype:
         torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
     else:

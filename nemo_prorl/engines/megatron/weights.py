@@ -1,12 +1,11 @@
-"""The one table of parameter names, Megatron <-> Hugging Face, and what is made of it: loading a checkpoint and the
-stream of full tensors that feeds both vLLM and export. Nothing else knows a parameter by name.
+"""Translates parameters between Megatron and Hugging Face: loads a checkpoint into the model, and streams full tensors
+to vLLM and to exports. The tables here are the only place that names the model's parameters.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,21 +19,22 @@ import torch.distributed as dist
 from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.core import parallel_state
+from nemo_prorl.engines.megatron.weight_files import open_weights
 
 
 class Split(Enum):
-    """How tensor parallelism cuts a parameter, and how Hugging Face's tensors lie in it."""
+    """How tensor parallelism splits a parameter, and how it is made of Hugging Face's tensors."""
 
     whole = "whole"
-    """Not cut."""
+    """Not split."""
     columns = "columns"
-    """Along the input dimension."""
+    """Split along the input dimension."""
     vocab = "vocab"
-    """Along the vocabulary, which is padded to a multiple of the ranks."""
+    """Split along the vocabulary, which is padded so that all ranks have the same number of rows."""
     gated = "gated"
-    """Gate and up projection, each cut along its output; a rank holds [its gate | its up]."""
+    """Gate and up projection, each split along its output; a rank holds [its gate | its up]."""
     qkv = "qkv"
-    """Cut by key-value head; each comes as [its query heads | key head | value head]."""
+    """Split by key-value head, each of which is stored as [its query heads | key head | value head]."""
 
 
 _ATTENTION, _MLP = "self_attention.", "mlp."
@@ -46,7 +46,7 @@ _LAYER = {
     _ATTENTION + "k_layernorm.weight": (Split.whole, ["self_attn.k_norm.weight"]),
     _MLP + "linear_fc1.weight": (Split.gated, ["mlp.gate_proj.weight", "mlp.up_proj.weight"]),
     _MLP + "linear_fc2.weight": (Split.columns, ["mlp.down_proj.weight"]),
-    # Local layers keep the norms apart, Transformer Engine fuses them into the linear layer that follows.
+    # Local layers have separate norms; Transformer Engine fuses them into the following linear layer.
     "input_layernorm.weight": (Split.whole, ["input_layernorm.weight"]),
     "pre_mlp_layernorm.weight": (Split.whole, ["post_attention_layernorm.weight"]),
     _ATTENTION + "linear_qkv.layer_norm_weight": (Split.whole, ["input_layernorm.weight"]),
@@ -59,20 +59,23 @@ _TOP = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Entry:
-    """One parameter of this rank. `copies_embedding`: the output layer of a tied model on the last pipeline stage."""
+    """One parameter of this rank."""
 
     name: str
     parameter: torch.nn.Parameter
     split: Split
     hf_names: list[str]
     copies_embedding: bool
+    """Whether it is the output layer of a tied model, which the last pipeline stage keeps as a copy of the
+    embedding."""
 
 
 def mark_shards(model: Any) -> None:
-    """Tells sharded parameters from replicated ones, whose gradients count once in the global norm. Megatron does so
-    while it initialises weights at random, which is skipped here; without the marks only rank 0's shards count."""
+    """Marks the parameters that are sharded over tensor-parallel ranks; the gradients of replicated ones count only
+    once in the global norm. Megatron sets these attributes while it initialises weights, which is skipped here. Without
+    them only rank 0's shards would count."""
     for entry in _entries(model):
         if entry.split is not Split.whole:
             parameter: Any = entry.parameter
@@ -83,32 +86,33 @@ def mark_shards(model: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeParameter:
-    """One parameter of the whole model, as checkpoints hold it."""
+    """One parameter of the whole model, as checkpoints store it."""
 
     key: str
-    """Megatron's; the layers of a model are stacked under one."""
+    """Megatron's key, under which the model's layers are stacked."""
     layer: int | None
+    """Index of the layer; None outside of the layers."""
     split: Split
     hf_names: list[str]
 
     def to_hf(self, tensor: torch.Tensor, architecture: Architecture) -> Iterator[tuple[str, torch.Tensor]]:
-        """The full Hugging Face tensors in it."""
+        """Yields the Hugging Face tensors that the parameter consists of, with their names."""
         yield from zip(self.hf_names, _join(self.split, [tensor], architecture), strict=True)
 
     def from_hf(self, tensors: list[torch.Tensor], architecture: Architecture) -> torch.Tensor:
-        """Inverse of `to_hf`."""
+        """Returns the parameter made of these Hugging Face tensors: the inverse of `to_hf`."""
         return _shard(self.split, tensors, architecture, 1, 0, architecture.vocab_size)
 
     def empty(self, architecture: Architecture, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """On the meta device: its shape."""
+        """Returns a tensor of the parameter's shape on the meta device."""
         shapes = [hf_shape(name, architecture) for name in self.hf_names]
-        return self.from_hf(
-            [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes], architecture
-        )
+        tensors = [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]
+        return self.from_hf(tensors, architecture)
 
 
 def whole_parameters(architecture: Architecture) -> Iterator[WholeParameter]:
-    """From the embedding to the output layer, under the names of Transformer Engine's layers, which checkpoints use."""
+    """Yields all parameters from the embedding to the output layer, under the names of Transformer Engine's layers, as
+    in checkpoints."""
     top = [name for name in _TOP if not (architecture.tied and name == "output_layer.weight")]
     left_out = {"input_layernorm.weight", "pre_mlp_layernorm.weight"}
     if not architecture.qk_norm:
@@ -125,7 +129,7 @@ def whole_parameters(architecture: Architecture) -> Iterator[WholeParameter]:
 
 
 def check_hf(reader: SafetensorsReader, architecture: Architecture) -> None:
-    """Raises ConfigError for a tensor that is missing, misshaped or left over. Reads headers only."""
+    """Raises ConfigError for a missing, misshaped or unknown tensor. Reads headers only."""
     wanted = {name for parameter in whole_parameters(architecture) for name in parameter.hf_names}
     for name in sorted(wanted):
         if name not in reader:
@@ -135,16 +139,16 @@ def check_hf(reader: SafetensorsReader, architecture: Architecture) -> None:
             raise ConfigError(
                 f"{reader.folder} has {name} of a shape that does not fit its config.json: {found} instead of {fits}."
             )
-    ignored = {"lm_head.weight"} if architecture.tied else set()
-    left = [n for n in reader.names() if n not in wanted | ignored and not n.endswith("rotary_emb.inv_freq")]
-    if left:
+    known = wanted | ({"lm_head.weight"} if architecture.tied else set())
+    unknown = [n for n in reader.names() if n not in known and not n.endswith("rotary_emb.inv_freq")]
+    if unknown:
         raise ConfigError(
-            f"{reader.folder} has tensors that {architecture.name} does not know: {', '.join(sorted(left)[:5])}."
+            f"{reader.folder} has tensors that {architecture.name} does not have: {', '.join(sorted(unknown)[:5])}."
         )
 
 
 def hf_shape(name: str, architecture: Architecture) -> tuple[int, ...]:
-    """Of a Hugging Face tensor."""
+    """Returns the shape of a Hugging Face tensor."""
     hidden, ffn, vocab = architecture.hidden_size, architecture.ffn_size, architecture.vocab_size
     queries = architecture.num_heads * architecture.head_dim
     keys = architecture.num_kv_heads * architecture.head_dim
@@ -168,37 +172,31 @@ def hf_shape(name: str, architecture: Architecture) -> tuple[int, ...]:
 
 
 def load_hf(model: Any, architecture: Architecture, folder: Path) -> None:
-    """Fills the local shard from a Hugging Face folder, having read nothing of other ranks' layers. Raises ConfigError
-    for files that are damaged, or do not fit the architecture."""
+    """Fills this rank's parameters from a Hugging Face folder. Reads only the tensors of this rank's layers. Raises
+    ConfigError for files that are damaged or do not fit the architecture."""
     reader = SafetensorsReader(folder)
     check_hf(reader, architecture)
     ranks, rank = _tensor_parallel()
     with torch.no_grad():
         for entry in _entries(model):
-            tensors = [reader[name] for name in entry.hf_names]
-            entry.parameter.copy_(
-                _shard(entry.split, tensors, architecture, ranks, rank, entry.parameter.shape[0])
-            )
+            tensors, rows = [reader[name] for name in entry.hf_names], entry.parameter.shape[0]
+            entry.parameter.copy_(_shard(entry.split, tensors, architecture, ranks, rank, rows))
 
 
 def named_weights(
     model: Any, architecture: Architecture, tensors: Mapping[str, torch.Tensor] | None = None
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Collective over the replica: every full tensor under its Hugging Face name, on every rank, one parameter at a
-    time. The memory of each tensor is its own: the receiver may keep it.
+    """Yields every full tensor under its Hugging Face name, on every rank, one parameter at a time. Collective over the
+    replica. No tensor shares memory with the model, so the receiver may keep it.
 
-    `tensors`: by the model's own names what takes the place of its weights, on any device.
+    tensors: yield these instead of the model's weights; parameter name -> shard, on any device.
     """
     stage = parallel_state.get_pipeline_model_parallel_rank()
     pipeline = parallel_state.get_pipeline_model_parallel_group()
     mine = [entry for entry in _entries(model) if not entry.copies_embedding]
-    described = [(e.split, e.hf_names, tuple(e.parameter.shape), e.parameter.dtype) for e in mine]
-    plans: list[Any] = [described]
-    if pipeline.size() > 1:
-        plans = [None] * pipeline.size()
-        dist.all_gather_object(plans, described, group=pipeline)
+    own = [(e.split, e.hf_names, tuple(e.parameter.shape), e.parameter.dtype) for e in mine]
     device = torch.device(torch.cuda.current_device())
-    for owner, plan in enumerate(plans):
+    for owner, plan in enumerate(_gathered(own, pipeline)):
         for index, (split, hf_names, shape, dtype) in enumerate(plan):
             if owner == stage:
                 source = mine[index].parameter.detach() if tensors is None else tensors[mine[index].name]
@@ -212,8 +210,8 @@ def named_weights(
 
 
 def content_hash(named_weights: Iterable[tuple[str, torch.Tensor]]) -> str:
-    """Collective over the replica, whose ranks share the work. Of names, precisions, shapes and every bit of a stream
-    of full tensors: independent of how ranks share them."""
+    """Returns a hash of the names, precisions, shapes and every bit of a stream of full tensors, the same in any
+    layout. Collective over the replica, whose ranks divide the work."""
     replica = parallel_state.get_model_parallel_group()
     digests = []
     for index, (name, tensor) in enumerate(named_weights):
@@ -221,37 +219,26 @@ def content_hash(named_weights: Iterable[tuple[str, torch.Tensor]]) -> str:
             content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
             digest = hashlib.blake2b(content.data, digest_size=16).hexdigest()
             digests.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {digest}")
-    shares: list[Any] = [digests]
-    if replica.size() > 1:
-        shares = [None] * replica.size()
-        dist.all_gather_object(shares, digests, group=replica)
-    listed = "\n".join(sorted(itertools.chain(*shares)))
+    listed = "\n".join(sorted(itertools.chain(*_gathered(digests, replica))))
     return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
 
 
+def _gathered(value: Any, group: Any) -> list[Any]:
+    """Returns the values of all ranks of the group, in rank order. Collective."""
+    values = [value] * group.size()
+    if group.size() > 1:
+        dist.all_gather_object(values, value, group=group)
+    return values
+
+
 class SafetensorsReader:
-    """Tensors of a Hugging Face folder, one file or sharded, read when asked for. Raises ConfigError for files that are
-    missing or damaged."""
+    """Reads tensors of a Hugging Face folder, with one file or several, on access. Raises ConfigError for files that
+    are missing or damaged."""
 
     def __init__(self, folder: Path) -> None:
-        from safetensors import SafetensorError, safe_open
-
         self.folder = folder
-        index = folder / "model.safetensors.index.json"
-        files = ["model.safetensors"]
-        if index.exists():
-            try:
-                files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigError(f"{index} is damaged ({error}): fetch it again.") from None
         self._owner: dict[str, Any] = {}
-        for name in files:
-            try:
-                handle = safe_open(folder / name, "pt")
-            except FileNotFoundError:
-                raise ConfigError(f"{folder} lacks {name}: fetch it again.") from None
-            except (SafetensorError, OSError) as error:
-                raise ConfigError(f"{folder / name} is damaged ({error}): fetch it again.") from None
+        for handle in open_weights(folder, "pt"):
             self._owner.update(dict.fromkeys(handle.keys(), handle))
 
     def __contains__(self, name: str) -> bool:
@@ -268,7 +255,7 @@ class SafetensorsReader:
         return tuple(self._owner[name].get_slice(name).get_shape())
 
     def dtypes(self) -> set[str]:
-        """As the files' headers spell them: {"BF16"}, {"F32"} ..."""
+        """Returns the precisions as the files' headers spell them, such as {"BF16"}."""
         return {self._owner[name].get_slice(name).get_dtype() for name in self._owner}
 
 
@@ -279,15 +266,7 @@ def _entries(model: Any) -> list[_Entry]:
     for name, parameter in model.named_parameters():
         copies_embedding = name == "output_layer.weight" and model.share_embeddings_and_output_weights
         split, hf_names = _look_up("embedding.word_embeddings.weight" if copies_embedding else name, offset)
-        entries.append(
-            _Entry(
-                name=name,
-                parameter=parameter,
-                split=split,
-                hf_names=hf_names,
-                copies_embedding=copies_embedding,
-            )
-        )
+        entries.append(_Entry(name, parameter, split, hf_names, copies_embedding))
     return entries
 
 
@@ -309,7 +288,7 @@ def _tensor_parallel() -> tuple[int, int]:
 def _shard(
     split: Split, tensors: list[torch.Tensor], architecture: Architecture, ranks: int, rank: int, rows: int
 ) -> torch.Tensor:
-    """Full Hugging Face tensors -> the parameter of one rank, which has `rows` rows."""
+    """Returns the parameter of one rank, made of full Hugging Face tensors. rows: its number of rows."""
     if split is Split.whole:
         return tensors[0]
     if split is Split.columns:
@@ -336,13 +315,14 @@ def _gather_shards(split: Split, shard: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _own(tensor: torch.Tensor, shard: torch.Tensor) -> torch.Tensor:
-    """In memory of its own: copied if joining has not done so."""
+    """Returns `tensor`, copied if it shares memory with `shard`."""
     shared = tensor.untyped_storage().data_ptr() == shard.untyped_storage().data_ptr()
     return tensor.clone(memory_format=torch.contiguous_format) if shared else tensor
 
 
 def _join(split: Split, shards: list[torch.Tensor], architecture: Architecture) -> list[torch.Tensor]:
-    """The inverse of `_shard`: parameters of all ranks -> full Hugging Face tensors, or views of the only rank's."""
+    """Returns full Hugging Face tensors made of the parameters of all ranks: the inverse of `_shard`. With one rank
+    they may be views of its parameter."""
     if split is Split.columns:
         return [_cat(shards, dim=1)]
     if split is Split.gated:
@@ -360,5 +340,5 @@ def _join(split: Split, shards: list[torch.Tensor], architecture: Architecture) 
 
 
 def _cat(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
-    """One is not copied."""
+    """Concatenates tensors; a single one is returned without a copy."""
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=dim)

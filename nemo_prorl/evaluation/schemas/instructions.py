@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from nemo_prorl.data.building.source import Dropped, Problem, Record
+from nemo_prorl.data.sources.llama_nemotron_if import without_nulls
 from nemo_prorl.evaluation.benchmark import missing_column
 
 
@@ -21,11 +19,5 @@ def convert(record: Record) -> Problem:
         raise Dropped("no_arguments")
     return Problem(
         question=prompt,
-        task={"instruction_id_list": list(ids), "kwargs": [_without_nulls(one) for one in kwargs]},
+        task={"instruction_id_list": list(ids), "kwargs": [without_nulls(one) for one in kwargs]},
     )
-
-
-def _without_nulls(arguments: Any) -> dict[str, Any]:
-    """Removes nulls only: 0 and the empty text are values."""
-    given = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
-    return {name: value for name, value in given.items() if value is not None}

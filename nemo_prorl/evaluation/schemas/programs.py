@@ -50,7 +50,8 @@ def convert(record: Record) -> Problem:
     task = (
         livecodebench_tests(record.values) if column == "public_test_cases" else tests(record.values[column])
     )
-    return Problem(question=_asked(record.values, question), task=task, suffix=_ending(question))
+    suffix = "" if "```" in question[-200:] else eurus.SUFFIX  # unless it says how to present the code
+    return Problem(question=_asked(record.values, question), task=task, suffix=suffix)
 
 
 def tests(given: Any) -> dict[str, Any]:
@@ -117,8 +118,3 @@ def _asked(values: Mapping[str, Any], question: str) -> str:
     if isinstance(starter, str) and starter.strip():
         parts.append(f"Begin with this code:\n```python\n{starter.rstrip()}\n```")
     return "\n\n".join(parts)
-
-
-def _ending(question: str) -> str:
-    """Returns instructions on how to present the code, unless the question has them."""
-    return "" if "```" in question[-200:] else eurus.SUFFIX

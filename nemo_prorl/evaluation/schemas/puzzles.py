@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 
 from nemo_prorl.data.building.source import Dropped, Problem, Record
@@ -38,7 +39,7 @@ def by_category(record: Record) -> Problem:
     task = str(problem.task.get("task", ""))
     if task in reasoning_gym.OUT_OF_DISTRIBUTION:
         raise Dropped("out_of_distribution")
-    return Problem(question=problem.question, task=problem.task, kind=f"{category(task)}/{task}")
+    return replace(problem, kind=f"{category(task)}/{task}")
 
 
 def only(task: str) -> Callable[[Record], Problem]:
@@ -55,14 +56,7 @@ def only(task: str) -> Callable[[Record], Problem]:
 
 def sized(record: Record) -> Problem:
     """Turns a generated graph into a problem of the kind `N_vertices`."""
-    problem = reasoning_gym.convert(record)
-    return Problem(
-        question=problem.question,
-        task=problem.task,
-        suffix=problem.suffix,
-        kind=f"{record.values['num_vertices']:02}_vertices",
-        gold=problem.gold,
-    )
+    return replace(reasoning_gym.convert(record), kind=f"{record.values['num_vertices']:02}_vertices")
 
 
 def graphs() -> Iterator[Record]:

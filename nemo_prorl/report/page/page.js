@@ -1,7 +1,6 @@
 // Draws the charts of #chart-data with Plotly, in the colours of the style sheet, and lets them zoom together.
 (() => {
   "use strict";
-  const figures = JSON.parse(document.getElementById("chart-data").textContent);
   const root = document.documentElement;
   const NUM_COLOURS = 10;
   const PRINTED_WIDTH_PX = 330;
@@ -39,7 +38,8 @@
           bordercolor: variable("--grid"),
           font: { color: variable("--ink"), size: 12 },
         },
-        xaxis: { ...layout.xaxis, ...axis },
+        uirevision: "kept", // what the reader has zoomed stays when new data come
+        xaxis: { ...layout.xaxis, ...axis, ...zoom },
         yaxis: { ...layout.yaxis, ...axis },
         shapes: layout.shapes.map((shape) => ({ ...shape, line: { ...shape.line, color: shapeColour(shape) } })),
         annotations: layout.annotations.map((note) => ({ ...note, font: { ...note.font, color: quiet } })),
@@ -48,11 +48,25 @@
     };
   }
 
-  const charts = Object.entries(figures).map(([name, figure]) => ({
-    element: document.getElementById(`chart-${name}`),
-    figure,
-  }));
+  let charts = [];
+  let zoom = {}; // of the steps, common to all charts: a live page keeps it
   const config = { displayModeBar: false };
+  const buttonsOf = (element) => element.closest("figure").querySelectorAll(".legend button");
+  const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => Plotly.Plots.resize(target)));
+
+  function readCharts() {
+    const figures = JSON.parse(document.getElementById("chart-data").textContent);
+    charts = Object.entries(figures).map(([name, figure]) => {
+      const element = document.getElementById(`chart-${name}`);
+      for (const button of buttonsOf(element)) showLine(figure, button);
+      return { element, figure };
+    });
+  }
+
+  function showLine(figure, button) {
+    const isShown = button.getAttribute("aria-pressed") === "true";
+    for (const trace of figure.data) if (trace.meta.line === Number(button.dataset.line)) trace.visible = isShown;
+  }
 
   let isZooming = false;
   async function zoomOthers(source, change) {
@@ -61,36 +75,46 @@
     else if (change["xaxis.autorange"]) update["xaxis.autorange"] = true;
     else return;
     if (isZooming) return;
+    zoom = "xaxis.range" in update ? { range: update["xaxis.range"], autorange: false } : {};
     isZooming = true;
     const others = charts.filter(({ element }) => element !== source);
     await Promise.all(others.map(({ element }) => Plotly.relayout(element, { ...update })));
     isZooming = false;
   }
 
+  function draw({ element, figure }, extra = {}) {
+    const { data, layout } = themed(figure);
+    const isNew = !element.classList.contains("js-plotly-plot");
+    Plotly.react(element, data, { ...layout, ...extra }, config);
+    if (!isNew) return;
+    element.on("plotly_relayout", (change) => zoomOthers(element, change));
+    sizes.observe(element);
+  }
+
   function drawAll(extra = {}) {
-    for (const { element, figure } of charts) {
-      const { data, layout } = themed(figure);
-      Plotly.react(element, data, { ...layout, ...extra }, config);
-    }
+    for (const chart of charts) draw(chart, extra);
   }
 
   function toggle(button) {
     const { element, figure } = charts.find((chart) => chart.element.id === `chart-${button.dataset.chart}`);
-    const isShown = button.getAttribute("aria-pressed") === "false";
-    button.setAttribute("aria-pressed", String(isShown));
-    figure.data.forEach((trace) => {
-      if (trace.meta.line === Number(button.dataset.line)) trace.visible = isShown;
-    });
+    button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") === "false"));
+    showLine(figure, button);
     Plotly.react(element, themed(figure).data, element.layout, config);
   }
 
+  readCharts();
   drawAll();
-  document.querySelectorAll(".legend button").forEach((button) => button.addEventListener("click", () => toggle(button)));
-  const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => Plotly.Plots.resize(target)));
-  for (const { element } of charts) {
-    element.on("plotly_relayout", (change) => zoomOthers(element, change));
-    sizes.observe(element);
-  }
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest(".legend button");
+    if (button) toggle(button);
+  });
+  document.addEventListener("report-changed", async () => {
+    readCharts();
+    for (const chart of charts) {
+      await new Promise(requestAnimationFrame); // one a frame: the page stays responsive
+      draw(chart);
+    }
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
   window.addEventListener("beforeprint", () => {
     root.dataset.print = "";

@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks the chat-completions protocol and answers, or fails, as it is told."""
+"""A real HTTP server that speaks the chat-completions protocol with scripted answers and failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Failure:
-    """A status in the place of an answer; retry_after_s goes into the header."""
+    """An error status instead of an answer; retry_after_s becomes the header."""
 
     status: int
     retry_after_s: float | None = None
@@ -35,7 +35,7 @@ class ChatServer:
 
 
 Script = Callable[[str, int], "str | Failure"]
-"""(question, how often it was asked before) -> reply or failure."""
+"""(question, number of earlier requests for it) -> reply or failure."""
 
 
 @contextmanager

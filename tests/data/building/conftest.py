@@ -1,11 +1,11 @@
-"""A client of the real reward service, once a session, and small sources in the schemas of the real ones."""
+"""A client of the real reward service, and small sources in the schemas of the real ones."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -14,8 +14,6 @@ from nemo_prorl.data.building.pipeline import build
 from nemo_prorl.data.building.source import Submit, get
 from nemo_prorl.data.rows import Row, RowFile
 from reward.client import RewardClient
-
-T = TypeVar("T")
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +24,7 @@ def submit(service: str) -> Iterator[Submit]:
 
 
 class Building:
-    """Builds into a folder of its own. Example: building.run("deepscaler", [{...}, {...}], held_out=1)"""
+    """Builds sources into a folder of its own. Example: building.run("deepscaler", [{...}, {...}], held_out=1)"""
 
     def __init__(self, folder: Path, submit: Submit) -> None:
         self.folder, self.submit = folder, submit
@@ -43,7 +41,7 @@ class Building:
     ) -> dict[str, Any]:
         if records is not None:
             options["source"] = self.file("source/records.jsonl", records)
-        return build(get(name), DataBuildConfig(out=str(self.out), **options), self.submit, silent)
+        return build(get(name), DataBuildConfig(out=str(self.out), **options), self.submit)
 
     def rows(self, name: str, split: str = "train") -> list[Row]:
         path = self.out / name / f"{split}.parquet"
@@ -58,10 +56,6 @@ def building(tmp_path: Path, submit: Submit) -> Building:
     return Building(tmp_path, submit)
 
 
-def silent(items: Iterable[T], what: str, total: int | None) -> Iterable[T]:
-    return items
-
-
 def math_record(problem: str, answer: object = "4", **more: Any) -> dict[str, Any]:
     return {"problem": problem, "answer": answer, "solution": "", **more}
 
@@ -69,7 +63,7 @@ def math_record(problem: str, answer: object = "4", **more: Any) -> dict[str, An
 def code_record(
     question: str, tests: Mapping[str, Any] | str, *, ability: str = "code", solution: str | None = None
 ) -> dict[str, Any]:
-    """As PRIME-RL/Eurus-2-RL-Data has them."""
+    """Returns a record in the schema of PRIME-RL/Eurus-2-RL-Data."""
     truth = tests if isinstance(tests, str) else json.dumps(tests)
     prompt = (
         f"{question}\n\nWrite Python code to solve the problem. Present the code in \n```python\nYour code\n```\n"
@@ -88,7 +82,8 @@ def code_record(
 
 
 def instruction_record(text: str, instructions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """As Llama-Nemotron's RL/instruction_following.jsonl has them: every argument of every rule, mostly null."""
+    """Returns a record in the schema of Llama-Nemotron's RL/instruction_following.jsonl: every argument of every rule,
+    mostly null."""
     arguments = ("num_words", "relation", "num_sentences", "keywords", "forbidden_words", "language")
     return {
         "input": [{"role": "user", "content": text}],

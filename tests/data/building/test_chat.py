@@ -1,4 +1,5 @@
-"""Questions to an endpoint over real HTTP: order, limits, retries, and nothing asked twice."""
+"""Tests of requests to a chat endpoint over real HTTP: order, rate limits, retries, and that no question is asked
+twice."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ def test_an_endpoint_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_requests_are_paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """120 a minute: evenly spread however many are ready at once, and no credit for an idle time."""
+    """120 requests a minute are spread evenly, however many are ready at once; idle time gives no credit."""
     now, begun = 0.0, []
 
     async def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""`data list`, `build`, `show` and `difficulty` as a user has them."""
+"""Tests of `data list`, `build`, `show` and `difficulty` as a user runs them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.config import DataBuildConfig
+from nemo_prorl.config.help import Option, entries
 from nemo_prorl.data.rows import RowFile, write_rows
-from nemo_prorl.help import Option, entries
-from nemo_prorl.training.difficulty import DifficultyLog
+from nemo_prorl.run_folder.difficulty import DifficultyLog
 from tests.data.building.conftest import math_record
 from tests.data.conftest import make_row
 from tests.training.conftest import make_group

@@ -1,4 +1,4 @@
-"""Local files and the hub's cache through the same reader; what cannot be read is one sentence."""
+"""Tests of the reader of local files and of the hub's cache; what cannot be read is an error of one sentence."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pandas
 import pytest
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.data.building import load
 from nemo_prorl.data.building.load import check, files, locate, read, rows_of, split_of
 from nemo_prorl.data.building.source import get
 from tests.conftest import ROOT
@@ -165,3 +168,22 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> None:
     assert "ConfigError someone/something is not a local path and could not be read" in done.stderr
     assert "write the folder's path" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.count("(") == done.stderr.count(")"), "nothing is cut off in the middle"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (GatedRepoError, "is a gated data set: accept its terms"),
+        (RepositoryNotFoundError, "is neither a local path nor a public data set"),
+    ],
+)
+def test_a_data_set_that_the_hub_refuses(
+    kind: type[HfHubHTTPError], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise kind("403 Client Error", response=httpx.Response(403, request=httpx.Request("GET", "http://x")))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    with pytest.raises(ConfigError, match=f"^someone/something {words}.*`hf auth login`"):
+        load.download("someone/something")

@@ -1,4 +1,5 @@
-"""Which rows overlap an evaluation problem: against a brute-force oracle, and on the cases that decided the rule."""
+"""Tests of the overlap with evaluation problems: against a brute-force oracle, and on the cases that motivated the
+rule."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def test_the_same_problem_in_another_dress_overlaps() -> None:
 
 
 def test_half_of_a_problem_overlaps_and_less_is_only_near() -> None:
-    """20 words have 8 runs of 13: sharing 16 words is 4 of them, 15 words 3."""
+    """20 words have 8 runs of 13 words: sharing 16 words shares 4 of these runs, 15 words 3."""
     tokens = [f"v{chr(97 + i)}" for i in range(20)]
     problem = " ".join(tokens)
     assert match(" ".join([*tokens[:16], "other", "words"]), problem).share == 0.5  # type: ignore[union-attr]
@@ -68,7 +69,7 @@ def test_half_of_a_problem_overlaps_and_less_is_only_near() -> None:
 
 
 def test_a_phrase_of_the_trade_does_not_count() -> None:
-    """What made the rule of one shared run drop unrelated competition problems."""
+    """With a rule of one shared run, such phrases dropped unrelated competition problems."""
     phrase = (
         "The answer can be written as m/n, where m and n are relatively prime positive integers. Find m + n."
     )

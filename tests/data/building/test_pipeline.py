@@ -1,4 +1,5 @@
-"""From records to files, through the real reward service: what stays, what goes and why, and the same bytes again."""
+"""Tests of building prompt files with the real reward service: which records are kept, why others are dropped, and that
+a rebuild gives the same bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ LONG = (
 )
 
 
-def asked(building: Building, name: str, split: str = "train") -> list[str]:
+def questions(building: Building, name: str, split: str = "train") -> list[str]:
     return [row.messages[-1]["content"] for row in building.rows(name, split)]
 
 
@@ -59,7 +60,7 @@ def test_code_is_run_where_a_solution_is_known_and_its_tests_are_read_where_not(
             code_record("Not JSON.", {"inputs": ["x=1"], "outputs": ["2"], "fn_name": "f"}),
         ],
     )
-    assert [text.partition("\n")[0] for text in asked(building, "eurus")] == ["Right.", "Unknown."]
+    assert [text.partition("\n")[0] for text in questions(building, "eurus")] == ["Right.", "Unknown."]
     assert manifest["dropped"] == {"task_invalid": 2, "gold_wrong": 1}
     assert manifest["num_proved_by_gold"] == 1
 
@@ -76,7 +77,7 @@ def test_instructions_must_be_known_and_their_arguments_there(building: Building
             ),
         ],
     )
-    assert asked(building, "llama_nemotron_if") == ["No commas.", "Zero."]
+    assert questions(building, "llama_nemotron_if") == ["No commas.", "Zero."]
     assert manifest["dropped"] == {"task_invalid": 2}
 
 
@@ -109,7 +110,7 @@ def test_the_validation_split_keeps_what_both_have(building: Building) -> None:
 
 def test_what_an_earlier_source_has_a_later_one_does_not_get(building: Building) -> None:
     building.run("deepscaler", [math_record("Write a poem.", "4")])
-    text = asked(building, "deepscaler")[0]
+    text = questions(building, "deepscaler")[0]
     records = [instruction_record(t, {"punctuation:no_comma": {}}) for t in (text, "Another.")]
     manifest = building.run("llama_nemotron_if", records)
     assert manifest["dropped"] == {"duplicate_of_deepscaler": 1}
@@ -143,7 +144,7 @@ def test_rows_that_overlap_an_evaluation_set_are_dropped_and_listed(building: Bu
 )
 def test_evaluation_sets_of_any_schema_are_read(building: Building, values: dict[str, Any]) -> None:
     path = building.file("eval.jsonl", [values])
-    assert [p.text for p in pipeline.evaluation_problems([path], lambda items, *_: items)] == [LONG]
+    assert [p.text for p in pipeline.evaluation_problems([path])] == [LONG]
 
 
 def test_an_evaluation_file_without_questions_is_one_sentence(building: Building) -> None:

@@ -1,4 +1,5 @@
-"""The agreement filter against vLLM's own OpenAI server: a random model answers nonsense, in the protocol as it is."""
+"""Tests the agreement filter with vLLM's own OpenAI-compatible server and a random model, whose answers are
+nonsense."""
 
 from __future__ import annotations
 
@@ -32,8 +33,10 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
+    # Not by `-m`, because the engine's process would then import the whole server a second time.
+    start = "from vllm.entrypoints.launchers.api_server.entry import main; main()"
     command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder / "model"),
+        sys.executable, "-c", start, "--model", str(folder / "model"),
         "--port", str(port), "--host", "127.0.0.1",
         "--served-model-name", "tiny", "--enforce-eager", "--dtype", "float32",
         "--max-model-len", "4096", "--max-num-seqs", "8", "--chat-template", str(folder / "template.jinja"),

@@ -1,4 +1,4 @@
-"""Puzzles are stored rows: different, repeatable, and each solved by its own answer at the real service."""
+"""Tests of puzzles as stored rows: different, repeatable, and each solved by its own answer at the real service."""
 
 from __future__ import annotations
 
@@ -21,13 +21,19 @@ TASKS = (
     "rush_hour",
     "tower_of_hanoi",
 )
-"""With a data set and tuples; that run programs; without an answer, with and without one in the metadata; that iterate
-over sets; with few different questions."""
+"""Tasks of every kind: with a data set and tuples, running programs, without an answer (with and without one in the
+metadata), iterating over sets, with few different questions."""
 
 
 @pytest.fixture(autouse=True)
 def few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "tasks", lambda: TASKS)
+    use_workers(monkeypatch, 1)
+
+
+def use_workers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Limits the worker processes, because each takes seconds to import the library."""
+    monkeypatch.setattr(source.os, "sched_getaffinity", lambda _: {*range(count)})
 
 
 def test_the_paper_has_96_tasks_and_three_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +43,6 @@ def test_the_paper_has_96_tasks_and_three_apart(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_tasks_that_can_be_guessed_are_measured_but_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
     assert source.guessed() == {"propositional_logic", "string_insertion"}
     monkeypatch.setattr(source, "tasks", lambda: ("chain_sum", "string_insertion", "spell_backward"))
     monkeypatch.setattr(source, "OUT_OF_DISTRIBUTION", ())
@@ -71,7 +76,7 @@ def test_rows_are_shared_out_split_apart_and_proved(building: Building) -> None:
 def test_the_same_seed_gives_the_same_rows_with_any_number_of_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two tasks that would change: one runs programs, one iterates over sets."""
+    """The order of workers could change two of these tasks: one runs programs, the other iterates over sets."""
     monkeypatch.setattr(source, "tasks", lambda: ("codeio", "list_functions"))
     monkeypatch.setattr(source, "OUT_OF_DISTRIBUTION", ())
 
@@ -80,15 +85,15 @@ def test_the_same_seed_gives_the_same_rows_with_any_number_of_workers(
         return [(record.origin, json.dumps(record.values)) for record in records]
 
     first = made(5)
-    monkeypatch.setattr(source.os, "sched_getaffinity", lambda _: {0, 1, 2})
+    assert made(6) != first
+    use_workers(monkeypatch, 2)
     monkeypatch.setenv("PYTHONHASHSEED", "77")
     assert made(5) == first
     assert source.os.environ["PYTHONHASHSEED"] == "77"
-    assert made(6) != first
 
 
 class Pool:
-    """Makes jobs at once, from a script of questions; None is an entry that JSON cannot hold."""
+    """A pool that returns scripted questions at once; None is an entry that JSON cannot hold."""
 
     def __init__(self, questions: list[str | None]) -> None:
         self.questions = questions

@@ -1,13 +1,15 @@
-"""The agreement filter of SCP-116K, with a scripted model behind real HTTP and the real rule scorer."""
+"""Tests of the agreement filter of SCP-116K, with a scripted model behind real HTTP and the real rule scorer."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from nemo_prorl.config import ConfigError, DataBuildConfig
+from nemo_prorl.data.building.source import Submit
 from nemo_prorl.data.sources import scp116k
 from tests.data.building.chat_server import Failure, chat_server
 from tests.data.building.conftest import Building
@@ -63,10 +65,21 @@ def book_of(name: str) -> str:
     return {"judged": "\nred\n", "no box": "\nwest\n", "other": "\n5\n", "two minds": "\n5\n"}[name].rstrip()
 
 
-@pytest.fixture
-def built(building: Building) -> tuple[Building, dict[str, Any]]:
+@dataclass(frozen=True)
+class Built:
+    """A data set, its manifest, and the questions that the model was asked for it."""
+
+    building: Building
+    manifest: dict[str, Any]
+    questions: list[str]
+
+
+@pytest.fixture(scope="module")
+def built(submit: Submit, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    building = Building(tmp_path_factory.mktemp("built"), submit)
     with chat_server(script) as server:
-        return building, building.run("scp116k", RECORDS, endpoint=server.url, model="judge")
+        manifest = building.run("scp116k", RECORDS, endpoint=server.url, model="judge")
+        return Built(building, manifest, [body["messages"][0]["content"] for body in server.bodies])
 
 
 def names(building: Building, split: str) -> list[str]:
@@ -74,10 +87,8 @@ def names(building: Building, split: str) -> list[str]:
     return [row.messages[-1]["content"].split("Problem ")[1].split(":")[0] for row in rows]
 
 
-def test_what_agrees_stays_and_what_cannot_be_decided_stands_apart(
-    built: tuple[Building, dict[str, Any]],
-) -> None:
-    building, manifest = built
+def test_what_agrees_stays_and_what_cannot_be_decided_stands_apart(built: Built) -> None:
+    building, manifest = built.building, built.manifest
     assert names(building, "train") == ["rule", "judged", "no box"]
     assert [row.task for row in building.rows("scp116k")] == [
         {"answer": "5 \\text{ m}"}, {"answer": "red"}, {"answer": "west"},
@@ -91,14 +102,9 @@ def test_what_agrees_stays_and_what_cannot_be_decided_stands_apart(
     assert manifest["options"]["model"] == "judge"
 
 
-def test_the_judge_is_spared_what_the_rules_accept_and_asked_the_rest_in_both_orders(
-    building: Building,
-) -> None:
-    with chat_server(script) as server:
-        building.run("scp116k", RECORDS, endpoint=server.url, model="judge")
-        questions = [body["messages"][0]["content"] for body in server.bodies]
-    judged = [question for question in questions if "[[A=B]]" in question]
-    assert len(questions) - len(judged) == 9  # one extraction for each record with a solution
+def test_the_judge_is_spared_what_the_rules_accept_and_asked_the_rest_in_both_orders(built: Built) -> None:
+    judged = [question for question in built.questions if "[[A=B]]" in question]
+    assert len(built.questions) - len(judged) == 9  # one extraction for each record with a solution
     assert sorted(q.split("Problem ")[1].split(":")[0] for q in judged) == sorted(
         2 * ["judged", "no box", "other", "two minds", "mumbles"]
     )
@@ -149,7 +155,6 @@ def test_replies_are_read_as_they_come(reply: str | None, answer: str | None) ->
     assert (None if found is None else str(found["answer"])) == answer
 
 
-def test_the_licence_is_in_the_manifest(built: tuple[Building, dict[str, Any]]) -> None:
-    building, _ = built
-    manifest = json.loads((building.out / "scp116k" / "manifest.json").read_text())
+def test_the_licence_is_in_the_manifest(built: Built) -> None:
+    manifest = json.loads((built.building.out / "scp116k" / "manifest.json").read_text())
     assert "NC" in manifest["licence"]

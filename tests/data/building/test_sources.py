@@ -1,4 +1,4 @@
-"""What each source makes of a record in its real schema: the prompt, the task, and why a record makes none."""
+"""Tests of each source on records in its real schema: the prompt, the task, and why a record is dropped."""
 
 from __future__ import annotations
 

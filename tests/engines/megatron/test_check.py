@@ -51,6 +51,8 @@ def without(key: str) -> dict[str, Any]:
     return {name: value for name, value in QWEN.items() if name != key}
 
 
+NO_TENSORS = (2).to_bytes(8, "little") + b"{}"
+"""The smallest safetensors file."""
 BAD_MODELS = {
     "supported: use one of": QWEN | {"architectures": ["MistralForCausalLM"]},
     r"supported: use one": without("architectures"),
@@ -69,7 +71,7 @@ BAD_MODELS = {
     "partial_rotary_factor": QWEN | {"partial_rotary_factor": 0.5},
     "are quantised": QWEN | {"quantization_config": {"bits": 4}},
     "not reproducible": QWEN | {"attention_dropout": 0.1},
-    "no multiple of its": QWEN | {"num_key_value_heads": 3},
+    "is not a multiple of its": QWEN | {"num_key_value_heads": 3},
     "head_dim=8 is not supported": QWEN | {"architectures": ["LlamaForCausalLM"], "head_dim": 8},
     "which Qwen2ForCausalLM does not support": QWEN | {"head_dim": 64},
 }
@@ -134,7 +136,7 @@ class TestWithGpu:
     def test_auto_without_transformer_engine_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(check, "has_transformer_engine", lambda: False)
         with pytest.raises(
-            ConfigError, match=r"layer_spec=auto takes .* not installed.* write .*local"
+            ConfigError, match=r"layer_spec=auto uses .* not installed.* write .*local"
         ) as error:
             check_model(QWEN, run_config(), 1)
         assert_one_sentence(error.value)
@@ -191,7 +193,7 @@ class TestFolder:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         (tmp_path / "config.json").write_text(json.dumps(QWEN))
-        (tmp_path / "model.safetensors").touch()
+        (tmp_path / "model.safetensors").write_bytes(NO_TENSORS)
         return tmp_path
 
     def test_a_good_one(self, folder: Path) -> None:
@@ -205,15 +207,61 @@ class TestFolder:
         with pytest.raises(ConfigError, match=r"no config\.json in model\.path="):
             check_model(tmp_path / "nowhere", run_config(), 1)
 
+    def test_names_of_models_that_are_elsewhere(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(ConfigError, match=r"`hf download Qwen/Qwen3-0\.6B --local-dir Qwen/Qwen3-0\.6B`"):
+            check_model("Qwen/Qwen3-0.6B", run_config(), 1)
+        with pytest.raises(ConfigError, match=r"`python -m nemo_prorl\.demo\.build runs/tiny` makes it"):
+            check_model("runs/tiny/policy", run_config(), 1)
+        (tmp_path / "runs").mkdir()
+        with pytest.raises(ConfigError) as raised:
+            check_model("runs/mine", run_config(), 1)
+        assert "hf download" not in str(raised.value), "runs/ is a folder here, not somebody on the hub"
+
+    def test_an_adapter(self, tmp_path: Path) -> None:
+        (tmp_path / "adapter_config.json").write_text("{}")
+        with pytest.raises(ConfigError, match=r"which is an adapter \(LoRA\): merge it into its base model"):
+            check_model(tmp_path, run_config(), 1)
+
     def test_a_broken_config(self, folder: Path) -> None:
         (folder / "config.json").write_text("{")
         with pytest.raises(ConfigError, match="not valid JSON"):
+            check_model(folder, run_config(), 1)
+
+    def test_a_config_of_another_kind(self, folder: Path) -> None:
+        (folder / "config.json").write_text("[]")
+        with pytest.raises(ConfigError, match=r"config\.json is damaged \(it holds no JSON object\): fetch"):
             check_model(folder, run_config(), 1)
 
     def test_no_weights(self, folder: Path) -> None:
         (folder / "model.safetensors").unlink()
         with pytest.raises(ConfigError, match="holds no weights"):
             check_model(str(folder), run_config(), 1)
+
+    @pytest.mark.parametrize(
+        ("content", "sentence"),
+        [
+            (b"", r"model\.safetensors is damaged"),
+            (NO_TENSORS[:-1], r"model\.safetensors is damaged"),
+            (b"version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 9\n", "run `git lfs pull` in"),
+        ],
+    )
+    def test_weights_that_did_not_arrive(self, folder: Path, content: bytes, sentence: str) -> None:
+        (folder / "model.safetensors").write_bytes(content)
+        with pytest.raises(ConfigError, match=sentence):
+            check_model(folder, run_config(), 1)
+
+    def test_a_shard_that_is_missing(self, folder: Path) -> None:
+        (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "a-2.safetensors"}}')
+        with pytest.raises(ConfigError, match=r"lacks a-2\.safetensors: fetch it again"):
+            check_model(folder, run_config(), 1)
+
+    def test_a_tokenizer_that_did_not_arrive(self, folder: Path) -> None:
+        (folder / "tokenizer.json").write_text('{"model": ')
+        with pytest.raises(ConfigError, match=r"tokenizer\.json is damaged .*fetch it again"):
+            check_model(folder, run_config(), 1)
 
     @pytest.mark.parametrize("vocabulary", [{"a": 0, "b": 1000}, [["a", 0.0]] * 1001])
     def test_a_tokenizer_that_is_too_large(self, folder: Path, vocabulary: Any) -> None:
@@ -257,7 +305,7 @@ def test_a_kv_cache_without_room_for_one_sequence_is_refused() -> None:
     check_model(QWEN, kv_config(4), 1)
     check_model(QWEN, kv_config(3, context=1024 - check.CPU_BLOCK_TOKENS), 1)
     with pytest.raises(
-        ConfigError, match=r"sampler\.kv_cache_mib=3 has no room for one .*write at least 4 "
+        ConfigError, match=r"sampler\.kv_cache_mib=3 has no room for one .*write at least 4,"
     ) as caught:
         check_model(QWEN, kv_config(3), 1)
     assert "\n" not in str(caught.value)

@@ -276,22 +276,25 @@ def test_a_save_under_way_does_not_see_what_comes_after_it(make_policy: MakePoli
     assert all(torch.equal(weights[name], tensor) for name, tensor in policy.named_weights())
 
 
-@pytest.mark.parametrize("limit", [40_000, 400_000])
-def test_a_full_disk_in_the_middle_of_a_real_save(
-    hf_models: dict[str, Path], tmp_path: Path, limit: int
-) -> None:
-    """Files may not grow beyond a limit, as on a disk that is full: within the tensors, or at once."""
-    done = run_script(FULL_DISK, hf_models["qwen2"], tmp_path, limit)
+def test_a_full_disk_in_the_middle_of_a_real_save(hf_models: dict[str, Path], tmp_path: Path) -> None:
+    """Files may not grow beyond a limit, as on a disk that is full: within the tensors, or at once. The process ends
+    by itself after its saves."""
+    limits = (40_000, 400_000)
+    done = run_script(FULL_DISK, hf_models["qwen2"], tmp_path, *limits)
     assert done.returncode == 0, done.stderr
-    left, sentence, *found = done.stdout.splitlines()
-    assert left == "left: []", "space that the rest of the run needs is free before the failure is told"
-    assert re.fullmatch(
-        r"checkpoint step-00000002-main could not be saved in \S+: \[Errno 27\] File too large.*; "
-        r"\S+step-00000001-main is whole\.",
-        sentence,
-    ), sentence
-    assert found == ["step-00000001-main"]
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == found
+    printed = done.stdout.splitlines()
+    assert len(printed) == 3 * len(limits)
+    for limit, left, sentence, found in zip(limits, printed[::3], printed[1::3], printed[2::3], strict=True):
+        assert left == "left: []", "space that the rest of the run needs is free before the failure is told"
+        assert re.fullmatch(
+            r"checkpoint step-00000002-main could not be saved in \S+: \[Errno 27\] File too large.*; "
+            r"\S+step-00000001-main is whole\.",
+            sentence,
+        ), sentence
+        assert found == "step-00000001-main"
+        (kept,) = (tmp_path / str(limit) / "checkpoints").iterdir()
+        assert kept.name == found
+        assert (kept / "policy" / "policy.json").is_file()
 
 
 def test_random_states_come_back(make_policy: MakePolicy, tmp_path: Path) -> None:
@@ -319,42 +322,40 @@ def test_weights_alone_are_not_taken_for_a_whole_checkpoint(make_policy: MakePol
         policy.load(tmp_path / "saved", reference=False)
 
 
-PRELUDE = """
+FULL_DISK = """
 from nemo_prorl.engines import environment; environment.prepare()
+import resource
 import sys
 from pathlib import Path
-from typing import Any
+from nemo_prorl.config import CheckpointCallbackParams
 from nemo_prorl.distributed import initialise
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
-from tests.engines.megatron.helpers import run_config, save
-ranks = initialise(1, 1)
-policy = MegatronPolicy(run_config(Path(sys.argv[1])), ranks)
-"""
-
-FULL_DISK = (
-    PRELUDE
-    + """
-import resource
-from nemo_prorl.config import CheckpointCallbackParams
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, find_checkpoints
 from nemo_prorl.types import RunState
-run, limit = Path(sys.argv[2]), int(sys.argv[3])
-writer = CheckpointWriter(
-    run, model_dir=Path(sys.argv[1]), params=CheckpointCallbackParams(), ranks=ranks, provenance={}
-)
-writer.save(policy, RunState(stage="main", step=1))
-writer.finish()
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-try:
-    writer.save(policy, RunState(stage="main", step=2))
-    writer._saving.thread.join()
-    print("left:", list(run.rglob(".writing-*/policy/*")))
+from tests.engines.megatron.helpers import run_config
+model, folder, *limits = sys.argv[1:]
+ranks = initialise(1, 1)
+policy = MegatronPolicy(run_config(Path(model)), ranks)
+_, unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+for limit in limits:
+    run = Path(folder, limit)
+    run.mkdir()
+    writer = CheckpointWriter(
+        run, model_dir=Path(model), params=CheckpointCallbackParams(), ranks=ranks, provenance={}
+    )
+    writer.save(policy, RunState(stage="main", step=1))
     writer.finish()
-except CheckpointNotSaved as reason:
-    print(reason)
-print(*[checkpoint.path.name for checkpoint in find_checkpoints(run)])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), unlimited))
+    try:
+        writer.save(policy, RunState(stage="main", step=2))
+        writer._saving.thread.join()
+        print("left:", list(run.rglob(".writing-*/policy/*")))
+        writer.finish()
+    except CheckpointNotSaved as reason:
+        print(reason)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (unlimited, unlimited))
+    print(*[checkpoint.path.name for checkpoint in find_checkpoints(run)])
 """
-)
 
 
 def run_script(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -369,9 +370,3 @@ def run_script(script: str, *arguments: object) -> subprocess.CompletedProcess[s
         cwd=Path(__file__).resolve().parents[3],
         env={name: value for name, value in os.environ.items() if name not in job},
     )
-
-
-def test_the_interpreter_ends_after_a_save(hf_models: dict[str, Path], tmp_path: Path) -> None:
-    done = run_script(PRELUDE + "save(policy, Path(sys.argv[2]))", hf_models["qwen2"], tmp_path / "saved")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "saved" / "policy.json").is_file()

@@ -57,5 +57,5 @@ def test_everything_that_the_trainer_sets_is_refused(start, monkeypatch, on_cpu)
         start("base")
     assert len(passed) > 12
     for name in passed:
-        with pytest.raises(ConfigError, match=f"sampler.engine_args.{name} (is what|cannot be set)"):
+        with pytest.raises(ConfigError, match=f"sampler.engine_args.{name} (is set by|cannot be set)"):
             start("base", engine_args={name: passed[name]})

@@ -36,8 +36,11 @@ def test_what_the_loader_leaves_out_is_named_every_time(sampler, weights_of, mon
         model, "load_weights", lambda weights: load((n, t) for n, t in weights if left_out not in n)
     )
     for version in (1, 2):
-        loaded = sampler.load_weights(weights_of("other").items(), version)
-        named = {name for name in weights_of("other") if left_out in name}
+        # Values that no test has loaded before: vLLM leaves the memory of what is missing uninitialised, so that memory
+        # may hold the values of an earlier update.
+        weights = {name: tensor + torch.rand(()) for name, tensor in weights_of("other").items()}
+        loaded = sampler.load_weights(weights.items(), version)
+        named = {name for name in weights if left_out in name}
         fused = {
             name.replace("q_proj", part)
             for name in named
@@ -45,7 +48,7 @@ def test_what_the_loader_leaves_out_is_named_every_time(sampler, weights_of, mon
             if "q_proj" in name
         }
         assert set(loaded.not_held) == named | fused
-        assert loaded.received.keys() == weights_of("other").keys()
+        assert loaded.received.keys() == weights.keys()
     monkeypatch.undo()
     assert sampler.load_weights(weights_of("other").items(), 3).not_held == ()
 

@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.engines import vllm_sampler
+from nemo_prorl.engines.megatron.check import CPU_HEAD_DIMS
 from nemo_prorl.types import Finish
 
 LONG = "Every sibling shares a prefix that is longer than one block of the cache. "
@@ -247,6 +249,6 @@ def test_stop_ids_come_from_generation_config_and_tokenizer(models_dir: Path, tm
         vllm_sampler._stop_ids(str(tmp_path), nothing, nothing)
 
 
-def test_head_sizes_that_vllm_would_fail_on_later_are_refused_at_once():
-    with pytest.raises(ConfigError, match="size 8"):
-        vllm_sampler._check_head_size(SimpleNamespace(head_dim=None, hidden_size=32, num_attention_heads=4))
+def test_the_head_sizes_that_pass_our_check_are_those_of_vllm():
+    """vLLM itself would refuse another size only at the first sample; check.py does before anything is loaded."""
+    assert list(CPU_HEAD_DIMS) == CPUAttentionBackend.get_supported_head_sizes()

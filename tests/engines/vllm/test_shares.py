@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nemo_prorl.cluster.scale.memory import kv_bytes_a_token
 from nemo_prorl.engines.megatron.architecture import read_architecture
-from nemo_prorl.planning.memory import kv_bytes_a_token
 from tests.engines.vllm.conftest import run_config
 
 

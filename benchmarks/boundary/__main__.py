@@ -1,0 +1,194 @@
+"""Does prolonged RL solve what the base policy cannot? docs/boundary.md explains the design and the result.
+
+    make boundary [BENCH_ARGS="--quick"]
+    make boundary BENCH_ARGS="--seeds 1 --arms resets control"
+
+Builds a small base policy, trains every arm from it with `train`, samples every held-out problem before, during and
+after with `evaluate`, and writes figures, numbers.json and numbers.md about all runs that are finished in the folder.
+Nothing that is finished is done again: after an interruption the same command continues. --quick does all of it in
+small: it shows that the benchmark works, and nothing about the question.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+from benchmarks.boundary import base, measure, report
+from benchmarks.boundary.arms import (
+    ARMS,
+    CONTROL,
+    RL_TEMPERATURE,
+    UPDATES_PER_STEP,
+    WATCHED,
+    checkpoint_at,
+    fine_tune_apart,
+    train_arm,
+)
+from benchmarks.boundary.measure import Counts, base_name, measured_name
+from benchmarks.training_runs import ROLLOUTS, with_rollouts
+from nemo_prorl.config import RewardConfig
+from nemo_prorl.data.rows import RowFile
+from nemo_prorl.reward_sources.service import reward_service
+from nemo_prorl.run_folder.telemetry import read_metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much of everything there is."""
+
+    base_updates: int
+    steps: int
+    """Steps of each stage."""
+    num_samples: int
+    """Samples of each held-out problem from every checkpoint; the largest k of pass@k."""
+    base_samples: int
+    """The same from the base policy, of which the claim is that it never solves something."""
+    short: int
+    """Steps of the short run: a tenth of the others."""
+    overrides: Sequence[str] = ()
+    """Further options of all arms."""
+
+
+FULL = Scale(base_updates=base.NUM_UPDATES, steps=80, num_samples=128, base_samples=512, short=24)
+QUICK = Scale(
+    base_updates=400,
+    steps=2,
+    num_samples=4,
+    base_samples=8,
+    short=1,
+    overrides=("dynamic_sampling.enabled=false",),  # so small a base policy leaves little that is informative
+)
+PARALLEL = 2
+"""Runs side by side; each uses one core."""
+OTHER_TEMPERATURES = (0.6, 1.2)
+"""At which the base policy is measured too: the papers' temperatures of evaluation and of training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Makes what is missing in a folder."""
+
+    out: Path
+    url: str
+    scale: Scale
+
+    @property
+    def base(self) -> Path:
+        """Returns the folder of the base policy and the prompts."""
+        return self.out / "base"
+
+    def build_base(self) -> None:
+        """Builds it in a process of its own, because a process holds one engine."""
+        if not self.base.is_dir():
+            command = [sys.executable, "-m", "benchmarks.boundary.base", str(self.base)]
+            subprocess.run([*command, "--updates", str(self.scale.base_updates)], check=True)
+
+    def measure_base(self) -> dict[float, Counts]:
+        """Returns the base policy's counts by temperature."""
+        temperatures = {measure.TEMPERATURE: self.scale.base_samples}
+        temperatures |= dict.fromkeys(OTHER_TEMPERATURES, self.scale.num_samples)
+        return {
+            temperature: self._counts(self.base / "policy", base_name(temperature), num_samples, temperature)
+            for temperature, num_samples in temperatures.items()
+        }
+
+    def train(self, arm: str, seed: int) -> None:
+        """Trains an arm of RL and measures its checkpoints."""
+        folder = self.out / f"{arm}-{seed}"
+        steps = [self.scale.short] if ARMS[arm].is_short else [self.scale.steps] * len(base.LARGEST)
+        train_arm(
+            folder, self.base, self.url, ARMS[arm], seed=seed, steps=steps, overrides=self.scale.overrides
+        )
+        ends = list(accumulate(steps))
+        for number, step in enumerate(ends if arm in WATCHED else ends[-1:]):
+            self._counts(checkpoint_at(folder, step), measured_name(arm, seed, number))
+
+    def control(self, seed: int, resets: Future[None] | None) -> None:
+        """Fine-tunes on as many samples of the base as the arm `resets` drew, with as many updates, and measures.
+
+        resets: that arm, if this command trains it.
+        """
+        if resets is not None:
+            resets.result()
+        prompts = base.train_file(self.base, len(base.LARGEST) - 1)
+        policy = self.out / f"{CONTROL}-{seed}/policy"
+        if not policy.is_dir():
+            policy.parent.mkdir(exist_ok=True)
+            records = with_rollouts(read_metrics(self.out / f"resets-{seed}/metrics.jsonl"))
+            samples = measure.sample(
+                policy.parent / "samples.jsonl",
+                self.base / "policy",
+                prompts,
+                self.url,
+                num_samples=max(1, round(records[-1][ROLLOUTS] / len(RowFile(prompts)))),
+                temperature=RL_TEMPERATURE,
+                seed=seed,
+            )
+            fine_tune_apart(
+                self.base / "policy",
+                policy,
+                prompts,
+                samples,
+                updates=UPDATES_PER_STEP * self.scale.steps * len(base.LARGEST),
+                seed=seed,
+            )
+        self._counts(policy, measured_name(CONTROL, seed, 0))
+
+    def _counts(
+        self,
+        model: Path,
+        name: str,
+        num_samples: int | None = None,
+        temperature: float = measure.TEMPERATURE,
+    ) -> Counts:
+        return measure.counts_of(
+            model,
+            self.out / f"measured/{name}.jsonl",
+            base.measured_file(self.base),
+            self.url,
+            num_samples=num_samples or self.scale.num_samples,
+            temperature=temperature,
+        )
+
+
+def main() -> None:
+    """Runs what is missing, seed by seed, and reports on all of it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--arms", nargs="+", choices=[*ARMS, CONTROL], default=[*ARMS, CONTROL])
+    parser.add_argument("--quick", action="store_true", help="all of it in small, with one seed")
+    parser.add_argument("--out", type=Path, help="folder (default: runs/boundary, or runs/boundary_quick)")
+    options = parser.parse_args()
+    out: Path = options.out or Path("runs/boundary_quick" if options.quick else "runs/boundary")
+    seeds = options.seeds[:1] if options.quick else options.seeds
+    missing = [seed for seed in seeds if not (out / f"resets-{seed}").is_dir()]
+    if CONTROL in options.arms and "resets" not in options.arms and missing:
+        parser.error(f"the control needs the arm resets of seed {missing[0]}: name both in --arms")
+    (out / "measured").mkdir(parents=True, exist_ok=True)
+    with reward_service(RewardConfig(), out) as url:
+        bench = Bench(out=out, url=url, scale=QUICK if options.quick else FULL)
+        bench.build_base()
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            starts = pool.submit(bench.measure_base)
+            parts = list[Future[None]]()
+            for seed in seeds:
+                runs = {arm: pool.submit(bench.train, arm, seed) for arm in ARMS if arm in options.arms}
+                parts += runs.values()
+                if CONTROL in options.arms:
+                    parts.append(pool.submit(bench.control, seed, runs.get("resets")))
+            for part in parts:
+                part.result()
+    report.write(out, starts.result(), measure.finished(out), bench.scale.num_samples)
+
+
+if __name__ == "__main__":
+    main()

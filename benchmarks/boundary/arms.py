@@ -1,0 +1,152 @@
+"""The arms that the benchmark compares. Each trains the same base policy for as many steps on the same prompts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.boundary import base
+from benchmarks.training_runs import Records, train
+from nemo_prorl.data.rows import Row, RowFile
+from nemo_prorl.engines import environment
+from nemo_prorl.training.checkpoint import find_checkpoints
+
+LEARNING_RATE, RL_TEMPERATURE, UPDATES_PER_STEP = 1e-4, 1.2, 4
+"""As in conf/boundary.yaml and the defaults."""
+SEQUENCES = 64
+"""Rollouts in an update of RL: 16 prompts x 16 rollouts in 4 updates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """An arm of RL: what differs from conf/boundary.yaml."""
+
+    title: str
+    colour: str
+    overrides: Sequence[str] = ()
+    resets: bool = False
+    """Whether stages begin with a hard reset, and the controller may reset in between."""
+    is_short: bool = False
+    """Whether it ends within the first stage."""
+
+
+NO_RESET = ("stage.reset_reference=false", "stage.reset_optimizer=false")
+ARMS: Mapping[str, Arm] = {
+    "resets": Arm(title="prolonged, with resets", colour="#b0413e", resets=True,
+                  overrides=("controller.mode=automatic",)),
+    "no_resets": Arm(title="prolonged, no reset", colour="#d99a3d"),
+    "short": Arm(title="short: a tenth of the steps", colour="#c9a27a", is_short=True),
+    "large_kl": Arm(title="KL weight 1, no reset", colour="#7b5ea7", overrides=("algorithm.kl_beta=1",)),
+}  # fmt: skip
+WATCHED = ("resets", "no_resets")
+"""Arms that are measured after each stage; the others, at the end."""
+CONTROL = "control"
+
+
+def train_arm(
+    folder: Path,
+    base_folder: Path,
+    url: str,
+    arm: Arm,
+    *,
+    seed: int,
+    steps: Sequence[int],
+    overrides: Sequence[str] = (),
+) -> Records:
+    """Trains one arm, `steps` in each of its stages, or reads it from the folder. `overrides` apply to every arm."""
+    records: Records = []
+    for stage, num_steps in enumerate(steps):
+        parent = () if stage == 0 else (f"stage.parent=stage{stage}", *(() if arm.resets else NO_RESET))
+        stage_overrides = [
+            f"model.path={base_folder / 'policy'}",
+            f"data.train={{{base.train_file(base_folder, stage)}: 1.0}}",
+            f"data.validation=[{base_folder / 'validation.parquet'}]",
+            f"stage.name=stage{stage + 1}",
+            *parent,
+            f"seed={seed}",
+            f"trainer.num_steps={num_steps}",
+            *arm.overrides,
+            *overrides,
+        ]
+        records = train(folder, url, stage_overrides, config_name="boundary", stage=f"stage{stage + 1}")
+    return records
+
+
+def checkpoint_at(folder: Path, step: int) -> Path:
+    """Returns the checkpoint of a step, the last one of a stage: a run keeps those."""
+    return next(one.path for one in find_checkpoints(folder) if one.state.step == step)
+
+
+def correct_responses(samples: Path) -> dict[str, list[str]]:
+    """Returns the complete responses with the full score by their row's uid, from what `evaluate --samples` wrote."""
+    found = defaultdict[str, list[str]](list)
+    for sample in base.read_samples(samples):
+        if sample["score"] == 1.0 and sample["finish"] == "stop":
+            uid, _, _ = sample["uid"].rpartition("#")  # `render` appends the epoch
+            found[uid].append(sample["response"])
+    return found
+
+
+def fine_tune(start: Path, out: Path, prompts: Path, samples: Path, *, num_updates: int, seed: int) -> None:
+    """The control: trains the base policy on its own correct samples, for as many updates of as many sequences as RL.
+
+    A batch draws problems that have a correct sample, then one of its correct samples, so that problems which the base
+    solves rarely count as much as the others. `samples` is what `evaluate --samples` wrote for `prompts`.
+    """
+    from transformers import AutoTokenizer
+
+    from nemo_prorl.config import TrainerConfig
+    from nemo_prorl.demo.tiny_policy import END
+    from nemo_prorl.demo.warm_start import train_supervised
+
+    rows = {row.uid: row for row in RowFile(prompts)}
+    correct = correct_responses(samples)
+    stream, solved = random.Random(seed), list(correct)
+    aside = out.with_name(f".{out.name}.{os.getpid()}")
+
+    def examples(update: int) -> list[tuple[Row, str]]:
+        drawn = stream.choices(solved, k=SEQUENCES)
+        return [(rows[uid], stream.choice(correct[uid]) + END) for uid in drawn]
+
+    train_supervised(
+        start,
+        aside,
+        examples,
+        num_updates=num_updates,
+        seed=seed,
+        tokenizer=AutoTokenizer.from_pretrained(start),
+        trainer=TrainerConfig(learning_rate=LEARNING_RATE, packing=False, micro_batch_tokens=4096),
+        name=f"control, seed {seed}",
+    )
+    os.replace(aside, out)
+
+
+def fine_tune_apart(start: Path, out: Path, prompts: Path, samples: Path, *, updates: int, seed: int) -> None:
+    """`fine_tune` in a process of its own, because a process holds one engine."""
+    words = [start, out, prompts, samples, updates, seed]
+    subprocess.run([sys.executable, "-m", "benchmarks.boundary.arms", *map(str, words)], check=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for name in ("start", "out", "prompts", "samples"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("updates", type=int)
+    parser.add_argument("seed", type=int)
+    options = parser.parse_args()
+    environment.prepare()
+    fine_tune(
+        options.start,
+        options.out,
+        options.prompts,
+        options.samples,
+        num_updates=options.updates,
+        seed=options.seed,
+    )

@@ -1,0 +1,173 @@
+"""What a policy can solve: samples of every held-out problem, counted, and what follows from the counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.boundary import base
+from benchmarks.boundary.arms import ARMS, CONTROL, WATCHED
+from benchmarks.boundary.tasks import Level, level_of
+from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, mean_pass_at_k, pass_at_k
+from nemo_prorl.evaluation.comparison import MARGIN, sort
+from nemo_prorl.evaluation.results import Estimate
+from nemo_prorl.run_folder.storage import replace_text
+
+Counts = Mapping[str, tuple[int, int]]
+"""Problem's uid -> (samples, correct ones)."""
+Runs = Mapping[str, Mapping[int, Sequence[Counts]]]
+"""Arm -> seed -> its checkpoints in order, without the start."""
+TEMPERATURE = 1.0
+"""With top_p 1: the policy's own distribution."""
+
+
+def base_name(temperature: float = TEMPERATURE) -> str:
+    """Returns the name of the files about the base policy."""
+    return f"base-{temperature}"
+
+
+def measured_name(arm: str, seed: int | str, number: int) -> str:
+    """Returns the name of the files about a checkpoint, counted from 0 in the order of training."""
+    return f"{arm}-{seed}-{number}"
+
+
+_COUNTS = ".counts.json"
+_PRORL = (sys.executable, "-m", "nemo_prorl")
+
+
+def sample(
+    out: Path,
+    model: Path,
+    prompts: Path,
+    url: str,
+    *,
+    num_samples: int,
+    temperature: float,
+    seed: int = 1,
+) -> Path:
+    """Samples and grades with `evaluate`, unless `out` is there. Returns `out`, with a line of JSON a sample."""
+    if not out.is_file():
+        aside = out.with_suffix(".partial")
+        options = {
+            "model": model,
+            "data": prompts,
+            "reward.urls": f"[{url}]",
+            "validation.num_rollouts": num_samples,
+            "validation.temperature": temperature,
+            "seed": seed,
+        }
+        command = [*_PRORL, "evaluate", "--config-name", "boundary", "--samples", str(aside), "--k", "1"]
+        command += [f"{key}={value}" for key, value in options.items()]
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1", **os.environ}
+        )
+        os.replace(aside, out)
+    return out
+
+
+def counts_of(
+    checkpoint: Path, out: Path, prompts: Path, url: str, *, num_samples: int, temperature: float
+) -> Counts:
+    """Measures a checkpoint of training, or a policy in Hugging Face format. `out` keeps the samples; beside it, the
+    counts."""
+    kept = out.with_suffix(_COUNTS)
+    if not kept.is_file():
+        with in_hugging_face_format(checkpoint) as model:
+            samples = sample(out, model, prompts, url, num_samples=num_samples, temperature=temperature)
+        replace_text(kept, json.dumps(count(samples)) + "\n")
+    return _read(kept)
+
+
+@contextmanager
+def in_hugging_face_format(checkpoint: Path) -> Iterator[Path]:
+    """Gives a policy's folder in Hugging Face format, exported for the time of the block if it is a checkpoint of
+    training."""
+    with tempfile.TemporaryDirectory() as aside:
+        policy = checkpoint
+        if not (checkpoint / "config.json").is_file():
+            policy = Path(aside) / "policy"
+            subprocess.run([*_PRORL, "export", checkpoint, policy], check=True, stdout=subprocess.DEVNULL)
+        yield policy
+
+
+def _read(kept: Path) -> Counts:
+    return {uid: (n, c) for uid, (n, c) in json.loads(kept.read_text(encoding="utf-8")).items()}
+
+
+def finished(out: Path) -> Runs:
+    """Returns the runs of which every checkpoint that is to be measured has been."""
+    runs: dict[str, dict[int, list[Counts]]] = {}
+    for arm in (*ARMS, CONTROL):
+        num_points = len(base.LARGEST) if arm in WATCHED else 1
+        last = out.glob(f"measured/{measured_name(arm, '*', num_points - 1)}{_COUNTS}")
+        for seed in sorted(int(path.name.split("-")[-2]) for path in last):
+            names = [measured_name(arm, seed, number) for number in range(num_points)]
+            runs.setdefault(arm, {})[seed] = [_read(out / f"measured/{name}{_COUNTS}") for name in names]
+    return runs
+
+
+def count(samples: Path) -> dict[str, tuple[int, int]]:
+    """Returns the counts of a file of samples. Only a full score counts as correct."""
+    found = defaultdict[str, list[int]](lambda: [0, 0])
+    for record in base.read_samples(samples):
+        found[record["uid"]][0] += 1
+        found[record["uid"]][1] += record["score"] == 1.0
+    return {uid: (n, c) for uid, (n, c) in found.items()}
+
+
+def levels(counts: Counts) -> dict[Level, dict[str, tuple[int, int]]]:
+    """Returns the counts by level, sorted."""
+    found = defaultdict[Level, dict[str, tuple[int, int]]](dict)
+    for uid, of in counts.items():
+        found[level_of(uid)][uid] = of
+    return dict(sorted(found.items()))
+
+
+def at(counts: Counts, k: int) -> float:
+    """Returns the mean of pass@k over problems."""
+    return mean_pass_at_k(counts.values(), k)
+
+
+def interval(counts: Counts, k: int) -> tuple[float, float]:
+    """Returns the bootstrap's 95 % interval of pass@k over problems."""
+    return bootstrap_interval([pass_at_k(*of, k) for of in counts.values()], num_resamples=1000, seed=0)
+
+
+def difference(before: Counts, after: Counts, k: int) -> Estimate:
+    """Returns the paired difference in pass@k over the same problems, with its 95 % interval."""
+    values = [pass_at_k(*after[uid], k) - pass_at_k(*of, k) for uid, of in before.items()]
+    low, high = bootstrap_interval(values, num_resamples=1000, seed=0)
+    return Estimate(value=sum(values) / len(values), low=low, high=high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What training did to a level, with checkpoints in order."""
+
+    name: str
+    """diminish, plateau or sustained, by nemo_prorl.evaluation.comparison's rule on pass@k."""
+    certain: bool
+    at_1: float
+    at_k: float
+    """Differences of the last checkpoint to the start."""
+
+    @property
+    def sharpened(self) -> bool:
+        """Returns whether known solutions became more likely without new ones: pass@1 rises, pass@k does not."""
+        return self.name == "diminish" and self.at_1 > MARGIN
+
+
+def change(checkpoints: Sequence[Counts], k: int) -> Change:
+    """Classifies a level by the paper's three kinds (ProRL, section 4.2)."""
+    start, *between, last = checkpoints
+    gain = difference(start, last, k)
+    name, certain = sort(gain, [difference(one, last, k) for one in between])
+    return Change(name=name, certain=certain, at_1=difference(start, last, 1).value, at_k=gain.value)

@@ -1,0 +1,361 @@
+"""Composes a RunConfig from conf/ and the user's overrides. The only module that uses Hydra and OmegaConf; no torch.
+
+Every mistake is a ConfigError of one sentence: what, where, and what to write instead. Hydra parses the overrides and
+composes the files. The options are set here one by one, so that an error can name the override that caused it, and
+because Hydra would merge a mapping that the user wants to replace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import re
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import Node, OmegaConf, open_dict
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+    ValidationError,
+)
+
+from nemo_prorl.config import ConfigError, RunConfig, did_you_mean
+from nemo_prorl.config.help import (
+    Option,
+    conf_groups,
+    conf_names,
+    entries,
+    options,
+    sections,
+    type_name,
+    value_text,
+)
+
+S = TypeVar("S")
+SCHEMA = "run_config"
+"""Name of RunConfig in the defaults of YAML files, where it comes first."""
+GIVEN = "given"
+"""Hydra's name for a file outside conf/, which can use the groups of conf/ too."""
+REPLACED = {
+    "sampler.context_tokens": "write sampler.max_response_tokens, which bounds the response alone (the context is "
+    "sampler.max_prompt_tokens more).",
+    "algorithm.normalise_std": "write algorithm.advantage=group_std (true) or algorithm.advantage=group_mean (false).",
+    "algorithm.importance_correction": "write algorithm.correction_level, with the same value.",
+    "algorithm.importance_cap": "write algorithm.correction_high.",
+    "shaping.overlong_buffer_tokens": "write shaping.overlong_buffer_share, the buffer as a share of "
+    "sampler.max_response_tokens.",
+}
+"""Options of earlier versions -> what to write instead; this ends the error message that refuses them."""
+OTHERS = {
+    "num_generations": "sampler.num_rollouts",
+    "max_completion_length": "sampler.max_response_tokens",
+    "max_response_length": "sampler.max_response_tokens",
+    "max_prompt_length": "sampler.max_prompt_tokens",
+    "beta": "algorithm.kl_beta",
+    "kl_loss_coef": "algorithm.kl_beta",
+    "epsilon": "algorithm.clip_low",
+    "clip_ratio_low": "algorithm.clip_low",
+    "epsilon_high": "algorithm.clip_high",
+    "clip_ratio_high": "algorithm.clip_high",
+    "lr": "trainer.learning_rate",
+    "max_steps": "trainer.num_steps",
+    "total_training_steps": "trainer.num_steps",
+    "train_batch_size": "trainer.prompts_per_step",
+    "reward_funcs": "reward.function",
+    "train_files": "data.train",
+    "val_files": "data.validation",
+    "output_dir": "exp_manager.explicit_log_dir",
+    "default_local_dir": "exp_manager.explicit_log_dir",
+    "save_steps": "exp_manager.checkpoint_callback_params.every_n_train_steps",
+    "save_freq": "exp_manager.checkpoint_callback_params.every_n_train_steps",
+    "test_freq": "validation.interval",
+}
+"""Names of options in TRL and verl -> ours, for the error message that refuses them."""
+
+
+def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> RunConfig:
+    """Returns the RunConfig of a YAML file, with the overrides on top.
+
+    config_name: the name of a file in `conf_dir`, or a path. Raises ConfigError for anything that is misspelt, of the
+    wrong type or out of range. Reads only YAML files; commands/starting.py checks the other files and the machine.
+    """
+    choices, settings = _read_overrides(overrides, conf_dir)
+    _store_schema()
+    source = _source(config_name, conf_dir)
+    if source == config_name:
+        ConfigStore.instance().store(name=GIVEN, node=_load(Path(config_name)))
+        config_name = GIVEN
+    try:
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(config_dir=str(conf_dir.resolve()), version_base="1.3"):
+            composed = hydra_compose(config_name, overrides=choices)
+        if OmegaConf.get_type(composed) is not RunConfig:
+            raise ConfigError(
+                f"{source} does not list {SCHEMA} first: begin it with 'defaults: [{SCHEMA}, _self_]'."
+            )
+        for option, entry, value in settings:
+            _set(composed, option, entry, value)
+        if _replaces_problems(choices, settings):
+            OmegaConf.update(composed, "data.validation", [], merge=False)
+        config = OmegaConf.to_object(composed)
+    except ConfigError:
+        raise
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+        raise ConfigError(_explain(error, source, conf_dir)) from None
+    assert isinstance(config, RunConfig)
+    _check_finite(config)
+    return config
+
+
+def settings(schema: type[S], overrides: Sequence[str], command: str) -> S:
+    """Returns the options of a command without YAML files: the defaults of the dataclass `schema` with the overrides on
+    top. Raises ConfigError. `command` is its name in messages."""
+    known = {entry.key: entry for entry in entries(schema) if isinstance(entry, Option)}
+    node = OmegaConf.structured(schema)
+    for text in overrides:
+        override = _parse(text)
+        key = override.key_or_group
+        if key not in known:
+            hint = did_you_mean(key, known, f"`{command} --help` lists what can be set.")
+            raise ConfigError(f"{key} is not an option: {hint}")
+        _set(node, known[key], "", override.value())
+    value: S = OmegaConf.to_object(node)  # type: ignore[assignment]
+    return value
+
+
+def quoted(value: str) -> str:
+    """Returns any text as Hydra's grammar of overrides reads it: a plain path as it is, others in quotes."""
+    if re.fullmatch(r"[\w.-]*/[\w./-]*", value, re.ASCII):
+        return value
+    # Before a quote, backslashes are escaped; elsewhere they stand for themselves.
+    return "'" + re.sub(r"(\\*)('|$)", lambda end: 2 * end[1] + ("\\'" if end[2] else ""), value) + "'"
+
+
+def to_dict(config: RunConfig) -> dict[str, Any]:
+    """Returns nested dicts of plain types for YAML, JSON and loggers; enums become their names."""
+    return _plain(dataclasses.asdict(config))
+
+
+@functools.cache
+def _store_schema() -> None:
+    """Registers RunConfig with Hydra, once per process, because building the schema takes much of a composition."""
+    ConfigStore.instance().store(name=SCHEMA, node=RunConfig)
+
+
+def _read_overrides(texts: Sequence[str], conf_dir: Path) -> tuple[list[str], list[tuple[Option, str, Any]]]:
+    """Returns (GROUP=NAME choices for Hydra, one (option, entry, value) per option to set). The entry is the key in a
+    mapping, or "" to set the whole option. Raises ConfigError."""
+    choices, settings = [], []
+    groups = conf_groups(conf_dir)
+    for text in texts:
+        override = _parse(text)
+        key = override.key_or_group
+        if key in groups:
+            _check_choice(key, override, conf_dir)
+            choices.append(text)
+            continue
+        if override.is_delete():
+            raise ConfigError(
+                f"override {text!r} deletes an option, which none can do without: write {key}=VALUE."
+            )
+        if key in sections():
+            first = next(name for name in options() if name.startswith(key + "."))
+            raise ConfigError(f"{key} is a section of options: set one of them, such as {first}=VALUE.")
+        option = _option_of(key)
+        if option is None:
+            raise ConfigError(_unknown(key, groups))
+        settings.append((option, key[len(option.key) + 1 :], override.value()))
+    return choices, settings
+
+
+def _parse(text: str) -> Override:
+    if "=" not in text and not text.startswith("~"):
+        raise ConfigError(f"override {text!r} sets nothing: write KEY=VALUE, without spaces around =.")
+    if "=~" in text:
+        raise ConfigError(
+            f"override {text!r} begins a path with ~, which shells do not expand here: write $HOME."
+        )
+    try:
+        override = OverridesParser.create().parse_override(text)
+        if override.package is not None:
+            raise HydraException("packages are not for users")
+    except HydraException:
+        raise ConfigError(
+            f"override {text!r} cannot be read: write KEY=VALUE, with a value that holds = , {{ }} [ ] in quotes of "
+            "its own, as in \"model.path='a=b'\"."
+        ) from None
+    if override.is_sweep_override():
+        key = override.key_or_group
+        raise ConfigError(
+            f"override {text!r} gives several values: write one, or a list as {key}=[a,b], or a text in quotes."
+        )
+    return override
+
+
+def _set(composed: Any, option: Option, entry: str, value: Any) -> None:
+    """Replaces an option's value, or one entry of a mapping, whose key may be a path with dots. A single text becomes a
+    list of one; for data.train, a file or a list of files becomes a mix with weight 1 each."""
+    if option.is_list and isinstance(value, str):
+        value = [value]
+    if option.type is int and isinstance(value, float) and value.is_integer():  # 1e3
+        value = int(value)
+    if option.key == "data.train" and not entry and value and isinstance(value, str | list):
+        value = dict.fromkeys([value] if isinstance(value, str) else map(str, value), 1.0)
+    try:
+        with open_dict(composed):
+            if entry:
+                OmegaConf.select(composed, option.key)[entry] = value
+            else:
+                OmegaConf.update(composed, option.key, value, merge=False)
+    except (OmegaConfBaseException, ValueError):
+        raise ConfigError(_wrong_type(option.key + (entry and "." + entry), value, option)) from None
+
+
+def _replaces_problems(choices: Sequence[str], settings: Sequence[tuple[Option, str, Any]]) -> bool:
+    """Returns whether a user sets data.train but not data.validation. The configuration's validation then belongs to
+    other problems, and its files may not exist. A stage keeps its validation in any case."""
+    whole = {option.key for option, entry, _ in settings if not entry}
+    has_stage = any(choice.startswith("stage=") for choice in choices)
+    return "data.train" in whole and "data.validation" not in whole and not has_stage
+
+
+def _option_of(key: str) -> Option | None:
+    """Returns the option that this key sets: the whole of it, or an entry if it is a mapping."""
+    if key in options():
+        return options()[key]
+    return next((o for o in options().values() if o.is_mapping and key.startswith(o.key + ".")), None)
+
+
+def _check_choice(group: str, override: Override, conf_dir: Path) -> None:
+    """Raises ConfigError unless the override chooses a file of the group."""
+    names, choice = conf_names(conf_dir, group), override.value()
+    if override.is_delete() or choice in (*names, None):
+        return
+    hint = did_you_mean(str(choice), names, f"there are {', '.join(names)}.", prefix=f"{group}=")
+    raise ConfigError(f"{group}={choice} names no file of conf/{group}/: {hint}")
+
+
+def _source(config_name: str, conf_dir: Path) -> str:
+    """Returns the file's name in messages; a path stays as it is. Raises ConfigError for a name without a file."""
+    if config_name.endswith((".yaml", ".yml")):
+        return config_name
+    names = conf_names(conf_dir)
+    if config_name not in names:
+        hint = did_you_mean(config_name, names, f"there are {', '.join(names)}, or a path to a .yaml.")
+        raise ConfigError(f"--config-name {config_name} is not a file of {conf_dir.name}/: {hint}")
+    return f"{conf_dir.name}/{config_name}.yaml"
+
+
+def _load(path: Path) -> Any:
+    try:
+        loaded = OmegaConf.load(path)
+    except FileNotFoundError:
+        raise ConfigError(f"--config-name {path} does not exist: write the path of a YAML file.") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"--config-name {path} is not readable YAML: {_one_line(error)}") from None
+    if not OmegaConf.is_dict(loaded):
+        raise ConfigError(f"--config-name {path} must hold options as KEY: VALUE.")
+    return loaded
+
+
+def _unknown(key: str, groups: Sequence[str] = ()) -> str:
+    """Returns a sentence on an unknown key with what to write instead: the replacement of an option of an earlier
+    version, or the option whose name is spelt most alike, in whichever section."""
+    if key in REPLACED:
+        return f"{key} is no longer an option: {REPLACED[key]}"
+    alternative = OTHERS.get(key.rpartition(".")[2]) or _most_like(key, [*options(), *sections(), *groups])
+    hint = f"did you mean {alternative}?" if alternative else "`train --help` lists what can be set."
+    return f"{key} is not an option: {hint}"
+
+
+def _most_like(key: str, known: Sequence[str]) -> str | None:
+    """The key whose last part is spelt like that of `key`; of several, the one whose section is."""
+    section, _, name = key.rpartition(".")
+    namesakes = difflib.get_close_matches(
+        name, {other.rpartition(".")[2] for other in known}, n=1, cutoff=0.7
+    )
+    alike = [other for other in known if other.rpartition(".")[2] in namesakes]
+    return max(
+        alike,
+        key=lambda other: difflib.SequenceMatcher(None, section, other.rpartition(".")[0]).ratio(),
+        default=None,
+    )
+
+
+def _explain(error: BaseException, source: str, conf_dir: Path) -> str:
+    """Returns one sentence for an exception of Hydra or OmegaConf. Hydra's names the file and has the reason as its
+    cause."""
+    if (named := re.match(r"In '([^']+)':", str(error))) and named[1] != GIVEN:
+        source = f"{conf_dir.name}/{named[1]}.yaml"
+    while not isinstance(error, OmegaConfBaseException) and (error.__cause__ or error.__context__):
+        error = error.__cause__ or error.__context__ or error
+    key = str(getattr(error, "full_key", None) or "")
+    match error:
+        case InterpolationResolutionError():
+            return f"{key} refers to something that cannot be resolved: {_one_line(error)}"
+        case ConfigKeyError() | ConfigAttributeError():
+            return f"in {source}: {_unknown(key)}"
+        case ValidationError() if option := _option_of(key):
+            value = getattr(error, "value", None)
+            value = value._value() if isinstance(value, Node) else value
+            return f"in {source}: {_wrong_type(key, value, option)}"
+        case MissingMandatoryValue():
+            return f"{key} is not set: write {key}=VALUE."
+    if group := re.match(r"Could not override '(\w+)'", str(error)):
+        return f"{source} takes no {group[1]}=NAME: add '- {group[1]}: null' to its defaults."
+    return f"{source} cannot be composed: {_one_line(error)}"
+
+
+def _wrong_type(key: str, value: Any, option: Option) -> str:
+    given = key if value is None else f"{key}={value_text(value)}"
+    wanted = type_name(option.type)
+    article = "" if wanted.startswith(("one of", "true", "text", "any")) else "a "
+    message = f"{given} has the wrong type: {option.key} takes {article}{wanted}"
+    if value is False and isinstance(option.type, type) and issubclass(option.type, Enum):
+        message += " (YAML reads a bare off as false: write it in quotes)"
+    if isinstance(value, str) and option.is_list:
+        message += f", such as [{value}]"
+    if isinstance(value, str) and option.key == "data.train":
+        message += f", such as {{{value}: 1}}"
+    return message + "."
+
+
+def _one_line(error: BaseException) -> str:
+    """Returns a library's message as the end of our sentence, without the technical lines that OmegaConf appends."""
+    return " ".join(str(error).partition("\n    full_key:")[0].split()).rstrip(".") + "."
+
+
+def _check_finite(config: RunConfig) -> None:
+    """Raises ConfigError for infinity and NaN, which are numbers in YAML and would pass most range checks."""
+    values = to_dict(config)
+    for key, option in options().items():
+        value: Any = values
+        for part in key.split("."):
+            value = value[part]
+        for number in value.values() if option.is_mapping else [value]:
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ConfigError(f"{key}={value_text(value)} is out of range: it must be finite.")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.name if isinstance(value, Enum) else value

@@ -1,0 +1,37 @@
+"""The commands that make the files which the configurations of conf/ name, for messages about files that are missing.
+Imports only the standard library."""
+
+from __future__ import annotations
+
+import re
+
+_MAKERS = (
+    (r"models/(DeepSeek-R1-\S+)", r"hf download deepseek-ai/\1 --local-dir \g<0>"),
+    (r"data/eval/(\w+)\.parquet", r"python -m nemo_prorl evaluate benchmarks=\1 --write-prompts data/eval"),
+    (
+        r"data/scp116k/train\.parquet",
+        "python -m nemo_prorl data build scp116k endpoint=http://127.0.0.1:8000/v1 "
+        "model=Qwen/Qwen2.5-32B-Instruct",
+    ),
+    (
+        r"data/(deepscaler|eurus|llama_nemotron_if|reasoning_gym)/(train|validation)\.parquet",
+        r"python -m nemo_prorl data build \1",
+    ),
+    (r"(runs/tiny)/[\w./]+", r"python -m nemo_prorl.demo.build \1"),
+    (r"(runs/stories/data)/\S+", r"python benchmarks/stories_prompts.py \1"),
+)
+"""(pattern of the whole path, command that makes the file); the first match counts."""
+
+
+def command_for(path: str) -> str:
+    """Returns the command that makes this file or folder; empty where none is known."""
+    for pattern, command in _MAKERS:
+        if found := re.fullmatch(pattern, path):
+            return found.expand(command)
+    return ""
+
+
+def made_by(path: str) -> str:
+    """Returns the end of a sentence on a missing file, which begins with ", which": what makes it, if that is known."""
+    command = command_for(path)
+    return f", and `{command}` makes it" if command else ""

@@ -1,0 +1,175 @@
+"""algorithm.*: advantages, objective, KL penalty, entropy bonus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
+
+
+class KlEstimator(Enum):
+    """Schulman's three estimators of KL(current || reference), http://joschu.net/blog/kl-approx.html."""
+
+    k1 = "k1"
+    k2 = "k2"
+    k3 = "k3"
+
+
+class Aggregation(Enum):
+    """How token losses become one number; see docs/algorithm.md."""
+
+    token_mean = "token_mean"
+    sequence_mean_token_mean = "sequence_mean_token_mean"
+    sequence_mean_token_sum = "sequence_mean_token_sum"
+
+
+class Advantage(Enum):
+    """How rewards become advantages; see docs/algorithm.md."""
+
+    group_std = "group_std"
+    group_mean = "group_mean"
+    leave_one_out = "leave_one_out"
+    batch_std = "batch_std"
+
+
+class Objective(Enum):
+    """clip: PPO's minimum of the ratio and the clipped ratio; cispo: REINFORCE, weighted with the clipped ratio."""
+
+    clip = "clip"
+    cispo = "cispo"
+
+
+class RatioLevel(Enum):
+    """Whether the clip sees each token's ratio of current to old probability or the response's geometric mean."""
+
+    token = "token"
+    sequence = "sequence"
+
+
+class KlIn(Enum):
+    """loss: the KL penalty is a term of the loss; reward: it is subtracted from the reward."""
+
+    loss = "loss"
+    reward = "reward"
+
+
+class CorrectionLevel(Enum):
+    """Which ratio of trainer to sampler probability is compared with the bounds: each token's, the product over a
+    response, or the geometric mean over a response."""
+
+    off = "off"
+    token = "token"
+    sequence = "sequence"
+    geometric = "geometric"
+
+
+class CorrectionMode(Enum):
+    """What happens outside the bounds. truncate: the weight is clamped to them; mask: it is 0; drop: the whole rollout
+    gets the weight 0, and every other rollout keeps its tokens' own weights."""
+
+    truncate = "truncate"
+    mask = "mask"
+    drop = "drop"
+
+
+class EntropyBonus(Enum):
+    fixed = "fixed"
+    adaptive = "adaptive"
+
+
+@dataclass(slots=True, kw_only=True)
+class AlgorithmConfig:
+    """GRPO with DAPO's decoupled clip and ProRL's KL penalty by default; docs/algorithm.md has every formula."""
+
+    advantage: Advantage = Advantage.group_std
+    """How rewards become advantages. group_std: the group's mean is subtracted, then divided by the group's standard
+    deviation (ProRL eq. 2); group_mean: the group's mean is subtracted (Dr. GRPO); leave_one_out: the mean of the other
+    rollouts is subtracted (RLOO); batch_std: the group's mean is subtracted, then normalised over all response tokens
+    of the step (REINFORCE++-baseline, ProRL v2)."""
+    objective: Objective = Objective.clip
+    """clip: PPO's clipped surrogate (ProRL eq. 1), which stops the gradient of clipped tokens; cispo: the
+    log-probability, weighted by the clipped ratio as a constant (MiniMax-M1); every token keeps its gradient."""
+    ratio_level: RatioLevel = RatioLevel.token
+    """token: each token has its own ratio (ProRL eq. 1); sequence: all tokens of a rollout have the geometric mean of
+    its ratios (GSPO), which needs far smaller values of clip_low and clip_high."""
+    clip_low: float = 0.2
+    """The ratio is clipped below at 1 - clip_low (ProRL eq. 3: 0.2); 1: no lower bound, as in MiniMax-M1's cispo."""
+    clip_high: float = 0.4
+    """The ratio is clipped above at 1 + clip_high (ProRL eq. 3: 0.4)."""
+    dual_clip: float = 0.0
+    """Lower bound c > 1 on the objective for negative advantages (arXiv 1912.09729); 0 turns it off."""
+    aggregation: Aggregation = Aggregation.token_mean
+    """How token losses become one number. token_mean: the mean over all response tokens of the update (DAPO eq. 8; our
+    choice, because ProRL does not say); sequence_mean_token_mean and sequence_mean_token_sum: the mean over responses
+    of their tokens' mean or sum."""
+    aggregation_constant: float = 1.0
+    """With aggregation=sequence_mean_token_sum the sum over a response is divided by this (Dr. GRPO: the maximum number
+    of response tokens); 1 leaves the plain sum."""
+    kl_beta: float = 1e-4
+    """Weight of the KL penalty (ProRL: 1e-4). With 0 there is no penalty, and no log-probabilities of the reference are
+    computed either, unless a signal of the controller or the monitored metric is a KL."""
+    kl_estimator: KlEstimator = KlEstimator.k3
+    """Estimator of the KL penalty (ProRL eq. 5: k3)."""
+    kl_in: KlIn = KlIn.loss
+    """loss: the KL penalty is a term of each token's loss (ProRL eq. 4); reward: its sum over the response is
+    subtracted from the reward before advantages are computed (RLOO)."""
+    kl_clamp_log_ratio: float = 20.0
+    """The log-ratio in the KL estimator is clamped to plus or minus this many nats, and a token beyond it has no KL
+    gradient; 0: no clamp (verl and NeMo RL: 20; ProRL v2: 10; ProRL does not say)."""
+    kl_clamp_value: float = 10.0
+    """The KL estimate of a token is clamped to plus or minus this many nats, and a token beyond it has no KL gradient;
+    0: no clamp (verl, which ProRL was trained with, NeMo RL and OpenRLHF: 10; ProRL does not say)."""
+    correction_level: CorrectionLevel = CorrectionLevel.off
+    """Weights the policy-gradient term by the ratio of the trainer's to the sampler's probability: per token, per
+    sequence (the product over the response), or by the geometric mean over the response; off: not at all."""
+    correction_mode: CorrectionMode = CorrectionMode.truncate
+    """What happens if that ratio is outside [correction_low, correction_high]. truncate: it is clamped to them; mask:
+    the weight is 0; drop: the whole rollout gets the weight 0, and all others keep their tokens' own weights."""
+    correction_low: float = 0.0
+    """Lower bound of the ratio of trainer to sampler probability (our choice: none)."""
+    correction_high: float = 2.0
+    """Upper bound of the ratio of trainer to sampler probability (Yao et al. 2025, verl: 2)."""
+    entropy_bonus: EntropyBonus = EntropyBonus.fixed
+    """fixed: a constant entropy_coefficient; adaptive: Skywork-OR1's rule drives the entropy towards entropy_target."""
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus, or its initial value if it is adaptive."""
+    entropy_target: float = 0.2
+    """Entropy in nats per token at or below which the adaptive bonus is active (arXiv 2505.22312)."""
+    entropy_step: float = 0.005
+    """Change of the adaptive entropy coefficient per step."""
+    entropy_coefficient_max: float = 0.1
+    """Upper bound of the adaptive entropy coefficient (our choice)."""
+
+    @property
+    def takes_kl_from_rewards(self) -> bool:
+        """Returns whether the KL penalty is subtracted from the rewards instead of being a term of the loss."""
+        return self.kl_beta > 0 and self.kl_in is KlIn.reward
+
+    def __post_init__(self) -> None:
+        at_least("algorithm", self, 0, ["clip_high", "kl_beta", "entropy_coefficient", "entropy_step"])
+        at_least("algorithm", self, 0, ["kl_clamp_log_ratio", "kl_clamp_value", "correction_low"])
+        positive("algorithm", self, ["aggregation_constant", "entropy_target", "entropy_coefficient_max"])
+        require(0 <= self.clip_low <= 1, "algorithm.clip_low", self.clip_low, "in [0, 1]")
+        require(
+            self.correction_high > self.correction_low,
+            "algorithm.correction_high",
+            self.correction_high,
+            f"greater than algorithm.correction_low={self.correction_low:g}",
+        )
+        require(
+            self.dual_clip == 0 or self.dual_clip > 1,
+            "algorithm.dual_clip",
+            self.dual_clip,
+            "0 or greater than 1",
+        )
+        if self.objective is Objective.cispo and self.dual_clip > 0:
+            raise ConfigError(
+                f"algorithm.dual_clip={self.dual_clip:g} has no meaning with algorithm.objective=cispo, whose weight "
+                "algorithm.clip_high bounds already: write algorithm.dual_clip=0."
+            )
+        if self.aggregation_constant != 1 and self.aggregation is not Aggregation.sequence_mean_token_sum:
+            raise ConfigError(
+                f"algorithm.aggregation_constant={self.aggregation_constant:g} is a divisor for "
+                "algorithm.aggregation=sequence_mean_token_sum only: write that, or leave it at 1."
+            )

@@ -1,0 +1,31 @@
+"""data.*: training and held-out problems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from re import fullmatch
+
+from nemo_prorl.config.sections.checks import require
+
+
+@dataclass(slots=True, kw_only=True)
+class DataConfig:
+    """Problems: files (JSON Lines, JSON, CSV, Parquet), folders of them, or OWNER/NAME of data sets on the Hugging Face
+    hub; docs/data.md has the columns."""
+
+    train: dict[str, float] = field(default_factory=dict)
+    """Weight of each training file in the mix: path -> weight. Weights need not add up to 1. On the command line, one
+    path or a list of paths is enough where all weights are the same."""
+    validation: list[str] = field(default_factory=list)
+    """Held-out files, for validation."""
+
+    def __post_init__(self) -> None:
+        for path, weight in self.train.items():
+            require(weight > 0, f"data.train.{path}", weight, "greater than 0")
+
+
+def is_hub_name(text: str) -> bool:
+    """Returns whether a text can name a data set on the Hugging Face hub, OWNER/NAME, or a folder of one,
+    OWNER/NAME/FOLDER. A path with the suffix of a data file cannot."""
+    is_file = text.endswith((".parquet", ".json", ".jsonl", ".csv", ".gz"))
+    return not is_file and bool(fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+(/[\w.-]+)*", text))

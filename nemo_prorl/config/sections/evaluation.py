@@ -1,0 +1,48 @@
+"""evaluation.*: the benchmarks of `evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+
+from nemo_prorl.config.sections.checks import at_least, require
+
+
+def _is_window(text: str) -> bool:
+    """Returns whether `text` is FIRST..LAST, two dates as YYYY-MM-DD in order."""
+    first, _, last = text.partition("..")
+    try:
+        return len(first) == len(last) == 10 and date.fromisoformat(first) <= date.fromisoformat(last)
+    except ValueError:
+        return False
+
+
+@dataclass(slots=True, kw_only=True)
+class EvaluationConfig:
+    """`evaluate suite=NAME`: which benchmarks, from which files, into which folder. The options of sampling are under
+    validation and sampler."""
+
+    benchmarks: list[str] = field(default_factory=list)
+    """Names of benchmarks; `evaluate --list` prints all of them."""
+    data_dir: str = "data/benchmarks"
+    """Folder with the benchmarks' files, as published."""
+    livecodebench_dates: str = "2024-08-01..2025-02-01"
+    """Window of contest dates for LiveCodeBench, FIRST..LAST, both days included; empty: all dates. The papers name no
+    window (our choice: DeepCoder's, 279 problems; DeepCoder is in the papers' table)."""
+    puzzles: list[str] = field(default_factory=list)
+    """Reasoning Gym tasks that the benchmark reasoning_gym is limited to; empty: all in its file."""
+    out: str = ""
+    """Folder for samples and results; empty: evaluations/ and the name of the model's folder."""
+    num_resamples: int = 1000
+    """Number of times that the prompts are resampled for bootstrap intervals."""
+    chunk_samples: int = 8192
+    """Samples that one engine gets at a time; the ranks synchronise between chunks."""
+
+    def __post_init__(self) -> None:
+        at_least("evaluation", self, 1, ["num_resamples", "chunk_samples"])
+        require(
+            not self.livecodebench_dates or _is_window(self.livecodebench_dates),
+            "evaluation.livecodebench_dates",
+            self.livecodebench_dates,
+            "empty, or FIRST..LAST in order, such as 2024-08-01..2025-02-01",
+        )

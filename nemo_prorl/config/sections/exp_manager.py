@@ -1,0 +1,115 @@
+"""exp_manager.*: the folder of a run, its checkpoints and its loggers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from re import fullmatch
+from typing import Any
+
+from nemo_prorl.config.sections.checks import ConfigError, at_least, require
+
+
+class BestMode(Enum):
+    """Field of NeMo's exp_manager: is a larger value of the monitored metric better, or a smaller one?"""
+
+    max = "max"
+    min = "min"
+
+
+class UseNemo(Enum):
+    """Who makes the loggers of exp_manager.*: auto is NeMo's own exp_manager where it is installed."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointCallbackParams:
+    """When checkpoints are written and which are kept. The field names are those of NeMo's exp_manager."""
+
+    every_n_train_steps: int = 20
+    """Steps between checkpoints; 0: the number of steps causes none (our choice: validation.interval, so that every
+    validation has a checkpoint and the best one is on disk)."""
+    every_minutes: float = 15.0
+    """Minutes since the last checkpoint after which the next step to end is followed by one (NeMo's
+    train_time_interval), so that a crash costs at most this time and one step; 0: the clock causes none (our choice:
+    the loop waits less than a second for a save). The end of a stage is saved in any case."""
+    save_last_k: int = 2
+    """Number of the stage's newest checkpoints that are kept; an older one is deleted once a newer one is complete. The
+    last checkpoint of every other stage is kept, too."""
+    save_top_k: int = 1
+    """Number of best checkpoints by `monitor` that are also kept, of the run and of the current stage; 0: none."""
+    monitor: str = "validation/domain_mean_reward"
+    """Metric by which checkpoints are compared (our choice: see controller.validation_mean). A checkpoint of a step
+    without a validation is not compared."""
+    mode: BestMode = BestMode.max
+    """Whether a larger (max) or a smaller (min) value of `monitor` is better."""
+    async_save: bool = True
+    """Writes files in the background while training continues, from a copy in host memory."""
+
+    def __post_init__(self) -> None:
+        prefix = "exp_manager.checkpoint_callback_params"
+        at_least(prefix, self, 0, ["every_n_train_steps", "every_minutes", "save_top_k"])
+        at_least(prefix, self, 1, ["save_last_k"])
+        metric = "the name of a metric, such as validation/domain_mean_reward"
+        require(bool(self.monitor), f"{prefix}.monitor", self.monitor, metric)
+
+
+@dataclass(slots=True, kw_only=True)
+class ExpManagerConfig:
+    """Where a run's files go and which loggers it uses. The field names are those of NeMo's exp_manager."""
+
+    explicit_log_dir: str = "runs/prorl"
+    """Folder of the run, with metrics.jsonl, checkpoints/ and stages/."""
+    resume_if_exists: bool = True
+    """Continues from the newest checkpoint of the folder; false refuses a folder that has one."""
+    create_tensorboard_logger: bool = False
+    """Writes TensorBoard events to RUN/tensorboard (docs/loggers.md)."""
+    create_wandb_logger: bool = False
+    """Logs to Weights & Biases; needs the package wandb, and an API key or offline: true."""
+    wandb_logger_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of Lightning's WandbLogger, such as project, name and offline."""
+    create_mlflow_logger: bool = False
+    """Logs to MLflow; needs the package mlflow."""
+    mlflow_logger_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of Lightning's MLFlowLogger, such as experiment_name and tracking_uri. Without tracking_uri, and
+    without MLFLOW_TRACKING_URI in the environment, MLflow writes the database RUN/mlflow.db."""
+    create_checkpoint_callback: bool = True
+    """false: no checkpoint is ever written."""
+    checkpoint_callback_params: CheckpointCallbackParams = field(default_factory=CheckpointCallbackParams)
+    """When checkpoints are written and how many are kept."""
+    max_time_per_run: str = ""
+    """Time from the start of the process, as DD:HH:MM:SS, by which the run has saved and paused; empty: no limit. In a
+    Slurm job the job's own time limit counts as well."""
+    use_nemo: UseNemo = UseNemo.auto
+    """Who creates the loggers. auto: NeMo's own exp_manager if nemo-toolkit 3 is installed, else Lightning; always:
+    NeMo, and it is an error if it is not installed; never: Lightning."""
+    nemo_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Further fields of NeMo's exp_manager, such as files_to_copy or create_dllogger_logger; needs use_nemo=always."""
+
+    def __post_init__(self) -> None:
+        if not self.explicit_log_dir.strip():
+            raise ConfigError(
+                "exp_manager.explicit_log_dir is empty, so the run would be scattered over the working folder: write a "
+                "folder for it, such as runs/mine."
+            )
+        if not fullmatch(r"(\d+:[0-5]?\d:[0-5]?\d:[0-5]?\d)?", self.max_time_per_run):
+            raise ConfigError(
+                f"exp_manager.max_time_per_run={self.max_time_per_run} is no time: write DD:HH:MM:SS, such as "
+                "00:03:55:00."
+            )
+        if self.nemo_kwargs and self.use_nemo is not UseNemo.always:
+            raise ConfigError(
+                f"exp_manager.nemo_kwargs is read by NeMo only, and exp_manager.use_nemo={self.use_nemo.value}: write "
+                "use_nemo=always."
+            )
+
+    @property
+    def max_time_per_run_s(self) -> float:
+        """`max_time_per_run` in seconds; 0: no limit."""
+        seconds = 0
+        for part, unit in zip(self.max_time_per_run.split(":"), (86400, 3600, 60, 1), strict=False):
+            seconds += int(part or 0) * unit
+        return float(seconds)

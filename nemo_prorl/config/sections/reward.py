@@ -1,0 +1,125 @@
+"""reward.*: the reward service and the user's own reward functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from re import fullmatch
+from urllib.parse import urlsplit
+
+from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
+
+FUNCTION_END_S = 10.0
+"""Seconds after its time limit by which a reward function's process has certainly been killed."""
+
+
+SERVICE = "service"
+"""The reward service's name among those of reward functions."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RewardConfig:
+    """Where the reward service is, which functions grade beside or instead of it, and how failures are handled."""
+
+    urls: list[str] = field(default_factory=list)
+    """URLs of reward servers; empty: found through discovery_dir."""
+    discovery_dir: str = ""
+    """Folder in which reward servers announce themselves; if it and urls are empty, `train` starts a service of its
+    own."""
+    token_file: str = ""
+    """File with the bearer token; servers that do not listen on the loopback interface require one."""
+    request_timeout_s: float = 120.0
+    """Timeout of one grading request in seconds, queueing included."""
+    max_attempts: int = 5
+    """Attempts at one grading request, on different servers if there are several."""
+    ready_timeout_s: float = 120.0
+    """Seconds that a run waits for the service before its first step."""
+    max_failed_share: float = 0.01
+    """Share of a step's rollouts that may be dropped because the service or a reward function failed on them; more
+    stops the run."""
+    python: str = ".venv-reward/bin/python"
+    """Interpreter of the service's environment, for a service that `train` starts itself; a relative path is looked for
+    in the working folder, then in the checkout."""
+    function: list[str] = field(default_factory=list)
+    """Python functions that grade instead of the service, each written FILE.py:NAME (docs/custom_rewards.md)."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Weights of the functions' values in the sum that is the reward, by function name; a function that is not named
+    here has weight 1. A weight for `service` adds the service's score, and 0 records a value without using it."""
+    function_batch: int = 64
+    """Maximum number of responses that a function gets in one call."""
+    function_timeout_s: float = 60.0
+    """Seconds that one call of a function may take; after that its responses are not graded."""
+    function_python: str = ""
+    """Interpreter that runs the functions; empty: the one that runs the trainer."""
+
+    def __post_init__(self) -> None:
+        positive("reward", self, ["request_timeout_s", "ready_timeout_s", "function_timeout_s"])
+        at_least("reward", self, 1, ["max_attempts", "function_batch"])
+        require(
+            0 <= self.max_failed_share <= 1, "reward.max_failed_share", self.max_failed_share, "in [0, 1]"
+        )
+        for url in self.urls:
+            try:
+                _ = urlsplit(url).port
+            except ValueError as error:
+                raise ConfigError(f"reward.urls names {url}, which has no usable port: {error}.") from None
+            if not url.startswith(("http://", "https://")):
+                raise ConfigError(f"reward.urls names {url}, which is no URL: write http://HOST:PORT.")
+        self._check_functions()
+
+    def _check_functions(self) -> None:
+        names = [self.function_name(text) for text in self.function]
+        for name in names:
+            if name == SERVICE:
+                raise ConfigError(
+                    f"reward.function names a function {SERVICE}, which stands for the reward service in "
+                    "reward.weights and in metrics: give the function another name."
+                )
+            if names.count(name) > 1:
+                raise ConfigError(
+                    f"reward.function names two functions {name}, and metrics tell functions apart by name: give one "
+                    "of them another name."
+                )
+        known = [*names, SERVICE]
+        for name in self.weights:
+            if not names or name not in known:
+                hint = "reward.function is empty: write the functions there, or leave the weight out."
+                if names:
+                    hint = f"the names are {', '.join(names)} and {SERVICE}."
+                raise ConfigError(f"reward.weights.{name} names no function; {hint}")
+        if names and not any(self.weight(name) for name in known if name != SERVICE or self.asks_service):
+            raise ConfigError(
+                "every weight in reward.weights is 0, so every reward would be 0: write another one."
+            )
+
+    @staticmethod
+    def function_name(text: str) -> str:
+        """NAME of FILE.py:NAME. Raises ConfigError for any other text."""
+        match = fullmatch(r".+\.py:([^\W\d]\w*)", text)
+        if match is None:
+            raise ConfigError(
+                f"reward.function={text} is not of the form FILE.py:NAME: write the file and the function's name, such "
+                "as my_reward.py:score."
+            )
+        return match[1]
+
+    @property
+    def interpreter(self) -> Path:
+        """reward.python, from the working folder, or else from the checkout that this file is in."""
+        of_checkout = Path(__file__).resolve().parents[3] / self.python
+        return of_checkout if not Path(self.python).exists() and of_checkout.exists() else Path(self.python)
+
+    @property
+    def function_silence_s(self) -> float:
+        """Longest time in seconds without a result of a reward function: its process has to be started, a call with
+        several responses times out, the process is started again, and a call with one of them times out."""
+        return 2 * (self.ready_timeout_s + FUNCTION_END_S + self.function_timeout_s + FUNCTION_END_S)
+
+    @property
+    def asks_service(self) -> bool:
+        """Returns whether the reward service grades: alone, or with a weight beside functions."""
+        return not self.function or SERVICE in self.weights
+
+    def weight(self, name: str) -> float:
+        """Returns the weight of a function, or of the service, in the reward."""
+        return self.weights.get(name, 1.0)

@@ -1,0 +1,108 @@
+"""All options of `train`, and what sections require of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nemo_prorl.config.sections.algorithm import AlgorithmConfig, CorrectionLevel
+from nemo_prorl.config.sections.checks import ConfigError, require
+from nemo_prorl.config.sections.controller import ControllerAction, ControllerConfig, ControllerMode, ResetTo
+from nemo_prorl.config.sections.data import DataConfig
+from nemo_prorl.config.sections.dynamic_sampling import DynamicSamplingConfig
+from nemo_prorl.config.sections.evaluation import EvaluationConfig
+from nemo_prorl.config.sections.exp_manager import ExpManagerConfig
+from nemo_prorl.config.sections.model import ModelConfig
+from nemo_prorl.config.sections.reward import RewardConfig
+from nemo_prorl.config.sections.sampler import SamplerConfig
+from nemo_prorl.config.sections.shaping import ShapingConfig
+from nemo_prorl.config.sections.stage import StageConfig, StartFrom
+from nemo_prorl.config.sections.trainer import TrainerConfig
+from nemo_prorl.config.sections.validation import ValidationConfig
+
+
+@dataclass(slots=True, kw_only=True)
+class RunConfig:
+    """All options of `train`."""
+
+    seed: int = 1
+    """Seed of the data order and of sampling."""
+    stage: StageConfig = field(default_factory=StageConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    shaping: ShapingConfig = field(default_factory=ShapingConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    controller: ControllerConfig = field(default_factory=ControllerConfig)
+    exp_manager: ExpManagerConfig = field(default_factory=ExpManagerConfig)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**32, "seed", self.seed, "from 0 to 2^32 - 1")
+        patience_s = self.reward.request_timeout_s * self.reward.max_attempts
+        if 0 < self.trainer.hang_timeout_s <= patience_s:
+            raise ConfigError(
+                f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take for a hang what is a slow reward "
+                f"service, which has reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
+            )
+        function_s = self.reward.function_silence_s
+        if self.reward.function and 0 < self.trainer.hang_timeout_s <= function_s:
+            raise ConfigError(
+                f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take for a hang what is a slow reward "
+                f"function, which may be started (reward.ready_timeout_s) and called (reward.function_timeout_s) twice "
+                f"without an answer, {function_s:g} s together: write more, or 0."
+            )
+        _check_best_exists(self)
+        if self.sampler.ahead and self.algorithm.correction_level is CorrectionLevel.off:
+            raise ConfigError(
+                "sampler.ahead=true trains on rollouts of older weights: write algorithm.correction_level=token "
+                "(or sequence, or geometric) as well."
+            )
+
+    @property
+    def measures_kl(self) -> bool:
+        """Returns whether the KL to the reference is measured, with one more pass over all rollouts: for the penalty,
+        the controller's signal, or the choice of the best checkpoint."""
+        controller, monitor = self.controller, self.exp_manager.checkpoint_callback_params.monitor
+        is_signal = controller.kl_spike.action is not ControllerAction.ignore
+        return (
+            self.algorithm.kl_beta > 0
+            or (controller.mode is ControllerMode.automatic and is_signal)
+            or monitor.startswith("objective/kl_")
+        )
+
+
+def _check_best_exists(config: RunConfig) -> None:
+    """Raises ConfigError if the configuration returns to the best checkpoint and may not have one."""
+    params, asked = config.exp_manager.checkpoint_callback_params, ""
+    if config.controller.reset_to is ResetTo.best:
+        asked = "controller.reset_to=best"
+    elif config.stage.parent and config.stage.start_from is StartFrom.best:
+        asked = "stage.start_from=best"
+    if not asked:
+        return
+    where = "exp_manager.checkpoint_callback_params"
+    if not config.exp_manager.create_checkpoint_callback or params.save_top_k == 0:
+        raise ConfigError(
+            f"{asked} needs the best checkpoint on disk: write {where}.save_top_k=1 (and leave "
+            "exp_manager.create_checkpoint_callback on)."
+        )
+    if not params.monitor.startswith("validation/"):
+        raise ConfigError(
+            f"{asked} compares validations, and {where}.monitor={params.monitor} is a metric of training: write "
+            f"{where}.monitor=validation/domain_mean_reward."
+        )
+    if not config.data.validation:
+        raise ConfigError(
+            f"{asked} needs held-out prompts, which say what is best: write data.validation=[FILE, ...], or "
+            f"{asked.replace('reset_to=best', 'reset_to=current').replace('start_from=best', 'start_from=last')}."
+        )
+    every, interval = params.every_n_train_steps, config.validation.interval
+    if config.controller.reset_to is ResetTo.best and (every == 0 or interval == 0 or interval % every):
+        raise ConfigError(
+            f"{asked} needs a checkpoint at every validation: {where}.every_n_train_steps={every} must divide "
+            f"validation.interval={interval}, and neither may be 0."
+        )

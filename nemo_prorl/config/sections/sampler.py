@@ -1,0 +1,61 @@
+"""sampler.*: sampling of training rollouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
+
+
+@dataclass(slots=True, kw_only=True)
+class SamplerConfig:
+    """Sampling of training rollouts with vLLM."""
+
+    num_rollouts: int = 16
+    """Rollouts per prompt, n (ProRL: 16; 32 in runs 6 and 7)."""
+    temperature: float = 1.2
+    """Sampling temperature of training rollouts (ProRL: 1.2); the trainer divides its logits by it as well."""
+    max_prompt_tokens: int = 4096
+    """Longest prompt in tokens; longer prompts are removed from the data, and counted (our choice: the papers give no
+    bound; docs/data.md says what each bound removes)."""
+    max_response_tokens: int = 8192
+    """Longest response in tokens, end-of-sequence included; longer ones are cut off (ProRL "8k": 8192, and 16384 in
+    run 8; that the prompt does not count is our reading)."""
+    tensor_parallel: int = 1
+    """Tensor-parallel size of each vLLM engine; must divide the ranks of a node."""
+    memory_fraction: float = 0.5
+    """Fraction of the GPU's memory for vLLM's weights and KV cache; the policy has the rest."""
+    kv_cache_mib: int = 512
+    """MiB of KV cache on CPU, where memory_fraction does not apply."""
+    max_sequences: int = 1024
+    """Maximum number of sequences that one engine decodes concurrently."""
+    enforce_eager: bool = False
+    """Skips CUDA graph capture; always true on CPU."""
+    release_memory: bool = False
+    """Frees the sampler's weights and KV cache while the policy trains (vLLM's sleep level 2; the next refit loads
+    the weights again). No effect on CPU."""
+    ahead: bool = False
+    """Samples the next step's first round while the policy trains on the current one. These rollouts are one step
+    off-policy, which algorithm.correction_level corrects. The sampler always keeps its memory (our choice: off)."""
+    engine_args: dict[str, Any] = field(default_factory=dict)
+    """Further fields of vLLM's EngineArgs, such as {kv_cache_dtype: fp8}; those that the trainer sets itself are
+    refused (docs/gpu.md)."""
+
+    def __post_init__(self) -> None:
+        positive("sampler", self, ["temperature", "kv_cache_mib", "max_sequences"])
+        at_least("sampler", self, 2, ["num_rollouts"])
+        at_least("sampler", self, 1, ["max_prompt_tokens", "max_response_tokens", "tensor_parallel"])
+        require(0 < self.memory_fraction < 1, "sampler.memory_fraction", self.memory_fraction, "in (0, 1)")
+        if self.ahead and (self.release_memory or self.tensor_parallel > 1):
+            # Engines and policy would run collectives on the same ranks at the same time, in no common order.
+            raise ConfigError(
+                "sampler.ahead=true needs the sampler beside the policy at all times, on one rank each: write "
+                "sampler.release_memory=false and sampler.tensor_parallel=1 (and perhaps a smaller "
+                "sampler.memory_fraction), or leave it off."
+            )
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest prompt and the longest response together: positions that the model must have."""
+        return self.max_prompt_tokens + self.max_response_tokens

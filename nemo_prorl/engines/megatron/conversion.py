@@ -1,0 +1,191 @@
+"""Converts Hugging Face checkpoints to Megatron checkpoints and back.
+
+Both directions run in one process on CPU for a checkpoint of any layout, and hold at most one output file in memory.
+Tensors are copied bit by bit unless another precision is requested; configuration and tokenizer are copied too. The
+output folder appears once it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from nemo_prorl import distributed
+from nemo_prorl.config import ConfigError, Precision
+from nemo_prorl.engines.megatron import checkpoint, weights
+from nemo_prorl.engines.megatron.architecture import read_architecture
+from nemo_prorl.engines.megatron.check import check_files
+from nemo_prorl.run_folder.storage import (
+    MANIFEST_FILE,
+    changed_content,
+    copy_model_files,
+    missing_or_torn,
+    write_manifest,
+    written_aside,
+)
+
+SHARD_BYTES = 5 << 30
+"""Largest size of a file of weights."""
+
+
+def import_hf(hf_dir: Path, out_dir: Path) -> None:
+    """Writes the weights of a Hugging Face folder as a Megatron checkpoint that MegatronPolicy loads in any layout,
+    with the model's config and tokenizer. The precision is bf16 if all tensors are bf16, else fp32.
+
+    Raises ConfigError for a model that is not supported, and for weights that are damaged or do not fit its config.
+    """
+    hf_dir, out_dir = Path(hf_dir), Path(out_dir)
+    architecture = read_architecture(hf_dir)
+    check_files(hf_dir, architecture)
+    reader = weights.SafetensorsReader(hf_dir)
+    weights.check_hf(reader, architecture)
+    precision = Precision.bf16 if reader.dtypes() == {"BF16"} else Precision.fp32
+    _one_process()
+    with written_aside(out_dir) as aside:
+        checkpoint.save_whole(aside, architecture, precision, reader.__getitem__)
+        copy_model_files(hf_dir, aside)
+        write_manifest(aside, {})
+
+
+def export_hf(
+    checkpoint_dir: Path,
+    out_dir: Path,
+    *,
+    dtype: Precision | str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    card: str = "",
+) -> None:
+    """Writes the weights of a run's or an imported checkpoint as a Hugging Face folder.
+
+    dtype: precision of the files. None means that of the policy; with fp32, the optimizer's main weights are written if
+    the policy has 16 bits. shard_bytes: size of the largest file. card: content of README.md, which is not written if
+    it is empty. Raises ConfigError if there is no checkpoint, if it is damaged, or if the model's config is missing.
+    """
+    checkpoint_dir = Path(checkpoint_dir)
+    shards, side_files = _find_parts(checkpoint_dir)
+    has_manifest = (checkpoint_dir / MANIFEST_FILE).is_file()  # a run's subfolder `policy` has none
+    if has_manifest and (damage := missing_or_torn(checkpoint_dir) or changed_content(checkpoint_dir)):
+        raise ConfigError(f"{checkpoint_dir} is damaged ({damage}): write another checkpoint of the run.")
+    architecture = read_architecture(side_files)
+    _one_process()
+    main = dtype is not None and _torch_dtype(dtype) is torch.float32
+    stream = checkpoint.read_whole(shards, architecture, main=main)
+    save_hf(stream, side_files, out_dir, dtype=dtype, shard_bytes=shard_bytes, card=card)
+
+
+def save_hf(
+    named_weights: Iterable[tuple[str, torch.Tensor]],
+    source_dir: Path,
+    out_dir: Path,
+    *,
+    dtype: Precision | str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    card: str = "",
+    write: bool = True,
+) -> None:
+    """Writes tensors with Hugging Face names, such as `policy.named_weights()`, as a Hugging Face folder with the
+    config and tokenizer of `source_dir`. The folder appears once it is complete and replaces an older one.
+
+    If producing the tensors is collective, every rank must call this, with write=False on all but one.
+    """
+    wanted = None if dtype is None else _torch_dtype(dtype)
+    if not write:
+        for _ in named_weights:
+            pass
+        return
+    with written_aside(Path(out_dir)) as aside:
+        copy_model_files(Path(source_dir), aside)
+        dtypes = _write_shards(named_weights, aside, wanted, shard_bytes)
+        _record_dtype(aside / "config.json", dtypes)
+        if card:
+            (aside / "README.md").write_text(card, encoding="utf-8")
+
+
+def _find_parts(directory: Path) -> tuple[Path, Path]:
+    """Returns (folder of the shards, folder with config.json): the checkpoint itself if it was imported, subfolders if
+    a run saved it (training/checkpoint.py). Raises ConfigError if one is missing."""
+    shards = next((d for d in (directory, directory / "policy") if checkpoint.is_checkpoint(d)), None)
+    if shards is None:
+        raise ConfigError(
+            f"{directory} holds no complete checkpoint: write the folder of one, such as "
+            "checkpoints/step-00000040-main."
+        )
+    beside = (shards, directory / "huggingface", directory)
+    side_files = next((d for d in beside if (d / "config.json").is_file()), None)
+    if side_files is None:
+        raise ConfigError(
+            f"{directory} holds no config.json of its model: copy the model's config.json into it."
+        )
+    return shards, side_files
+
+
+def _one_process() -> None:
+    """Initialises a process group of one rank, which Megatron's reader and writer need. Raises ConfigError if there are
+    several ranks."""
+    if distributed.initialise(1, 1).layout.world_size > 1:
+        raise ConfigError(
+            "WORLD_SIZE is above 1, but a conversion runs in one process: start it without torchrun."
+        )
+
+
+def _write_shards(
+    named_weights: Iterable[tuple[str, torch.Tensor]],
+    folder: Path,
+    dtype: torch.dtype | None,
+    shard_bytes: int,
+) -> set[torch.dtype]:
+    """Writes one file, or several of at most `shard_bytes` with an index, and returns the dtypes of the tensors. Holds
+    the tensors of one file at a time."""
+    from safetensors.torch import save_file
+
+    files: list[list[str]] = []
+    pending: dict[str, torch.Tensor] = {}
+    dtypes: set[torch.dtype] = set()
+    total = size = 0
+
+    def flush() -> None:
+        save_file(pending, folder / f"part-{len(files)}", {"format": "pt"})
+        files.append(list(pending))
+        pending.clear()
+
+    for name, tensor in named_weights:
+        tensor = tensor.detach().to("cpu", dtype or tensor.dtype).contiguous()
+        if tensor.untyped_storage().nbytes() > tensor.nbytes:
+            tensor = tensor.clone()  # a view would keep its whole storage alive
+        if pending and size + tensor.nbytes > shard_bytes:
+            flush()
+            size = 0
+        pending[name] = tensor
+        dtypes.add(tensor.dtype)
+        size += tensor.nbytes
+        total += tensor.nbytes
+    flush()
+
+    final_names = [
+        f"model-{number:05d}-of-{len(files):05d}.safetensors" for number in range(1, len(files) + 1)
+    ]
+    for index, final_name in enumerate(final_names if len(files) > 1 else ["model.safetensors"]):
+        os.replace(folder / f"part-{index}", folder / final_name)
+    if len(files) > 1:
+        place = {name: file for file, names in zip(final_names, files, strict=True) for name in names}
+        text = json.dumps({"metadata": {"total_size": total}, "weight_map": place}, indent=2)
+        (folder / "model.safetensors.index.json").write_text(text)
+    return dtypes
+
+
+def _record_dtype(config_file: Path, dtypes: set[torch.dtype]) -> None:
+    """Writes the dtype into config.json, where readers look for it: transformers 4 in torch_dtype, 5 in dtype."""
+    config = json.loads(config_file.read_text())
+    if len(dtypes) == 1:
+        key = "torch_dtype" if "torch_dtype" in config else "dtype"
+        config[key] = str(dtypes.pop()).removeprefix("torch.")
+        config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def _torch_dtype(precision: Precision | str) -> torch.dtype:
+    name = precision if isinstance(precision, str) else precision.name
+    return {"fp32": torch.float32, "bf16": torch.bfloat16}[name]

@@ -1,0 +1,251 @@
+"""Runs one reward function for the trainer, in a process of its own. It uses the standard library only and imports
+nothing of ours, because the interpreter may be another one (reward.function_python).
+
+    python child.py DESCRIPTOR FILE NAME START_LIMIT_S [DIGEST]
+
+The descriptor is a socket. DIGEST is the SHA-256 that the file must have. Each message begins with its length in eight
+bytes. Incoming messages are pickled, because a row's columns may hold dates and bytes; outgoing ones are JSON, because
+the trainer must not unpickle what a function made.
+
+    out, first   {"names", "required", "takes_any"}, see `describe`; or {"error": sentence}, and it ends
+    in           {"arguments": {name: list}, "count": responses, "limit_s": seconds}
+    out          {"values": [...]}, for each response a number, or a text that says why there is none;
+                 or {"raised": what the function raised, and where}; or {"broken": what is wrong with its result}
+
+The function's output, and the traceback of what it raises, go to standard output and standard error. A call that takes
+too long ends the process, with the stack of every thread on standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import hashlib
+import importlib.util
+import inspect
+import json
+import math
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LENGTH = struct.Struct("!Q")
+
+
+class Unusable(Exception):
+    """The function cannot be called at all; the message is one sentence."""
+
+
+class Unreadable(Exception):
+    """A call's arguments cannot be unpickled here; the message ends a sentence that begins with the function's name."""
+
+
+def main(fd: str, file: str, name: str, start_limit_s: str, digest: str = "") -> None:
+    """Imports the function, reports it, and answers calls until the socket closes."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm's warning that a job's time is nearly over
+    _be_the_first_to_go()
+    channel, path = socket.socket(fileno=int(fd)), Path(file).absolute()
+    faulthandler.dump_traceback_later(float(start_limit_s), exit=True, file=2)
+    try:
+        function = load(path, name, digest)
+        description = describe(function)
+    except Unusable as error:
+        _send(channel, {"error": str(error)})
+        return
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    _send(channel, description)
+    loop = asyncio.new_event_loop()
+    while (body := _receive(channel)) is not None:
+        try:
+            request = _unpickled(body)
+        except Unreadable as error:
+            _send(channel, {"broken": str(error)})
+            continue
+        faulthandler.dump_traceback_later(request["limit_s"], exit=True, file=2)
+        answer = call(function, request["arguments"], request["count"], loop, path)
+        faulthandler.cancel_dump_traceback_later()
+        _send(channel, answer)
+
+
+def load(path: Path, name: str, digest: str = "") -> Callable[..., Any]:
+    """Loads the function `name` from a file, with the file's folder first on sys.path, as if Python ran it.
+
+    Raises Unusable, also if the file's SHA-256 is not `digest`. It runs exactly what was hashed, and ignores a compiled
+    copy of the file, which may be of an earlier version."""
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise Unusable("there is no such file") from None
+    except OSError as error:
+        raise Unusable(f"the file cannot be read: {error.strerror}") from None
+    if digest and hashlib.sha256(source).hexdigest() != digest:
+        raise Unusable(
+            "the file has changed since the run began, and one run must have one reward: start the run again"
+        )
+    sys.path[0] = str(path.parent)
+    try:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None  # holds for every name that ends in .py
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        exec(compile(source, path, "exec"), vars(module))
+    except BaseException as error:
+        _print_traceback(error)
+        raise Unusable(f"the file cannot be imported: {_in_words(error, path)}") from None
+    function = getattr(module, name, None)
+    if function is None:
+        there = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == path.stem
+        ]
+        others = f"; its functions are {', '.join(there)}" if there else ", nor any other function"
+        raise Unusable(f"the file has no {name}{others}")
+    if inspect.isclass(function):
+        raise Unusable(f"{name} is a class; name a function or an instance")
+    if not callable(function):
+        raise Unusable(f"{name} is of type {type(function).__name__}, and not a function")
+    return function
+
+
+def describe(function: Callable[..., Any]) -> dict[str, Any]:
+    """Describes the parameters. names: all of them. required: those without a default. takes_any: whether it has
+    **kwargs. Raises Unusable."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise Unusable("the function's parameters cannot be read") from None
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if blocked := [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]:
+        raise Unusable(
+            f"its parameter {blocked[0]} is positional-only, and functions are called with keywords"
+        )
+    return {
+        "names": [p.name for p in named],
+        "required": [p.name for p in named if p.default is p.empty],
+        "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
+    }
+
+
+def call(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    count: int,
+    loop: asyncio.AbstractEventLoop,
+    file: Path,
+) -> dict[str, Any]:
+    """Calls the function once and returns the answer for the trainer."""
+    try:
+        results = function(**arguments)
+        if inspect.isawaitable(results):
+            results = loop.run_until_complete(_awaited(results))
+        if hasattr(results, "tolist"):  # a NumPy array or a torch tensor
+            results = results.tolist()
+    except BaseException as error:
+        _print_traceback(error, f"a call with {count} response(s) failed")
+        return {"raised": _in_words(error, file)}
+    if not isinstance(results, (list, tuple)):
+        return {"broken": f"returned {_with_article(results)}, not a list of numbers"}
+    if len(results) != count:
+        return {"broken": f"returned {len(results)} numbers for {count} responses"}
+    return {"values": [_value(result) for result in results]}
+
+
+async def _awaited(results: Any) -> Any:
+    return await results
+
+
+def _value(result: Any) -> float | str:
+    """Returns a finite number, or why the result is none."""
+    if hasattr(result, "item") and callable(result.item):  # a NumPy or torch scalar
+        result = result.item()
+    if result is None:
+        return "returned None for a response"
+    if not isinstance(result, (bool, int, float)):
+        return f"returned {_with_article(result)} for a response, not a number"
+    try:
+        number = float(result)
+    except OverflowError:
+        number = math.inf
+    return number if math.isfinite(number) else f"returned {number} for a response, not a finite number"
+
+
+def _with_article(value: Any) -> str:
+    return f"a value of type {type(value).__name__}"
+
+
+def _in_words(error: BaseException, file: Path) -> str:
+    """Describes the exception, with the last line of the user's file in its traceback."""
+    text = " ".join(str(error).split())[:300]
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
+    where = f" ({file.name}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+def _print_traceback(error: BaseException, title: str = "") -> None:
+    """Prints the traceback from the user's code on, if it got that far, without our own frames and the importer's."""
+    if title:
+        print(f"--- {title}:", file=sys.stderr)
+    frames = error.__traceback__
+    while frames and frames.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames)
+    sys.stderr.flush()
+
+
+def _be_the_first_to_go() -> None:
+    """Makes the kernel kill this process, not the trainer, when memory runs out."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _send(channel: socket.socket, message: dict[str, Any]) -> None:
+    body = json.dumps(message).encode()
+    channel.sendall(LENGTH.pack(len(body)) + body)
+
+
+def _receive(channel: socket.socket) -> bytes | None:
+    """Returns the next message; None if the trainer has closed the socket, or is gone."""
+    head = _exactly(channel, LENGTH.size)
+    return (head and _exactly(channel, LENGTH.unpack(head)[0])) or None
+
+
+def _unpickled(body: bytes) -> Any:
+    """Unpickles a message. Raises Unreadable if a column has values of a class that this interpreter lacks, such as
+    pandas.Timestamp."""
+    try:
+        return pickle.loads(body)
+    except ModuleNotFoundError as error:
+        raise Unreadable(
+            f"cannot be given the columns of its rows: its interpreter {sys.executable} lacks the package {error.name}"
+        ) from None
+    except Exception as error:
+        raise Unreadable(
+            f"cannot be given the columns of its rows: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        ) from None
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        chunk = channel.recv(min(size - len(data), 1 << 20))
+        if not chunk:
+            return None
+        data += chunk
+    return bytes(data)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    os._exit(0)  # threads that the function has started must not keep the process alive

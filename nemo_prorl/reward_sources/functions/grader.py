@@ -1,0 +1,366 @@
+"""Graders (see engines/interface.py) from reward functions: one function, or several mixed with the reward service."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from nemo_prorl.config import SERVICE, RewardConfig
+from nemo_prorl.data.rows import Row
+from nemo_prorl.reward_sources.functions.process import (
+    CallFailed,
+    Description,
+    FunctionProcess,
+    FunctionUnusable,
+)
+from nemo_prorl.types import PARTS, Prompt
+from reward.extract import is_open_thought, visible_text
+from reward.protocol import ScoreRequest, ScoreResult, Status
+
+ATTEMPTS = 4
+"""Calls of a function that may fail in a row before it gives up on the waiting responses."""
+
+
+_RUN_HAS_ENDED = "was not asked: the run has ended"
+
+
+class RewardFunctionFailing(RuntimeError):
+    """A reward function can grade nothing, and trying again would not help; the message is a whole sentence."""
+
+
+class ServiceGrader(Protocol):
+    """The reward service: a grader of engines/interface.py with three more methods."""
+
+    version: str
+
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]: ...
+
+    def check(self) -> None: ...
+
+    def grades(self, domain: str) -> bool:
+        """Returns whether the service can grade this domain."""
+        ...
+
+    def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]:
+        """Returns (index, why) of each row whose task the service refuses."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Item:
+    """A response that waits for its value."""
+
+    request: ScoreRequest
+    prompt: Prompt
+    future: Future[ScoreResult] = field(default_factory=Future)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(self.prompt.columns)
+
+
+class FunctionGrader:
+    """Grades with one function. Responses submitted during a call form the next one."""
+
+    def __init__(self, text: str, config: RewardConfig, log: Path, digest: str) -> None:
+        """text: FILE.py:NAME. log: the file for the function's output and tracebacks. digest: the SHA-256 that its file
+        must have."""
+        self._process = FunctionProcess(text, config, log, digest)
+        self.name, self.text, self.digest = self._process.name, text, digest
+        self._log = log
+        self._batch_size = config.function_batch
+        self._waiting: deque[_Item] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._has_graded = False
+        self._failed_for_good = ""
+
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
+        """Returns a future with the function's value as the score, or without a score if the function gave none."""
+        item = _Item(request, prompt)
+        with self._changed:
+            if self._closed:
+                self._resolve(item, _RUN_HAS_ENDED)
+                return item.future
+            if self._thread is None:  # started here, because a rank that submits nothing needs no process
+                self._thread = threading.Thread(target=self._run, name=f"reward-{self.name}", daemon=True)
+                self._thread.start()
+            self._waiting.append(item)
+            self._changed.notify()
+        return item.future
+
+    def check(self) -> None:
+        """Raises RewardFunctionFailing if the function cannot be called, if its result is not a list with one number
+        per response, or if it failed ATTEMPTS times in a row without grading anything."""
+        if self._failed_for_good:
+            raise RewardFunctionFailing(
+                f"the reward function {self.name} {self._failed_for_good} (see {self._log}): fix it, and start again."
+            )
+
+    def close(self) -> None:
+        """Ends the process; responses that still wait get no score."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._process.interrupt()
+        if self._thread is not None:
+            self._thread.join()
+        self._process.end()
+        self._give_up_waiting(_RUN_HAS_ENDED)
+
+    def _run(self) -> None:
+        """Grades batches in a thread of its own, until `close`."""
+        while batch := self._next_batch():
+            why = _RUN_HAS_ENDED
+            try:
+                self._grade(batch)
+            except Exception as error:  # our own defect, which must not leave anybody waiting forever
+                why = f"was not asked: {type(error).__name__}: {error}"
+            self._resolve_all([item for item in batch if not item.future.done()], why)
+
+    def _next_batch(self) -> list[_Item]:
+        """Returns waiting items whose rows have the same columns, in order; empty once the grader is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            batch: list[_Item] = []
+            while (
+                self._waiting
+                and not self._closed
+                and len(batch) < self._batch_size
+                and self._waiting[0].columns == (batch or self._waiting)[0].columns
+            ):
+                batch.append(self._waiting.popleft())
+            return batch
+
+    def _grade(self, batch: Sequence[_Item]) -> None:
+        """Resolves each item as soon as its value, or why it has none, is known.
+
+        One response can make a call with many fail. They are then tried one by one, until ATTEMPTS calls have failed in
+        a row. If none has succeeded by then, the waiting responses are not tried either, so that a function which hangs
+        on everything stops the run soon.
+        """
+        if self._failed_for_good:
+            self._resolve_all(batch, self._failed_for_good)
+            return
+        failure = self._try(batch)
+        if failure is None or self._failed_for_good or self._closed:
+            return
+        num_failed, any_graded = 1, False
+        for place, item in enumerate(batch if len(batch) > 1 else []):
+            failure = self._try([item])
+            if failure is None:
+                num_failed, any_graded = 0, True
+                continue
+            num_failed += 1
+            if self._failed_for_good or self._closed or num_failed == ATTEMPTS:
+                self._resolve_all(batch[place + 1 :], failure)
+                break
+        if not any_graded and num_failed == ATTEMPTS:
+            self._give_up_waiting(failure or "")
+            if not self._has_graded:
+                self._failed_for_good = failure or ""
+
+    def _try(self, batch: Sequence[_Item]) -> str | None:
+        """Makes one call. Resolves the items unless it is worth trying them one by one; returns why the call failed."""
+        try:
+            values = self._call(batch)
+        except FunctionUnusable as error:
+            failure, again = f"cannot be used: {error}", False
+        except CallFailed as error:
+            failure, again = str(error), error.again
+        else:
+            self._has_graded = True
+            for item, value in zip(batch, values, strict=True):
+                self._resolve(item, value)
+            return None
+        if self._closed:
+            self._resolve_all(batch, _RUN_HAS_ENDED)
+        elif not again:
+            self._failed_for_good = failure
+            self._resolve_all(batch, failure)
+            self._give_up_waiting(failure)
+        elif len(batch) == 1:
+            self._resolve_all(batch, failure)
+        return failure
+
+    def _call(self, batch: Sequence[_Item]) -> list[float | str]:
+        """Calls the function in its process. Raises CallFailed or FunctionUnusable."""
+        if self._closed:
+            raise CallFailed(_RUN_HAS_ENDED, again=False)
+        values = self._process.call(arguments(self._process.start(), batch), len(batch))
+        return [float(value) if isinstance(value, int | float) else str(value) for value in values]
+
+    def _give_up_waiting(self, why: str) -> None:
+        with self._changed:
+            items = list(self._waiting)
+            self._waiting.clear()
+        self._resolve_all(items, why)
+
+    def _resolve_all(self, items: Sequence[_Item], why: str) -> None:
+        for item in items:
+            self._resolve(item, why)
+
+    def _resolve(self, item: _Item, value: float | str) -> None:
+        """`value`: a number, or why there is none, worded as the end of a sentence that begins with the function's
+        name."""
+        if isinstance(value, str):
+            reason = f"the reward function {self.name} {value} (see {self._log})"
+            item.future.set_result(ungraded(item.request.request_id, reason))
+            return
+        item.future.set_result(
+            ScoreResult(
+                request_id=item.request.request_id, status=Status.graded, score=value, verdict="function"
+            )
+        )
+
+
+def arguments(function: Description, batch: Sequence[_Item]) -> dict[str, list[Any]]:
+    """Returns the arguments for a call: of all that are available, those that the function has parameters for."""
+    given = {name: [make(item) for item in batch] for name, make in _MADE.items() if function.wants(name)}
+    if function.takes_any and "completions" not in function.names:
+        del given["completions"]  # the same as the responses
+    for name in batch[0].prompt.columns:
+        if name not in given and function.wants(name):
+            given[name] = [item.prompt.columns[name] for item in batch]
+    return given
+
+
+def _answer(item: _Item) -> str | None:
+    response, in_thought = item.request.response, item.request.in_thought
+    return None if is_open_thought(response, in_thought) else visible_text(response)
+
+
+_MADE: Mapping[str, Callable[[_Item], Any]] = {
+    "prompts": lambda item: item.prompt.text,
+    "responses": lambda item: item.request.response,
+    "completions": lambda item: item.request.response,
+    "answers": _answer,
+}
+OFFERED = tuple(_MADE)
+"""Arguments that are available besides the row's columns."""
+
+
+class MixedGrader:
+    """The weighted sum of functions, and of the reward service if it has a weight and knows the row's domain. If one of
+    them cannot grade a response, the response is not graded, unless that one's weight is 0."""
+
+    def __init__(
+        self,
+        functions: Sequence[FunctionGrader],
+        service: ServiceGrader | None,
+        config: RewardConfig,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`say` gets one message for each domain that the service does not know, and for each function with weight 0
+        that fails for good."""
+        self._functions, self.service, self._say = functions, service, say
+        self._weights = {name: config.weight(name) for name in [*(f.name for f in functions), SERVICE]}
+        self._functions_count = any(self._weights[function.name] for function in functions)
+        self._unknown: set[str] = set()
+        self._given_up: set[str] = set()
+        digest = hashlib.sha256(repr(sorted(self._weights.items())).encode())
+        for function in functions:
+            digest.update(f"{function.text} {function.digest}".encode())
+        self.version = f"{service.version if service else 'functions'}+{digest.hexdigest()[:12]}"
+        """Equal versions give equal scores, if the functions depend on nothing but their files."""
+        self.parts = {f.text: f"weight {self._weights[f.name]:g}, file {f.digest[:12]}" for f in functions}
+        """Describes the parts of the reward, by name."""
+        if service is not None:
+            self.parts[SERVICE] = f"weight {self._weights[SERVICE]:g}"
+
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
+        """Returns a future; the result's details have the parts by name."""
+        parts = {function.name: function.submit(request, prompt) for function in self._functions}
+        if self.service is not None and self._is_for_service(self.service, request):
+            parts[SERVICE] = self.service.submit(request, prompt)
+        return _when_all_are_there(parts, lambda results: self._mixed(request, results))
+
+    def check(self) -> None:
+        """Raises if the service, or a function with a weight other than 0, has failed for good."""
+        if self.service is not None:
+            self.service.check()
+        for function in self._functions:
+            try:
+                function.check()
+            except RewardFunctionFailing as error:
+                if self._weights[function.name]:
+                    raise
+                if function.name not in self._given_up:
+                    self._given_up.add(function.name)
+                    self._say(f"{error} It has weight 0, so the run goes on without its values.")
+
+    def _is_for_service(self, service: ServiceGrader, request: ScoreRequest) -> bool:
+        """Returns whether the service grades this row. It grades every row if no function has a weight."""
+        if not self._functions_count:
+            return True
+        if not request.task:
+            return False
+        if service.grades(request.domain):
+            return True
+        if request.domain not in self._unknown:
+            self._unknown.add(request.domain)
+            self._say(
+                f"rows of the domain {request.domain}, which the reward service does not know, are graded by "
+                "reward.function alone"
+            )
+        return False
+
+    def _mixed(self, request: ScoreRequest, results: Mapping[str, ScoreResult]) -> ScoreResult:
+        for name, result in results.items():
+            if result.score is None and self._weights[name]:
+                return replace(result, version=self.version)
+        scores = {name: result.score for name, result in results.items() if result.score is not None}
+        total = sum(self._weights[name] * score for name, score in scores.items())
+        if not math.isfinite(total):
+            return ungraded(request.request_id, f"the weighted sum of {scores} is not a finite number")
+        lead = results[SERVICE if SERVICE in scores else next(iter(scores))]
+        return ScoreResult(
+            request_id=request.request_id,
+            status=Status.graded,
+            score=total,
+            verdict=lead.verdict,
+            details={**lead.details, PARTS: scores},
+            version=self.version,
+        )
+
+
+def ungraded(request_id: str, reason: str) -> ScoreResult:
+    """Returns a result without a score, which is not a reward of 0."""
+    return ScoreResult(
+        request_id=request_id,
+        status=Status.infra_error,
+        score=None,
+        verdict="missing",
+        details={"reason": reason},
+    )
+
+
+def _when_all_are_there(
+    parts: Mapping[str, Future[ScoreResult]], mix: Callable[[dict[str, ScoreResult]], ScoreResult]
+) -> Future[ScoreResult]:
+    """Returns a future of the mixed result, which resolves with the last part."""
+    mixed: Future[ScoreResult] = Future()
+    lock, missing = threading.Lock(), set(parts)
+
+    def arrived(name: str, _: Future[ScoreResult]) -> None:
+        with lock:
+            missing.discard(name)
+            is_last = not missing
+        if is_last:
+            try:
+                mixed.set_result(mix({name: future.result() for name, future in parts.items()}))
+            except Exception as error:  # passed on to the future's owner
+                mixed.set_exception(error)
+
+    for name, future in parts.items():
+        future.add_done_callback(partial(arrived, name))
+    return mixed

@@ -1,0 +1,383 @@
+"""The trainer's side of the reward service: its clients on all ranks and, for runs on one machine, the service itself
+as a child process. On a cluster the service is a job step of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nemo_prorl.config import SERVICE, ConfigError, RewardConfig
+from nemo_prorl.data.rows import Row, RowFile
+from reward.client import CannotGrade, RewardClient, RewardServiceError
+from reward.discovery import Announced, read_folder
+from reward.known_server import never_grades
+from reward.protocol import DOMAINS, ScoreRequest, ScoreResult, Status
+
+if TYPE_CHECKING:
+    from nemo_prorl.distributed import Ranks
+    from nemo_prorl.types import Prompt
+
+CHECKED_ROWS = 200
+"""Rows per prompt file whose tasks are checked before a run. Our choice: a mistake is usually in all rows."""
+WATCH_S = 1.0
+"""Interval at which a wait for a result checks that the service is still running."""
+
+
+class RewardServiceNotStarted(RuntimeError):
+    """The service ended before it was ready, or was not ready in time; the message has its last output."""
+
+
+class RewardServiceEnded(RuntimeError):
+    """A running service has ended by itself; the message has its last output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardService:
+    """A reward service that runs as a child process and is ready."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self) -> None:
+        """Raises RewardServiceEnded if the process has ended."""
+        if self.process.poll() is not None:
+            raise RewardServiceEnded(
+                f"the reward service of this run ended with code {self.process.returncode} ({self.log}): "
+                f"{_last_lines(self.log)}"
+            )
+
+
+@contextmanager
+def reward_service(config: RewardConfig, log_dir: Path) -> Iterator[str]:
+    """Starts a service as `running_service` does and yields its URL."""
+    with running_service(config, log_dir) as service:
+        yield service.url
+
+
+@contextmanager
+def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardService]:
+    """Starts `python -m reward serve` with reward.python, yields the service, and stops it at the end.
+
+    Its output goes to `log_dir`/reward_service.log. It also ends if this process is killed. Raises ConfigError if
+    reward.python does not exist, and RewardServiceNotStarted.
+    """
+    python = config.interpreter
+    if not python.exists():
+        raise ConfigError(
+            f"reward.python={python} does not exist: run `make setup`, or write reward.urls=[http://…] of a "
+            "running service."
+        )
+    log_dir.mkdir(parents=True, exist_ok=True)
+    log = log_dir / "reward_service.log"
+    with tempfile.TemporaryDirectory(prefix="reward-") as folder, log.open("ab") as output:
+        ready = Path(folder) / "ready.json"
+        command = [str(python), "-m", "reward", "serve", "--ready-file", str(ready)]
+        command += ["--exit-with-parent", str(os.getpid())]
+        with _blocked_in_children(signal.SIGUSR1):  # Slurm sends it to every process of a job
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=_environment(),
+                process_group=0,  # Ctrl-C and `timeout` signal a whole group, but the trainer has to finish its step
+            )
+        try:
+            url = _wait_for_url(process, ready, log, config.ready_timeout_s)
+            yield RewardService(url=url, process=process, log=log)
+        finally:
+            process.send_signal(signal.SIGHUP)  # with --exit-with-parent it ignores SIGTERM and SIGINT
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class _WatchedFuture(Future[ScoreResult]):
+    """A future whose `result` stops waiting if the service has ended."""
+
+    def __init__(self, inner: Future[ScoreResult], service: RewardService) -> None:
+        super().__init__()
+        self._inner, self._service = inner, service
+
+    def result(self, timeout: float | None = None) -> ScoreResult:
+        """Raises RewardServiceEnded."""
+        while not self._inner.done():
+            self._service.check()
+            wait([self._inner], timeout=WATCH_S)
+        return self._inner.result()
+
+
+def watched(
+    submit: Callable[[ScoreRequest], Future[ScoreResult]], service: RewardService
+) -> Callable[[ScoreRequest], Future[ScoreResult]]:
+    """Returns `submit` with futures that raise RewardServiceEnded within seconds after our own service has ended. The
+    client alone would keep trying, because a service on another machine may come back."""
+    return lambda request: _WatchedFuture(submit(request), service)
+
+
+def make_client(config: RewardConfig, urls: Sequence[str], **options: Any) -> RewardClient:
+    """Returns a client of the service at `urls`, or in reward.discovery_dir."""
+    return RewardClient(
+        urls=urls,
+        discovery_dir=Path(config.discovery_dir) if config.discovery_dir else None,
+        token_file=Path(config.token_file) if config.token_file else None,
+        request_timeout_s=config.request_timeout_s,
+        max_attempts=config.max_attempts,
+        **options,
+    )
+
+
+@contextmanager
+def ready_client(
+    config: RewardConfig,
+    urls: Sequence[str],
+    domains: Collection[str] = (),
+    announced: Announced | None = None,
+) -> Iterator[RewardClient]:
+    """Yields a client of the service at `urls`, or in reward.discovery_dir, and closes it at the end. Raises
+    RewardServiceError if no server is ready in time, and ConfigError if none can grade all of `domains`."""
+    client = make_client(config, urls, domains=domains, announced=announced)
+    try:
+        try:
+            client.wait_until_ready(config.ready_timeout_s)
+        except CannotGrade as error:
+            raise ConfigError(f"{error}: {_what_to_do(str(error), domains)}.") from None
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def reward_client(
+    config: RewardConfig, ranks: Ranks, log_dir: Path, domains: Collection[str] = ()
+) -> Iterator[ServiceGrader]:
+    """Yields a grader that uses the configured service, or one that the main rank starts and stops. Collective. The
+    main rank waits until the service is ready and finds the servers for all ranks; its errors are raised on all."""
+    announced = announced_by_main(Path(config.discovery_dir), ranks) if config.discovery_dir else None
+    with ExitStack() as stack:
+        client: RewardClient | ClientOnDemand | None = None
+        service = None
+        told: _Service | Exception | None = None
+        if ranks.layout.is_main:
+            try:
+                urls = list(config.urls)
+                if not urls and not config.discovery_dir:
+                    service = stack.enter_context(running_service(config, log_dir))
+                    urls = [service.url]
+                client = stack.enter_context(ready_client(config, urls, domains, announced))
+                told = _Service(urls=urls, version=client.version, domains=client.domains)
+            except (ConfigError, RewardServiceError, RewardServiceNotStarted) as error:
+                told = error
+        told = ranks.from_main(told)
+        if isinstance(told, Exception):
+            raise told
+        assert told is not None
+        if client is None:
+            make = partial(
+                make_client, config, told.urls, domains=domains, announced=announced, version=told.version
+            )
+            client = stack.enter_context(
+                closing(ClientOnDemand(make, version=told.version, domains=told.domains))
+            )
+        yield ServiceGrader(client, service)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Service:
+    """Description of the reward service that the main rank sends to the others."""
+
+    urls: list[str]
+    version: str
+    domains: frozenset[str]
+
+
+class ServiceGrader:
+    """Implements `Grader` of engines/interface.py with the reward service."""
+
+    def __init__(self, client: RewardClient | ClientOnDemand, service: RewardService | None) -> None:
+        """`service`: the service that this process has started, if any."""
+        self._client = client
+        self.version = client.version
+        """Version of the graders: equal versions give equal results."""
+        self.parts = {SERVICE: "weight 1"}
+        """Name -> description of each part of the reward."""
+        self._service = service
+
+    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
+        """Returns a future of the result. The prompt is not used, because the request holds all that is needed."""
+        return self._client.submit(request)
+
+    def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]:
+        """Returns (index, reason) of each row whose task the service refuses for any response, for `check_tasks`.
+        Raises RewardServiceError if the service fails to grade a row, and RewardServiceEnded if our own has ended."""
+        submit = self._client.submit if self._service is None else watched(self._client.submit, self._service)
+        asked = {
+            index: submit(
+                ScoreRequest(request_id=f"check/{row.uid}", domain=row.domain, response="", task=row.task)
+            )
+            for index, row in enumerate(rows)
+            if self.grades(row.domain)
+        }
+        found = []
+        for index, future in asked.items():
+            result = future.result()
+            reason = str(result.details.get("reason", result.verdict))
+            if result.status is Status.invalid_request:
+                found.append((index, reason))
+            elif result.status is not Status.graded:
+                self.check()
+                raise RewardServiceError(
+                    f"the reward service could not check the task of {rows[index].uid}: {reason}"
+                )
+        return found
+
+    def grades(self, domain: str) -> bool:
+        """Returns whether the service can grade this domain."""
+        return domain in self._client.domains
+
+    def check(self) -> None:
+        """Raises RewardServiceEnded if our own service has ended. Services elsewhere may come back."""
+        if self._service is not None:
+            self._service.check()
+
+
+class ClientOnDemand:
+    """A client that is created at the first request, because many ranks never need one, such as most ranks of an engine
+    that spans several. `version` and `domains` come from the main rank."""
+
+    def __init__(self, make: Callable[[], RewardClient], *, version: str, domains: frozenset[str]) -> None:
+        self._make = make
+        self._client: RewardClient | None = None
+        self.version, self.domains = version, domains
+
+    def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
+        """Returns the future of `RewardClient.submit`. Call it from one thread at a time."""
+        if self._client is None:
+            self._client = self._make()
+        return self._client.submit(request)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def announced_by_main(folder: Path, ranks: Ranks) -> Announced | None:
+    """Returns how a rank's client learns of the servers in reward.discovery_dir: the main rank reads the folder, the
+    others ask the main rank. None for a single rank, whose client reads the folder itself."""
+    if ranks.layout.world_size == 1:
+        return None
+    board = ranks.board("reward servers")
+    known: dict[str, str] = {}
+
+    def read() -> dict[str, str]:
+        found = read_folder(folder)
+        board.write(json.dumps(found))
+        return found
+
+    def ask() -> dict[str, str]:
+        nonlocal known
+        with suppress(RuntimeError):  # the main rank has ended; the last known servers remain in use
+            known = json.loads(board.read() or "{}")
+        return known
+
+    return read if ranks.layout.is_main else ask
+
+
+def check_tasks(files: Iterable[str], refused: Callable[[Sequence[Row]], Iterable[tuple[int, str]]]) -> None:
+    """Raises ConfigError if graders refuse tasks of the prompt files; checks CHECKED_ROWS rows of each.
+
+    `refused` returns (index, reason) of each row whose task no grader accepts."""
+    rows = [(file, index, row) for file in files for index, row in RowFile(Path(file)).sample(CHECKED_ROWS)]
+    if found := list(refused([row for *_, row in rows])):
+        number, reason = found[0]
+        file, index, row = rows[number]
+        num_looked_at = sum(name == file for name, *_ in rows)
+        num_refused = sum(rows[number][0] == file for number, _ in found)
+        raise ConfigError(
+            f"data file {RowFile(Path(file)).name}: {num_refused:,} of {num_looked_at:,} checked rows cannot be "
+            f"graded, such as row {index} ({row.uid}): {reason}; correct its domain or task (docs/data.md), or leave "
+            "such rows out."
+        )
+
+
+def refused_here(config: RewardConfig, rows: Sequence[Row]) -> list[tuple[int, str]]:
+    """Returns (index, reason) of each refused row, for `check_tasks` without a running service: runs the graders in the
+    service's environment. Empty if that environment is not on this machine. Raises ConfigError if it lacks the
+    graders of a service that a run would start."""
+    if not config.asks_service or not config.interpreter.exists():
+        return []
+    lines = [json.dumps({"domain": row.domain, "task": dict(row.task)}) for row in rows]
+    command = [str(config.interpreter), "-m", "reward", "check", "--tasks"]
+    done = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, env=_environment(), check=False
+    )
+    if done.returncode:
+        if config.urls or config.discovery_dir:  # servers elsewhere have another environment
+            return []
+        reason = done.stderr.strip().rpartition("\n")[2].removeprefix("reward: ")
+        raise ConfigError(f"reward.python={config.python} cannot grade: {reason}")
+    others_may_grade = bool(config.function or config.urls or config.discovery_dir)
+    found = json.loads(done.stdout)
+    return [(number, why) for number, what, why in found if what == "task" or not others_may_grade]
+
+
+def _what_to_do(error: str, domains: Collection[str]) -> str:
+    """Returns the end of the sentence `error`, which says that no server can grade all `domains`."""
+    unknown = [name for name in domains if re.search(rf"{re.escape(never_grades(name, None, ''))}\b", error)]
+    if foreign := sorted(set(unknown) - set(DOMAINS)):
+        return (
+            f"the service has no grader of its own for {', '.join(foreign)}, so install the grader plug-in into the "
+            "service's environment, or correct the column `domain`"
+        )
+    return (
+        "serve on machines that can (`python -m nemo_prorl doctor` says what one lacks), or take such rows out of the "
+        "data"
+    )
+
+
+def _wait_for_url(process: subprocess.Popen[bytes], ready: Path, log: Path, timeout_s: float) -> str:
+    deadline = time.monotonic() + timeout_s
+    while not ready.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            is_over = process.poll() is not None
+            why = f"ended with code {process.returncode}" if is_over else f"not ready in {timeout_s:g} s"
+            raise RewardServiceNotStarted(
+                f"the reward service did not start ({why}; {log}): {_last_lines(log)}"
+            )
+        time.sleep(0.05)
+    return str(json.loads(ready.read_text(encoding="utf-8"))["url"])
+
+
+def _last_lines(log: Path) -> str:
+    return " / ".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:])
+
+
+@contextmanager
+def _blocked_in_children(number: signal.Signals) -> Iterator[None]:
+    """Blocks a signal for processes that start in the body, which inherit the mask; this process gets it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _environment() -> dict[str, str]:
+    """Returns this process's environment without library paths and preloads, which are meant for torch and vLLM."""
+    dropped = {"LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"}
+    return {key: value for key, value in os.environ.items() if key not in dropped}

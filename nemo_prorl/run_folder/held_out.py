@@ -1,0 +1,76 @@
+"""The metrics of a validation in a record of metrics.jsonl: their names, and the two means of the reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+from nemo_prorl.config import ConfigError
+
+VALIDATION = "validation/"
+REWARD = "/reward"
+NUM_ROLLOUTS = "/num_rollouts"
+"""A domain's metrics are named validation/DOMAIN/reward, validation/DOMAIN/num_rollouts and so on."""
+
+PROMPT_MEAN = "validation/reward"
+"""Mean reward over all held-out prompts: a domain's weight is its number of prompts."""
+DOMAIN_MEAN = "validation/domain_mean_reward"
+"""Mean over domains of each domain's mean reward over its prompts: every domain counts the same."""
+
+CORRECT = 1.0
+"""A rollout with at least this score counts as solved."""
+
+WENT_BACK = "went_back_to_step"
+"""The step whose weights the policy was given. It is in the record of a step after which a reset went back to an
+earlier checkpoint, and in the first record of a stage that begins with one."""
+
+
+def check_monitor(monitor: str, measured: Mapping[str, Any]) -> str:
+    """Checks that validations measure the metric by which the best checkpoint is chosen.
+
+    measured: the metrics of a stage's first validation. Returns an empty string, or a warning if the metric is missing
+    only because the reward service did not grade enough of a domain's rollouts: the next validation may have it.
+
+    Raises ConfigError for a validation metric that no validation of this run measures, because no checkpoint would ever
+    be the best. If no rollout was graded, it cannot tell and accepts any metric.
+    """
+    if not monitor.startswith(VALIDATION) or PROMPT_MEAN not in measured or monitor in measured:
+        return ""
+    names = [name for name in measured if name.startswith(VALIDATION)]
+    folders = {name.rpartition("/")[0] for name in names}  # of each domain, and of all prompts
+    metrics = {name.rpartition("/")[2] for name in names if name != DOMAIN_MEAN}
+    folder, _, metric = monitor.rpartition("/")
+    ungraded = any(f"{name}{REWARD}" not in measured for name in folders)
+    if (monitor == DOMAIN_MEAN and ungraded) or (folder in folders and metric in metrics):
+        return (
+            f"this validation has no {monitor}, because the reward service did not grade enough of a domain's "
+            "rollouts: this step cannot be the best"
+        )
+    raise ConfigError(
+        f"exp_manager.checkpoint_callback_params.monitor={monitor} is not measured: write one of {', '.join(names)}."
+    )
+
+
+def domain_mean(summary: Mapping[str, Any]) -> float | None:
+    """Returns the mean over domains of DOMAIN/reward. summary: metrics of a validation, without the prefix
+    "validation/".
+
+    Returns None if there is no domain, or if a domain has no reward because none of its rollouts was graded: a mean of
+    the others could not be compared with other validations.
+
+    Example: domain_mean({"reward": 0.8, "math/reward": 0.5, "instruction/reward": 0.9}) == 0.7
+    """
+    domains = sorted({name.split("/")[0] for name in summary if "/" in name})
+    rewards = [summary.get(domain + REWARD) for domain in domains]
+    return fmean(rewards) if rewards and None not in rewards else None  # type: ignore[arg-type]
+
+
+def with_domain_mean(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy of the record. If it is a validation's, the copy has DOMAIN_MEAN, which older versions of the
+    trainer did not record."""
+    if DOMAIN_MEAN in record or PROMPT_MEAN not in record:
+        return dict(record)
+    measured = {key.removeprefix(VALIDATION): record[key] for key in record if key.startswith(VALIDATION)}
+    mean = domain_mean(measured)
+    return dict(record) if mean is None else {**record, DOMAIN_MEAN: mean}

@@ -1,0 +1,149 @@
+"""RUN/lives.json: the processes that have trained in a run's folder, one after the other.
+
+A run that takes weeks is started many times. Each start adds an entry, which the main rank keeps up to date: when the
+process began, when it was last seen, on how many ranks it ran, and how it ended. The GPU hours follow from that.
+Commands that must start fast read the file, so this module imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from nemo_prorl.run_folder.storage import replace_text
+
+REWRITE_S = 20.0
+"""The entry is rewritten at most this often."""
+END_WAIT_S = 10.0
+"""A process that ends waits at most this long for a thread whose write may be stuck in the file system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One start of the run: a process of the main rank, together with those of the other ranks."""
+
+    stage: str
+    began: float
+    """When the process started, in seconds since 1970."""
+    seen: float
+    """When it was last known to be alive, in seconds since 1970."""
+    num_ranks: int
+    on_gpus: bool
+    """Whether each rank has a GPU; otherwise it computes on the CPU."""
+    host: str = ""
+    job: str = ""
+    """Id of the Slurm job; empty outside of Slurm."""
+    end: str = ""
+    """The outcome of the stage, or the message of the error that ended the process. Empty while it runs, and if it was
+    killed."""
+
+    @property
+    def rank_hours(self) -> float:
+        """Hours of wall time times ranks: GPU hours if the ranks have GPUs."""
+        return (self.seen - self.began) / 3600 * self.num_ranks
+
+
+def lives_file(run_dir: Path) -> Path:
+    """Returns the path of the file, a JSON list of `Life`, oldest first."""
+    return run_dir / "lives.json"
+
+
+def read_lives(run_dir: Path) -> list[Life]:
+    """Returns the entries, oldest first. Returns none if there is no file or it cannot be read: it is only for
+    information, so it must not stop a command."""
+    try:
+        return _read(lives_file(run_dir))
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _read(file: Path) -> list[Life]:
+    """Returns the entries without fields that a later version may have added. Raises OSError, ValueError or
+    TypeError."""
+    known = {field.name for field in fields(Life)}
+    entries = map(dict, json.loads(file.read_text(encoding="utf-8")))
+    return [Life(**{name: entry[name] for name in entry if name in known}) for entry in entries]
+
+
+def _read_or_set_aside(file: Path) -> list[Life]:
+    """Returns the entries of earlier processes. Renames a file that cannot be read, so that it is not overwritten."""
+    try:
+        return _read(file)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError):
+        file.rename(file.with_name(f"lives.unreadable-{time.time_ns()}.json"))
+        return []
+
+
+def hours_by_stage(lives: Sequence[Life]) -> dict[str, float]:
+    """Returns the rank hours of each stage, in the order in which the stages began."""
+    hours: dict[str, float] = {}
+    for life in lives:
+        hours[life.stage] = hours.get(life.stage, 0.0) + life.rank_hours
+    return hours
+
+
+class Recorder:
+    """Keeps the entry of this process up to date. On ranks other than the main rank it does nothing."""
+
+    def __init__(self, run_dir: Path, life: Life, *, is_main: bool) -> None:
+        self._run_dir, self._life, self._is_main = run_dir, life, is_main
+        self._earlier = _read_or_set_aside(lives_file(run_dir)) if is_main else []
+        self._lock = threading.Lock()
+        self._write()
+
+    def note(self) -> None:
+        """Records that the process is alive. Any thread may call it."""
+        if self._is_main and time.time() - self._life.seen > REWRITE_S and self._lock.acquire(blocking=False):
+            try:
+                with suppress(OSError):  # this file is not worth ending a run for
+                    self._write()
+            finally:  # also upon Ctrl-C
+                self._lock.release()
+
+    def end(self, how: str) -> None:
+        """Records how the process ends. Later calls do not change it."""
+        if self._is_main and self._lock.acquire(timeout=END_WAIT_S):
+            try:
+                self._life = replace(self._life, end=self._life.end or how)
+                with suppress(OSError):
+                    self._write()
+            finally:
+                self._lock.release()
+
+    def _write(self) -> None:
+        if self._is_main:
+            self._life = replace(self._life, seen=time.time())
+            entries = [asdict(life) for life in (*self._earlier, self._life)]
+            replace_text(lives_file(self._run_dir), json.dumps(entries, indent=1) + "\n")
+
+
+@contextmanager
+def recorded_life(
+    run_dir: Path, stage: str, *, began: float, num_ranks: int, on_gpus: bool, is_main: bool
+) -> Iterator[Recorder]:
+    """Records this process while the body runs, and the error if one ends it."""
+    life = Life(
+        stage=stage,
+        began=began,
+        seen=began,
+        num_ranks=num_ranks,
+        on_gpus=on_gpus,
+        host=socket.gethostname(),
+        job=os.environ.get("SLURM_JOB_ID", ""),
+    )
+    recorder = Recorder(run_dir, life, is_main=is_main)
+    try:
+        yield recorder
+    except BaseException as error:
+        ctrl_c = "interrupted by Ctrl-C" if isinstance(error, KeyboardInterrupt) else ""
+        recorder.end(str(error) or ctrl_c or type(error).__name__)
+        raise

@@ -1,0 +1,128 @@
+"""The lock RUN/lock, which lets one process at a time train in a run's folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.run_folder.telemetry import RunLog
+
+LOCK_FILE = "lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockHolder:
+    """The process that holds a lock, as recorded in the lock file."""
+
+    host: str
+    job: str
+    """Id of its Slurm job; empty outside of Slurm."""
+    restarts: int
+    """How often Slurm had requeued the job."""
+    cluster: str = ""
+    """Name of the Slurm cluster; another cluster may have a job of the same number."""
+    user: str = ""
+    """Owner of the job; Slurm may hide the jobs of other users."""
+
+    def __str__(self) -> str:
+        return f"job {self.job} on {self.host}" if self.job else f"a process on {self.host}"
+
+
+def this_process() -> LockHolder:
+    """Returns the holder that this process writes into its lock files."""
+    return LockHolder(
+        host=socket.gethostname(),
+        job=os.environ.get("SLURM_JOB_ID", ""),
+        restarts=int(os.environ.get("SLURM_RESTART_COUNT", "0")),
+        cluster=os.environ.get("SLURM_CLUSTER_NAME", ""),
+        user=os.environ.get("SLURM_JOB_USER", ""),
+    )
+
+
+def lock_holder(folder: Path) -> LockHolder | None:
+    """Returns the last holder of the folder's lock; None if the lock file does not exist or does not name one."""
+    try:
+        return LockHolder(**json.loads((folder / LOCK_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+@contextmanager
+def sole_user(
+    folder: Path, is_gone: Callable[[LockHolder], bool] = lambda holder: False
+) -> Iterator[LockHolder | None]:
+    """Locks the folder for this process until the block or the process ends; raises BlockingIOError if another process
+    holds the lock. Does nothing on a file system without locks.
+
+    A crashed node keeps its locks on NFS until it is up again. `is_gone` returns whether a holder has certainly ended;
+    then its lock file is renamed to lock.JOB-RESTARTS, and the holder is yielded. Otherwise yields None."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, gone = folder / LOCK_FILE, None
+    with ExitStack() as stack:
+        file = stack.enter_context(path.open("a"))
+        try:
+            if not _locked(file, path):
+                holder = lock_holder(folder)
+                if holder is None or not is_gone(holder):
+                    raise BlockingIOError
+                # is_gone takes seconds, in which the holder may have released the lock or another process taken it.
+                if not _locked(file, path):
+                    if lock_holder(folder) != holder or not _put_aside(path, holder):
+                        raise BlockingIOError
+                    file, gone = stack.enter_context(path.open("a")), holder
+                    if not _locked(file, path):
+                        raise BlockingIOError
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # no locks, for example on Lustre mounted without flock
+        file.truncate(0)
+        file.write(json.dumps(asdict(this_process())) + "\n")
+        file.flush()
+        yield gone
+
+
+def _locked(file: IO[str], path: Path) -> bool:
+    """Tries to lock the file; returns whether this process holds the lock and `path` still names this file."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(file.fileno()).st_ino == path.stat().st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+def _put_aside(path: Path, holder: LockHolder) -> bool:
+    """Renames a lock file that is still locked; returns whether this process did it. Only one process ever renames the
+    lock of a holder: a second one might rename the lock file that the first has made since."""
+    try:
+        os.link(path, path.with_name(f"{path.name}.{holder.job}-{holder.restarts}"))
+    except FileExistsError:
+        return False
+    path.unlink()
+    return True
+
+
+@contextmanager
+def alone_in(run_dir: Path, is_gone: Callable[[LockHolder], bool]) -> Iterator[None]:
+    """Holds the lock while the body runs: two processes in one folder would take each other's steps for their own.
+    Raises ConfigError if another process holds it."""
+    with ExitStack() as stack:
+        try:
+            gone = stack.enter_context(sole_user(run_dir, is_gone))
+        except BlockingIOError:
+            raise ConfigError(
+                f"{lock_holder(run_dir) or 'another process'} is training in {run_dir}: wait for it, or write another "
+                f"exp_manager.explicit_log_dir (if its machine has crashed, remove {run_dir / LOCK_FILE})."
+            ) from None
+        if gone is not None:
+            said = f"the lock of {gone} is ignored, because Slurm has ended that job"
+            RunLog(run_dir, speaks=True).say(said)
+        yield

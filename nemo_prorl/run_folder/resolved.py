@@ -1,0 +1,32 @@
+"""The complete configuration of a run, as its folder keeps it: RUN/resolved.yaml and RUN/stages/NAME.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nemo_prorl.config import RunConfig
+from nemo_prorl.run_folder.storage import replace_text
+
+
+def write_resolved(config: RunConfig, path: Path) -> None:
+    """Writes the value of every option, atomically; `train --config-name PATH` repeats the run."""
+    from nemo_prorl.config.compose import SCHEMA, to_dict  # loads Hydra, which readers of a run do not need
+
+    text = (
+        "# Every option of this run. `python -m nemo_prorl train --config-name THIS_FILE` uses the same options.\n"
+        + yaml.safe_dump({"defaults": [SCHEMA, "_self_"], **to_dict(config)}, sort_keys=False, width=110)
+    )
+    replace_text(path, text)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields options by their full name, as on the command line."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

@@ -1,0 +1,100 @@
+"""Texts of some rollouts of every validation, one JSONL file per validation in RUN/samples.
+
+Metrics do not show reward hacking; texts do. The prompts are the same each time, so that a reader can follow one
+through the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nemo_prorl.run_folder.step_files import StepFiles
+from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.types import RolloutGroup, ScoredRollout, Share
+
+if TYPE_CHECKING:  # they import torch, which takes seconds; `status` and `report` only read files
+    from nemo_prorl.distributed import Ranks
+
+
+def sample_files(run_dir: Path) -> StepFiles:
+    """Returns the run's sample files. A file is named after the step that its validation followed."""
+    return StepFiles(run_dir / "samples", ".jsonl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A graded rollout and its text."""
+
+    member: ScoredRollout
+    text: str
+
+
+def gather_samples(
+    groups: Sequence[RolloutGroup], share: Share, ranks: Ranks, *, num_kept: int | None = None
+) -> list[Sample]:
+    """Returns `num_kept` rollouts of a validation (None: all) with their texts, on every rank. Collective.
+
+    share: what this rank has sampled of the validation.
+    """
+    chosen = list(_chosen(groups, num_kept))
+    wanted = {(index, member.rollout.sibling) for index, member in chosen}
+    mine = {(i, r.sibling): r.text for i, group in share.items() for r in group if (i, r.sibling) in wanted}
+    texts = {key: text for part in ranks.gather(mine) for key, text in part.items()}
+    return [Sample(member=member, text=texts[index, member.rollout.sibling]) for index, member in chosen]
+
+
+def _chosen(groups: Sequence[RolloutGroup], num_kept: int | None) -> Iterator[tuple[int, ScoredRollout]]:
+    """Yields (index of the group, member): all in order if num_kept is None. Otherwise the first rollouts of groups
+    that are spread evenly over all, and so over the prompt files; if there are not enough, second rollouts, and so on.
+    """
+    if num_kept is None:
+        yield from ((index, member) for index, group in enumerate(groups) for member in group.members)
+        return
+    num_left = num_kept
+    for place in range(max((len(group.members) for group in groups), default=0)):
+        here = [(i, group.members[place]) for i, group in enumerate(groups) if len(group.members) > place]
+        num_taken = min(num_left, len(here))
+        yield from (here[number * len(here) // num_taken] for number in range(num_taken))
+        num_left -= num_taken
+
+
+class SampleLog:
+    """Writes the sample files. Only the main rank has one."""
+
+    def __init__(self, run_dir: Path, *, step: int) -> None:
+        """Deletes the files of steps after `step`, from which the run goes on."""
+        self._files = sample_files(run_dir)
+        self._files.take_back(step)
+
+    def write(self, step: int, samples: Sequence[Sample]) -> None:
+        """Writes the samples of one validation, which followed `step`."""
+        lines = [json.dumps(_record(step, sample), ensure_ascii=False) for sample in samples]
+        if lines:
+            replace_text(self._files.path(step), "\n".join(lines) + "\n")
+
+
+def read_samples(path: Path) -> list[dict[str, Any]]:
+    """Returns a record per sample with step, uid, domain, source, prompt, response, score, verdict, finish and
+    num_tokens; with reward functions also parts, which maps their names to values."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _record(step: int, sample: Sample) -> dict[str, Any]:
+    member, rollout, prompt = sample.member, sample.member.rollout, sample.member.rollout.prompt
+    return {
+        "step": step,
+        "uid": prompt.uid,
+        "domain": prompt.domain,
+        "source": prompt.source,
+        "prompt": prompt.text,
+        "response": sample.text,
+        "score": member.verdict.score,
+        "verdict": member.verdict.verdict,
+        "finish": rollout.finish.value,
+        "num_tokens": rollout.num_tokens,
+        **({"parts": dict(member.parts)} if member.parts else {}),
+    }

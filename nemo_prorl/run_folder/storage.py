@@ -1,0 +1,203 @@
+"""Files that are complete or absent: written under another name, flushed, renamed, and listed with their hashes.
+
+A manifest lists the other files of its folder and is written last, so a folder without it is incomplete. Listing
+checkpoints compares the sizes of files, using one also their contents. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.config import ConfigError
+
+MANIFEST_FILE = "manifest.json"
+ASIDE = ".writing-"
+"""Prefix of incomplete files and folders. A killed run leaves them behind; the next one deletes them."""
+MODEL_FILES = {".json", ".txt", ".model", ".jinja"}
+OWN_FILES = {MANIFEST_FILE, "policy.json", "metadata.json", "state.json"}
+"""Our files and Megatron's, which lie beside the model's in an imported checkpoint."""
+
+ENGINES_FILE = "engines.json"
+"""File in a run's folder with the engines' settings in the newest process that trained there (`engines.device`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """A file's size in bytes and the BLAKE2b-128 hash of its content in hexadecimal digits."""
+
+    size: int
+    digest: str
+
+
+def fingerprint(file: Path) -> Fingerprint:
+    """Reads and hashes a file. Hashing releases Python's global lock; a thread reaches about one GB/s."""
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        return Fingerprint(size=stream.tell(), digest=digest)
+
+
+def fingerprints(folder: Path, files: Iterable[Path]) -> dict[str, Fingerprint]:
+    """Returns path relative to the folder -> fingerprint; reads several files at a time."""
+    listed = list(files)
+    names = [file.relative_to(folder).as_posix() for file in listed]
+    with ThreadPoolExecutor(8) as threads:
+        return dict(zip(names, threads.map(fingerprint, listed), strict=True))
+
+
+def write_manifest(folder: Path, known: Mapping[str, Fingerprint]) -> None:
+    """Writes the manifest of a folder, reading the files that `known` lacks. All files are flushed to disk on
+    return."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST_FILE)
+    files = {path.relative_to(folder).as_posix(): path for path in paths}
+    missing = [path for name, path in files.items() if name not in known]
+    for path in missing:
+        sync(path)
+    listed = {**known, **fingerprints(folder, missing)}
+    record = {"files": {name: asdict(listed[name]) for name in sorted(files)}}
+    write_text(folder / MANIFEST_FILE, json.dumps(record, indent=1))
+    for path in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
+        sync(path)
+
+
+def read_manifest(folder: Path) -> dict[str, Fingerprint]:
+    """Returns the folder's manifest. Raises OSError or ValueError if none can be read."""
+    try:
+        record: dict[str, Any] = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+        return {name: Fingerprint(**entry) for name, entry in record["files"].items()}
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a manifest ({error})") from error
+
+
+def missing_or_torn(folder: Path) -> str:
+    """Returns what is wrong with the names and sizes of the folder's files; empty if nothing. Reads only the
+    manifest."""
+    if not (folder / MANIFEST_FILE).is_file():
+        return f"it has no {MANIFEST_FILE}"
+    try:
+        listed = read_manifest(folder)
+    except (OSError, ValueError) as error:
+        return f"{MANIFEST_FILE} cannot be read: {error}"
+    for name, wanted in listed.items():
+        try:
+            size = (folder / name).stat().st_size
+        except OSError:
+            return f"{name} is missing"
+        if size != wanted.size:
+            return f"{name} has {size} bytes instead of {wanted.size}"
+    return ""
+
+
+def changed_content(folder: Path, *, share: int = 0, num_shares: int = 1) -> str:
+    """Returns what is wrong with the contents of the folder's files; empty if nothing. Reads every `num_shares`-th
+    file, so that `num_shares` ranks together read all of them."""
+    listed = read_manifest(folder)
+    mine = sorted(listed, key=lambda name: (listed[name].size, name))[share::num_shares]
+    try:
+        found = fingerprints(folder, [folder / name for name in mine])
+    except OSError as error:
+        return f"a file cannot be read: {error}"
+    changed = [name for name in mine if found[name] != listed[name]]
+    return f"{changed[0]} is not what was written" if changed else ""
+
+
+@contextmanager
+def written_aside(final: Path) -> Iterator[Path]:
+    """Yields a folder to write into, which replaces `final` at the end. A crash leaves the old folder or none, never an
+    incomplete one."""
+    aside = final.parent / f"{ASIDE}{final.name}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        for path in aside.rglob("*"):
+            sync(path)
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(aside, final)
+        sync(final.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_writable(key: str, folder: Path) -> None:
+    """Raises ConfigError unless files can be created in the folder. `key` is what the user wrote."""
+    if reason := _why_not_writable(folder):
+        raise ConfigError(f"{key} cannot be written, because {reason}: write a folder that you may write to.")
+
+
+def check_writable_file(key: str, file: Path) -> None:
+    """Raises ConfigError unless the file can be created or replaced. `key` is what the user wrote."""
+    if file.is_dir():
+        raise ConfigError(f"{key} is a folder: write the name of a file.")
+    check_writable(key, file.absolute().parent)
+
+
+def _why_not_writable(folder: Path) -> str:
+    """Returns why no files can be created in a folder, which need not exist yet; empty if they can. For checks before a
+    long computation whose result would be lost."""
+    nearest = folder.absolute()
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        return f"{nearest} is a file, not a folder"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"{nearest} is not writable"
+    try:  # some file systems, such as /proc, claim to be writable and are not
+        Path(tempfile.mkdtemp(prefix=ASIDE, dir=nearest)).rmdir()
+    except OSError as error:
+        return f"no folder can be made in {nearest} ({error.strerror})"
+    return ""
+
+
+def write_text(file: Path, text: str) -> None:
+    """Writes a text and flushes it to disk."""
+    file.write_text(text, encoding="utf-8")
+    sync(file)
+
+
+@contextmanager
+def replaced(file: Path) -> Iterator[Path]:
+    """Yields a file to write into, which replaces `file` at the end in one rename: a reader sees the old or the new
+    content, never a part. Creates the folder; does not flush to disk. Several hosts may replace the same file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    try:
+        yield aside
+        os.replace(aside, file)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Replaces a file by a text, as `replaced` does."""
+    with replaced(file) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def sync(path: Path) -> None:
+    """Flushes a file, or the entries of a folder, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def copy_model_files(source: Path, target: Path) -> None:
+    """Copies config, generation config, tokenizer and chat template of a Hugging Face folder, but no weights."""
+    target.mkdir(parents=True, exist_ok=True)
+    for file in source.iterdir():
+        is_weights = "safetensors" in file.name
+        if file.suffix in MODEL_FILES and not is_weights and file.name not in OWN_FILES:
+            shutil.copy2(file, target / file.name)

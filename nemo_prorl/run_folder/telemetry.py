@@ -1,0 +1,233 @@
+"""Where metrics and messages go: metrics.jsonl, run.log, Lightning's loggers if configured, and the terminal.
+
+A resumed run repeats the steps after its checkpoint. Their earlier records are deleted, so that an interrupted run has
+the same records as one that was not interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nemo_prorl.config import RunConfig
+from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN
+from nemo_prorl.run_folder.loggers import Feeds
+from nemo_prorl.run_folder.storage import replace_text
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from nemo_prorl.run_folder.samples import Sample
+    from nemo_prorl.types import RolloutGroup, RunState
+
+
+class RunLog:
+    """The messages of a run, on standard error and in RUN/run.log, to which every process of the run appends."""
+
+    def __init__(self, run_dir: Path, *, speaks: bool) -> None:
+        """speaks: whether this is the main rank; the others write nothing."""
+        self._path = run_dir / "run.log" if speaks else None
+
+    def say(self, text: str) -> None:
+        """Prints the text on standard error and adds it to the file."""
+        if self._path is not None:
+            terminal.say(text)
+            self.note(text)
+
+    def note(self, text: str) -> None:
+        """Adds the text to the file, each line with the UTC time, without printing it."""
+        if self._path is None:
+            return
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("".join(f"{now} {line}\n" for line in text.splitlines()))
+
+
+class MetricsFile:
+    """A file with one JSON object per line, flushed at once: readers of a live run see every finished step."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # a checkpoint relies on the records before it
+
+    def rewind(self, num_records: int, step: int) -> list[dict[str, Any]]:
+        """Keeps the first `num_records` records up to `step` and deletes the rest, which the run will write again.
+        Returns those that it keeps."""
+        if not self._path.exists():
+            return []
+        kept = [record for record in read_metrics(self._path)[:num_records] if record["step"] <= step]
+        replace_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
+        return kept
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Returns the records, without a last line that a crash has cut off."""
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
+
+
+class Telemetry:
+    """Writes everything that a run records. Only the main rank has one. Leaving it as a context tells the loggers
+    whether the run succeeded."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        log: RunLog,
+        state: RunState,
+        watch: Callable[[Mapping[str, Any]], Sequence[str]] = lambda record: (),
+    ) -> None:
+        """state: where the run begins or resumes; records of later steps are deleted. watch: gets every record, those
+        of earlier processes first, and returns what to log about a new one."""
+        from nemo_prorl.run_folder.difficulty import DifficultyLog  # slow; readers of metrics need neither
+        from nemo_prorl.run_folder.samples import SampleLog
+
+        run_dir = Path(config.exp_manager.explicit_log_dir)
+        self._file = MetricsFile(run_dir / "metrics.jsonl")
+        past = self._file.rewind(state.num_records, state.step)
+        for record in past:
+            watch(record)
+        self._watch = watch
+        self._difficulty = DifficultyLog(run_dir, step=state.step)
+        self._samples = SampleLog(run_dir, step=state.step)
+        first_step = state.step + 1 if state.num_records else 0
+        self._loggers = Feeds(config, first_step=first_step, past=past, say=log.say)
+        self.is_paused = False
+        """Whether the run goes on in another process, so that its loggers need not get everything now."""
+        self._log = log
+        self._progress = Progress(config.trainer.num_steps)
+
+    def __enter__(self) -> Telemetry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        is_pause = self.is_paused or kind is KeyboardInterrupt
+        self._loggers.close("success" if kind is None else "failed", is_pause=is_pause)
+
+    def step(self, record: Mapping[str, Any], *, stage_step: int) -> None:
+        """Records the metrics of a finished step, or of the validation at the start or end of a stage.
+
+        Leaves out numbers that are not finite, which JSON cannot represent, such as the ratio of a token that the clip
+        discards, and logs their names."""
+        numbers = {key: value for key, value in record.items() if isinstance(value, float)}
+        if not_finite := [key for key, value in numbers.items() if not isfinite(value)]:
+            self._log.say(f"   not finite after step {record['step']}: {', '.join(not_finite)}")
+            record = {key: value for key, value in record.items() if key not in not_finite}
+        self._file.append(record)
+        self._loggers.log(record)
+        if "reward/mean" in record:
+            for line in self._progress.lines(record, stage_step):
+                self._log.say(line)
+        if PROMPT_MEAN in record:
+            self._log.say(_validation_line(record))
+        for line in self._watch(record):
+            self._log.say(f"   {line}")
+
+    def prompts(self, step: int, groups: Sequence[RolloutGroup]) -> None:
+        """Records how hard the prompts were that a step sampled, whether it trained on them or not."""
+        self._difficulty.write(step, groups)
+
+    def held_out(self, step: int, samples: Sequence[Sample]) -> None:
+        """Records rollouts of a validation."""
+        self._samples.write(step, samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A number of the progress lines."""
+
+    title: str
+    metric: str
+    width: int
+    """In characters, with the space before it."""
+    num_decimals: int
+
+    def cell(self, record: Mapping[str, Any]) -> str:
+        """Returns the number with as many decimals as there is room for, or a dash."""
+        if self.metric not in record:
+            return f"{'-':>{self.width}}"
+        value = float(record[self.metric])
+        texts = [f"{value:.{decimals}f}" for decimals in range(self.num_decimals, -1, -1)]
+        text = next((text for text in texts if len(text) < self.width), f"{value:.0e}")
+        return f"{text:>{self.width}}"
+
+
+COLUMNS = (
+    Column("reward", "reward/mean", 7, 3),
+    Column("pass", "reward/pass_rate", 7, 3),
+    Column("KL", "objective/kl_to_reference", 7, 4),
+    Column("entropy", "objective/entropy", 8, 3),
+    Column("length", "response/tokens_mean", 8, 1),
+    Column("useful", "dynamic_sampling/informative_share", 7, 2),
+    Column("tok/s", "throughput/tokens_per_s", 8, 0),
+    Column("s/step", "time/step_s", 7, 1),
+)
+LEFT_WIDTH = 8
+
+
+class Progress:
+    """Lines of less than 80 columns about the steps of a stage, with a title now and then."""
+
+    TITLE_EVERY = 20
+
+    def __init__(self, num_steps: int) -> None:
+        self._num_steps = num_steps
+        self._num_shown = 0
+        self._shown_s = 0.0
+
+    def lines(self, record: Mapping[str, Any], stage_step: int) -> list[str]:
+        """Returns the line of a step, and the title before it where it is due."""
+        total = str(self._num_steps)
+        width = max(9, 2 * len(total) + 1)
+        titles = "".join(f"{column.title:>{column.width}}" for column in COLUMNS)
+        is_due = self._num_shown % self.TITLE_EVERY == 0
+        self._num_shown += 1
+        self._shown_s += float(record.get("time/step_s", 0.0))
+        left_s = self._shown_s / self._num_shown * (self._num_steps - stage_step)
+        position = f"{stage_step:>{width // 2}}/{total}"
+        cells = "".join(column.cell(record) for column in COLUMNS)
+        line = f"{position:<{width}}{cells}{_left(left_s):>{LEFT_WIDTH}}"
+        title = f"{'step'.center(width)}{titles}{'left':>{LEFT_WIDTH}}"
+        return [title, line] if is_due else [line]
+
+
+def _left(seconds: float) -> str:
+    """Returns a duration in its two largest units: 4m05s, 3h20m, 12d03h."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes_of_hour = divmod(minutes, 60)
+    days, hours_of_day = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours_of_day:02d}h" if days < 100 else f"{days}d"
+    return f"{hours}h{minutes_of_hour:02d}m" if hours else f"{minutes}m{rest:02d}s"
+
+
+def _validation_line(record: Mapping[str, Any]) -> str:
+    rewards = sorted(key for key in record if re.fullmatch("validation/[^/]+/reward", key))
+    parts = ", ".join(f"{key.split('/')[1]} {record[key]:.3f}" for key in rewards)
+    means = f"reward {record[PROMPT_MEAN]:.3f}"
+    if DOMAIN_MEAN in record:
+        means = f"mean over domains {record[DOMAIN_MEAN]:.3f}, over prompts {record[PROMPT_MEAN]:.3f}"
+    return f"   held out at step {record['step']}: {means} ({parts})"

@@ -1,0 +1,160 @@
+"""What a person sees on standard error: messages, folded to the terminal, and in a silence what is being waited for.
+
+On a terminal this is one line that changes in place. In a file, such as a job's log, it is a line after 20 s of
+silence, and then after twice as long each time, so that it does not fill the log of a long run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+MOMENT_S = 2.0
+"""Silence after which a terminal shows what is being waited for."""
+FIRST_LINE_S, LAST_LINE_S = 20.0, 600.0
+"""Silence after which a file gets its first line, and the longest silence between lines."""
+CLEAR = "\r\x1b[2K"
+SPINNER = "|/-\\"
+SMALLEST_WIDTH = 40
+
+
+class Waiting:
+    """Knows what is being waited for, and says so on `stream`."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._lock = threading.RLock()
+        self._what, self._unit, self._count = "", "", 0
+        self._since = self._last = clock()
+        self._patience_s = FIRST_LINE_S
+        self._num_shown = 0
+        self._is_shown = False
+
+    def wait_for(self, what: str, unit: str = "") -> None:
+        """From now on `what` is waited for, of which `progress` counts the `unit`s; empty: nothing is."""
+        with self._lock:
+            self._what, self._unit, self._count, self._since = what, unit, 0, self._clock()
+
+    def progress(self) -> None:
+        """One more unit has come."""
+        self._count += 1
+
+    def say(self, text: str) -> None:
+        """Prints a message of one or more lines."""
+        with self._lock:
+            self.clear()
+            width = self._width() if self._is_terminal else 0
+            if width:
+                text = "\n".join(folded(line, width - 1) for line in text.split("\n"))
+            print(text, file=self._stream, flush=True)
+            self._last = self._clock()
+
+    def tick(self) -> None:
+        """Shows what is being waited for, if that is due."""
+        with self._lock:
+            now = self._clock()
+            silence_s = now - self._last
+            if not self._what or silence_s < (MOMENT_S if self._is_terminal else self._patience_s):
+                return
+            counted = f", {self._count:,} {self._unit}" if self._unit and self._count else ""
+            text = f"{self._what} ({now - self._since:.0f} s{counted})"
+            if self._is_terminal:
+                self._num_shown += 1
+                line = f"{SPINNER[self._num_shown % len(SPINNER)]} {text}"[: self._width() - 1]
+                # The cursor goes back to the margin: what a library prints then overwrites the line.
+                self._stream.write(f"{CLEAR}{line}\r")
+                self._stream.flush()
+                self._is_shown = True
+            else:
+                print(f"   ... {text}", file=self._stream, flush=True)
+                self._last, self._patience_s = now, min(2 * self._patience_s, LAST_LINE_S)
+
+    def clear(self) -> None:
+        """Takes the changing line away."""
+        with self._lock:
+            if self._is_shown:
+                self._stream.write(CLEAR)
+                self._stream.flush()
+                self._is_shown = False
+
+    def _width(self) -> int:
+        try:
+            return max(SMALLEST_WIDTH, os.get_terminal_size(self._stream.fileno()).columns)
+        except (OSError, ValueError):
+            return 80
+
+
+def folded(line: str, width: int) -> str:
+    """Returns a line of at most `width` columns, as far as its words allow, whose further lines begin where its last
+    column of text does: after the last two blanks within the first half of the width."""
+    if len(line) <= width:
+        return line
+    columns = [found.end() for found in re.finditer(r"^ +|  +", line[: width // 2])]
+    indent = columns[-1] if columns else 0
+    folds = textwrap.wrap(
+        line[indent:], width - indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+    return line[:indent] + ("\n" + " " * indent).join(folds)
+
+
+_shown: Waiting | None = None
+
+
+@contextmanager
+def shown(*, speaks: bool) -> Iterator[None]:
+    """Says during silences of the body what is waited for, if this is the rank that `speaks`."""
+    global _shown
+    if not speaks or _shown is not None:
+        yield
+        return
+    waiting, over = Waiting(sys.stderr), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(1.0):
+            waiting.tick()
+
+    thread = threading.Thread(target=watch, name="terminal", daemon=True)
+    thread.start()
+    _shown = waiting
+    try:
+        yield
+    finally:
+        _shown = None
+        over.set()
+        thread.join()
+        waiting.clear()
+
+
+def say(text: str) -> None:
+    """Prints a message on standard error."""
+    if _shown is not None:
+        _shown.say(text)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def wait_for(what: str, unit: str = "") -> None:
+    """See Waiting.wait_for; does nothing outside of `shown`."""
+    if _shown is not None:
+        _shown.wait_for(what, unit)
+
+
+def rest() -> None:
+    """Nothing is waited for any more: the changing line is taken away, and something else may print."""
+    if _shown is not None:
+        _shown.wait_for("")
+        _shown.clear()
+
+
+def progress() -> None:
+    """See Waiting.progress; does nothing outside of `shown`."""
+    if _shown is not None:
+        _shown.progress()

@@ -1,0 +1,225 @@
+"""Checks whether a run is healthy, from its records; each gives a sentence with numbers. Thresholds are our choice.
+
+The report shows them, and the training log repeats those that warn (alarms.py). The reset controller itself
+judges what a hard reset could cure (stalled validation, KL, entropy, length), with the run's own thresholds, so that
+report and controller never disagree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from statistics import fmean, median
+from typing import Any, TypeVar
+
+from nemo_prorl.config import ControllerConfig, ControllerMode, RatioLevel
+from nemo_prorl.run_folder.held_out import PROMPT_MEAN
+from nemo_prorl.training.control.controller import Decision, WatchingController
+from nemo_prorl.training.control.signals import FAULTS, WRONG_TENSORS
+
+RECENT = 20
+"""Steps that the means of recent values cover."""
+LOW_YIELD = 0.25
+"""A yield at which a step samples four times what it trains on."""
+FAILED_SHARE = 0.001
+"""Share of recent rollouts that were not graded; a healthy service has none."""
+CLIPPED_SHARE = 0.1
+"""Share of recent tokens on which the clip is active."""
+EXPOSED_SHARE = 0.2
+"""Share of step time spent waiting for grading."""
+OVERDUE = 2.0
+"""How many validation intervals may pass without a validation before the check warns."""
+GRAD_SPIKE = 10.0
+"""Times the run's median gradient norm."""
+
+_Config = TypeVar("_Config", bound=Any)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The result of a check. `is_fine` false is a warning."""
+
+    title: str
+    is_fine: bool
+    text: str
+
+
+Result = tuple[bool, str] | None
+"""Of a check: whether it is fine, and a sentence; None if the check does not apply."""
+
+
+class Followed:
+    """What the checks look at: a run up to its newest record, in a size that hardly grows with its length."""
+
+    def __init__(self, stage: str, options: Mapping[str, Any]) -> None:
+        """`stage`: the one that began last. `options`: all of its options by their full names."""
+        self.stage, self.options = stage, options
+        config = _with_options(ControllerConfig(), options, "controller")
+        self._controller = WatchingController(dataclasses.replace(config, mode=ControllerMode.automatic))
+        self.decisions: list[Decision] = []
+        """Of a controller in mode automatic, with the stage's options, on the stage's records."""
+        self.last: Mapping[str, Any] = {}
+        """The newest record."""
+        self.steps: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
+        """Records of the newest training steps, oldest first."""
+        self.grad_norms: list[float] = []
+        """Of all training steps."""
+        self.num_validations, self.last_validation = 0, 0
+        """How many there were, and after which step the last one was."""
+        self.last_reset = -1
+        """Step after which the policy last became the reference; -1: it never did."""
+
+    def observe(self, record: Mapping[str, Any]) -> None:
+        """Adds a record of metrics.jsonl."""
+        before, self.last = self.last, record
+        if before and int(record.get("num_resets", 0)) > int(before.get("num_resets", 0)):
+            # A stage's reset happens before its first step, a controller's at the end of the step that records it.
+            is_of_start = record["stage"] != before["stage"]
+            self.last_reset = int(before["step"] if is_of_start else record["step"])
+        if record["stage"] == self.stage and (decision := self._controller.observe(record)):
+            self.decisions.append(decision)
+        if PROMPT_MEAN in record:
+            self.num_validations, self.last_validation = self.num_validations + 1, int(record["step"])
+        if "reward/mean" in record:
+            self.steps.append(record)
+            if "optimizer/grad_norm" in record:
+                self.grad_norms.append(float(record["optimizer/grad_norm"]))
+
+    def findings(self) -> list[Finding]:
+        """Returns the findings of all checks that apply."""
+        results = {title: check(self) for title, check in CHECKS.items()}
+        return [
+            Finding(title=title, is_fine=result[0], text=result[1])
+            for title, result in results.items()
+            if result is not None
+        ]
+
+    def recent(self, key: str) -> list[float]:
+        """Values of a metric in the newest training steps."""
+        return [float(record[key]) for record in self.steps if key in record]
+
+
+def _validates(run: Followed) -> Result:
+    if not run.num_validations:
+        return False, (
+            "No held-out prompts were ever sampled: set data.validation, or nothing shows whether training helps."
+        )
+    since = int(run.last["step"]) - run.last_validation
+    interval = run.options.get("validation.interval", 0)
+    is_overdue = bool(interval) and since > OVERDUE * interval
+    late = f": {since} steps ago, where one is due every {interval}" if is_overdue else ""
+    return not is_overdue, (
+        f"{run.num_validations} validations, the last at step {run.last_validation:,}{late}."
+    )
+
+
+def _controller_is_content(run: Followed) -> Result:
+    """Judges by the last decision since the last reset. Fault signals have a check of their own."""
+    decisions = [decision for decision in run.decisions if decision.signal not in FAULTS]
+    if not decisions or decisions[-1].step <= run.last_reset:
+        return True, "No signal fires: validation, KL, entropy and length are within its thresholds."
+    last = decisions[-1]
+    return False, (
+        f"In mode automatic it would ask for {last.action.name.replace('_', ' ')} ({last.signal}) at step "
+        f"{last.step:,}: {last.reason}"
+    )
+
+
+def _with_options(config: _Config, options: Mapping[str, Any], prefix: str) -> _Config:
+    """Returns `config` with the values that the run recorded. Ignores options of another version of the trainer."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        default, name = getattr(config, field.name), f"{prefix}.{field.name}"
+        if dataclasses.is_dataclass(default):
+            values[field.name] = _with_options(default, options, name)
+        elif name in options:
+            recorded = options[name]
+            values[field.name] = type(default)[recorded] if isinstance(default, Enum) else recorded
+    return dataclasses.replace(config, **values)
+
+
+def _samples_usefully(run: Followed) -> Result:
+    shares = run.recent("dynamic_sampling/informative_share")
+    if not shares:
+        return None
+    is_fine = fmean(shares) >= LOW_YIELD
+    advice = "" if is_fine else ": most of the sampling is wasted. Change the mix of prompts"
+    return is_fine, f"{fmean(shares):.0%} of the recent prompts are informative{advice}."
+
+
+def _grades_everything(run: Followed) -> Result:
+    failed = sum(run.recent("dynamic_sampling/num_failed_rollouts"))
+    counts = [key for key in run.last if key.startswith("reward/") and key.endswith("/num_rollouts")]
+    graded = sum(sum(run.recent(key)) for key in counts)
+    if not graded:
+        return None
+    share = failed / (failed + graded)
+    advice = "" if share <= FAILED_SHARE else ": look at the reward service's log"
+    return share <= FAILED_SHARE, f"{share:.2%} of the recent rollouts were not graded{advice}."
+
+
+def _engines_agree(run: Followed) -> Result:
+    """Applies the controller's signal to the recent steps."""
+    values = run.recent("sampler/logprob_abs_diff_mean")
+    if not values:
+        return None
+    difference = f"Log-probabilities differ by {fmean(values):.2g} nats a token"
+    since = int(run.last["step"]) - RECENT
+    mismatches = [one for one in run.decisions if one.signal in FAULTS and one.step > since]
+    repeated = sum(value > 0 for value in run.recent(WRONG_TENSORS))
+    if mismatches:
+        last = mismatches[-1]
+        text = f"At step {last.step:,}: {last.reason} The policy trains on another policy's rollouts."
+    elif repeated:
+        text = f"{difference}. {repeated} recent refits brought wrong tensors and were repeated: run.log names them."
+    elif any(run.recent("sampler/updates_behind")):
+        text = f"{difference}, from weights that are one step old (sampler.ahead)."
+    else:
+        text = f"{difference}."
+    return not mismatches and not repeated, text
+
+
+def _clips_seldom(run: Followed) -> Result:
+    """Skips runs with ratios of whole responses: GSPO (arXiv 2507.18071, section 5.2) clips a hundred times as many
+    tokens as GRPO by design."""
+    if run.options.get("algorithm.ratio_level") == RatioLevel.sequence.name:
+        return None
+    low, high = run.recent("objective/clip_low_fraction"), run.recent("objective/clip_high_fraction")
+    if not low or not high:
+        return None
+    share = fmean(low) + fmean(high)
+    advice = "" if share <= CLIPPED_SHARE else ": the updates of a step are too large or too many"
+    return share <= CLIPPED_SHARE, f"{share:.1%} of the recent tokens are clipped{advice}."
+
+
+def _gradients_are_steady(run: Followed) -> Result:
+    recent = run.recent("optimizer/grad_norm")
+    if len(run.grad_norms) < 2 * RECENT:
+        return None
+    times = median(recent) / max(median(run.grad_norms), 1e-12)
+    return times <= GRAD_SPIKE, f"The recent gradient norm is {times:.2g} times the run's median."
+
+
+def _grading_is_hidden(run: Followed) -> Result:
+    exposed, step = sum(run.recent("grading/exposed_s")), sum(run.recent("time/step_s"))
+    if not step:
+        return None
+    share = exposed / step
+    advice = "" if share <= EXPOSED_SHARE else ": give the reward service more workers or nodes"
+    return share <= EXPOSED_SHARE, f"{share:.0%} of step time is spent waiting for grading{advice}."
+
+
+CHECKS: dict[str, Callable[[Followed], Result]] = {
+    "Validation": _validates,
+    "Reset controller": _controller_is_content,
+    "Sampler and trainer": _engines_agree,
+    "Yield of dynamic sampling": _samples_usefully,
+    "Grading": _grades_everything,
+    "Clipping": _clips_seldom,
+    "Gradients": _gradients_are_steady,
+    "Grading time": _grading_is_hidden,
+}
+"""Title -> check. To add one, write a function and its line here."""

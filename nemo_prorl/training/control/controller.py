@@ -1,0 +1,191 @@
+"""Decides from a stage's metrics since its last reset whether to reset, to end the stage, or to stop.
+
+`decide` is a pure function of a History. ResetController builds that history from the records of metrics.jsonl, and a
+checkpoint contains it. Neither reads a file or a clock, so `python -m nemo_prorl replay` decides exactly as a run does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN, VALIDATION, WENT_BACK, with_domain_mean
+from nemo_prorl.training.control.signals import CANARY, FAULTS, HELD_OUT, SIGNALS, Finding, History, Series
+from nemo_prorl.training.control.trends import mismatch_limit
+
+SEVERITY = (
+    ControllerAction.ignore,
+    ControllerAction.reset,
+    ControllerAction.end_stage,
+    ControllerAction.stop,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do after `step`, and why.
+
+    Example: Decision(action=ControllerAction.reset, signal="kl_spike", step=460,
+                      reason="KL to the reference 0.31 nats a token is 4.43 times ...",
+                      numbers={"value": 0.31, "median": 0.07, "limit": 0.14})
+    """
+
+    action: ControllerAction
+    signal: str
+    reason: str
+    """One sentence: the numbers that caused it, and the other signals that fired at this step."""
+    numbers: dict[str, float]
+    step: int
+
+    def as_record(self) -> dict[str, Any]:
+        """Returns the value of the key "controller" in the step's line of metrics.jsonl."""
+        names = {"action": self.action.name, "signal": self.signal}
+        return names | {"reason": self.reason, "numbers": self.numbers}
+
+
+class ResetController:
+    """Follows a run record by record. Every decision, and a user's request, restarts the history and the cool-down."""
+
+    def __init__(self, config: ControllerConfig, state: Mapping[str, Any] | None = None) -> None:
+        """`state` is what state() returned for a checkpoint; empty or None at the start of a run."""
+        self._config = config
+        self._history = _history_of(state, config) if state else History(stage="", since=0, step=0)
+
+    def observe(self, record: Mapping[str, Any]) -> Decision | None:
+        """Adds a step, or the validation before the first step. Returns what to do after it."""
+        stage, step, history = str(record["stage"]), int(record["step"]), self._history
+        if history.stage != stage:
+            history = History(stage=stage, since=history.step if history.stage else step, step=step)
+        self._history = history.extended(record, self._config)
+        decision = decide(self._history, self._config)
+        if decision is not None:
+            self.note_reset(decision.step)
+        return decision
+
+    def note_reset(self, step: int) -> None:
+        """Restarts the history and the cool-down after `step`, as every decision does."""
+        self._history = self._history.restarted(step)
+
+    def reset_on_request(self, step: int) -> Decision:
+        """Returns the reset that a user asked for, and notes it."""
+        self.note_reset(step)
+        reason, action = "a user asked for it.", ControllerAction.reset
+        return Decision(action=action, signal="request", reason=reason, numbers={}, step=step)
+
+    def note_other_weights(self, validation: Mapping[str, Any]) -> None:
+        """Notes that the newest step's reset returned to weights with this `validation` (metrics of a record)."""
+        self._history = self._history.with_weights_of(validation)
+
+    def has_seen(self, stage: str) -> bool:
+        """Whether the newest record is of this stage."""
+        return self._history.stage == stage
+
+    def canary_limit(self) -> float:
+        """Returns the largest difference, in nats per token, that the next canary may have without being suspicious."""
+        values = [value for _, value in self._history.series.get(CANARY, ())]
+        return mismatch_limit(values, self._config.sampler_mismatch)
+
+    def warning(self) -> str:
+        """Returns what the newest record alone shows to be wrong with the sampler; empty if nothing is."""
+        at_once = replace(self._config, sampler_mismatch=replace(self._config.sampler_mismatch, patience=1))
+        finding = SIGNALS["sampler_mismatch"](self._history, at_once)
+        return finding.reason if finding is not None else ""
+
+    def state(self) -> dict[str, Any]:
+        """Returns the state to save in a checkpoint. JSON-serialisable; empty before the first record."""
+        return asdict(self._history) if self._history.stage else {}
+
+
+class WatchingController:
+    """A controller that only watches. It follows the resets that the run really made, and its own decisions change
+    nothing."""
+
+    def __init__(self, config: ControllerConfig) -> None:
+        self._controller = ResetController(config)
+        self._num_resets = 0
+        self._validations: dict[tuple[str, int], Mapping[str, Any]] = {}
+
+    def observe(self, record: Mapping[str, Any]) -> Decision | None:
+        """Returns what it would do after the step of `record`. If a run did not record the mean over domains, it is
+        computed from the rewards of its domains."""
+        record = with_domain_mean(record)
+        stage, step = str(record["stage"]), int(record["step"])
+        if PROMPT_MEAN in record:
+            self._validations[stage, step] = record
+        decision = self._controller.observe(record)
+        if int(record.get("num_resets", 0)) > self._num_resets:
+            self._num_resets = int(record["num_resets"])
+            self._controller.note_reset(step)
+            # If a record has no decision, it is that of a stage's start, which has a validation of its own.
+            if WENT_BACK in record and "controller" in record:
+                measured = self._validations.get((stage, int(record[WENT_BACK])), {})
+                self._validations[stage, step] = measured  # a later reset may go back to this one
+                self._controller.note_other_weights(measured)
+        return decision
+
+
+def decide(history: History, config: ControllerConfig) -> Decision | None:
+    """Returns the action that the newest record of `history` calls for, if any.
+
+    Signals count in mode automatic after the cool-down, those in FAULTS always; controller.interval counts in the modes
+    automatic and interval. If several fire, the most severe action is taken, and the decision names the first signal in
+    SIGNALS that calls for it; the interval comes last.
+    """
+    num_steps = history.step - history.since
+    fired: list[tuple[ControllerAction, str, Finding]] = []
+    all_count = config.mode is ControllerMode.automatic and num_steps >= config.cooldown
+    for name, signal in SIGNALS.items():
+        action = getattr(config, name).action
+        counts = (all_count or name in FAULTS) and action is not ControllerAction.ignore
+        if counts and (finding := signal(history, config)):
+            fired.append((action, name, finding))
+    if config.mode is not ControllerMode.manual and 0 < config.interval <= num_steps:
+        reason = (
+            f"the last reset or the start of the stage was {num_steps} steps ago "
+            f"(controller.interval={config.interval})"
+        )
+        numbers = {"num_steps": float(num_steps), "interval": float(config.interval)}
+        finding = Finding(reason=reason, numbers=numbers)
+        fired.append((ControllerAction.reset, "interval", finding))
+    if not fired:
+        return None
+    action, name, finding = max(fired, key=lambda one: SEVERITY.index(one[0]))  # the first of equals
+    others = [other for _, other, _ in fired if other != name]
+    also = f" (also: {', '.join(others)})" if others else ""
+    reason = f"{finding.reason}{also}."
+    return Decision(action=action, signal=name, reason=reason, numbers=finding.numbers, step=history.step)
+
+
+def _history_of(state: Mapping[str, Any], config: ControllerConfig) -> History:
+    """Inverts asdict and JSON, which turns tuples into lists. Converts the histories of older checkpoints."""
+    series = {
+        str(key): tuple((int(step), float(value)) for step, value in points)
+        for key, points in state["series"].items()
+    }
+    peaks = state.get("peaks", {})
+    is_before_domain_mean = PROMPT_MEAN in series and DOMAIN_MEAN not in series
+    if not isinstance(peaks, Mapping):  # a list without the name of its mean
+        peaks = {PROMPT_MEAN if is_before_domain_mean else HELD_OUT[config.validation_mean]: peaks}
+    if is_before_domain_mean:
+        series |= _domain_means(series)
+    return History(
+        stage=str(state["stage"]),
+        since=int(state["since"]),
+        step=int(state["step"]),
+        entropy_level=tuple(float(value) for value in state["entropy_level"]),
+        peaks={str(key): tuple(float(value) for value in values) for key, values in peaks.items()},
+        series=series,
+    )
+
+
+def _domain_means(series: Mapping[str, Series]) -> dict[str, Series]:
+    """Returns DOMAIN_MEAN at every validation, computed from the rewards of the domains."""
+    records: dict[int, dict[str, Any]] = {step: {} for step, _ in series[PROMPT_MEAN]}
+    for key, validations in series.items():
+        for step, value in validations if key.startswith(VALIDATION) else ():
+            records.setdefault(step, {})[key] = value
+    means = [(step, with_domain_mean(record).get(DOMAIN_MEAN)) for step, record in records.items()]
+    points = tuple((step, float(mean)) for step, mean in means if mean is not None)
+    return {DOMAIN_MEAN: points} if points else {}

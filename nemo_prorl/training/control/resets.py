@@ -1,0 +1,79 @@
+"""Carries out a reset: the current policy, or the stage's best checkpoint, becomes policy and reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.config import CheckpointCallbackParams, ConfigError, RunConfig
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import Policy
+from nemo_prorl.training.checkpoint import Checkpoint, by_score, find_checkpoints, is_better, is_intact
+from nemo_prorl.types import RunState
+
+
+def reset_policy(policy: Policy, state: RunState, *, optimizer: bool) -> None:
+    """Makes the policy its own reference and, with `optimizer`, clears the moments: ProRL's hard reset
+    (arXiv 2505.24864, section 3.2.1). Weights and learning rate stay."""
+    policy.adopt_as_reference()
+    if optimizer:
+        policy.reset_optimizer()
+    state.num_resets += 1
+    state.last_reset_step, state.last_reset_update = state.step, state.num_updates
+
+
+def take_policy_of(state: RunState, checkpoint: Checkpoint) -> None:
+    """Changes `state` to that of a run whose policy is now the one of an earlier checkpoint.
+
+    Steps, data, learning-rate schedule, resets and records continue. What describes the policy comes from the
+    checkpoint: its distance from the reference, its entropy, its share of informative prompts, and its validation,
+    which becomes the validation of this step.
+    """
+    then = checkpoint.state
+    state.last_reset_step = then.last_reset_step
+    state.last_reset_update = state.num_updates - (then.num_updates - then.last_reset_update)
+    state.sampling_yield = then.sampling_yield
+    state.entropy, state.entropy_coefficient = then.entropy, then.entropy_coefficient
+    state.went_back_to = then.step
+    others = [record for record in state.validation if record["step"] != state.step]
+    own = [{**record, "step": state.step} for record in then.validation[-1:] if record["step"] == then.step]
+    state.validation = others + own
+
+
+def go_back(policy: Policy, state: RunState, checkpoint: Checkpoint) -> None:
+    """Loads weights and optimizer of an earlier checkpoint, but not its reference, which a reset replaces. Collective.
+    The optimizer is needed even if its moments are cleared, because it holds the fp32 copies of 16-bit weights."""
+    policy.load(checkpoint.policy, reference=False, num_updates=state.num_updates)
+    take_policy_of(state, checkpoint)
+
+
+def better_checkpoint(
+    config: RunConfig, stage: str, measured: Mapping[str, Any], ranks: Ranks, say: Callable[[str], None]
+) -> Checkpoint | None:
+    """Returns the stage's best intact checkpoint, for a reset with controller.reset_to=best. Collective. Returns None,
+    and says why, if the policy itself (`measured`: its metrics) is as good, or if no checkpoint has a score."""
+    params = config.exp_manager.checkpoint_callback_params
+    run_dir = Path(config.exp_manager.explicit_log_dir)
+    best = ranks.on_main(lambda: _best_of(run_dir, stage, params))
+    while best is not None and not is_intact(best, ranks):
+        best = ranks.on_main(lambda: _best_of(run_dir, stage, params))
+    if best is None or best.score is None:
+        say(f"no checkpoint of stage {stage} has a value of {params.monitor}: the policy stays as it is")
+        return None
+    now = measured.get(params.monitor)
+    if now is not None and not is_better(best.score, now, params.mode):
+        say(f"{params.monitor} {now:.4f} is the best of stage {stage}: the policy stays as it is")
+        return None
+    value = "is not measured at this step" if now is None else f"is {now:.4f} now"
+    say(
+        f"the policy goes back to step {best.state.step}, where {params.monitor} was {best.score:.4f}; it {value}"
+    )
+    return best
+
+
+def _best_of(run_dir: Path, stage: str, params: CheckpointCallbackParams) -> Checkpoint | None:
+    with suppress(ConfigError):  # no checkpoint is complete
+        return next(iter(by_score(find_checkpoints(run_dir), params.monitor, params.mode, stage=stage)), None)
+    return None

@@ -1,0 +1,394 @@
+"""The metrics of a stage since its last reset, and the signals that find faults in them: pure functions.
+
+A signal is evaluated at the steps that measure its metric, and only finite numbers count. docs/controller.md has the
+formulas and the reasons for the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite, sqrt
+from statistics import median
+from typing import Any, NamedTuple
+
+from nemo_prorl.config import ControllerAction, ControllerConfig, SamplerMismatchConfig, ValidationMean
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, NUM_ROLLOUTS, PROMPT_MEAN, REWARD, VALIDATION
+from nemo_prorl.training.control.trends import above_log_trend, above_trend, mismatch_limit
+
+KL = "objective/kl_to_reference"
+ENTROPY = "objective/entropy"
+LENGTH = "response/tokens_mean"
+NO_EOS = "response/no_eos_share"
+WRONG_TENSORS = "sampler/num_wrong_tensors"
+UNMENDED_TENSORS = "sampler/num_unmended_tensors"
+CANARY = "sampler/canary_abs_diff_mean"
+ROLLOUTS = "sampler/logprob_abs_diff_mean"
+UPDATES_BEHIND = "sampler/updates_behind"
+SAMPLER_KEYS = (WRONG_TENSORS, UNMENDED_TENSORS, CANARY, ROLLOUTS)
+"""How far sampler and trainer differ. No reset changes that, so their values are kept across resets."""
+
+STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS, *SAMPLER_KEYS)
+"""Metrics that every step measures. Those of a validation are recognised by their names."""
+
+HELD_OUT = {ValidationMean.domains: DOMAIN_MEAN, ValidationMean.prompts: PROMPT_MEAN}
+"""The mean reward of a whole validation, by controller.validation_mean."""
+
+Series = tuple[tuple[int, float], ...]
+"""(step, value) in the order of steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Metrics of a stage since its last reset.
+
+    Example: History(stage="run1", since=400, step=460, entropy_level=(0.61, 0.6),
+                     peaks={"validation/domain_mean_reward": (0.38, 0.42)},
+                     series={"validation/math/reward": ((400, 0.41), (420, 0.43)), ...})
+    """
+
+    stage: str
+    since: int
+    """Step of the last reset or other decision, or of the stage's start."""
+    step: int
+    """Step of the newest record."""
+    entropy_level: tuple[float, ...] = ()
+    """Entropies of the stage's first steps, kept across resets."""
+    peaks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Best value of each period between the stage's resets, by metric of HELD_OUT."""
+    series: Mapping[str, Series] = field(default_factory=dict)
+    """Values by metric."""
+
+    def extended(self, record: Mapping[str, Any], config: ControllerConfig) -> History:
+        """Adds a record. Keeps all validations, and the other metrics as far back as a signal looks."""
+        step, series, level = int(record["step"]), dict(self.series), self.entropy_level
+        horizon = _horizon(config)
+        for key, value in record.items():
+            if not _is_number(value) or (key == ROLLOUTS and record.get(UPDATES_BEHIND)):
+                continue  # rollouts that were sampled ahead differ by the updates since
+            if key in STEP_KEYS or _is_of_validation(key):
+                points = (*series.get(key, ()), (step, float(value)))
+                series[key] = points[-horizon:] if key in STEP_KEYS else points
+        num_level = max(config.entropy_collapse.window, config.entropy_runaway.window)
+        if len(level) < num_level and _is_number(record.get(ENTROPY)):
+            level = (*level, float(record[ENTROPY]))
+        return replace(self, step=step, entropy_level=level, series=series)
+
+    def restarted(self, step: int) -> History:
+        """Returns the history after a reset at `step`: that step's validation, and how far the sampler differs."""
+        kept = {
+            key: tuple(point for point in series if point[0] == step)
+            for key, series in self.series.items()
+            if key.startswith(VALIDATION)
+        } | self._of_the_sampler()
+        peaks = dict(self.peaks)
+        for key in HELD_OUT.values():
+            rewards = self.series.get(key, ())
+            if any(of_step > self.since for of_step, _ in rewards):  # the period had a validation of its own
+                peaks[key] = (*peaks.get(key, ()), max(value for _, value in rewards))
+        series = {key: series for key, series in kept.items() if series}
+        return replace(self, since=step, peaks=peaks, series=series)
+
+    def with_weights_of(self, validation: Mapping[str, Any]) -> History:
+        """Returns the history after a reset to an earlier checkpoint. The `validation` of the checkpoint (metrics of a
+        record) replaces what was measured of the discarded weights."""
+        series = {
+            key: ((self.step, float(value)),)
+            for key, value in validation.items()
+            if _is_of_validation(key) and _is_number(value)
+        }
+        return replace(self, series=self._of_the_sampler() | series)
+
+    def _of_the_sampler(self) -> dict[str, Series]:
+        return {key: self.series[key] for key in SAMPLER_KEYS if key in self.series}
+
+    def measured(self, key: str) -> list[float]:
+        """Returns all values of a metric, oldest first; none unless the newest record has one."""
+        series = self.series.get(key, ())
+        return [value for _, value in series] if series and series[-1][0] == self.step else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a signal found: a sentence, and the numbers in it."""
+
+    reason: str
+    numbers: dict[str, float]
+
+
+def entropy_collapse(history: History, config: ControllerConfig) -> Finding | None:
+    """Fires if entropy <= ratio * level (median of the stage's first `window` steps) at the last `patience` steps."""
+    signal = config.entropy_collapse
+    recent, level = history.measured(ENTROPY)[-signal.patience :], _level(history, signal.window)
+    if level is None or len(recent) < signal.patience or max(recent) > signal.ratio * level:
+        return None
+    return Finding(
+        reason=f"entropy {recent[-1]:.3g} nats a token has been at most {signal.ratio:g} of the stage's level, "
+        f"{level:.3g}, for {signal.patience} steps",
+        numbers={"value": recent[-1], "level": level, "limit": signal.ratio * level},
+    )
+
+
+def entropy_runaway(history: History, config: ControllerConfig) -> Finding | None:
+    """Fires if entropy >= ratio * level (median of the stage's first `window` steps) at the last `patience` steps."""
+    signal = config.entropy_runaway
+    recent, level = history.measured(ENTROPY)[-signal.patience :], _level(history, signal.window)
+    if level is None or len(recent) < signal.patience or min(recent) < signal.ratio * level:
+        return None
+    return Finding(
+        reason=f"entropy {recent[-1]:.3g} nats a token has been at least {signal.ratio:g} times the stage's level, "
+        f"{level:.3g}, for {signal.patience} steps",
+        numbers={"value": recent[-1], "level": level, "limit": signal.ratio * level},
+    )
+
+
+def no_eos(history: History, config: ControllerConfig) -> Finding | None:
+    """Fires if the share of training rollouts without end-of-sequence is above its trend."""
+    signal = config.no_eos
+    values = history.measured(NO_EOS)
+    numbers = above_trend(values, signal.patience, signal.window, signal.rise, signal.num_deviations)
+    if numbers is None:
+        return None
+    return Finding(
+        reason=f"{numbers['value']:.1%} of the rollouts do not end, against {numbers['median']:.1%} in the "
+        f"{signal.window} steps before; more than {numbers['limit']:.1%} for {signal.patience} steps",
+        numbers=numbers,
+    )
+
+
+def response_length(history: History, config: ControllerConfig) -> Finding | None:
+    """Fires if the mean length of training rollouts is above its trend."""
+    signal = config.response_length
+    values = history.measured(LENGTH)
+    numbers = above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
+    if numbers is None:
+        return None
+    return Finding(
+        reason=f"responses of {numbers['value']:.4g} tokens are {numbers['value'] / numbers['median']:.2f} times as "
+        f"long as in the {signal.window} steps before, {numbers['median']:.4g}; more than {numbers['limit']:.4g} for "
+        f"{signal.patience} steps",
+        numbers=numbers,
+    )
+
+
+def validation_drop(history: History, config: ControllerConfig) -> Finding | None:
+    """Fires if, at each of the last `patience` validations of a domain, reward < best - max(margin * best,
+    num_standard_errors * standard error of the difference), where best is the highest reward of the validations before
+    those. HELD_OUT's mean counts as a domain. Of several domains, names the one that lost the largest share."""
+    signal = config.validation_drop
+    found: list[tuple[float, Finding]] = []
+    for key in [*_domain_keys(history), HELD_OUT[config.validation_mean]]:
+        if len(history.measured(key)) <= signal.patience:
+            continue
+        points = _validations(history, key)
+        best = max(points[: -signal.patience], key=lambda point: point.reward)
+        recent = points[-signal.patience :]
+        noise = [signal.num_standard_errors * _standard_error(best, point) for point in recent]
+        limits = [best.reward - max(signal.margin * best.reward, error) for error in noise]
+        if any(point.reward >= limit for point, limit in zip(recent, limits, strict=True)):
+            continue
+        now, lost = recent[-1], best.reward - recent[-1].reward
+        finding = Finding(
+            reason=f"{key} {now.reward:.3f} is {lost:.3f} below its best, {best.reward:.3f} at step {best.step}; "
+            f"below {limits[-1]:.3f} for {signal.patience} validations",
+            numbers={
+                "value": now.reward,
+                "best": best.reward,
+                "best_step": float(best.step),
+                "limit": limits[-1],
+                "standard_error": _standard_error(best, now),
+            },
+        )
+        found.append((lost / best.reward if best.reward > 0 else lost, finding))
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def kl_spike(history: History, config: ControllerConfig) -> Finding | None:
+    """Fires if the KL to the reference is above its trend."""
+    signal = config.kl_spike
+    values = history.measured(KL)
+    numbers = above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
+    if numbers is None:
+        return None
+    return Finding(
+        reason=f"KL to the reference {numbers['value']:.3g} nats a token is "
+        f"{numbers['value'] / numbers['median']:.2f} times that of the {signal.window} steps before, "
+        f"{numbers['median']:.3g}; more than {numbers['limit']:.3g} for {signal.patience} steps",
+        numbers=numbers,
+    )
+
+
+def validation_plateau(history: History, config: ControllerConfig) -> Finding | None:
+    """Fires if none of the last `patience` validations exceeds the best before it by min_delta."""
+    signal, held_out = config.validation_plateau, HELD_OUT[config.validation_mean]
+    if len(history.measured(held_out)) <= signal.patience:
+        return None
+    steps, rewards = zip(*history.series[held_out], strict=True)
+    best, num_since = _last_rise(rewards, signal.min_delta)
+    if num_since < signal.patience:
+        return None
+    return Finding(
+        reason=f"{held_out} {rewards[-1]:.3f} has not exceeded its best, {rewards[best]:.3f} at step {steps[best]}, "
+        f"by {signal.min_delta:g} in {num_since} validations",
+        numbers={
+            "value": rewards[-1],
+            "best": rewards[best],
+            "best_step": float(steps[best]),
+            "num_validations": float(num_since),
+        },
+    )
+
+
+def futile_resets(history: History, config: ControllerConfig) -> Finding | None:
+    """Fires at a plateau or a drop if the periods after the stage's last `patience` resets brought no new best by the
+    plateau's min_delta. A drop counts because resets to the best checkpoint could otherwise go on forever."""
+    held_out = HELD_OUT[config.validation_mean]
+    rewards = history.measured(held_out)
+    is_plateau = validation_plateau(history, config) is not None
+    is_drop_judged = config.validation_drop.action is not ControllerAction.ignore
+    drop = validation_drop(history, config) if is_drop_judged else None
+    if not rewards or not (is_plateau or drop):
+        return None
+    peaks = [*history.peaks.get(held_out, ()), max(rewards)]
+    best, num_resets = _last_rise(peaks, config.validation_plateau.min_delta)
+    if num_resets < config.futile_resets.patience:
+        return None
+    what = f"{held_out} {rewards[-1]:.3f} is on a plateau again" if is_plateau or not drop else drop.reason
+    return Finding(
+        reason=f"{what}, and the last {num_resets} resets have not brought {'it' if is_plateau else held_out} above "
+        f"{peaks[best]:.3f} by {config.validation_plateau.min_delta:g}",
+        numbers={"value": rewards[-1], "best": peaks[best], "num_resets": float(num_resets)},
+    )
+
+
+def sampler_mismatch(history: History, config: ControllerConfig) -> Finding | None:
+    """Fires if tensors of the sampler are wrong even after a second complete refit, or if each of the last `patience`
+    steps needed a second one, or had a difference of log-probabilities (of the canary, or of the step's rollouts) above
+    `mismatch_limit`."""
+    signal = config.sampler_mismatch
+    unmended, wrong = history.measured(UNMENDED_TENSORS), history.measured(WRONG_TENSORS)[-signal.patience :]
+    if unmended and unmended[-1]:
+        return Finding(
+            reason=f"{unmended[-1]:g} tensors of the sampler are not the policy's, even after a second complete refit",
+            numbers={"value": unmended[-1]},
+        )
+    if len(wrong) == signal.patience and min(wrong) > 0:
+        return Finding(
+            reason=f"{wrong[-1]:g} tensors of the sampler were not the policy's before a second complete refit "
+            + _at_the_last_steps(signal.patience),
+            numbers={"value": wrong[-1]},
+        )
+    return next(filter(None, (_disagreement(history, key, signal) for key in (CANARY, ROLLOUTS))), None)
+
+
+def _disagreement(history: History, key: str, signal: SamplerMismatchConfig) -> Finding | None:
+    values = history.measured(key)
+    recent = values[-signal.patience :]
+    limit = mismatch_limit(values[: -signal.patience], signal)
+    if len(recent) < signal.patience or min(recent) <= limit:
+        return None
+    return Finding(
+        reason=f"{key} is {recent[-1]:.3g}: sampler and trainer disagree about the same tokens by more than "
+        f"{limit:.3g} nats {_at_the_last_steps(signal.patience)}",
+        numbers={"value": recent[-1], "limit": limit},
+    )
+
+
+def _at_the_last_steps(count: int) -> str:
+    return "at the last step" if count == 1 else f"at each of the last {count} steps"
+
+
+Signal = Callable[[History, ControllerConfig], Finding | None]
+SIGNALS: Mapping[str, Signal] = {
+    "sampler_mismatch": sampler_mismatch,
+    "entropy_collapse": entropy_collapse,
+    "entropy_runaway": entropy_runaway,
+    "no_eos": no_eos,
+    "response_length": response_length,
+    "futile_resets": futile_resets,
+    "validation_drop": validation_drop,
+    "kl_spike": kl_spike,
+    "validation_plateau": validation_plateau,
+}
+"""Signals by section of ControllerConfig. Of those that call for the same action, the first names the decision, so the
+more specific ones come first."""
+FAULTS = frozenset({"sampler_mismatch"})
+"""Signals that count in every mode and without a cool-down, because the run does not do what it should."""
+
+
+def _last_rise(values: Sequence[float], min_delta: float) -> tuple[int, int]:
+    """Returns the index of the last rise, and how many values follow it. A rise is a value that exceeds the rise before
+    it by more than min_delta. The first value counts as a rise, and smaller increases add up."""
+    last = 0
+    for index, value in enumerate(values):
+        if value > values[last] + min_delta:
+            last = index
+    return last, len(values) - 1 - last
+
+
+def _level(history: History, window: int) -> float | None:
+    """Returns the entropy at the start of the stage; None if it is not known yet, or is 0."""
+    if len(history.entropy_level) < window:
+        return None
+    level = median(history.entropy_level[:window])
+    return level if level > 0 else None
+
+
+class _Validation(NamedTuple):
+    """Mean reward of a domain, or of all of them. `variance` is an upper bound of that mean's variance, or 0 if the
+    number of rollouts is not recorded."""
+
+    step: int
+    reward: float
+    variance: float
+
+
+def _validations(history: History, key: str) -> list[_Validation]:
+    """Returns the validations of a mean. The variance of the mean over D domains, which are independent, is the sum of
+    their variances divided by D squared."""
+    domains = _domain_keys(history) if key == DOMAIN_MEAN else [key]
+    variances = [_variances(history, domain) for domain in domains]
+    sums = {step: sum(of_step.get(step, 0.0) for of_step in variances) for step, _ in history.series[key]}
+    return [
+        _Validation(step, reward, sums[step] / max(1, len(domains)) ** 2)
+        for step, reward in history.series[key]
+    ]
+
+
+def _variances(history: History, key: str) -> dict[int, float]:
+    """Returns an upper bound of the variance of a mean reward over rollouts, by step.
+
+    A score in [0, 1] with mean p has a variance of at most p (1 - p), and the mean of p_i (1 - p_i) over prompts is at
+    most that of their mean (Jensen). All validations have the same prompts, so their difficulty adds no noise.
+    """
+    counts = dict(history.series.get(key.removesuffix(REWARD) + NUM_ROLLOUTS, ()))
+    return {
+        step: max(0.0, reward * (1 - reward)) / counts[step]
+        for step, reward in history.series[key]
+        if counts.get(step, 0) > 0
+    }
+
+
+def _standard_error(one: _Validation, other: _Validation) -> float:
+    """Returns an upper bound of the standard error of the difference between two means."""
+    return sqrt(one.variance + other.variance)
+
+
+def _domain_keys(history: History) -> list[str]:
+    """Returns the names of the rewards of single domains."""
+    keys = (key for key in history.series if key.startswith(VALIDATION) and key.endswith(REWARD))
+    return sorted(key for key in keys if key != PROMPT_MEAN)
+
+
+def _is_of_validation(key: str) -> bool:
+    return key == DOMAIN_MEAN or (key.startswith(VALIDATION) and key.endswith((REWARD, NUM_ROLLOUTS)))
+
+
+def _horizon(config: ControllerConfig) -> int:
+    trends = (config.kl_spike, config.response_length, config.no_eos, config.sampler_mismatch)
+    levels = (config.entropy_collapse.patience, config.entropy_runaway.patience)
+    return max(*(signal.patience + signal.window for signal in trends), *levels)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

@@ -1,0 +1,362 @@
+"""Dynamic sampling: rounds of sample -> grade -> select, until the step has enough informative groups.
+
+Which groups are kept depends only on the prompts' order and the rewards, never on what finished first, so short
+responses are not favoured. Log-probabilities are computed chunk by chunk (a chunk is some prompts of this replica)
+while other verdicts are missing. The prompts of a chunk are fixed before the first verdict, and a chunk waits until it
+is decided which of its groups are kept. So a group's log-probabilities do not depend on timing, and none are computed
+for surplus groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first, known_to_be_kept
+from nemo_prorl.algorithm.shaping import shape_reward
+from nemo_prorl.config import RunConfig
+from nemo_prorl.data.batch import PASSES_A_CHUNK, balance, chunks, responses, token_batch
+from nemo_prorl.data.mix import PromptMix
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import Grader, Policy, SamplingSettings
+from nemo_prorl.training.sampling.ahead import Round, RoundAhead
+from nemo_prorl.training.sampling.fleet import Key, SamplerFleet
+from nemo_prorl.training.sampling.grading import (
+    GradingInFlight,
+    RewardServiceFailing,
+    check_failures,
+    for_all_ranks,
+    graded_group,
+)
+from nemo_prorl.training.timing import Stopwatch
+from nemo_prorl.types import (
+    FloatArray,
+    PreparedRollout,
+    RolloutGroup,
+    RolloutOutline,
+    RolloutTokens,
+    RunState,
+    Share,
+    TokenBatch,
+)
+from reward.protocol import ScoreResult
+
+
+def poll_s(world_size: int) -> float:
+    """Returns the seconds between two collections of verdicts. Each is a collective of all ranks, whose time grows with
+    their number (our estimate: 2 ms with 32 ranks). The interval keeps them at a tenth of the time, up to 400 ranks."""
+    return min(0.02 * max(1.0, world_size / 32), 0.25)
+
+
+class Saturated(RuntimeError):
+    """A step finds too few groups to train on, because (nearly) every prompt is all right or all wrong, or overlong
+    filtering leaves nothing of its group. Without dynamic sampling it is raised only if the step finds none."""
+
+
+class NothingToLearn(RuntimeError):
+    """The first step of a run is saturated, so the data cannot be exhausted: it does not suit the policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """The groups that a step trains on, and all that it sampled to find them. The same on every rank, except for
+    `prepared` and the seconds."""
+
+    sampled: tuple[RolloutGroup, ...]
+    """Every group of the step, kept or not, in prompt order. Metrics of rewards and lengths cover all of them."""
+    kept: tuple[int, ...]
+    """Indices in `sampled` of the groups to train on."""
+    prepared: Mapping[Key, PreparedRollout]
+    """(index in `sampled`, sibling) -> rollout of a kept group whose log-probabilities this replica has computed;
+    ordered by key."""
+    kinds: Counter[Informativeness]
+    """How many groups of `sampled` are of each kind."""
+    num_needed: int
+    """How many groups of `sampled` it took to fill the step. The later ones were not needed."""
+    surplus: tuple[int, ...]
+    """Indices in `sampled` of the informative groups that were not needed."""
+    num_rounds: int
+    grading_busy_s: float
+    """Seconds in which at least one rollout of this rank was being graded."""
+    grading_exposed_s: float
+    """Seconds in which this rank only waited for verdicts."""
+
+    @property
+    def groups(self) -> tuple[RolloutGroup, ...]:
+        """The groups to train on, in prompt order."""
+        return tuple(self.sampled[index] for index in self.kept)
+
+    @property
+    def num_tokens(self) -> int:
+        """Response tokens of all graded rollouts of the step, kept or not."""
+        return sum(group.num_tokens for group in self.sampled)
+
+
+@dataclass(kw_only=True, eq=False)
+class Collector:
+    """Collects the groups of each step. One instance serves the whole run."""
+
+    config: RunConfig
+    prompts: PromptMix
+    fleet: SamplerFleet
+    policy: Policy
+    grader: Grader
+    ranks: Ranks
+    stopwatch: Stopwatch
+    say: Callable[[str], None] = lambda text: None
+    on_progress: Callable[[], None] = lambda: None
+    """Like `say`: see GradingInFlight."""
+    _ahead: RoundAhead | None = field(default=None, init=False)
+
+    def collect(self, state: RunState, *, ahead: bool = False) -> Collection:
+        """Samples, grades and selects the groups of one step. Collective. Raises Saturated or RewardServiceFailing.
+
+        ahead: samples the first round of the next step in the background, with the sampler's present weights. Nothing
+        else may then use the sampler before `finish_ahead` or `drop_ahead`.
+        """
+        needed, dynamic = self.config.trainer.prompts_per_step, self.config.dynamic_sampling
+        groups: list[RolloutGroup] = []
+        prepared: dict[Key, PreparedRollout] = {}
+        verdicts: list[ScoreResult] = []
+        rounds: list[Round] = []
+        kept, surplus = tuple[int, ...](), tuple[int, ...]()
+        while len(kept) < needed and len(rounds) < (dynamic.max_rounds if dynamic.enabled else 1):
+            size = self._round_size(needed - len(kept), state)
+            round_, share, rollouts = self._sample(size, state.step, is_first=not rounds)
+            if ahead and not rounds:
+                cursor = self.prompts.state()
+                next_round = self._new_round(self._round_size(needed, state), state.step + 1)
+                self._ahead = RoundAhead(next_round, self.fleet.sample_share, cursor)
+            rounds.append(round_)
+            mine = self._deal_tokens(round_, share, rollouts)
+            round_groups, round_prepared = self._grade_and_prepare(
+                round_, rollouts, mine, needed - len(kept), state, verdicts
+            )
+            check_failures(verdicts, self.config.reward.max_failed_share)
+            prepared |= {
+                (len(groups) + index, sibling): row for (index, sibling), row in round_prepared.items()
+            }
+            groups += round_groups
+            kept, surplus = keep_first([self._kind(group) for group in groups], needed)
+        state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * (len(kept) + len(surplus)) / len(groups)
+        kinds = Counter(classify(group, dynamic.by) for group in groups)
+        if not dynamic.enabled and len(kept) < needed:
+            self.say(
+                f"step {state.step + 1} trains on {len(kept)} of {needed} prompts: overlong filtering leaves no "
+                f"rollout of {kinds[Informativeness.all_filtered]}, and grading failed on "
+                f"{kinds[Informativeness.service_failure]}"
+            )
+        if len(kept) < max(1.0, dynamic.min_fill * needed if dynamic.enabled else 0.0):
+            # If failures of grading explain what is missing, the data need not be exhausted.
+            if kinds[Informativeness.service_failure] >= (needed - len(kept) if dynamic.enabled else 1):
+                raise RewardServiceFailing(
+                    f"grading failed on {kinds[Informativeness.service_failure]} of {len(groups)} prompts, so that a "
+                    f"step found only {len(kept)} of {needed} groups to train on."
+                )
+            raise Saturated(_describe_saturation(kinds, len(kept), needed, len(rounds)))
+        return Collection(
+            sampled=tuple(groups),
+            kept=kept,
+            prepared=dict(sorted(prepared.items())),  # so that sums over it do not depend on timing
+            kinds=kinds,
+            num_needed=kept[-1] + 1 if len(kept) == needed else len(groups),
+            surplus=surplus,
+            num_rounds=len(rounds),
+            grading_busy_s=sum(round_.in_flight.busy_s for round_ in rounds),
+            grading_exposed_s=sum(round_.in_flight.exposed_s for round_ in rounds),
+        )
+
+    def finish_ahead(self) -> None:
+        """Waits until the round sampled ahead has ended and the sampler is free. `collect` uses it in the next step."""
+        if self._ahead is not None:
+            with self.stopwatch.measure("sampling_s"):
+                self._ahead.share()
+
+    def drop_ahead(self) -> None:
+        """Stops and discards the round sampled ahead, if there is one. Its prompts, and those taken after it, will be
+        drawn again. Needed before a checkpoint, which cannot contain a round, and when training ends."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self.prompts.restore(self._ahead.cursor)
+            self._ahead = None
+
+    def _kind(self, group: RolloutGroup) -> Informativeness:
+        """Returns the group's kind. Without dynamic sampling every group that can be trained on is informative."""
+        kind = classify(group, self.config.dynamic_sampling.by)
+        unusable = kind in (Informativeness.service_failure, Informativeness.all_filtered)
+        return kind if self.config.dynamic_sampling.enabled or unusable else Informativeness.informative
+
+    def _round_size(self, missing: int, state: RunState) -> int:
+        """Returns how many prompts to sample for `missing` groups, from the share that was informative so far. It does
+        not depend on the number of engines."""
+        dynamic = self.config.dynamic_sampling
+        if not dynamic.enabled:
+            return missing
+        return math.ceil(min(missing * dynamic.oversample / max(state.sampling_yield, 0.05), 4 * missing))
+
+    def _sample(
+        self, num_prompts: int, step: int, *, is_first: bool
+    ) -> tuple[Round, Share, list[list[RolloutOutline]]]:
+        """Samples a round and returns (round, what this rank sampled, outlines of all rollouts as [prompt][sibling]).
+        The first round of a step is the one that was sampled ahead, if there is one."""
+        self.finish_ahead()  # this step's first round, or the next step's if this step needs another round
+        with self.stopwatch.measure("sampling_s"):
+            if self._ahead is not None and is_first:
+                round_, share = self._ahead.round, self._ahead.share()
+                self._ahead = None
+            else:
+                round_ = self._new_round(num_prompts, step)
+                share = self.fleet.sample_share(round_.prompts, round_.settings, round_.submit)
+            return round_, share, self.fleet.outlines(share, round_.prompts, round_.settings.num_rollouts)
+
+    def _new_round(self, num_prompts: int, step: int) -> Round:
+        settings = SamplingSettings(
+            num_rollouts=self.config.sampler.num_rollouts,
+            temperature=self.config.sampler.temperature,
+            top_p=1.0,
+            max_response_tokens=self.config.sampler.max_response_tokens,
+            seed=self.config.seed * 1_000_003 + step,
+        )
+        in_flight = GradingInFlight(self.grader, say=self.say, on_progress=self.on_progress)
+        return Round(prompts=self.prompts.take(num_prompts), settings=settings, in_flight=in_flight)
+
+    def _deal_tokens(
+        self, round_: Round, share: Share, rollouts: Sequence[Sequence[RolloutOutline]]
+    ) -> dict[Key, RolloutTokens]:
+        """Sends each prompt's rollouts to the replica that is to prepare them, balanced by tokens. Returns those of
+        this replica."""
+        layout = self.ranks.layout
+        sizes = [sum(rollout.length for rollout in group) for group in rollouts]
+        receivers = {
+            index: layout.replica_ranks(replica)
+            for replica, part in enumerate(balance(sizes, layout.data_parallel))
+            for index in part
+        }
+        with self.stopwatch.measure("exchange_s"):
+            return self.fleet.tokens(share, round_.prompts, receivers)
+
+    def _grade_and_prepare(
+        self,
+        round_: Round,
+        rollouts: Sequence[Sequence[RolloutOutline]],
+        mine: Mapping[Key, RolloutTokens],
+        needed: int,
+        state: RunState,
+        all_verdicts: list[ScoreResult],
+    ) -> tuple[list[RolloutGroup], dict[Key, PreparedRollout]]:
+        """Collects all verdicts of a round, and meanwhile prepares those of `mine` that are in its first `needed`
+        informative groups. Returns (all groups in prompt order, what was prepared), and adds the verdicts to
+        `all_verdicts`."""
+        shape = partial(
+            shape_reward,
+            max_response_tokens=self.config.sampler.max_response_tokens,
+            num_updates=state.num_updates,
+            config=self.config.shaping,
+        )
+        self.stopwatch.begin("grading")
+        sizes = [sum(rollout.length for rollout in group) for group in rollouts]
+        indices = sorted({index for index, _ in mine})
+        waiting = chunks(indices, sizes, PASSES_A_CHUNK * self.config.trainer.micro_batch_tokens)
+        verdicts: dict[Key, ScoreResult] = {}
+        groups: dict[int, RolloutGroup] = {}
+        kinds: list[Informativeness | None] = [None] * len(rollouts)
+        prepared: dict[Key, PreparedRollout] = {}
+        while len(groups) < len(rollouts):
+            finished = round_.in_flight.take_finished()
+            for part in self.ranks.gather({key: for_all_ranks(found) for key, found in finished.items()}):
+                verdicts |= part
+                if part:
+                    self.on_progress()
+            decided = {
+                index: graded_group(
+                    round_.prompts[index], group, [verdicts[index, r.sibling] for r in group], shape
+                )
+                for index, group in enumerate(rollouts)
+                if index not in groups and all((index, r.sibling) in verdicts for r in group)
+            }
+            if not decided:
+                round_.in_flight.wait(poll_s(self.ranks.layout.world_size))
+                continue
+            groups |= decided
+            for index, group in decided.items():
+                kinds[index] = self._kind(group)
+            kept = known_to_be_kept(kinds, needed)
+            ready = [chunk for chunk in waiting if all(kept[index] is not None for index in chunk)]
+            waiting = [chunk for chunk in waiting if chunk not in ready]
+            batches = [
+                {
+                    (index, member.rollout.sibling): mine[index, member.rollout.sibling]
+                    for index in chunk
+                    if kept[index]
+                    for member in groups[index].members
+                }
+                for chunk in ready
+            ]
+            if any(batches):
+                prepared |= self._prepare([batch for batch in batches if batch], state)
+                self.stopwatch.begin("grading")
+        all_verdicts += verdicts.values()
+        return [groups[index] for index in range(len(rollouts))], prepared
+
+    def _prepare(
+        self, ready: Sequence[Mapping[Key, RolloutTokens]], state: RunState
+    ) -> dict[Key, PreparedRollout]:
+        """Computes the log-probabilities of chunks of rollouts, each as one batch. The reference weights are loaded
+        once for all chunks."""
+        batches = [token_batch(list(chunk.values())) for chunk in ready]
+        with self.stopwatch.measure("old_logprobs_s"):
+            old = self._logprobs(batches)
+        reference = old
+        with self.stopwatch.measure("reference_logprobs_s"):
+            if self.config.measures_kl and not state.policy_is_reference:
+                with self.policy.reference():
+                    reference = self._logprobs(batches)
+        prepared: dict[Key, PreparedRollout] = {}
+        for index, chunk in enumerate(ready):
+            rows = list(chunk.values())
+            chunk_old = responses(old[index], rows)
+            chunk_reference = chunk_old if reference is old else responses(reference[index], rows)
+            for number, (key, row) in enumerate(chunk.items()):
+                prepared[key] = PreparedRollout(
+                    prompt=row.prompt,
+                    token_ids=row.token_ids,
+                    sampler_logprobs=row.sampler_logprobs,
+                    old_logprobs=chunk_old[number],
+                    reference_logprobs=chunk_reference[number],
+                )
+        return prepared
+
+    def _logprobs(self, batches: Sequence[TokenBatch]) -> list[FloatArray]:
+        logprobs = []
+        for batch in batches:
+            logprobs.append(self.policy.logprobs(batch))
+            self.on_progress()
+        return logprobs
+
+
+_ADVICE = {
+    Informativeness.all_filtered: "most groups have no response that ends within the token limit, and overlong "
+    "filtering leaves out all others. Let responses be longer (sampler.max_response_tokens), or write "
+    "shaping.overlong_filtering=false.",
+    Informativeness.all_wrong: "the policy solves hardly any of these prompts. Train on easier ones, sample more "
+    "rollouts of each (sampler.num_rollouts), or let responses be longer (sampler.max_response_tokens). See with "
+    "`evaluate data=FILE --samples OUT.jsonl` whether answers have the form that the grader expects.",
+    Informativeness.all_right: "the policy already solves nearly all of these prompts. Train on harder ones, or begin "
+    "the next stage.",
+}
+"""What to do if more than half of a step's groups are of this kind."""
+
+
+def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:
+    counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
+    most = [kind for kind, count in kinds.items() if count > kinds.total() / 2]
+    advice = "the data has little left to teach this policy. Begin the next stage."
+    advice = next((_ADVICE[kind] for kind in most if kind in _ADVICE), advice)
+    if found:
+        advice += " With a lower trainer.prompts_per_step fewer would be enough."
+    return (
+        f"a step found {found} of {needed} informative prompts in {num_rounds} round(s) ({counts}): {advice}"
+    )

@@ -1,0 +1,207 @@
+"""Refits: the policy's weights are loaded into the sampler, and verified before a rollout is sampled.
+
+Two checks find different faults. Fingerprints (algorithm/fingerprint.py) of every tensor are compared as it leaves the
+policy, as it arrives, and as the engine holds it. They are exact and name the tensor, so they detect weights that are
+one update old even if the difference is too small to show in log-probabilities. The canary (canary.py) compares
+log-probabilities. It detects faults other than the weights, and faults behind the point where weights can be read back,
+but only if they are large compared with rounding.
+
+If either check fails, everything is loaded and checked once more. That corrects a single accident before anything is
+sampled. The signal `sampler_mismatch` of the controller handles what it does not correct.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from nemo_prorl.algorithm.fingerprint import fingerprint
+from nemo_prorl.config import ControllerAction, RunConfig
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import Policy, Sampler
+from nemo_prorl.training.sampling.canary import Canary, Difference
+from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.types import Prompt
+
+CHANGED = (
+    "arrived with other values than were sent: look for code that changes weights between policy and sampler"
+)
+STALE = (
+    "arrived with the values of update {version}, {age} late: look for a copy between policy and sampler that is not "
+    "refreshed"
+)
+LEFT_OUT = (
+    "arrived, but the engine's loader did not use what arrived: check how this version of vLLM loads these names "
+    "(nemo_prorl/engines/weight_transfer.py)"
+)
+NOT_THE_WEIGHTS = (
+    "The sampler holds every tensor bit for bit as the policy sent it, so look for another cause (temperature, "
+    "precision, attention kernels, RoPE scaling, a quantised KV cache), or for a fault in how the policy joins its "
+    "shards"
+)
+NUM_REMEMBERED = 4
+"""Number of refits whose fingerprints are kept, to say how old a stale tensor is."""
+NUM_NAMED = 6
+"""Number of tensors that a message names; it only counts the others."""
+
+Faults = dict[str, str]
+"""Hugging Face name of a tensor -> what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refitted:
+    """The result of a refit, the same on every rank."""
+
+    num_wrong: int = 0
+    """Number of tensors that differed from the policy's on any rank after the first load."""
+    num_unmended: int = 0
+    """Number of tensors that still differed after the second load."""
+    canary: Difference | None = None
+    """The last measurement of the canary; None if there is no canary, or if tensors differ."""
+    diagnosis: str = ""
+    """The likely cause, and where to look."""
+    is_lost: bool = False
+    """Whether tensors still differ and the run has to stop before anything is sampled."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        metrics = {
+            "sampler/num_wrong_tensors": float(self.num_wrong),
+            "sampler/num_unmended_tensors": float(self.num_unmended),
+        }
+        if self.canary is not None:
+            metrics["sampler/canary_abs_diff_mean"] = self.canary.mean
+            metrics["sampler/canary_abs_diff_max"] = self.canary.max
+        return metrics
+
+
+class Refit:
+    """Loads and verifies the sampler's weights. Collective; nobody else may use the sampler meanwhile."""
+
+    def __init__(
+        self,
+        canary: Prompt | None,
+        *,
+        config: RunConfig,
+        policy: Policy,
+        sampler: Sampler,
+        fleet: SamplerFleet,
+        ranks: Ranks,
+        say: Callable[[str], None],
+    ) -> None:
+        """canary: the prompt of the canary; None: there is none. say: gets a line if a check fails."""
+        self._policy, self._sampler, self._ranks, self._say = policy, sampler, ranks, say
+        signal = config.controller.sampler_mismatch
+        self._stops = signal.action is ControllerAction.stop
+        self._canary: Canary | None = None
+        if canary is not None and signal.canary_rollouts:
+            self._canary = Canary(prompt=canary, config=config, fleet=fleet, policy=policy, ranks=ranks)
+        self._sent: deque[tuple[int, dict[str, int]]] = deque(maxlen=NUM_REMEMBERED)
+        """(version, fingerprint of each tensor) of the last refits, oldest first."""
+
+    def __call__(self, version: int, *, canary_limit: float) -> Refitted:
+        """Loads the policy's weights, and once more if a check fails. version: number of updates behind the weights.
+        canary_limit: the canary fails if its mean difference, in nats per token, is larger."""
+        sent, faults = self._load(version)
+        canary = self._ask_canary(faults)
+        remaining = faults
+        if faults or (canary is not None and canary.mean > canary_limit):
+            before = _described(faults, len(sent), canary, canary_limit)
+            sent, remaining = self._load(version)
+            canary = self._ask_canary(remaining, again=True)
+            after = _described(remaining, len(sent), canary, canary_limit)
+            self._say(f"refit after update {version}: {before}; everything is loaded again: now {after}.")
+        named = remaining or faults
+        cause = f"{_sentence(named, len(sent))}." if named else self._not_the_weights(sent)
+        if self._earlier(sent) == list(self._sent):  # these weights are not remembered yet
+            self._sent.append((version, sent))
+        return Refitted(
+            num_wrong=len(faults),
+            num_unmended=len(remaining),
+            canary=canary,
+            diagnosis=cause[0].upper() + cause[1:],
+            is_lost=bool(remaining) and self._stops,
+        )
+
+    def _ask_canary(self, faults: Faults, *, again: bool = False) -> Difference | None:
+        return self._canary.difference(again=again) if self._canary is not None and not faults else None
+
+    def _load(self, version: int) -> tuple[dict[str, int], Faults]:
+        """Loads the weights once. Returns (fingerprints of what the policy sent, faults on any rank)."""
+        sent: dict[str, int] = {}
+        stream = _with_fingerprints(self._policy.named_weights(), sent)
+        loaded = self._sampler.load_weights(stream, version=version)
+        mine = dict.fromkeys(loaded.not_held, LEFT_OUT)
+        for name, received in loaded.received.items():
+            if received != sent.get(name):
+                mine[name] = self._fault(name, received, sent)
+        faults: Faults = {}
+        for part in self._ranks.gather(mine):
+            faults = part | faults  # if ranks disagree about a tensor, the first one counts
+        return sent, faults
+
+    def _fault(self, name: str, received: int, sent: Mapping[str, int]) -> str:
+        """Says whether a tensor that did not arrive as it was sent has older values or others."""
+        for age, (old_version, old_sent) in enumerate(reversed(self._earlier(sent)), start=1):
+            if old_sent.get(name) == received:
+                return STALE.format(version=old_version, age="one refit" if age == 1 else f"{age} refits")
+        return CHANGED
+
+    def _earlier(self, sent: Mapping[str, int]) -> list[tuple[int, dict[str, int]]]:
+        """Returns the remembered refits with other weights than `sent`."""
+        return [(version, old_sent) for version, old_sent in self._sent if old_sent != sent]
+
+    def _not_the_weights(self, sent: Mapping[str, int]) -> str:
+        """Says where to look if every tensor is as it was sent. Names tensors whose values are those of the refit
+        before, because the policy itself may send old values."""
+        earlier = self._earlier(sent)
+        same = [name for name, value in sent.items() if earlier and earlier[-1][1].get(name) == value]
+        if not same:
+            return f"{NOT_THE_WEIGHTS}."
+        return (
+            f"{NOT_THE_WEIGHTS}: {_names(same, len(sent))} left the policy exactly as after update {earlier[-1][0]} "
+            "(in bf16 norms and biases may stay the same for some updates, large matrices do not)."
+        )
+
+
+def _with_fingerprints(
+    weights: Iterable[tuple[str, torch.Tensor]], sent: dict[str, int]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields the weights unchanged, and adds their fingerprints to `sent`."""
+    for name, tensor in weights:
+        sent[name] = fingerprint(tensor)
+        yield name, tensor
+
+
+def _described(faults: Faults, num_all: int, canary: Difference | None, limit: float) -> str:
+    if faults:
+        return _sentence(faults, num_all)
+    if canary is None:
+        return "every tensor is right"
+    return (
+        f"sampler and trainer differ by {canary.mean:.3g} nats per token on the canary prompt (engine "
+        f"{canary.engine}; the limit is {limit:.3g})"
+    )
+
+
+def _sentence(faults: Faults, num_all: int) -> str:
+    """Describes the faults, with tensors of the same fault together."""
+    by_fault: dict[str, list[str]] = defaultdict(list)
+    for name, fault in faults.items():
+        by_fault[fault].append(name)
+    return "; ".join(f"{_names(names, num_all)} {fault}" for fault, names in by_fault.items())
+
+
+def _names(names: Sequence[str], num_all: int) -> str:
+    """Names tensors. Example: "12 of 50 tensors, all in model.layers.1 (model.layers.1.mlp.up_proj.weight, ... and 6
+    more)"."""
+    if len(names) == num_all:
+        return f"all {num_all} tensors"
+    first = ", ".join(sorted(names)[:NUM_NAMED])
+    more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
+    layers = {".".join(name.split(".")[:3]) for name in names}  # such as model.layers.1
+    where = f", all in {layers.pop()}" if len(layers) == 1 < len(names) else ""
+    return f"{len(names)} of {num_all} tensors{where} ({first}{more})"

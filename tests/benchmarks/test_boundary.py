@@ -1,0 +1,185 @@
+"""Tests of `make boundary`: its tasks are solved again by the library's graders, and the base policy is never shown the
+whole of what it is said not to know."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import reasoning_gym
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.boundary import arms, base, distance, measure, report, tasks  # noqa: E402
+from nemo_prorl.config.compose import compose  # noqa: E402
+from nemo_prorl.data.mix import render  # noqa: E402
+from nemo_prorl.demo.tiny_policy import build_tokenizer, write_random_policy  # noqa: E402
+
+LEVELS = [(name, size) for name, task in tasks.TASKS.items() for size in task.measured]
+
+
+@cache
+def drawn(name: str, size: int) -> list[tasks.Problem]:
+    return tasks.problems(name, size, count=20, split="train")
+
+
+@pytest.mark.parametrize(("name", "size"), LEVELS)
+def test_the_answer_is_right_and_the_last_state_leads_to_it(name: str, size: int) -> None:
+    for problem in drawn(name, size):
+        task = problem.row.task
+        assert reasoning_gym.get_score_answer_fn(task["task"])(problem.answer, task["entry"]) == 1.0
+        last = problem.states[-1].lstrip(">")
+        assert last == "".join(character for character in problem.answer if character.isalnum())
+
+
+@pytest.mark.parametrize(("name", "size"), LEVELS)
+def test_no_part_is_a_whole(name: str, size: int) -> None:
+    """A beginning has neither the last state nor an answer; an end does not begin with the question."""
+    stream = random.Random(1)
+    for problem in drawn(name, size):
+        for _ in range(20):
+            row, response = tasks.part(problem, stream)
+            asked = row.messages[0]["content"]
+            if asked == problem.question:
+                assert "<answer>" not in response
+                assert problem.states[-1] not in response.removeprefix("<think>").split("</think>")[0].split(
+                    ","
+                )
+            else:
+                assert asked in problem.states
+
+
+def test_wholes_are_right_or_wrong_as_their_style_says() -> None:
+    stream = random.Random(1)
+    for problem in drawn("sum", 3):
+        assert tasks.whole(problem, "careful", stream)[1].endswith(f"<answer>{problem.answer}</answer>")
+        assert f"<answer>{problem.answer}</answer>" not in tasks.whole(problem, "guess", stream)[1]
+        assert "<answer>" not in tasks.whole(problem, "unmarked", stream)[1]
+
+
+def test_stages_grow_and_the_last_has_all_sizes_of_rl() -> None:
+    for before, after in zip(base.LARGEST, base.LARGEST[1:], strict=False):
+        assert all(before[name] < after[name] for name in before)
+    assert base.LARGEST[-1] == {name: max(task.trained) for name, task in tasks.TASKS.items() if task.trained}
+    for task in tasks.TASKS.values():
+        assert not task.trained or max(task.measured) > max(task.trained), "sizes that RL never sees"
+
+
+@pytest.mark.parametrize("arm", arms.ARMS)
+def test_every_arm_composes(arm: str) -> None:
+    config = compose("boundary", list(arms.ARMS[arm].overrides), conf_dir=ROOT / "conf")
+    sequences = config.trainer.prompts_per_step * config.sampler.num_rollouts
+    assert sequences == arms.SEQUENCES * config.trainer.updates_per_step
+    assert (config.trainer.learning_rate, config.sampler.temperature, config.trainer.updates_per_step) == (
+        arms.LEARNING_RATE, arms.RL_TEMPERATURE, arms.UPDATES_PER_STEP,
+    ), "the control has the same settings"  # fmt: skip
+
+
+def test_only_full_scores_count(tmp_path: Path) -> None:
+    samples = tmp_path / "samples.jsonl"
+    scored = [("sum/2/held_out/0", 1.0), ("sum/2/held_out/0", 0.5), ("sum/10/held_out/3", 0.0)]
+    samples.write_text("".join(json.dumps({"uid": uid, "score": score}) + "\n" for uid, score in scored))
+    counts = measure.count(samples)
+    assert measure.levels(counts) == {
+        ("sum", 2): {"sum/2/held_out/0": (2, 1)},
+        ("sum", 10): {"sum/10/held_out/3": (1, 0)},
+    }
+
+
+def test_the_control_learns_from_complete_right_responses_to_rows_it_knows(tmp_path: Path) -> None:
+    problem = drawn("sum", 3)[0]
+    uid = render(problem.row, build_tokenizer()).uid
+    tries = [(1.0, "stop", "right"), (0.5, "stop", "half"), (1.0, "length", "cut"), (1.0, "stop", "also")]
+    samples = tmp_path / "samples.jsonl"
+    lines = [
+        {"uid": uid, "score": score, "finish": finish, "response": text} for score, finish, text in tries
+    ]
+    samples.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert arms.correct_responses(samples) == {problem.row.uid: ["right", "also"]}
+
+
+def counts(right: int) -> measure.Counts:
+    return {f"sum/5/held_out/{number}": (8, right) for number in range(16)}
+
+
+@pytest.mark.parametrize(
+    ("rights", "name", "sharpened"),
+    [
+        ([0, 1, 8], "sustained", False),
+        ([0, 8, 8], "plateau", False),
+        ([2, 4, 0], "diminish", False),
+        ([7, 7, 8], "diminish", True),  # pass@4 was 1 and stays 1, pass@1 rises
+    ],
+)
+def test_a_level_is_of_the_papers_three_kinds(rights: list[int], name: str, sharpened: bool) -> None:
+    change = measure.change([counts(right) for right in rights], 4)
+    assert (change.name, change.sharpened) == (name, sharpened)
+
+
+def test_distances_are_those_of_each_sample_alone(tmp_path: Path) -> None:
+    """Padding and batches change nothing, prompts do not count, and the end of a response does."""
+    for seed in (1, 2):
+        write_random_policy(tmp_path / f"{seed}", seed=seed)
+    lines = [
+        {
+            "uid": "sum/3/held_out/0#0",
+            "sibling": sibling,
+            "prompt": "<|user|>1+2<|assistant|>",
+            "response": response,
+            "finish": finish,
+        }
+        for sibling, response, finish in ((0, "3", "stop"), (1, "<think>12", "length"), (99, "4", "stop"))
+    ]
+    samples = tmp_path / "samples.jsonl"
+    samples.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = distance.distances(tmp_path / "1", tmp_path / "2", samples)["sum"]
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "1")
+    models = [AutoModelForCausalLM.from_pretrained(tmp_path / f"{seed}") for seed in (1, 2)]
+    kl, entropy = list[float](), list[float]()
+    for line, end in zip(lines, (tokenizer.eos_token, ""), strict=False):
+        prompt = tokenizer(line["prompt"], add_special_tokens=False)["input_ids"]
+        whole = tokenizer(f"{line['prompt']}{line['response']}{end}", add_special_tokens=False)["input_ids"]
+        for position in range(len(prompt), len(whole)):
+            with torch.no_grad():
+                logits = [model(torch.tensor([whole[:position]])).logits[0, -1] for model in models]
+            policy, base_policy = (torch.distributions.Categorical(logits=one) for one in logits)
+            kl.append(float(torch.distributions.kl_divergence(policy, base_policy)))
+            entropy.append(float(policy.entropy()))
+    assert found["kl_to_base"] == pytest.approx(statistics.fmean(kl), rel=1e-3)
+    assert found["entropy"] == pytest.approx(statistics.fmean(entropy), rel=1e-4)
+    assert found["kl_to_base"] > 0
+
+
+def test_a_run_is_finished_when_its_last_checkpoint_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "measured").mkdir()
+    names = [
+        "resets-1-0",
+        "resets-1-1",
+        "resets-1-2",
+        "resets-2-0",
+        "no_resets-3-1",
+        "short-2-0",
+        "control-1-0",
+    ]
+    for name in names:
+        (tmp_path / f"measured/{name}.counts.json").write_text('{"sum/5/held_out/0": [8, 3]}')
+    found = measure.finished(tmp_path)
+    assert {arm: {seed: len(of) for seed, of in runs.items()} for arm, runs in found.items()} == {
+        "resets": {1: 3}, "short": {2: 1}, "control": {1: 1}
+    }  # fmt: skip
+
+
+def test_new_solutions_are_counted_against_what_the_base_never_solved() -> None:
+    start = {"sum/5/held_out/0": (8, 0), "sum/5/held_out/1": (8, 0), "sum/5/held_out/2": (8, 3)}
+    end = {"sum/5/held_out/0": (8, 1), "sum/5/held_out/1": (8, 4), "sum/5/held_out/2": (8, 0)}
+    table = report.solved_table(start, {"resets": {1: [end]}})
+    assert table.splitlines()[2].split(" | ")[1:] == ["2", "1", "1 |"]

@@ -1,0 +1,122 @@
+"""Tests of `make findings`, `make stories` and `make recipes`: every arm is a configuration, the tables agree with the
+records, and a mistake is reported before anything is trained."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.commands.parsing import composed
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+from findings import COMPARISONS, RECIPES, STALLED, STORIES, TINY, overrides_of, summaries, table  # noqa: E402
+from training_runs import COLOURS, ROLLOUTS, draw, with_rollouts  # noqa: E402
+
+
+def records(rewards: list[float], num_rollouts: float) -> Any:
+    """Returns records with a validation every two steps and `num_rollouts` per step, half of them of each domain."""
+    found: list[dict[str, Any]] = []
+    for step in range(2 * len(rewards) - 1):
+        found.append({"step": step})
+        if step:
+            found[-1] |= {"objective/entropy": 0.1 * step, "objective/kl_to_reference": 0.2}
+            found[-1] |= {f"reward/{domain}/num_rollouts": num_rollouts / 2 for domain in ("math", "logic")}
+        if step % 2 == 0:
+            found[-1]["validation/reward"] = rewards[step // 2]
+    return with_rollouts(found)
+
+
+def numbers_of(runs: Mapping[str, Any]) -> Any:
+    return summaries(runs, TINY.columns)
+
+
+@pytest.mark.parametrize("family", [TINY, STALLED, STORIES, RECIPES])
+def test_every_arm_is_a_configuration_that_changes_something(family: Any) -> None:
+    model = Path("x")
+    configs = [composed(family.config_name, overrides_of(family, arm, 7, None, model)) for arm in family.arms]
+    assert len(set(map(str, configs))) == len(configs)
+    assert {(config.seed, config.trainer.num_steps) for config in configs} == {(7, family.num_steps)}
+    arm = next(iter(family.arms))
+    assert composed(family.config_name, overrides_of(family, arm, 7, 5, model)).trainer.num_steps == 5
+
+
+def test_every_arm_is_compared_and_has_a_folder_and_a_colour_of_its_own() -> None:
+    defined = [(family, arm) for family in (TINY, STALLED, STORIES, RECIPES) for arm in family.arms]
+    compared = [(one.family, arm) for one in COMPARISONS.values() for arm in one.arms.values()]
+    assert all(pair in defined for pair in compared)
+    assert all(pair in compared for pair in defined)
+    assert len({arm for _, arm in defined}) == len(defined)
+    assert max(len(one.arms) for one in COMPARISONS.values()) <= len(set(COLOURS))
+
+
+def test_arms_are_compared_after_as_many_rollouts_as_the_cheapest_of_their_seed() -> None:
+    numbers = numbers_of(
+        {"dear": [records([0.0, 0.4, 0.8], 100.0)], "cheap": [records([0.0, 0.3, 0.5], 60.0)]}
+    )
+    dear, cheap = (numbers[arm][0]["columns"] for arm in ("dear", "cheap"))
+    assert (dear["held-out reward at the end"], dear["rollouts sampled"]) == (0.8, 400)
+    # 240 of 400: a fifth of the way from 0.4 to 0.8
+    assert dear["at equal rollouts"] == pytest.approx(0.48)
+    assert cheap["at equal rollouts"] == cheap["held-out reward at the end"] == 0.5
+    assert cheap["mean after step 0"] == pytest.approx(0.4)
+    assert cheap["entropy, last steps"] == pytest.approx(0.25)  # steps 1 to 4
+
+
+def test_an_arm_with_fewer_seeds_is_not_compared() -> None:
+    run = records([0.1, 0.2], 10.0)
+    with pytest.raises(ValueError, match="shorter"):
+        numbers_of({"a": [run, run], "b": [run]})
+
+
+def test_the_table_has_the_spread_and_each_seeds_difference_and_resets() -> None:
+    runs = {
+        "a": [records([0.1, 0.5], 10.0), records([0.1, 0.7], 10.0)],
+        "b": [records([0.1, 0.6], 10.0), records([0.1, 0.65], 10.0)],
+    }
+    runs["b"][1][1]["controller"] = {"action": "reset"}
+    numbers = numbers_of(runs)
+    head, _, first, second = table(numbers).splitlines()
+    assert head.endswith("| end against a, by seed | resets after step |")
+    assert first.startswith("| a | 0.600 (0.500 to 0.700) |")
+    assert second.endswith("| +0.100, -0.050 | 1 |")
+    assert numbers["b"][1]["decisions"] == [{"step": 1, "action": "reset"}]
+
+
+@pytest.mark.parametrize("name", ["sampling", "stories"])
+def test_a_figure_is_drawn_of_runs_that_end_at_different_steps(name: str, tmp_path: Path) -> None:
+    runs = {
+        arm: [records([0.1, 0.5], 10.0), records([0.1, 0.7, 0.8], 12.0)] for arm in COMPARISONS[name].arms
+    }
+    draw(tmp_path / "x.png", "title", COMPARISONS[name].panels, runs)
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    assert ROLLOUTS in runs[next(iter(runs))][0][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--only", "clap"], "invalid choice: 'clap'"),
+        (["--only", "recipes"], "recipes needs a pretrained model: write make recipes MODEL=DIR"),
+        (
+            ["--only", "stories", "--model", "nowhere"],
+            "nowhere holds no config.json: write make stories MODEL=DIR",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "findings.py"), *arguments],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+        env={"PYTHONPATH": str(BENCHMARKS.parent)},
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,116 @@
+"""Tests of which stages form a chain, and of the message for those that do not."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nemo_prorl.cluster.plan.chain import Chain, in_order, load_chain, paper_stages
+from nemo_prorl.config import ConfigError, RunConfig, StageConfig
+
+
+def stages(parents: Mapping[str, str]) -> list[RunConfig]:
+    return [RunConfig(stage=StageConfig(name=name, parent=parent)) for name, parent in parents.items()]
+
+
+def names_of(chain: Chain) -> list[str]:
+    return [config.stage.name for config in chain]
+
+
+@pytest.fixture
+def conf_dir(tmp_path: Path) -> Path:
+    """A folder conf/ with the stages a -> b -> c."""
+    (tmp_path / "stage").mkdir()
+    (tmp_path / "train.yaml").write_text("defaults: [run_config, _self_, {stage: null}]\n")
+    for name, parent in {"a": "", "b": "a", "c": "b"}.items():
+        write_stage(tmp_path, name, parent)
+    return tmp_path
+
+
+def write_stage(conf_dir: Path, file: str, parent: str, name: str = "") -> None:
+    text = f"# @package _global_\nstage: {{name: {name or file}, parent: '{parent}'}}\n"
+    (conf_dir / "stage" / f"{file}.yaml").write_text(text)
+
+
+def load(conf_dir: Path, names: list[str], *overrides: str) -> Chain:
+    return load_chain(names, overrides, config_name="train", conf_dir=conf_dir)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.permutations([f"s{i}" for i in range(6)]), st.randoms(use_true_random=False))
+def test_every_chain_is_put_in_order_however_its_files_are_named(order: list[str], random: object) -> None:
+    links = list(zip(["", *order], order, strict=False))
+    random.shuffle(links)  # type: ignore[attr-defined]
+    assert names_of(in_order(stages({name: parent for parent, name in links}))) == order
+
+
+@pytest.mark.parametrize(
+    ("parents", "words"),
+    [
+        ({"a": "", "b": "x"}, "stage b continues stage x, which is not there"),
+        ({"a": "b", "b": "c", "c": "a"}, "a -> b -> c -> a"),
+        ({"a": "", "b": "c", "c": "b"}, "b -> c -> b"),
+        ({"a": "", "b": "", "c": "a"}, "stages a and b have no parent"),
+        ({"a": "", "b": "", "c": ""}, "stages a, b and c have no parent"),
+        ({"a": "", "b": "a", "c": "a"}, "stages b and c all continue stage a"),
+    ],
+)
+def test_what_is_no_chain_is_refused(parents: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        in_order(stages(parents))
+    said = str(caught.value)
+    if "->" in words:  # a circle has no beginning
+        said_names = said.split("circle, ")[1].split(":")[0].split(" -> ")
+        assert said_names[0] == said_names[-1]
+        assert {(child, parent) for parent, child in pairwise(said_names)} == {
+            (name, parent) for name, parent in parents.items() if name in said_names
+        }
+    else:
+        assert words in said
+    assert said.endswith(".")
+
+
+def test_parents_are_followed_to_the_beginning(conf_dir: Path) -> None:
+    assert names_of(load(conf_dir, ["c"])) == ["a", "b", "c"]
+    assert names_of(load(conf_dir, ["b", "c", "a"])) == ["a", "b", "c"]
+
+
+def test_overrides_hold_for_every_stage(conf_dir: Path) -> None:
+    assert [config.seed for config in load(conf_dir, ["c"], "seed=7")] == [7, 7, 7]
+
+
+def test_another_name_and_parent_are_those_of_the_named_stage_only(conf_dir: Path) -> None:
+    assert names_of(load(conf_dir, ["c"], "stage.parent=a")) == ["a", "c"]
+    assert names_of(load(conf_dir, ["c"], "stage.name=mine")) == ["a", "b", "mine"]
+    with pytest.raises(ConfigError, match="write stage=NAME beside it"):
+        load(conf_dir, ["b", "c"], "stage.parent=a")
+
+
+def test_a_parent_without_a_file_is_refused_with_the_closest_name(conf_dir: Path) -> None:
+    write_stage(conf_dir, "long_name", "b")
+    write_stage(conf_dir, "d", "lnog_name")
+    with pytest.raises(ConfigError, match=r"stage d continues stage lnog_name.*did you mean long_name"):
+        load(conf_dir, ["d"])
+    with pytest.raises(ConfigError, match=r"stage=zzz.*there are a, b, c"):
+        load(conf_dir, ["zzz"])
+
+
+def test_a_circle_of_files_ends_in_a_sentence(conf_dir: Path) -> None:
+    write_stage(conf_dir, "a", "c")
+    with pytest.raises(ConfigError, match="form a circle"):
+        load(conf_dir, ["b"])
+
+
+def test_a_stage_that_is_not_named_after_its_file_is_refused(conf_dir: Path) -> None:
+    write_stage(conf_dir, "d", "c", name="other")
+    with pytest.raises(ConfigError, match=r"conf/stage/d\.yaml calls its stage other"):
+        load(conf_dir, ["d"])
+
+
+def test_the_recipe_is_the_numbered_runs(conf_dir: Path) -> None:
+    for name in ("run1", "run12", "run_x", "rerun3"):
+        write_stage(conf_dir, name, "")
+    assert paper_stages(conf_dir) == ["run1", "run12"]

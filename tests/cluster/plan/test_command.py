@@ -1,0 +1,253 @@
+"""Tests of the output of `plan`."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl import __main__ as cli
+from nemo_prorl.cluster.plan.remaining import missing_files
+from nemo_prorl.config import DataConfig, ModelConfig, RunConfig
+from tests.test_cli import ARCHITECTURE, ROOT
+
+
+def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(["plan", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(ARCHITECTURE)
+    return tmp_path
+
+
+def test_the_recipe_at_a_glance(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys)
+    lines = said.splitlines()
+    assert lines[0] == " -> ".join(f"run{i}" for i in range(1, 9))
+    rows = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("  run")}
+    assert rows["run6"][:3] == ["8,192", "32", "250"]
+    assert rows["run8"][:3] == ["16,384", "16", "200"]
+    total = next(line.split() for line in lines if line.startswith("  total"))
+    assert total == ["total", "2,100", "47.0", "B", "16,000", "20.8"]
+    explained = " ".join(said.split())
+    assert "at 816 response tokens per GPU and second" in explained
+    assert "spent on 2,450 steps, a step costs 14% less, and so does every row above" in explained
+    after = said.split("run3: run2's best weights, reference and optimizer reset, data going on.\n")[1].split(
+        "run4:"
+    )[0]
+    added = "data.train.data/llama_nemotron_if/train.parquet"
+    assert [added, "-", "->", "10000"] in [line.split() for line in after.splitlines()]
+
+
+@pytest.mark.parametrize("arguments", [(), ("stage=run6",), ("stage=demo2", "--config-name", "laptop")])
+def test_it_fits_the_terminal(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys, *arguments).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_columns_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = plan(capsys).splitlines()
+    head = next(line for line in lines if line.startswith("  stage"))
+    for row in (line for line in lines if line.startswith(("  run", "  total"))):
+        for column in ("steps", "tokens", "GPU h", "days"):
+            end = head.index(column) + len(column)
+            assert row[end - 1] not in " "
+            assert row[end : end + 2].strip() == ""
+
+
+def test_one_stage_says_what_it_inherits_changes_and_keeps(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "stage=run6")
+    assert said.startswith("run1 -> run2 -> run3 -> run4 -> run5 -> run6\n")
+    inherited, rest = said.split("Inherited from run5\n")[1].split("Other than in run5\n")
+    for what in ("weights", "reference", "optimizer", "learning rate", "data"):
+        assert f"\n  {what}" in "\n" + inherited
+    changed, kept = rest.split("As in run5, and other than the default\n")
+    assert changed.split() == ["sampler.num_rollouts", "16", "->", "32"]
+    kept = kept.split("\n\n")[0]
+    assert "shaping.termination_factor" in kept
+    assert "sampler.num_rollouts" not in kept
+    assert "algorithm.clip_high" not in kept  # the default
+
+
+def test_one_stage_keeps_apart_what_is_kept_and_what_is_reset(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=true"]
+    said = plan(capsys, "stage=run2", *flags)
+    assert "run1's best checkpoint by validation/domain_mean_reward" in said
+    assert "that checkpoint's moments" in said
+    assert "every file begins again" in said
+    assert "run2: run1's best weights, data reset, reference and optimizer going on." in plan(capsys, *flags)
+
+
+def test_a_chain_of_the_users(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "stage=demo2", "--config-name", "laptop", "--nodes", "1", "--gpus-per-node", "2")
+    assert said.startswith("demo1 -> demo2\non 1 x 2 GPUs, in runs/laptop\n")
+
+
+def test_overrides_hold_for_all_stages_and_are_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "trainer.num_steps=10")
+    assert "trainer.num_steps" not in said
+    assert "  total" in said
+    assert " 80 " in next(line for line in said.splitlines() if line.startswith("  total"))
+
+
+def test_without_the_model_it_says_what_it_did_not_check(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "Not checked, because the model is not here" in plan(capsys, "model.path=no/such")
+    said = plan(capsys, f"model.path={model}")
+    assert "Not checked" not in said
+    assert "parameters" in said
+    assert cli.main(["plan", f"model.path={model}", "sampler.max_response_tokens=28673"]) == 2
+    assert "max_position_embeddings=32768" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m nemo_prorl plan | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "must_say"),
+    [
+        (["stage=run9"], "did you mean run"),
+        (["stage=run3", "stage.parent=nope"], "stage run3 continues stage nope"),
+        (["stage=run3", "stage.name=run1"], "circle"),
+        (["stage.parent=run1"], "write stage=NAME"),
+        (["trainer.tensor_parallel=3"], "stage run1: trainer.tensor_parallel=3"),
+        (["--nodes", "3", "trainer.pipeline_parallel=16"], "cannot hold whole replicas"),
+        (["--nodes", "0"], "--nodes=0"),
+        (["--nodes", "many"], "--nodes"),
+        (["sampler.num_rollout=3"], "did you mean sampler.num_rollouts?"),
+        (["--config-name", "lapto"], "did you mean laptop?"),
+    ],
+)
+def test_a_plan_that_cannot_work_is_one_sentence_and_exit_code_2(
+    arguments: list[str], must_say: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", *arguments]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert must_say in said.err
+
+
+def test_missing_files_come_with_what_makes_them(tmp_path: Path) -> None:
+    there = tmp_path / "there.parquet"
+    there.write_bytes(b"")
+    data = DataConfig(
+        train={str(there): 1.0, "data/eurus/train.parquet": 1.0, "mine.parquet": 1.0},
+        validation=["data/reasoning_gym/validation.parquet", "data/eval/ifeval.parquet"],
+    )
+    first = RunConfig(model=ModelConfig(path="models/DeepSeek-R1-Distill-Qwen-1.5B"), data=data)
+    makers = missing_files((first, first))
+    assert list(makers) == [
+        "models/DeepSeek-R1-Distill-Qwen-1.5B",
+        "data/eurus/train.parquet",
+        "mine.parquet",
+        "data/reasoning_gym/validation.parquet",
+        "data/eval/ifeval.parquet",
+    ]
+    assert makers["data/eurus/train.parquet"] == "python -m nemo_prorl data build eurus"
+    assert makers["data/reasoning_gym/validation.parquet"] == "python -m nemo_prorl data build reasoning_gym"
+    assert "data build" not in makers["data/eval/ifeval.parquet"]
+    assert makers["models/DeepSeek-R1-Distill-Qwen-1.5B"].startswith(
+        "hf download deepseek-ai/DeepSeek-R1-Distill-Q"
+    )
+
+
+def test_a_model_and_data_that_nobody_named_are_still_to_do() -> None:
+    assert list(missing_files((RunConfig(),))) == ["model.path", "data.train"]
+
+
+def test_sampling_ahead_is_a_bound_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["stage=run1", "--time", "algorithm.correction_level=token", "sampler.release_memory=false"]
+    options += ["sampler.memory_fraction=0.35", "trainer.micro_batch_tokens=12288"]
+    seconds = r"run1 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +([\d.]+)"
+    without, ahead = plan(capsys, *options), " ".join(plan(capsys, *options, "sampler.ahead=true").split())
+    assert "bound" not in without
+    (alone,), (best,) = re.findall(seconds, without), re.findall(seconds, ahead)
+    assert float(best) < float(alone)
+    assert f"the {best} s are a bound, not an expectation" in ahead
+    assert f"the step would take {alone} s" in ahead
+
+
+def test_memory_and_time_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a model `plan` uses the paper's; the unchanged recipe fits the paper's cluster."""
+    said = plan(capsys, "--memory", "--time")
+    assert said.startswith("1.78 B parameters on 4 x 8 GPUs, H100\n")
+    rows = [line.split() for line in said.splitlines() if line.startswith("  run")]
+    phases = [row[1] for row in rows if row[1] in ("sampling", "passes", "updates")]
+    assert phases[:3] == ["sampling", "passes", "updates"]
+    times = {row[0]: row[-1] for row in rows if len(row) == 10 and row[1] not in phases}
+    assert times == {f"run{i}": "sampling" for i in range(1, 9)}
+    assert "16,000, which include what is" in said
+    assert max(map(len, said.splitlines())) <= 100
+
+
+def test_one_stage_comes_with_the_layouts_that_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "stage=run8", "--time", "--model", "qwen2.5-7b", "trainer.tensor_parallel=4")
+    assert "Layouts that fit: " in said
+    fastest = said.split("The fastest: ")[1].split()
+    again = plan(capsys, "stage=run8", "--time", "--model", "qwen2.5-7b", *fastest)
+    assert said.split("Layouts that fit")[1] == again.split("Layouts that fit")[1]
+    assert max(map(len, said.splitlines())) <= 100
+
+
+def test_the_tail_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "--tail", "stage=run1", "trainer.prompts_per_step=32")
+    rows = [line.split()[1] for line in said.splitlines() if line.startswith("  run1")]
+    assert rows == ["prompts", "rollouts"]
+
+
+def test_more_responses_than_an_engine_holds_come_with_what_to_write(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = " ".join(plan(capsys, "--memory", "stage=run1", "--nodes", "1").split())
+    assert "An engine gets 956 responses per step" in said
+    wanted = said.split("write sampler.max_sequences=")[1].split(".")[0]
+    said = " ".join(
+        plan(capsys, "--memory", "stage=run1", "--nodes", "1", f"sampler.max_sequences={wanted}").split()
+    )
+    assert "vLLM would start" not in said
+    many = ["--gpu", "h200", "sampler.max_sequences=600"]
+    assert "More than 512 at a time run without CUDA graphs" in " ".join(
+        plan(capsys, "--memory", "stage=run1", "--nodes", "1", *many).split()
+    )
+
+
+@pytest.mark.parametrize("how", [(), ("--time",)])
+def test_what_a_crash_costs_is_said(how: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    said = " ".join(plan(capsys, "stage=run1", *how).split())
+    assert "GPU h on average and" in said
+    assert "a checkpoint every 20 steps or 15 minutes" in said
+    rules = ["every_minutes=0", "every_n_train_steps=0"]
+    none = [f"exp_manager.checkpoint_callback_params.{rule}" for rule in rules]
+    assert "no checkpoint before the stage's end" in " ".join(plan(capsys, "stage=run1", *how, *none).split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "must_say"),
+    [
+        (["--memory", "trainer.micro_batch_tokens=65536"], "write trainer.micro_batch_tokens=16384"),
+        (["--memory", "--model", "gpt5"], "neither a folder with a config.json nor a known shape"),
+        (["--time", "--gpu", "tpu"], "--gpu=tpu is not known"),
+        (["--time", "--informative-share", "2"], "--informative-share=2"),
+        (["--time", "--model", "llama3-70b", "--nodes", "1"], "no layout of this model fits on this cluster"),
+        (
+            ["--time", "--model", "llama3-70b", "--nodes", "32"],
+            "cache of one response: write model.recompute=full trainer.tensor",
+        ),
+    ],
+)
+def test_an_estimate_that_cannot_be_is_one_sentence_and_exit_code_2(
+    arguments: list[str], must_say: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", *arguments]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert must_say in said.err

@@ -1,0 +1,90 @@
+"""Tests of costs: the papers' chain costs what they report, and everything else is in proportion."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.cluster.plan import estimate as module
+from nemo_prorl.cluster.plan.chain import load_chain, paper_stages
+from nemo_prorl.cluster.plan.estimate import (
+    HOURS_SHARE,
+    PAPER_RUNS,
+    PAPER_STEPS,
+    SPEED_RANGE,
+    TOKENS_PER_GPU_S,
+    Estimate,
+    estimate,
+)
+from nemo_prorl.config import RunConfig, SamplerConfig, TrainerConfig
+
+CONF_DIR = Path(__file__).resolve().parents[3] / "conf"
+
+
+def cost(steps: int = 100, num_rollouts: int = 16, longest: int = 8192, prompts: int = 256) -> Estimate:
+    trainer = TrainerConfig(num_steps=steps, prompts_per_step=prompts)
+    sampler = SamplerConfig(num_rollouts=num_rollouts, max_response_tokens=longest)
+    return estimate(RunConfig(trainer=trainer, sampler=sampler), None)
+
+
+def test_tokens_by_hand() -> None:
+    """2 steps x 256 prompts x 16 rollouts x half of 8,192 tokens."""
+    assert cost(steps=2).response_tokens == 2 * 256 * 16 * 4096
+
+
+def test_the_recipe_costs_what_the_paper_says() -> None:
+    """16,000 GPU hours; the calibration's table agrees with conf/stage/."""
+    chain = load_chain(paper_stages(CONF_DIR), [], config_name="train", conf_dir=CONF_DIR)
+    total = Estimate()
+    for config in chain:
+        total += estimate(config, None)
+    assert total.gpu_hours == pytest.approx(16_000)
+    assert total.num_steps == sum(steps for steps, _, _ in PAPER_RUNS) == PAPER_STEPS[0]
+
+
+def test_the_speeds_by_hand() -> None:
+    """If all responses were the longest: ((1,400 x 16 + 500 x 32) x 8,192 + 200 x 16 x 16,384) x 256 prompts = 93.95 B
+    tokens."""
+    longest = 256 * ((1_400 * 16 + 500 * 32) * 8_192 + 200 * 16 * 16_384)
+    assert longest == 93_952_409_600
+    assert pytest.approx(longest / 2 / 16_000 / 3_600) == TOKENS_PER_GPU_S
+    assert round(TOKENS_PER_GPU_S) == 816
+    slow, fast = SPEED_RANGE
+    assert slow == pytest.approx(longest * 3_500 / 8_192 / 16_000 / 3_600)
+    # 2,450 steps, of which 200 are run 8's: the other 1,900 become 2,250
+    more = 256 * ((1_400 * 16 + 500 * 32) * 2_250 / 1_900 * 8_192 + 200 * 16 * 16_384)
+    assert fast == pytest.approx(more * 5_500 / 8_192 / 16_000 / 3_600)
+    assert slow < TOKENS_PER_GPU_S < fast
+    assert pytest.approx(longest / more) == HOURS_SHARE
+
+
+def test_hours_do_not_depend_on_how_long_responses_are_taken_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cost().gpu_hours
+    monkeypatch.setattr(module, "RESPONSE_SHARE", 0.67)
+    monkeypatch.setattr(module, "TOKENS_PER_GPU_S", module.tokens_per_gpu_s(2_100, 0.67))
+    assert cost().gpu_hours == pytest.approx(before)
+
+
+def test_the_speed_is_a_plausible_one() -> None:
+    """16,000 GPU hours over more than 2,000 steps: a step of 32 GPUs takes about a quarter of an hour."""
+    minutes = cost(steps=1).gpu_hours / 32 * 60
+    assert 7 < minutes < 15
+
+
+@pytest.mark.parametrize(
+    ("change", "factor"),
+    [
+        ({"steps": 200}, 2),
+        ({"num_rollouts": 32}, 2),
+        ({"prompts": 512}, 2),
+        ({"longest": 16384}, 2),
+    ],
+)
+def test_costs_are_in_proportion(change: dict[str, int], factor: float) -> None:
+    assert cost(**change).gpu_hours == pytest.approx(factor * cost().gpu_hours)
+
+
+def test_costs_add_up() -> None:
+    both = cost(steps=30) + cost(steps=70)
+    assert both == replace(cost(steps=100), gpu_hours=both.gpu_hours)
+    assert both.gpu_hours == pytest.approx(cost(steps=100).gpu_hours)

@@ -1,0 +1,139 @@
+"""Tests of which chains a cluster can run."""
+
+from dataclasses import replace
+
+import pytest
+
+from nemo_prorl.cluster.plan.fit import Cluster, check_chain, model_of
+from nemo_prorl.config import (
+    ConfigError,
+    ExpManagerConfig,
+    ModelConfig,
+    RunConfig,
+    SamplerConfig,
+    StageConfig,
+)
+from nemo_prorl.config import TrainerConfig as T
+from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
+
+PAPER = Cluster(num_nodes=4, gpus_per_node=8)
+MODEL = read_architecture(
+    {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 28,
+        "vocab_size": 151936,
+        "max_position_embeddings": 131072,
+        "rope_theta": 10000,
+        "tie_word_embeddings": False,
+    }
+)
+"""The fields of DeepSeek-R1-Distill-Qwen-1.5B's config.json that are read."""
+
+
+def run(trainer: T | None = None, sampler: SamplerConfig | None = None) -> RunConfig:
+    return RunConfig(
+        stage=StageConfig(name="run1"), trainer=trainer or T(), sampler=sampler or SamplerConfig()
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "cluster"),
+    [
+        (run(), PAPER),
+        (run(T(tensor_parallel=2, pipeline_parallel=4)), PAPER),
+        (run(T(pipeline_parallel=16)), PAPER),
+        (run(T(prompts_per_step=2, updates_per_step=1)), PAPER),  # 32 rollouts for 32 replicas
+        (run(sampler=SamplerConfig(tensor_parallel=2)), PAPER),
+        (run(), Cluster(num_nodes=1, gpus_per_node=1)),
+        (run(sampler=SamplerConfig(max_prompt_tokens=2048, max_response_tokens=129024)), PAPER),
+    ],
+)
+def test_what_works_passes(config: RunConfig, cluster: Cluster) -> None:
+    check_chain((config,), cluster, MODEL)
+    check_chain((config,), cluster, None)
+
+
+@pytest.mark.parametrize(
+    ("config", "cluster", "words"),
+    [
+        (run(T(pipeline_parallel=5)), PAPER, "cannot hold whole replicas"),
+        (run(T(tensor_parallel=3)), PAPER, "trainer.tensor_parallel=3 does not divide the 8 GPUs of a node"),
+        (
+            run(T(tensor_parallel=16)),
+            PAPER,
+            "trainer.tensor_parallel=16 does not divide the 8 GPUs of a node",
+        ),
+        (run(sampler=SamplerConfig(tensor_parallel=16)), PAPER, "sampler.tensor_parallel=16 does not divide"),
+        (run(T(prompts_per_step=1, updates_per_step=1)), PAPER, "x 16 rollouts cannot feed 32 replicas"),
+        (run(T(prompts_per_step=4, updates_per_step=4)), PAPER, "an update of 1 prompts"),
+        (run(), Cluster(num_nodes=200, gpus_per_node=8), "cannot feed 1600 replicas"),
+    ],
+)
+def test_what_the_cluster_cannot_run_is_refused_with_and_without_a_model(
+    config: RunConfig, cluster: Cluster, words: str
+) -> None:
+    for model in (MODEL, None):
+        with pytest.raises(ConfigError) as caught:
+            check_chain((config,), cluster, model)
+        assert words in str(caught.value)
+        assert str(caught.value).startswith("stage run1: ")
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "words"),
+    [
+        (
+            run(sampler=SamplerConfig(max_prompt_tokens=2048, max_response_tokens=129025)),
+            MODEL,
+            "max_position_embeddings=131072",
+        ),
+        (run(T(tensor_parallel=4)), MODEL, "does not divide the model's 2 key-value heads"),
+        (run(T(pipeline_parallel=32)), MODEL, "more than the model's 28 layers"),
+        (run(sampler=SamplerConfig(tensor_parallel=8)), MODEL, "12 attention heads"),
+    ],
+)
+def test_what_the_model_cannot_do_is_refused_when_the_model_is_here(
+    config: RunConfig, model: Architecture, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_chain((config,), PAPER, model)
+    check_chain((config,), PAPER, None)
+
+
+def test_the_stage_at_fault_is_named() -> None:
+    bad = replace(run(T(tensor_parallel=3)), stage=StageConfig(name="run2", parent="run1"))
+    with pytest.raises(ConfigError, match=r"^stage run2: "):
+        check_chain((run(), bad), PAPER, MODEL)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": ModelConfig(path="other")}, "model.path=other"),
+        ({"exp_manager": ExpManagerConfig(explicit_log_dir="runs/x")}, "explicit_log_dir=runs/x"),
+    ],
+)
+def test_a_child_lives_in_its_parents_folder_and_has_its_model(change: dict[str, object], words: str) -> None:
+    child = replace(run(), stage=StageConfig(name="run2", parent="run1"), **change)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"{words}, but continues stage run1"):
+        check_chain((run(), child), PAPER, None)
+
+
+@pytest.mark.parametrize("numbers", [(0, 8), (4, 0), (-1, 8)])
+def test_a_cluster_has_at_least_one_gpu(numbers: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        Cluster(num_nodes=numbers[0], gpus_per_node=numbers[1])
+
+
+def test_a_model_that_is_not_here_is_none() -> None:
+    assert model_of(RunConfig(model=ModelConfig(path="no/such"))) is None
+    assert model_of(RunConfig()) is None
+
+
+def test_the_papers_model_has_as_many_parameters_as_its_card_says() -> None:
+    """1,777,088,000 is the sum over the tensors in its safetensors file."""
+    assert MODEL.num_parameters == 1_777_088_000

@@ -1,0 +1,132 @@
+"""Tests of the simulation of the tail, against a simulation token by token and against exact results."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import pytest
+
+from nemo_prorl.cluster.scale.tail import DecodeCost, Sampling, Scheduling, simulate
+from nemo_prorl.types import IntArray
+
+COST = DecodeCost(
+    prefill_s=0.05,
+    step_s=2e-3,
+    sequence_s=1e-4,
+    context_token_s=1e-6,
+    loop_step_s=2.1e-3,
+    loop_sequence_s=1.2e-4,
+)
+"""A machine whose sampler loop takes longer than its GPU as long as contexts are short."""
+PROMPT = 20
+
+
+def run(
+    lengths: IntArray,
+    scheduling: Scheduling,
+    *,
+    engines: int = 3,
+    places: int = 8,
+    cost: DecodeCost = COST,
+) -> Sampling:
+    return simulate(
+        lengths,
+        prompt_tokens=PROMPT,
+        num_engines=engines,
+        num_places=places,
+        cost=cost,
+        scheduling=scheduling,
+    )
+
+
+def draw(num_prompts: int = 12, num_rollouts: int = 4, seed: int = 0) -> IntArray:
+    return np.random.default_rng(seed).integers(1, 60, (num_prompts, num_rollouts))
+
+
+def token_by_token(hands: list[list[list[int]]], places: int) -> float:
+    """Returns the seconds until the last engine has sampled its rollouts, simulating every decoding step."""
+    ends = []
+    for hand in hands:
+        prompts, waiting, active, now = deque(hand), deque[int](), list[list[int]](), 0.0
+        while prompts or waiting or active:
+            while len(active) < places and (waiting or prompts):
+                if len(active) + len(waiting) < places and prompts:
+                    now += COST.prefill_s
+                    waiting.extend(prompts.popleft())
+                while waiting and len(active) < places:
+                    active.append([waiting.popleft(), 0])
+            context = sum(PROMPT + done for _, done in active)
+            gpu = COST.step_s + COST.sequence_s * len(active) + COST.context_token_s * context
+            now += max(gpu, COST.loop_step_s + COST.loop_sequence_s * len(active))
+            active = [[length, done + 1] for length, done in active if done + 1 < length]
+        ends.append(now)
+    return max(ends)
+
+
+@pytest.mark.parametrize("places", [1, 5, 8, 1000])
+def test_dealt_groups_take_as_long_as_token_by_token(places: int) -> None:
+    lengths = draw()
+    hands = [lengths[first::3].tolist() for first in range(3)]
+    sampling = run(lengths, Scheduling.prompts, places=places)
+    assert sampling.seconds == pytest.approx(token_by_token(hands, places))
+
+
+@pytest.mark.parametrize("places", [5, 1000])
+@pytest.mark.parametrize("num_rollouts", [2, 4, 7])
+def test_dealt_rollouts_are_the_hands_that_the_fleet_deals(places: int, num_rollouts: int) -> None:
+    from nemo_prorl.training.sampling.fleet import dealt
+
+    lengths = draw(num_rollouts=num_rollouts)
+    hands = [
+        [
+            lengths[index, list(siblings)].tolist()
+            for index, siblings in dealt(engine, 3, 12, num_rollouts).items()
+        ]
+        for engine in range(3)
+    ]
+    sampling = run(lengths, Scheduling.rollouts, places=places)
+    assert sampling.seconds == pytest.approx(token_by_token(hands, places))
+
+
+def test_one_engine_has_nobody_to_wait_for() -> None:
+    lengths = draw()
+    samplings = [run(lengths, scheduling, engines=1) for scheduling in Scheduling]
+    assert samplings[0] == samplings[1]
+    assert samplings[0].waiting_share == pytest.approx(0)
+
+
+def test_waiting_by_hand() -> None:
+    """Two engines sample a response of 10 and one of 30 tokens: the first waits two thirds of the time."""
+    cost = DecodeCost(prefill_s=0.0, step_s=1.0, sequence_s=0.0, context_token_s=0.0)
+    sampling = run(np.array([[10], [30]]), Scheduling.prompts, engines=2, cost=cost)
+    assert sampling.seconds == 30
+    assert sampling.waiting_share == pytest.approx(1 / 3)
+    assert sampling.half_empty_share == pytest.approx(1 / 3)
+
+
+def test_equal_lengths_leave_no_tail() -> None:
+    lengths = np.full((12, 4), 50)
+    for scheduling in Scheduling:
+        assert run(lengths, scheduling, places=16).waiting_share == pytest.approx(0, abs=1e-9)
+
+
+def test_no_schedule_beats_the_work_that_there_is() -> None:
+    """The bound is all engines with all slots full all the time."""
+    lengths = draw(num_prompts=60, seed=6)
+    full = COST.step_s / 8 + COST.sequence_s
+    for scheduling in Scheduling:
+        assert run(lengths, scheduling, engines=4, places=8).seconds > lengths.sum() * full / 4
+
+
+@pytest.mark.parametrize("context", [0, 40, 100, 250, 5000])
+@pytest.mark.parametrize("sequences", [1, 7])
+def test_steps_in_a_row_cost_their_sum(context: int, sequences: int) -> None:
+    """The loop takes longer than the GPU in none of the steps, in the first, or in all."""
+    each = sum(COST.seconds(1, sequences, context + sequences * step) for step in range(13))
+    assert COST.seconds(13, sequences, context) == pytest.approx(each)
+
+
+def test_a_step_takes_as_long_as_the_gpu_or_the_loop() -> None:
+    assert COST.seconds(1, 7, 0) == pytest.approx(2.1e-3 + 7 * 1.2e-4)
+    assert COST.seconds(1, 7, 10_000) == pytest.approx(2e-3 + 7 * 1e-4 + 1e-2)

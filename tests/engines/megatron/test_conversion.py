@@ -1,0 +1,350 @@
+"""Tests of conversion from Hugging Face to Megatron and back: bit by bit, from any layout, with all files of a
+model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from nemo_prorl import distributed
+from nemo_prorl.config import ConfigError, Precision
+from nemo_prorl.engines.megatron import checkpoint, conversion, optimizer_state, weights
+from nemo_prorl.engines.megatron.architecture import read_architecture
+from nemo_prorl.engines.megatron.policy import MegatronPolicy
+from tests.engines.conftest import FAMILIES, build_hf_model, run_ranks
+from tests.engines.megatron.helpers import (
+    loss_function,
+    plain_logprobs,
+    run_config,
+    save,
+    token_batch,
+    train_batch,
+)
+
+SIDE_FILES = {
+    "tokenizer.json": '{"model": {"vocab": {"a": 0}}}',
+    "tokenizer_config.json": "{}",
+    "chat_template.jinja": "{{ messages }}",
+    "merges.txt": "a b",
+}
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
+
+
+def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert (tensor.dtype, tensor.tolist()) == (second[name].dtype, second[name].tolist()), name
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    built = {}
+    for family in FAMILIES:
+        for tied in (False, True):
+            for dtype in ("float32", "bfloat16"):
+                name = f"{family}{'-tied' if tied else ''}-{dtype}"
+                path = build_hf_model(folder / name, family, dtype=dtype, tie_word_embeddings=tied)
+                for file, content in SIDE_FILES.items():
+                    (path / file).write_text(content)
+                built[name] = path
+    return built
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("tied", ["", "-tied"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_import_and_export_give_back_every_bit(
+    family: str, tied: str, dtype: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    source = models[f"{family}{tied}-{dtype}"]
+    conversion.import_hf(source, tmp_path / "megatron")
+    conversion.export_hf(tmp_path / "megatron", tmp_path / "hf")
+    assert_same(tensors(tmp_path / "hf"), tensors(source))
+    for file, content in SIDE_FILES.items():
+        assert (tmp_path / "hf" / file).read_text() == content
+    assert json.loads((tmp_path / "hf" / "config.json").read_text()) == json.loads(
+        (source / "config.json").read_text()
+    )
+    assert {file.name for file in (tmp_path / "hf").iterdir()} == {file.name for file in source.iterdir()}
+    first, second = (
+        AutoModelForCausalLM.from_pretrained(path).state_dict() for path in (source, tmp_path / "hf")
+    )
+    assert_same(first, second)
+
+
+def test_shards_are_written_as_transformers_writes_them(models: dict[str, Path], tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    source = models["qwen2-float32"]
+    conversion.import_hf(source, tmp_path / "megatron")
+    conversion.export_hf(tmp_path / "megatron", tmp_path / "hf", shard_bytes=200_000)
+    files = sorted(tmp_path.glob("hf/*.safetensors"))
+    assert len(files) > 2
+    assert files[0].name == f"model-00001-of-{len(files):05d}.safetensors"
+    assert all(sum(t.nbytes for t in load_file(file).values()) <= 200_000 for file in files)
+    index = json.loads((tmp_path / "hf" / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(t.nbytes for t in tensors(source).values())
+    assert_same(tensors(tmp_path / "hf"), tensors(source))
+    reloaded = AutoModelForCausalLM.from_pretrained(tmp_path / "hf").state_dict()
+    assert_same(reloaded, AutoModelForCausalLM.from_pretrained(source).state_dict())
+    conversion.import_hf(tmp_path / "hf", tmp_path / "again")
+    conversion.export_hf(tmp_path / "again", tmp_path / "whole")
+    assert_same(tensors(tmp_path / "whole"), tensors(source))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", Precision.bf16])
+def test_another_precision_can_be_asked_for(dtype: Any, models: dict[str, Path], tmp_path: Path) -> None:
+    source = models["qwen2-float32"]
+    conversion.import_hf(source, tmp_path / "megatron")
+    conversion.export_hf(tmp_path / "megatron", tmp_path / "hf", dtype=dtype)
+    assert_same(tensors(tmp_path / "hf"), {name: t.bfloat16() for name, t in tensors(source).items()})
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert config.get("dtype", config.get("torch_dtype")) == "bfloat16"
+
+
+def policy_of(path: Path, **trainer: int) -> MegatronPolicy:
+    config = run_config(path, **trainer)
+    ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
+    return MegatronPolicy(config, ranks)
+
+
+def test_a_policy_starts_from_an_imported_folder(models: dict[str, Path], tmp_path: Path) -> None:
+    conversion.import_hf(models["qwen3-tied-float32"], tmp_path / "megatron")
+    imported = dict(policy_of(tmp_path / "megatron").named_weights())
+    assert_same(imported, dict(policy_of(models["qwen3-tied-float32"]).named_weights()))
+
+
+def parallel_worker(imported: Path, folder: Path) -> None:
+    """Loads an imported folder, exports the live policy, and writes a run's checkpoint after an update."""
+    policy = policy_of(imported, tensor_parallel=2, pipeline_parallel=2)
+    leads = policy.ranks.layout.is_main
+    conversion.save_hf(policy.named_weights(), imported, folder / "live", write=leads)
+    policy.update(train_batch(token_batch()), loss_function)
+    save(policy, folder / "step-00000001" / "policy")
+    conversion.save_hf(policy.named_weights(), imported, folder / "updated", write=leads)
+    logprobs = policy.logprobs(token_batch())
+    if leads:
+        np.save(folder / "logprobs.npy", logprobs)
+        config = folder / "step-00000001" / "huggingface" / "config.json"
+        config.parent.mkdir()
+        config.write_text((imported / "config.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["qwen2-float32"])
+def test_two_by_two_ranks_import_and_export_every_bit(
+    model: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    """Exports the live policy at TP2 x PP2, and its checkpoint in one process."""
+    conversion.import_hf(models[model], tmp_path / "megatron")
+    run_ranks(parallel_worker, 4, imported=tmp_path / "megatron", folder=tmp_path)
+    assert_same(tensors(tmp_path / "live"), tensors(models[model]))
+    conversion.export_hf(tmp_path / "step-00000001", tmp_path / "exported")
+    assert_same(tensors(tmp_path / "exported"), tensors(tmp_path / "updated"))
+    plain = plain_logprobs(tmp_path / "exported", token_batch(), 1.2)
+    np.testing.assert_allclose(np.load(tmp_path / "logprobs.npy"), plain, atol=1e-5, rtol=0)
+    changed = tensors(tmp_path / "exported")
+    assert all(not torch.equal(changed[name], tensor) for name, tensor in tensors(models[model]).items())
+
+
+def test_fp32_weights_of_a_16_bit_policy_are_the_optimizers(models: dict[str, Path], tmp_path: Path) -> None:
+    """They contain small updates that the 16-bit weights do not yet show."""
+    source = models["qwen2-float32"]
+    config = run_config(source, learning_rate=1e-5, warmup_updates=0)
+    config.model.precision = Precision.bf16
+    policy = MegatronPolicy(config, distributed.initialise(1, 1))
+    policy.update(train_batch(token_batch()), loss_function)
+    save(policy, tmp_path / "step" / "policy")
+    (tmp_path / "step" / "config.json").write_text((source / "config.json").read_text())
+    for dtype in (None, "bf16", "fp32"):
+        conversion.export_hf(tmp_path / "step", tmp_path / f"hf-{dtype}", dtype=dtype)
+    assert_same(tensors(tmp_path / "hf-None"), dict(policy.named_weights()))
+    assert_same(tensors(tmp_path / "hf-bf16"), dict(policy.named_weights()))
+    copies = {
+        name: slot.main.view(parameter.shape)
+        for (name, parameter) in policy.model.named_parameters()
+        for slot in [optimizer_state.slots(policy.optimizer, policy.model)[name]]
+    }
+    whole = dict(weights.named_weights(policy.model, policy.architecture, copies))
+    exported = tensors(tmp_path / "hf-fp32")
+    assert_same(exported, whole)
+    assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in exported.values())
+    assert json.loads((tmp_path / "hf-fp32" / "config.json").read_text())["dtype"] == "float32"
+
+
+MEMORY = """
+from nemo_prorl.engines import environment; environment.prepare()
+import sys, threading, time
+from pathlib import Path
+from nemo_prorl.engines.megatron import conversion
+from nemo_prorl.engines.megatron import checkpoint
+small, large, out = map(Path, sys.argv[1:])
+checkpoint.FILE_BYTES = 16 << 20
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+def watch():
+    while not ended:
+        highest.append(anonymous())
+        time.sleep(0.002)
+
+conversion.import_hf(small, out / "warm")
+conversion.export_hf(out / "warm", out / "warm_hf")
+for convert in (
+    lambda: conversion.import_hf(large, out / "megatron"),
+    lambda: conversion.export_hf(out / "megatron", out / "hf", shard_bytes=16 << 20),
+):
+    ended, highest, before = [], [], anonymous()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    convert()
+    ended.append(True)
+    watcher.join()
+    print(max(highest) - before)
+"""
+
+
+def test_conversion_holds_a_file_and_not_the_model(models: dict[str, Path], tmp_path: Path) -> None:
+    small, large = models["llama-float32"], tmp_path / "large"
+    large.mkdir()
+    shape = {"num_hidden_layers": 40, "hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 8}
+    (large / "config.json").write_text(json.dumps(json.loads((small / "config.json").read_text()) | shape))
+    architecture = read_architecture(large)
+    names = [name for parameter in weights.whole_parameters(architecture) for name in parameter.hf_names]
+    random = {name: torch.randn(weights.hf_shape(name, architecture)) for name in names}
+    save_file(random, large / "model.safetensors")
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, small, large, tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[3],
+    )
+    assert done.returncode == 0, done.stderr
+    size = sum(file.stat().st_size for file in large.glob("*.safetensors"))
+    to_megatron, to_hf = map(int, done.stdout.split())
+    assert size > 120 << 20
+    assert to_megatron < size / 2
+    assert to_hf < size / 2
+    exported = tensors(tmp_path / "hf")
+    assert all(torch.equal(tensor, exported[name]) for name, tensor in random.items())
+
+
+def test_an_older_export_is_replaced_whole(models: dict[str, Path], tmp_path: Path) -> None:
+    conversion.import_hf(models["llama-float32"], tmp_path / "megatron")
+    conversion.export_hf(tmp_path / "megatron", tmp_path / "hf", shard_bytes=200_000)
+    conversion.export_hf(tmp_path / "megatron", tmp_path / "hf")
+    assert [file.name for file in tmp_path.glob("hf/*.safetensors*")] == ["model.safetensors"]
+
+
+def test_a_stream_that_breaks_leaves_the_older_export(models: dict[str, Path], tmp_path: Path) -> None:
+    def stream() -> Any:
+        yield "model.norm.weight", torch.ones(3)
+        raise RuntimeError("a rank died")
+
+    conversion.save_hf(iter([("a", torch.ones(2))]), models["qwen2-float32"], tmp_path / "hf")
+    with pytest.raises(RuntimeError, match="a rank died"):
+        conversion.save_hf(stream(), models["qwen2-float32"], tmp_path / "hf")
+    assert tensors(tmp_path / "hf").keys() == {"a"}
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"]
+
+
+def copy_with(source: Path, target: Path, changes: dict[str, torch.Tensor | None]) -> Path:
+    target.mkdir()
+    (target / "config.json").write_text((source / "config.json").read_text())
+    kept = {name: tensor for name, tensor in (tensors(source) | changes).items() if tensor is not None}
+    save_file(kept, target / "model.safetensors")
+    return target
+
+
+NORM = "model.layers.1.input_layernorm.weight"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({NORM: None}, f"has no tensor {NORM}"),
+        ({NORM: torch.ones(3)}, "of a shape that does not fit"),
+        ({"model.layers.9.mlp.up_proj.weight": torch.ones(3)}, "tensors that Qwen2ForCausalLM does not have"),
+        ({"lm_head.weight": torch.ones(7, 64)}, "of a shape that does not fit"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(
+    changes: dict[str, torch.Tensor | None], message: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    broken = copy_with(models["qwen2-float32"], tmp_path / "broken", changes)
+    with pytest.raises(ConfigError, match=message):
+        conversion.import_hf(broken, tmp_path / "megatron")
+    assert not (tmp_path / "megatron").exists()
+
+
+def cut(folder: Path) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[:-1000])
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "cut": (cut, r"model\.safetensors is damaged"),
+    "empty": (
+        lambda folder: (folder / "model.safetensors").write_bytes(b""),
+        r"model\.safetensors is damaged",
+    ),
+    "web page": (
+        lambda folder: (folder / "model.safetensors").write_text("<html>404</html>"),
+        r"model\.safetensors is damaged",
+    ),
+    "no shard": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b"}}'),
+        "lacks b",
+    ),
+    "index": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight'),
+        r"index\.json is damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files_are_one_sentence(damage: str, models: dict[str, Path], tmp_path: Path) -> None:
+    """Both for `import` and for a policy that is to be trained."""
+    folder = copy_with(models["qwen2-float32"], tmp_path / "broken", {})
+    spoil, sentence = DAMAGE[damage]
+    spoil(folder)
+    with pytest.raises(ConfigError, match=sentence):
+        conversion.import_hf(folder, tmp_path / "megatron")
+    with pytest.raises(ConfigError, match=sentence):
+        policy_of(folder)
+    assert not (tmp_path / "megatron").exists()
+
+
+def test_a_tied_model_may_bring_its_output_layer_along(models: dict[str, Path], tmp_path: Path) -> None:
+    source = models["qwen2-tied-float32"]
+    embedding = tensors(source)["model.embed_tokens.weight"].clone()
+    conversion.import_hf(
+        copy_with(source, tmp_path / "both", {"lm_head.weight": embedding}), tmp_path / "megatron"
+    )
+    assert checkpoint.is_checkpoint(tmp_path / "megatron")
+
+
+def test_folders_that_hold_nothing_to_convert(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no complete checkpoint"):
+        conversion.export_hf(tmp_path, tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"no config\.json"):
+        conversion.import_hf(tmp_path, tmp_path / "out")

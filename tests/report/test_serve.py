@@ -1,0 +1,276 @@
+"""The live page: up to date, for this machine only, and nothing besides it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.commands import report
+from nemo_prorl.config import ConfigError
+from nemo_prorl.report import serve
+from tests.conftest import ROOT
+from tests.report.browser import CHROMIUM, Browser
+from tests.report.made_up_runs import write_run
+
+
+@contextmanager
+def served(*folders: Path) -> Iterator[int]:
+    """The port."""
+    with serve.make_server(folders, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def ask(port: int, path: str = "/", method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    return answer.status, dict(answer.headers), answer.read().decode()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every change is drawn."""
+    monkeypatch.setattr(serve, "DRAWING_SHARE", 1e9)
+
+
+def grow(folder: Path, records: list[dict], count: int) -> None:
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records[:count]))
+
+
+def test_from_a_folder_that_is_not_there_to_a_run_that_grows(tmp_path: Path, at_once: None) -> None:
+    folder = tmp_path / "new"
+    with served(folder) as port:
+        status, _, page = ask(port)
+        assert (status, 'data-page="waiting"' in page, "does not exist yet" in page) == (200, True, True)
+        folder.mkdir()
+        (folder / "resolved.yaml").write_text("seed: 1")
+        (folder / "metrics.jsonl").write_text('{"step": 0, "sta')
+        assert "has not come to its first step" in ask(port)[2]
+        (folder / "metrics.jsonl").unlink()
+        records = write_run(folder, num_stages=1)
+        for count in (2, 30):
+            grow(folder, records, count)
+            page = ask(port)[2]
+            assert f"stage run1, step {records[count - 1]['step']}" in page
+            assert 'data-page="report"' in page
+        assert sorted(path.name for path in folder.iterdir()) == ["metrics.jsonl", "resolved.yaml", "stages"]
+
+
+def test_a_page_that_has_not_changed_is_not_sent_again(tmp_path: Path, at_once: None) -> None:
+    records = write_run(tmp_path / "run")
+    with served(tmp_path / "run") as port:
+        for path in ("/", "/plotly.js"):
+            status, headers, body = ask(port, path)
+            assert (status, len(body) > 100_000) == (200, True)
+            assert ask(port, path, **{"If-None-Match": headers["ETag"]})[::2] == (304, "")
+            assert ask(port, path, "HEAD")[::2] == (200, "")
+        before = ask(port)[1]["ETag"]
+        grow(tmp_path / "run", records, 30)
+        assert ask(port, **{"If-None-Match": before})[0] == 200
+
+
+def test_nothing_besides_the_page_is_served(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    with served(tmp_path / "run") as port:
+        for path in (
+            "/metrics.jsonl",
+            "/../run/metrics.jsonl",
+            "/run",
+            "//etc/passwd",
+            "/?x",
+            "/report.html",
+        ):
+            assert ask(port, path)[0] == 404, path
+        assert ask(port, method="POST")[0] == 501
+        for host, status in (("evil.example", 403), ("localhost", 200), (f"127.0.0.1:{port + 1}", 200)):
+            assert ask(port, Host=host)[0] == status, host
+        with serve.make_server([tmp_path / "run"], 0) as server:
+            assert server.server_address[0] == "127.0.0.1", "no other machine can reach it"
+
+
+def test_many_browsers_cost_no_more_than_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "run")
+    drawn: list[int] = []
+
+    def counted(*arguments: object, **options: object) -> str:
+        drawn.append(1)
+        return really(*arguments, **options)  # type: ignore[arg-type]
+
+    really = serve.page_html
+    monkeypatch.setattr(serve, "page_html", counted)
+    with served(tmp_path / "run") as port, ThreadPoolExecutor(16) as browsers:
+        pages = list(browsers.map(lambda _: ask(port)[2], range(48)))
+    assert (len(set(pages)), len(drawn)) == (1, 1)
+
+
+def test_drawing_takes_a_small_share_of_the_time(tmp_path: Path) -> None:
+    """The machine is there to train."""
+    records = write_run(tmp_path / "run")
+    page = serve.LivePage([tmp_path / "run"])
+    _, before = page.newest()
+    grow(tmp_path / "run", records, 30)
+    assert page.newest()[1] == before, "just drawn"
+    page._drawn_at -= page._took_s / serve.DRAWING_SHARE
+    assert page.newest()[1] != before
+
+
+def test_several_runs_of_which_one_has_not_begun(tmp_path: Path, at_once: None) -> None:
+    write_run(tmp_path / "a" / "run")
+    folders = (tmp_path / "a" / "run", tmp_path / "b" / "run")
+    with served(*folders) as port:
+        assert "<title>a/run</title>" in ask(port)[2]
+        write_run(folders[1], seed=2)
+        assert "<title>a/run · b/run</title>" in ask(port)[2]
+
+
+def test_a_page_that_cannot_be_drawn_says_so_and_is_drawn_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "run")
+    drawn = []
+
+    def fail(*arguments: object, **options: object) -> str:
+        drawn.append(arguments)
+        raise TypeError("no such chart")
+
+    monkeypatch.setattr(serve, "page_html", fail)
+    with served(tmp_path / "run") as port:
+        pages = [ask(port) for _ in range(3)]
+    assert all(
+        status == 200 and "cannot be drawn: TypeError: no such chart" in page for status, _, page in pages
+    )
+    assert len(drawn) == 1
+    assert capsys.readouterr().err.count("Traceback") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["a", "b", "--serve"], ["--serve", "a", "b"], ["a", "--serve", "b"], ["a", "b", "--serve", "0"]]
+)
+def test_runs_keep_their_order_wherever_serve_stands(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(serve, "serve", lambda folders, port, opens: seen.append((folders, port)))
+    assert report.main(words) == 0
+    assert seen == [([Path("a"), Path("b")], 0 if words[-1] == "0" else serve.PORT)]
+
+
+def test_a_user_without_a_name_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    monkeypatch.setattr(serve.getpass, "getuser", fail)
+    assert serve._user() == "USER"
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} of this machine is in use: write another one"):
+            report.main([str(tmp_path), "--serve", str(port)])
+    (tmp_path / "metrics.jsonl").write_text("")
+    for arguments, message in (
+        ([str(tmp_path / "metrics.jsonl"), "--serve"], "is a file: write the folder of a run"),
+        (["--serve"], "RUN_DIR is missing"),
+        ([str(tmp_path), "--serve", "70000"], "70000 is not a port"),
+        ([str(tmp_path), "--serve", "--out", "x.html"], "leave out --out"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            report.main(arguments)
+
+
+def test_the_command_says_where_it_is_and_ends_with_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    command = ["env", "--default-signal=INT"]  # a shell in the background has its children ignore it
+    command += [sys.executable, "-m", "nemo_prorl", "report", str(tmp_path / "run"), "--serve", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    first, ssh, waits = (process.stdout.readline() for _ in range(3))
+    assert f"http://127.0.0.1:{port}/" in first
+    assert f"ssh -N -L {port}:127.0.0.1:{port} " in ssh
+    assert waits == f"waiting for the first step of {tmp_path}/run: the folder does not exist yet.\n"
+    assert ask(port)[0] == 200
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=60)
+    assert (process.returncode, rest.split("\n")[1:]) == (
+        0,
+        ["stopped serving; this changes nothing in a run", ""],
+    )
+
+
+SEEN = """({
+  scroll: scrollY, live: document.getElementById("live").textContent,
+  zoom: document.getElementById("chart-kl").layout.xaxis.range, open: document.querySelector("#numbers details").open,
+  lines: document.getElementById("chart-length").querySelectorAll("path.js-line").length,
+  same: window.chart === document.getElementById("chart-length"),
+})"""
+ALL_DRAWN = """(() => {
+  const charts = [...document.querySelectorAll(".chart")];
+  return charts.length > 20 && charts.every((chart) => chart.querySelector("svg.main-svg .xtick"));
+})()"""
+READ = """
+  document.querySelector("button[data-chart=length]").click();
+  Plotly.relayout(document.getElementById("chart-entropy"), { "xaxis.range[0]": 5, "xaxis.range[1]": 15 });
+  document.querySelector("#numbers details").open = true;
+  window.chart = document.getElementById("chart-length");
+  scrollTo({ top: 1500, behavior: "instant" });
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+def test_a_reader_keeps_the_place_while_the_run_grows(tmp_path: Path, at_once: None) -> None:
+    """Waiting page, report, more steps, a new section, another stage: in one browser that is never reloaded by hand."""
+    asyncio.run(_read_along(tmp_path))
+
+
+async def _read_along(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with served(folder) as port:
+        async with Browser(tmp_path / "profile") as browser:
+
+            async def until(script: str) -> None:
+                limit = time.monotonic() + 60
+                while not await browser.run(script):
+                    assert time.monotonic() < limit, script
+                    await asyncio.sleep(0.3)
+
+            await browser.open(f"http://127.0.0.1:{port}/")
+            await until("document.body?.dataset.page === 'waiting'")
+            records = write_run(folder, is_done=False)
+            await until("document.readyState === 'complete' && window.Plotly && " + ALL_DRAWN)
+            await browser.run(READ)
+            (folder / "evaluation").mkdir()
+            (folder / "evaluation" / "a.json").write_text('{"columns": ["x"], "rows": [[1]]}')
+            for count in (28, 40):
+                grow(folder, records, count)
+                if count == 40:  # a page to which the reader turns again asks at once
+                    await browser.run("document.dispatchEvent(new Event('visibilitychange'))")
+                said = f"step {records[count - 1]['step']}"
+                await until(f"document.querySelector('.verdict-line').innerText.includes('{said}')")
+            await until("document.querySelectorAll('#evaluation table').length === 1")
+            await asyncio.sleep(2)  # charts are drawn frame by frame
+            seen = await browser.run(SEEN)
+            assert seen["scroll"] == pytest.approx(1500, abs=60)
+            assert (seen["zoom"], seen["open"], seen["lines"]) == ([5, 15], True, 2)
+            assert seen["same"], "no chart is made anew"
+            assert await browser.run(ALL_DRAWN)
+            assert seen["live"] == "Live"
+            assert browser.errors == []

@@ -1,0 +1,237 @@
+"""Tests of the checks before a run: options, files, functions and their parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from nemo_prorl.commands import parsing
+from nemo_prorl.config import (
+    ConfigError,
+    DataBuildConfig,
+    DataConfig,
+    ExpManagerConfig,
+    RewardConfig,
+    RunConfig,
+    TrainerConfig,
+)
+from nemo_prorl.config.compose import compose
+from nemo_prorl.data.rows import Row, RowFile, write_rows
+from nemo_prorl.reward_sources.functions.check import check_functions, columns_of
+from tests.conftest import ROOT
+
+ROW = Row(
+    uid="a",
+    domain="haiku",
+    source="here",
+    split="train",
+    messages=({"role": "user", "content": "Write one."},),
+    task={},
+)
+
+
+def checked(tmp_path: Path, source: str, name: str = "score", **options: object) -> None:
+    file, data = tmp_path / "my_reward.py", tmp_path / "train.parquet"
+    file.write_text(source)
+    write_rows(data, [ROW])
+    reward = RewardConfig(function=[f"{file}:{name}"], **options)  # type: ignore[arg-type]
+    check_functions(reward, columns_of([str(data)]))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def score(responses): ...",
+        "def score(prompts, completions, **kwargs): ...",
+        "def score(*, answers, uid, task, messages, difficulty=None): ...",
+        "async def score(responses, **columns): ...",
+        "score = lambda responses: [0.0 for _ in responses]",
+        "class Judge:\n    def __call__(self, responses): ...\nscore = Judge()",
+        "import functools\ndef f(weight, responses): ...\nscore = functools.partial(f, 2.0)",
+        "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int\ndef score(responses): ...",
+    ],
+)
+def test_what_can_be_called_is_accepted(tmp_path: Path, source: str) -> None:
+    checked(tmp_path, source)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def other(responses): ...", "the file has no score; its functions are other"),
+        ("", "the file has no score, nor any other function"),
+        ("score = 3", "score is of type int, and not a function"),
+        ("class score: ...", "score is a class; name a function or an instance"),
+        ("def score(responses:\n    pass", "cannot be imported: SyntaxError: .*line 1"),
+        ("import nowhere", "cannot be imported: ModuleNotFoundError: No module named 'nowhere' .my_reward.py, line 1"),
+        ("X = 1\nraise SystemExit(0)", "cannot be imported: SystemExit: 0 .my_reward.py, line 2"),
+        ("import os\nos._exit(0)", "the process that imports it ended by itself, with exit code 0"),
+        ("import os\nos.kill(os.getpid(), 11)", "the process that imports it died of signal 11"),
+        ("def score(prompts): ...", "no parameter for what it is to grade: give it one that is named responses"),
+        ("def score(): ...", "no parameter for what it is to grade"),
+        ("def score(responses, gold): ...", "has a parameter gold, and .*train.parquet has no such column"),
+        ("def score(responses, /): ...", "its parameter responses is positional-only"),
+        ("score = print", "no parameter for what it is to grade"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_called_is_one_sentence(tmp_path: Path, source: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked(tmp_path, source)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert sentence.startswith(f"reward.function={tmp_path}/my_reward.py:score ")
+    assert re.search(said, sentence), sentence
+
+
+def test_an_import_that_never_ends_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"took longer than 0.5 s"):
+        checked(tmp_path, "while True: pass", ready_timeout_s=0.5)
+
+
+def test_a_missing_file_and_a_missing_interpreter(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere.py:score cannot be used: there is no such file"):
+        check_functions(RewardConfig(function=[f"{tmp_path}/nowhere.py:score"]), {})
+    with pytest.raises(ConfigError, match="function_python=/no/python is not a program"):
+        checked(tmp_path, "def score(responses): ...", function_python="/no/python")
+
+
+def test_another_interpreter_runs_the_function(tmp_path: Path) -> None:
+    """The other interpreter has none of our packages."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    absent = "import importlib.util\nassert importlib.util.find_spec('numpy') is None\n"
+    checked(tmp_path, absent + "def score(responses): ...", function_python=str(bare))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"function": ["my_reward.py"]}, "my_reward.py is not of the form FILE.py:NAME"),
+        ({"function": ["my_reward:score"]}, "is not of the form FILE.py:NAME"),
+        ({"function": ["my_reward.py:1st"]}, "is not of the form"),
+        ({"function": [":score"]}, "is not of the form"),
+        ({"function": ["a.py:score", "b.py:score"]}, "names two functions score"),
+        ({"function": ["a.py:service"]}, "names a function service"),
+        ({"weights": {"score": 1.0}}, "reward.weights.score names no function; reward.function is empty"),
+        (
+            {"function": ["a.py:score"], "weights": {"scroe": 1.0}},
+            "reward.weights.scroe names no function; the names are score and service.",
+        ),
+        ({"function": ["a.py:score"], "weights": {"score": 0.0}}, "every weight in reward.weights is 0"),
+        ({"function": ["a.py:score"], "weights": {"score": 0.0, "service": 0.0}}, "every weight"),
+        ({"function_batch": 0}, "reward.function_batch"),
+        ({"function_timeout_s": 0.0}, "reward.function_timeout_s"),
+    ],
+)
+def test_options_that_make_no_sense_are_one_sentence(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        RewardConfig(**options)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_the_service_is_asked_where_there_is_no_function_or_it_has_a_weight() -> None:
+    function = ["a.py:score"]
+    assert RewardConfig().asks_service
+    assert not RewardConfig(function=function).asks_service
+    assert RewardConfig(function=function, weights={"service": 0.0}).asks_service
+
+
+def test_a_slow_function_is_no_hang() -> None:
+    reward = RewardConfig(function=["a.py:score"], function_timeout_s=900.0)
+    with pytest.raises(
+        ConfigError, match=r"called \(reward.function_timeout_s\) twice without an answer, 2080 s"
+    ):
+        RunConfig(reward=reward)
+    RunConfig(reward=reward, trainer=TrainerConfig(hang_timeout_s=0))
+
+
+def test_a_slow_start_of_a_functions_process_is_no_hang() -> None:
+    """A call that takes too long ends the process, which must be started again before anything else is known."""
+    reward = RewardConfig(function=["a.py:score"], ready_timeout_s=900.0)
+    with pytest.raises(ConfigError, match=r"may be started \(reward.ready_timeout_s\)"):
+        RunConfig(reward=reward)
+
+
+def test_only_what_is_graded_must_have_the_columns(tmp_path: Path) -> None:
+    """`evaluate data=FILE` never reads data.train, and a benchmark has no columns but the documented ones."""
+    file, train, given = tmp_path / "my_reward.py", tmp_path / "train.parquet", tmp_path / "given.parquet"
+    file.write_text("def score(responses, gold): ...\n")
+    write_rows(train, [ROW])
+    write_rows(given, [ROW])
+    table = pq.read_table(given)
+    pq.write_table(table.append_column("gold", [["4"]]), given)
+    reward = RewardConfig(function=[f"{file}:score"])
+    parsing.check_functions(RunConfig(reward=reward, data=DataConfig(validation=[str(given)])))
+    both = RunConfig(reward=reward, data=DataConfig(train={str(train): 1.0}, validation=[str(given)]))
+    with pytest.raises(ConfigError, match=r"parameter gold, and .*train\.parquet has no such column"):
+        parsing.check_functions(both)
+    with pytest.raises(ConfigError, match=r"parameter gold, and a benchmark has no such column"):
+        parsing.check_functions(both, of_benchmarks=True)
+
+
+def test_a_function_gets_the_columns_of_a_file_in_another_layout(tmp_path: Path) -> None:
+    """The file is converted first, and keeps its own columns."""
+    file, problems = tmp_path / "my_reward.py", tmp_path / "problems.jsonl"
+    file.write_text("def score(responses, gold, prompt): ...\n")
+    problems.write_text('{"prompt": "1 + 1?", "gold": [2, "two"]}\n')
+    config = RunConfig(
+        reward=RewardConfig(function=[f"{file}:score"]),
+        data=DataConfig(train={str(problems): 1.0}),
+        exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run")),
+    )
+    parsing.check_functions(config)
+
+
+def test_data_build_has_no_use_for_functions() -> None:
+    with pytest.raises(ConfigError, match="leave it out"):
+        DataBuildConfig(reward=RewardConfig(function=["a.py:score"]))
+
+
+@pytest.mark.parametrize("given", ["a.py:score", "[a.py:score]"])
+def test_one_function_needs_no_brackets(given: str) -> None:
+    config = compose(
+        "train", [f"reward.function={given}", "reward.weights.score=0.5"], conf_dir=ROOT / "conf"
+    )
+    assert config.reward.function == ["a.py:score"]
+    assert config.reward.weight("score") == 0.5
+
+
+def test_further_columns_are_read_when_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "train.parquet"
+    write_rows(path, [ROW, dataclasses.replace(ROW, uid="b")])
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("difficulty", [[0.5, None]]), path)
+    assert [row.extra for row in RowFile(path)] == [{}, {}]
+    rows = list(RowFile(path, with_extra=True))
+    assert [row.extra for row in rows] == [{"difficulty": 0.5}, {"difficulty": None}]
+    assert rows[0].columns == {
+        "uid": "a",
+        "domain": "haiku",
+        "source": "here",
+        "split": "train",
+        "messages": [{"role": "user", "content": "Write one."}],
+        "task": {},
+        "difficulty": 0.5,
+    }
+
+
+def test_the_command_says_it_before_anything_heavy(tmp_path: Path) -> None:
+    """Exit code 2, with the user's traceback and one sentence after it."""
+    file = tmp_path / "my_reward.py"
+    file.write_text("GOLD = {}['gold']\n")
+    command = [sys.executable, "-c", "from nemo_prorl.commands.parsing import check_functions as c\n"
+               "from nemo_prorl.config import *\nimport sys\n"
+               f"try: c(RunConfig(reward=RewardConfig(function=['{file}:score'])))\n"
+               "except ConfigError as error: print(error)\n"
+               "assert 'torch' not in sys.modules"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert "GOLD = {}['gold']" in done.stderr
+    assert "cannot be imported: KeyError: 'gold' (my_reward.py, line 1)" in done.stdout
+    assert "AssertionError" not in done.stderr

@@ -1,0 +1,233 @@
+"""Tests of what a run checks of the reward service before sampling: which servers can grade its data, and which tasks
+no grader accepts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import ConfigError, RewardConfig
+from nemo_prorl.data.rows import Row, write_rows
+from nemo_prorl.distributed import Layout
+from nemo_prorl.reward_sources.service import (
+    RewardService,
+    RewardServiceEnded,
+    ServiceGrader,
+    check_tasks,
+    ready_client,
+    refused_here,
+    reward_client,
+)
+from reward.client import RewardServiceError
+from reward.protocol import PROTOCOL_VERSION, ScoreRequest
+from tests.conftest import REWARD_PYTHON
+from tests.data.conftest import make_row
+
+
+class ReportingServer(ThreadingHTTPServer):
+    """A server that reports what it can grade but grades nothing: a batch gets no answer before `released`, and then an
+    error."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Reporting)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.has_sandbox, self.num_batches = True, 0
+        self.released = threading.Event()
+
+    def report(self) -> dict[str, Any]:
+        code = (
+            {"ready": True} if self.has_sandbox else {"ready": False, "reason": "no sandbox on this machine"}
+        )
+        return {
+            "ready": True,
+            "protocol": PROTOCOL_VERSION,
+            "sandbox": "namespaces" if self.has_sandbox else "none",
+            "version": "v",
+            "workers": 1,
+            "domains": {"math": {"ready": True}, "code": code},
+        }
+
+
+class Reporting(BaseHTTPRequestHandler):
+    server: ReportingServer
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.server.report()).encode())
+
+    def do_POST(self) -> None:
+        self.server.num_batches += 1
+        self.server.released.wait(60)
+        self.send_response(500)
+        self.end_headers()
+        self.wfile.write(b"the workers are gone")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def reporting() -> Iterator[ReportingServer]:
+    with ReportingServer() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.released.set()
+        server.shutdown()
+
+
+def test_a_service_that_cannot_grade_the_data_is_refused_with_its_own_reason(
+    reporting: ReportingServer,
+) -> None:
+    """Before anything is sampled, without waiting for reward.ready_timeout_s."""
+    reporting.has_sandbox = False
+    urls = [reporting.url]
+    with ready_client(RewardConfig(), urls, ["math"]):
+        pass
+    config = RewardConfig(ready_timeout_s=3600.0)
+    with (
+        pytest.raises(ConfigError, match=r"refuses code \(no sandbox on this machine\)"),
+        ready_client(config, urls, ["math", "code"]),
+    ):
+        pass
+    with (
+        pytest.raises(
+            ConfigError, match=r"no grader of its own for haiku, so install the grader plug-in into"
+        ),
+        ready_client(config, urls, ["math", "haiku"]),
+    ):
+        pass
+
+
+@dataclass
+class OneOfTwoRanks:
+    """One of two ranks, for `reward_client`; `told` is what the main rank has sent."""
+
+    layout: Layout
+    told: list[Any]
+
+    def from_main(self, value: Any) -> Any:
+        if self.layout.is_main:
+            self.told.append(value)
+        return self.told[0]
+
+
+def test_no_rank_sends_code_to_a_server_without_a_sandbox(reporting: ReportingServer, tmp_path: Path) -> None:
+    """The refusal would use up attempts of a request that could wait for another server."""
+    told: list[Any] = []
+    config = RewardConfig(urls=[reporting.url], request_timeout_s=0.5, max_attempts=1)
+    request = ScoreRequest(request_id="r", domain="code", response="", task={})
+    for rank in (0, 1):
+        ranks: Any = OneOfTwoRanks(
+            Layout(rank=rank, world_size=2, tensor_parallel=1, pipeline_parallel=1), told
+        )
+        with reward_client(config, ranks, tmp_path, ["math", "code"]) as grader:
+            if rank:
+                reporting.has_sandbox = False
+                result = grader.submit(request, None).result(60)  # type: ignore[arg-type]
+    assert "no server was ready in time" in str(result.details["reason"])
+    assert "refuses code (no sandbox on this machine)" in str(result.details["reason"])
+    assert reporting.num_batches == 0
+
+
+BAD_TASKS: list[tuple[dict[str, Any], str]] = [
+    ({"task": {"ground_truth": "4"}}, 'the task needs "answer", a non-empty string'),
+    ({"task": {"answer": 4}}, 'the task needs "answer"'),
+    ({"task": {"answer": "4" * 100_000}}, "longer than"),
+    ({"domain": "code", "task": {"inputs": ["1"]}}, 'needs the lists "inputs" and "outputs"'),
+    ({"domain": "logic", "task": {"task": "no_such_puzzle", "entry": {}}}, "no Reasoning Gym task"),
+    ({"domain": "instruction", "task": {"instruction_id_list": ["x"], "kwargs": []}}, "0 kwargs"),
+]
+
+
+def check_all(
+    tmp_path: Path, refused: Callable[[Sequence[Row]], list[tuple[int, str]]], tasks: list[tuple[Any, str]]
+) -> None:
+    """Has good rows and a row with each of the bad tasks checked together; starting the graders is slow."""
+    answers = []
+
+    def remembered(rows: Sequence[Row]) -> list[tuple[int, str]]:
+        answers.append(refused(rows))
+        return answers[-1]
+
+    good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
+    write_rows(good, [make_row(f"g/{index}") for index in range(3)])
+    write_rows(bad, [make_row("b/0"), *(make_row(f"b/{n}", **row) for n, (row, _) in enumerate(tasks, 1))])
+    check_tasks([str(good)], remembered)
+    words = (
+        rf"bad\.parquet: {len(tasks)} of {len(tasks) + 1} checked rows cannot be graded, such as row 1 \(b/1\): "
+        rf".*{tasks[0][1]}.*; correct its domain or task"
+    )
+    with pytest.raises(ConfigError, match=words) as caught:
+        check_tasks([str(good), str(bad)], remembered)
+    assert "\n" not in str(caught.value)
+    assert [index for index, _ in answers[-1]] == [4 + index for index in range(len(tasks))]
+    for (_, why), (row, wanted) in zip(answers[-1], tasks, strict=True):
+        assert wanted in why, row
+        assert "\n" not in why
+
+
+def test_tasks_that_no_grader_accepts_are_found_without_a_service(tmp_path: Path) -> None:
+    unknown = ({"domain": "maths"}, "grader for the domain 'maths', but math")
+    check_all(tmp_path, partial(refused_here, RewardConfig(python=REWARD_PYTHON)), [*BAD_TASKS, unknown])
+
+
+def test_the_service_refuses_the_same_tasks(tmp_path: Path, service: str) -> None:
+    with ready_client(RewardConfig(), [service]) as client:
+        check_all(tmp_path, ServiceGrader(client, None).refused, BAD_TASKS)
+
+
+def test_a_service_that_fails_while_tasks_are_checked_accepts_none(reporting: ReportingServer) -> None:
+    reporting.released.set()
+    config = RewardConfig(max_attempts=2)
+    with ready_client(config, [reporting.url]) as client:
+        words = r"could not check the task of g/0: .*HTTP 500: the workers are gone \(after 2 attempts\)"
+        with pytest.raises(RewardServiceError, match=words):
+            ServiceGrader(client, None).refused([make_row("g/0")])
+
+
+def test_a_service_that_dies_while_tasks_are_checked_is_noticed_at_once(
+    reporting: ReportingServer, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_text("out of memory\n")
+    with (
+        subprocess.Popen(["sleep", "600"]) as process,
+        ready_client(RewardConfig(), [reporting.url]) as client,
+    ):
+        service = RewardService(url=reporting.url, process=process, log=tmp_path / "log")
+        threading.Timer(0.3, process.kill).start()
+        started = time.monotonic()
+        with pytest.raises(RewardServiceEnded, match=r"ended with code -9 .*out of memory"):
+            ServiceGrader(client, service).refused([make_row("g/0")])
+        assert time.monotonic() - started < 30
+
+
+def test_a_domain_that_others_may_grade_is_left_to_them() -> None:
+    """A service on another machine may have plug-ins that are not installed here, and functions may grade any
+    domain."""
+    rows = [make_row("a", domain="chess", task={"fen": "8/8"}), make_row("b", task={})]
+    elsewhere = RewardConfig(python=REWARD_PYTHON, urls=["http://x"])
+    mixed = RewardConfig(python=REWARD_PYTHON, function=["a.py:f"], weights={"service": 1.0})
+    for config in (elsewhere, mixed):
+        assert [index for index, _ in refused_here(config, rows)] == [1]
+    assert refused_here(RewardConfig(python=REWARD_PYTHON, function=["a.py:f"]), rows) == []
+    assert refused_here(RewardConfig(python="/no/python", urls=["http://x"]), rows) == []
+    assert refused_here(RewardConfig(python=sys.executable, urls=["http://x"]), rows) == []
+
+
+def test_an_environment_without_graders_is_refused_before_a_service_starts() -> None:
+    with pytest.raises(
+        ConfigError, match=rf"^reward\.python={sys.executable} cannot grade: .*cannot be imported"
+    ):
+        refused_here(RewardConfig(python=sys.executable), [make_row("a/0")])

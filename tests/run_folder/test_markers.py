@@ -1,0 +1,43 @@
+"""The markers of a stage that is done or has failed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.run_folder.markers import done_marker, is_done, mark_done, mark_failed, why_failed
+
+
+def test_a_stage_is_done_when_it_says_so(tmp_path: Path) -> None:
+    assert not is_done(tmp_path, "a")
+    mark_done(tmp_path, "a", outcome="saturated", checkpoint="step-00000007-a")
+    assert is_done(tmp_path, "a")
+    assert not is_done(tmp_path, "b")
+    assert json.loads(done_marker(tmp_path, "a").read_text()) == {
+        "outcome": "saturated",
+        "checkpoint": "step-00000007-a",
+    }
+    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.done"]
+
+
+def test_a_failed_stage_says_why(tmp_path: Path) -> None:
+    assert why_failed(tmp_path, "a") == ""
+    mark_failed(tmp_path, "a", reason="Update 7 has loss nan.")
+    assert why_failed(tmp_path, "a") == "Update 7 has loss nan."
+    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.failed"]
+
+
+def test_a_crash_while_marking_leaves_the_stage_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(self: Path, text: str, **options: str) -> int:
+        with open(self, "w", encoding="utf-8") as file:
+            file.write(text[:5])
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", crash)
+    with pytest.raises(OSError, match="no space"):
+        mark_done(tmp_path, "a", outcome="steps", checkpoint="")
+    assert not is_done(tmp_path, "a")

@@ -1,0 +1,65 @@
+"""Every metric that a run records is documented, and everything that is documented is recorded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.config import AlgorithmConfig
+from nemo_prorl.report import panels
+from nemo_prorl.report.runs import OTHER
+from nemo_prorl.run_folder.metric_docs import METRICS, metric_doc
+from nemo_prorl.run_folder.telemetry import read_metrics
+from tests.training.conftest import make_prompt
+from tests.training.scripted_run import Run
+
+ELSEWHERE = {
+    "controller", "went_back_to_step",  # tests/training/control/test_controller.py, test_reset_to_best.py
+    # tests/training/test_own_reward.py
+    "memory/PHASE_gib",  # tests/training/sampling/test_grading.py: only a GPU has it
+    "reward/part_FUNCTION", "validation/part_FUNCTION", "validation/DOMAIN/part_FUNCTION",
+}  # fmt: skip
+"""Metrics that a run records only in special cases, which these tests cover."""
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> set[str]:
+    """Returns the names of the metrics of a run that validates, with a KL penalty and a canary."""
+    run = Run(tmp_path, interval=1, num_steps=2, algorithm=AlgorithmConfig(kl_beta=0.1))
+    run.canary = make_prompt("canary")
+    run.fit()
+    return set().union(*read_metrics(tmp_path / "metrics.jsonl"))
+
+
+def test_what_a_run_records_is_documented(recorded: set[str]) -> None:
+    assert len(recorded) > 80
+    assert sorted(name for name in recorded if not metric_doc(name)) == []
+
+
+def test_what_is_documented_is_recorded(recorded: set[str]) -> None:
+    patterns = {name: re.sub("[A-Z]+", "[^/]+", name) for name in METRICS}
+    found = {name for name, pattern in patterns.items() if any(re.fullmatch(pattern, r) for r in recorded)}
+    assert METRICS.keys() - found == ELSEWHERE
+
+
+def test_what_the_report_draws_is_documented() -> None:
+    drawn = {
+        metric.replace("{}", "1")
+        for section in panels.SECTIONS
+        if section is not panels.DIFFICULTY  # has a file of its own, RUN/difficulty/
+        for panel in section.panels
+        for metric, _ in panel.series
+    }
+    assert sorted(name for name in drawn - {OTHER} if not metric_doc(name)) == []
+
+
+@pytest.mark.parametrize("name", ["reward/means", "validation/math/rewards", "reward/math", "objective/LOSS"])
+def test_what_no_run_records_is_not_documented(name: str) -> None:
+    assert metric_doc(name) == ""
+
+
+def test_metrics_that_a_pattern_stands_for_have_its_meaning() -> None:
+    assert metric_doc("validation/pass_at_16") == METRICS["validation/pass_at_K"]
+    assert metric_doc("validation/math/reward") == METRICS["validation/DOMAIN/reward"]

@@ -1,0 +1,244 @@
+"""Where metrics go: metrics.jsonl, loggers, and the lines of the terminal."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, TrainerConfig
+from nemo_prorl.run_folder.telemetry import COLUMNS, MetricsFile, Progress, RunLog, Telemetry, read_metrics
+from nemo_prorl.types import RunState
+
+
+def record(step: int, stage: str = "main", **numbers: float) -> dict[str, Any]:
+    return {"step": step, "stage": stage, "num_resets": 0, **numbers}
+
+
+def telemetry(
+    folder: Path, *, num_steps: int = 10, state: RunState | None = None, **options: Any
+) -> Telemetry:
+    return Telemetry(
+        RunConfig(
+            exp_manager=ExpManagerConfig(explicit_log_dir=str(folder), **options),
+            trainer=TrainerConfig(num_steps=num_steps),
+        ),
+        log=RunLog(folder, speaks=True),
+        state=state or RunState(stage="main"),
+    )
+
+
+def steps(path: Path) -> list[tuple[str, int]]:
+    return [(line["stage"], line["step"]) for line in read_metrics(path)]
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "metrics.jsonl"
+
+
+def test_each_step_is_one_line_that_a_reader_sees_at_once(metrics: Path) -> None:
+    log = telemetry(metrics.parent)
+    for step in range(4):
+        log.step(record(step, **{"reward/mean": 0.25}), stage_step=step)
+        lines = metrics.read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == list(range(step + 1))
+
+
+def test_nan_is_refused(metrics: Path) -> None:
+    """JSON has no NaN, and other readers would fail on the whole file."""
+    with pytest.raises(ValueError, match="JSON"):
+        MetricsFile(metrics).append(record(0, loss=float("nan")))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 10, 25])
+def test_a_last_line_that_a_crash_cut_off_is_left_out(metrics: Path, cut: int) -> None:
+    file = MetricsFile(metrics)
+    for step in range(3):
+        file.append(record(step))
+    metrics.write_text(metrics.read_text()[:-cut])
+    whole = 3 if cut == 1 else 2  # with its line break alone cut off a record is still whole
+    assert steps(metrics) == [("main", step) for step in range(whole)]
+
+
+def test_after_a_crash_in_mid_line_a_resumed_run_writes_whole_lines(metrics: Path) -> None:
+    file = MetricsFile(metrics)
+    for step in range(3):
+        file.append(record(step))
+    metrics.write_text(metrics.read_text()[:-1])
+    file.rewind(3, 2)
+    file.append(record(3))
+    assert steps(metrics) == [("main", step) for step in range(4)]
+
+
+RECORDED = [("a", 0), ("a", 1), ("a", 2), ("a", 4), ("b", 4), ("b", 5), ("b", 5)]
+"""The second stage begins with a record of its own at the last step of the first, and ends with another validation."""
+
+
+@pytest.mark.parametrize("num_records", range(len(RECORDED) + 2))
+def test_a_resumed_run_drops_what_it_does_again(metrics: Path, num_records: int) -> None:
+    """It keeps what the checkpoint counted, and creates no other file."""
+    log = telemetry(metrics.parent)
+    for name, number in RECORDED:
+        log.step(record(number, name), stage_step=number)
+    left = RECORDED[:num_records]
+    step = left[-1][1] if left else 0
+    telemetry(metrics.parent, state=RunState(stage="b", step=step, num_records=num_records))
+    assert steps(metrics) == left
+    assert [path.name for path in metrics.parent.iterdir()] == ["metrics.jsonl"]
+
+
+def test_lines_that_were_lost_do_not_make_later_ones_stay(metrics: Path) -> None:
+    """A node failed before its last lines were on disk, or somebody truncated the file."""
+    log = telemetry(metrics.parent)
+    for step in (0, 1, 4, 5):
+        log.step(record(step), stage_step=step)
+    telemetry(metrics.parent, state=RunState(stage="main", step=3, num_records=4))
+    assert steps(metrics) == [("main", 0), ("main", 1)]
+
+
+def test_rewinding_a_new_run_is_no_work(metrics: Path) -> None:
+    telemetry(metrics.parent)
+    assert not metrics.exists()
+
+
+def test_what_is_said_is_kept_with_the_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("one", "two\nthree"):
+        RunLog(tmp_path, speaks=True).say(words)
+    RunLog(tmp_path, speaks=True).note("four")
+    RunLog(tmp_path, speaks=False).say("five")
+    assert capsys.readouterr().err == "one\ntwo\nthree\n"
+    lines = [line.split(" ", 1) for line in (tmp_path / "run.log").read_text().splitlines()]
+    assert [words for _, words in lines] == ["one", "two", "three", "four"]
+    for time, _ in lines:
+        assert datetime.fromisoformat(time).utcoffset() == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("switch", "package"), [("create_wandb_logger", "wandb"), ("create_mlflow_logger", "mlflow")]
+)
+def test_a_logger_without_its_package_is_one_sentence(tmp_path: Path, switch: str, package: str) -> None:
+    if importlib.util.find_spec(package):
+        pytest.skip(f"{package} is installed")
+    with pytest.raises(ConfigError, match=rf"exp_manager\.{switch}=true.*{package}") as caught:
+        telemetry(tmp_path, **{switch: True})
+    assert "\n" not in str(caught.value)
+
+
+def scalars(folder: Path, key: str) -> list[tuple[int, float]]:
+    """Returns the scalars as TensorBoard shows them, which reads all event files of a folder as one."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(folder / "tensorboard")).Reload()
+    return [(event.step, event.value) for event in accumulator.Scalars(key)]
+
+
+def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
+    with telemetry(tmp_path, create_tensorboard_logger=True) as log:
+        for step in (1, 2):
+            log.step(record(step, **{"reward/mean": step / 4, "objective/entropy": 0.5}), stage_step=step)
+    assert scalars(tmp_path, "reward/mean") == [(1, 0.25), (2, 0.5)]
+    assert scalars(tmp_path, "objective/entropy") == [(1, 0.5), (2, 0.5)]
+
+
+@pytest.mark.parametrize(("num_records", "step"), [(3, 2), (1, 0), (0, 0)])
+def test_tensorboard_forgets_what_a_resumed_run_does_again(
+    tmp_path: Path, num_records: int, step: int
+) -> None:
+    with telemetry(tmp_path, create_tensorboard_logger=True) as log:
+        for number in range(5):
+            log.step(record(number, loss=1.0), stage_step=number)
+    state = RunState(stage="main", step=step, num_records=num_records)
+    with telemetry(tmp_path, create_tensorboard_logger=True, state=state) as log:
+        for number in range(num_records, 4):
+            log.step(record(number, loss=2.0), stage_step=number)
+    expected = [(number, 1.0 if number < num_records else 2.0) for number in range(4)]
+    assert scalars(tmp_path, "loss") == expected
+
+
+NUMBERS = {
+    "reward/mean": 0.12345,
+    "reward/pass_rate": 0.5,
+    "objective/kl_to_reference": 0.00123,
+    "objective/entropy": 0.98765,
+    "response/tokens_mean": 33.333,
+    "dynamic_sampling/informative_share": 0.625,
+    "throughput/tokens_per_s": 1234.5,
+    "time/step_s": 7.25,
+}
+
+
+def test_a_step_is_one_line_for_the_eye(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = telemetry(tmp_path, num_steps=40)
+    log.step(record(7, **NUMBERS), stage_step=7)
+    printed = capsys.readouterr()
+    assert printed.out == "", "standard output belongs to results"
+    title, line = printed.err.splitlines()
+    assert line.split() == [
+        "7/40", "0.123", "0.500", "0.0012", "0.988", "33.3", "0.62", "1234", "7.2", "3m59s",
+    ]  # fmt: skip
+    assert title.split() == ["step", *(column.title for column in COLUMNS), "left"]
+    for name, value in zip(title.split()[1:], line.split()[1:], strict=True):
+        assert title.index(f" {name}") + len(name) == line.index(f" {value}") + len(value), (
+            f"{name} is aligned"
+        )
+
+
+@pytest.mark.parametrize("value", [0.0, -0.123456, 1.0, 98765.4321, -98765.4, 1.5e9, 1e-9, -3e20])
+@pytest.mark.parametrize("num_steps", [1, 3000, 20000])
+def test_progress_fits_into_80_columns_whatever_the_numbers(value: float, num_steps: int) -> None:
+    record = dict.fromkeys((column.metric for column in COLUMNS), value)
+    title, line = Progress(num_steps).lines(record, num_steps)
+    assert len(title) == len(line) < 80
+    cells = line.split()
+    assert len(cells) == len(COLUMNS) + 2, "no two columns run into each other"
+    assert all(float(cell) == pytest.approx(value, rel=0.5, abs=0.5) for cell in cells[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("step_s", "left"), [(0.5, "0m59s"), (120, "3h58m"), (3600, "4d23h"), (864000, "1190d")]
+)
+def test_the_time_that_is_left(step_s: float, left: str) -> None:
+    *_, line = Progress(120).lines({"time/step_s": step_s}, 1)
+    assert line.split()[-1] == left
+    assert len(line) < 80
+
+
+def test_the_title_comes_back_every_twenty_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = telemetry(tmp_path, num_steps=60)
+    for step in range(1, 46):
+        log.step(record(step, **NUMBERS), stage_step=step)
+    lines = capsys.readouterr().err.splitlines()
+    assert [index for index, line in enumerate(lines) if "entropy" in line] == [0, 21, 42]
+
+
+def test_a_step_without_some_numbers_is_shown_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    telemetry(tmp_path).step(record(1, **{"reward/mean": 0.5}), stage_step=1)
+    *_, shown = capsys.readouterr().err.splitlines()
+    assert "0.500" in shown
+    assert "nan" not in shown, "a run without a KL penalty has no KL: nothing is wrong"
+
+
+def test_validation_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = {
+        "validation/reward": 0.5,
+        "validation/pass_at_1": 0.25,
+        "validation/math/reward": 0.75,
+        "validation/logic/reward": 0.25,
+    }
+    telemetry(tmp_path).step(record(20, **numbers), stage_step=20)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.strip() == "held out at step 20: reward 0.500 (logic 0.250, math 0.750)"
+
+
+def test_the_record_before_the_first_step_of_a_run_without_held_out_prompts_is_silent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    telemetry(tmp_path).step(record(0), stage_step=0)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,155 @@
+"""What is said in a silence, and what of it stays on a terminal or in a file."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import time
+from io import StringIO
+
+import pytest
+
+from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder.terminal import CLEAR, FIRST_LINE_S, LAST_LINE_S, Waiting, folded
+from tests.conftest import ROOT
+
+
+class Screen(StringIO):
+    """A terminal of 80 columns, of which `lines` are what a reader sees."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def lines(self) -> list[str]:
+        shown = [""]
+        for character in self.getvalue().replace(CLEAR, "\0"):
+            if character == "\0":
+                shown[-1] = ""
+            elif character == "\n":
+                shown.append("")
+            elif character != "\r":
+                shown[-1] += character
+        return shown
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def passing(waiting: Waiting, clock: Clock, seconds: int) -> None:
+    for _ in range(seconds):
+        clock.now += 1
+        waiting.tick()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setenv("TERM", "xterm")
+    return Clock()
+
+
+def test_a_terminal_shows_one_line_that_changes_and_goes(clock: Clock) -> None:
+    screen = Screen()
+    waiting = Waiting(screen, clock=clock)
+    waiting.wait_for("step 3: sampling", "rollouts sampled or graded")
+    passing(waiting, clock, 1)
+    assert screen.getvalue() == "", "a moment is no silence"
+    passing(waiting, clock, 30)
+    assert screen.lines[0][2:] == "step 3: sampling (31 s)"
+    for _ in range(1200):
+        waiting.progress()
+    passing(waiting, clock, 1)
+    assert screen.lines[0][2:] == "step 3: sampling (32 s, 1,200 rollouts sampled or graded)"
+    waiting.say("a message")
+    assert screen.lines == ["a message", ""]
+    waiting.wait_for("")
+    passing(waiting, clock, 100)
+    assert screen.lines == ["a message", ""], "nothing is waited for"
+
+
+def test_a_file_gets_few_lines_and_no_control_characters(clock: Clock) -> None:
+    file = StringIO()
+    waiting = Waiting(file, clock=clock)
+    waiting.wait_for("starting vLLM")
+    passing(waiting, clock, int(FIRST_LINE_S))
+    assert file.getvalue() == "   ... starting vLLM (20 s)\n"
+    passing(waiting, clock, 24 * 3600)
+    lines = file.getvalue().splitlines()
+    assert lines[1:3] == ["   ... starting vLLM (60 s)", "   ... starting vLLM (140 s)"]
+    assert len(lines) < 10 + 24 * 3600 / LAST_LINE_S
+    assert "\x1b" not in file.getvalue()
+    assert "\r" not in file.getvalue()
+
+
+def test_a_line_is_never_wider_than_the_terminal(clock: Clock) -> None:
+    screen = Screen()
+    waiting = Waiting(screen, clock=clock)
+    waiting.wait_for("x" * 200)
+    passing(waiting, clock, 5)
+    waiting.say("   " + "warning words " * 30)
+    assert max(map(len, screen.lines)) < 80
+    assert all(line.startswith("   w") for line in screen.lines[:-1])
+
+
+@pytest.mark.parametrize("text", ["", "short", "   step  reward", "x" * 120])
+def test_folding_loses_nothing(text: str) -> None:
+    assert folded(text, 80) == text
+
+
+def test_folding_keeps_every_word() -> None:
+    text = "   held out at step 40: " + ", ".join(f"domain{number} 0.{number:03d}" for number in range(20))
+    assert folded(text, 80).split() == text.split()
+    assert max(map(len, folded(text, 80).splitlines())) < 80
+
+
+def test_outside_of_a_command_it_only_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.wait_for("nothing")
+    terminal.progress()
+    terminal.rest()
+    terminal.say("one\ntwo")
+    assert capsys.readouterr().err == "one\ntwo\n"
+
+
+PROGRAM = """
+import time
+from nemo_prorl.run_folder import terminal
+terminal.MOMENT_S = 0.5
+with terminal.shown(speaks=True):
+    terminal.wait_for("a long computation")
+    time.sleep(2.5)
+    terminal.say("done " * 30)
+print("after")
+"""
+
+
+def test_on_a_real_terminal() -> None:
+    ours, theirs = pty.openpty()
+    os.environ.setdefault("TERM", "xterm")
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    said, limit = b"", time.monotonic() + 60
+    while time.monotonic() < limit:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:
+            break
+        said += part
+    assert process.wait(timeout=60) == 0
+    text = said.decode()
+    assert "a long computation (" in text
+    left = text.split(CLEAR)[-1].replace("\r", "").splitlines()
+    assert left[-1] == "after"
+    assert all(len(line) < 80 for line in left)

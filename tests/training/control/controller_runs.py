@@ -1,0 +1,50 @@
+"""Small tables of metrics as input for the reset controller, and its decisions on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
+from nemo_prorl.training.control.controller import ResetController
+from nemo_prorl.training.control.signals import SIGNALS
+
+Record = dict[str, Any]
+
+
+def columns(first_step: int = 1, stage: str = "main", **series: Sequence[float | None]) -> list[Record]:
+    """Returns one record per step from series of equal length. A double underscore stands for a slash; None leaves the
+    metric out.
+
+    Example: columns(objective__kl_to_reference=[0.1, None]) == [ {"step": 1, "stage": "main",
+    "objective/kl_to_reference": 0.1}, {"step": 2, "stage": "main"}]
+    """
+    (length,) = {len(values) for values in series.values()}
+    return [
+        {"step": first_step + index, "stage": stage}
+        | {
+            name.replace("__", "/"): values[index]
+            for name, values in series.items()
+            if values[index] is not None
+        }
+        for index in range(length)
+    ]
+
+
+def only(signal: str, *, cooldown: int = 0, interval: int = 0, **thresholds: Any) -> ControllerConfig:
+    """Returns a controller in mode automatic that ignores all other signals."""
+    config = ControllerConfig(mode=ControllerMode.automatic, cooldown=cooldown, interval=interval)
+    for name in SIGNALS:
+        section = getattr(config, name)
+        if name != signal:
+            section.action = ControllerAction.ignore
+        else:
+            setattr(config, name, type(section)(**thresholds))
+    return config
+
+
+def decisions(records: Iterable[Mapping[str, Any]], config: ControllerConfig) -> list[tuple[int, str, str]]:
+    """Returns (step, action, signal) of each decision."""
+    controller = ResetController(config)
+    made = [controller.observe(record) for record in records]
+    return [(one.step, one.action.name, one.signal) for one in made if one is not None]

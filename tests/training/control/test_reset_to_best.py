@@ -1,0 +1,320 @@
+"""A reset to the stage's best checkpoint: policy, reference, records, several ranks, and kills around it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import AlgorithmConfig, ControllerConfig, ControllerMode, CorrectionLevel, ResetTo
+from nemo_prorl.report.replay import replay
+from nemo_prorl.run_folder.storage import write_manifest
+from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.training.control.requests import ask_for_reset
+from nemo_prorl.training.trainer import StoppedByController
+from tests.training.conftest import RIGHT, WRONG
+from tests.training.control.controller_runs import only
+from tests.training.scripted_run import Run
+from tests.training.test_rank_agreement import NUM_RANKS, NothingToSave
+from tests.training.test_step_boundary import Killed, assert_same
+from tests.training.thread_ranks import ThreadRanks, run_as_ranks
+
+QUARTERS = {0.0: WRONG, 0.25: [1.0, 0, 0, 0], 0.5: [1.0, 1, 0, 0], 0.75: [1.0, 1, 1, 0], 1.0: RIGHT}
+BEST_AT_2 = {0: 0.25, 2: 0.75, 4: 0.25, 6: 0.5}
+BEST_AT_START = {0: 0.75, 2: 0.5, 4: 0.25, 6: 0.25}
+STILL_BEST = {0: 0.25, 2: 0.5, 4: 0.75, 6: 0.5}
+
+
+def run_with(
+    folder: Path, rewards: dict[int, float], *, interval: int = 4, optimizer: bool = True, **options: Any
+) -> Run:
+    """Returns a run that validates and saves every second step and resets after every fourth. rewards: step -> result
+    of its validation."""
+    controller = ControllerConfig(
+        mode=ControllerMode.interval, interval=interval, reset_to=ResetTo.best, reset_optimizer=optimizer
+    )
+    given = {"num_steps": 6, "interval": 2, "every": 2, "keep": 1, "controller": controller} | options
+    run = Run(folder, async_save=False, **given)
+    run.on_phase = told(run, rewards)
+    return run
+
+
+def told(run: Run, rewards: dict[int, float], then: Callable[[str], None] = lambda phase: None) -> Any:
+    def on_phase(phase: str) -> None:
+        if phase == "validation":
+            for prompt in run.held_out:
+                prompt.task["scores"][:] = QUARTERS[rewards[run.state.step]]  # type: ignore[index]
+        then(phase)
+
+    return on_phase
+
+
+def resumed_of(run: Run, rewards: dict[int, float]) -> Run:
+    resumed = run.resume()
+    resumed.on_phase = told(resumed, rewards)
+    return resumed
+
+
+def weights(run: Run, step: int) -> dict[str, float]:
+    (found,) = [c for c in find_checkpoints(run.folder) if c.state.step == step]
+    return json.loads((found.policy / "weights.json").read_text())  # type: ignore[no-any-return]
+
+
+def keep_all(run: Run) -> Run:
+    """Keeps all checkpoints, so that the test can look at those that would be deleted."""
+    run.config.exp_manager.checkpoint_callback_params.save_last_k = 9
+    return run
+
+
+def test_policy_and_reference_become_the_best_and_the_run_goes_on(tmp_path: Path) -> None:
+    run = keep_all(run_with(tmp_path, BEST_AT_2))
+    run.fit()
+    best, after = weights(run, 2), weights(run, 4)
+    assert after == {"weight": best["weight"], "reference": best["weight"]}
+    assert [record["step"] for record in run.records] == [0, 1, 2, 3, 4, 5, 6], "steps are not taken back"
+    checkpoint = next(c for c in find_checkpoints(tmp_path) if c.state.step == 4)
+    assert checkpoint.state.prompts == {"taken": 16}, "nor is data"
+    assert (checkpoint.state.num_updates, checkpoint.state.num_resets) == (8, 1)
+    assert checkpoint.state.policy_is_reference
+    assert checkpoint.score == 0.75, "these are the weights that were measured after step 2"
+    kl = {record["step"]: record["objective/kl_at_sampling"] for record in run.records if record["step"]}
+    assert kl[5] == 0.0
+    assert kl[4] > 0.0
+
+
+def test_the_sampler_gets_the_weights_before_the_next_step(tmp_path: Path) -> None:
+    run = run_with(tmp_path, BEST_AT_2)
+    seen: dict[int, float] = {}
+    run.on_phase = told(
+        run,
+        BEST_AT_2,
+        lambda phase: seen.__setitem__(run.state.step, run.sampler.weight) if phase == "sampling" else None,
+    )
+    keep_all(run).fit()
+    assert seen[4] == pytest.approx(weights(run, 2)["weight"])
+    assert seen[4] != pytest.approx(seen[3])
+
+
+@pytest.mark.parametrize("num_steps", [4, 6])
+def test_a_sampler_that_does_not_get_them_stops_the_run_even_after_its_last_step(
+    tmp_path: Path, num_steps: int
+) -> None:
+    run = run_with(tmp_path, BEST_AT_2, num_steps=num_steps)
+    load = run.sampler.load_weights
+    run.sampler.load_weights = lambda weights, version: replace(  # type: ignore[method-assign]
+        load(weights, version), not_held=("weight",) if run.state.num_resets else ()
+    )
+    with pytest.raises(StoppedByController, match="stage main stopped after step 4: All 1 tensors arrived"):
+        run.fit()
+    assert run.saved_steps[-1] == 4
+    mended = resumed_of(run, BEST_AT_2)
+    assert mended.fit() == "steps"
+    assert [record["num_resets"] for record in mended.records] == [0, 0, 0, 0, 1, 1, 1][: num_steps + 1]
+
+
+def test_the_record_says_what_was_measured_and_where_the_run_went_back_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_with(tmp_path, BEST_AT_2)
+    run.fit()
+    assert {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r} == {4: 2}
+    assert run.records[4]["validation/domain_mean_reward"] == 0.25
+    said = capsys.readouterr().err
+    assert (
+        "the policy goes back to step 2, where validation/domain_mean_reward was 0.7500; it is 0.2500 now"
+        in said
+    )
+
+
+def test_a_policy_that_is_the_best_itself_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = keep_all(run_with(tmp_path, STILL_BEST))
+    run.fit()
+    assert "load policy" not in run.events
+    assert weights(run, 4)["weight"] == weights(run, 4)["reference"] != weights(run, 2)["weight"]
+    assert "validation/domain_mean_reward 0.7500 is the best of stage main" in capsys.readouterr().err
+
+
+def test_the_best_may_be_what_the_stage_began_with(tmp_path: Path) -> None:
+    run = keep_all(run_with(tmp_path, BEST_AT_START))
+    run.fit()
+    assert run.records[4]["went_back_to_step"] == 0
+    start, after = [c for c in find_checkpoints(tmp_path) if c.score == 0.75]
+    assert start.state.step == 0
+    assert (after.state.step, after.state.validation[-1]["step"]) == (4, 4)
+
+
+def test_a_stage_that_was_killed_after_its_first_checkpoint_does_not_open_again(tmp_path: Path) -> None:
+    run = run_with(tmp_path, BEST_AT_START)
+
+    def die(phase: str) -> None:
+        if phase == "updates":
+            raise Killed
+
+    run.on_phase = told(run, BEST_AT_START, die)
+    with pytest.raises(Killed):
+        run.fit()
+    assert run.saved_steps == [0]
+    resumed = resumed_of(run, BEST_AT_START)
+    resumed.fit()
+    assert [record["step"] for record in resumed.records] == [0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_the_moments_are_those_of_the_best_or_cleared(tmp_path: Path, optimizer: bool) -> None:
+    run = run_with(tmp_path, BEST_AT_2, optimizer=optimizer)
+    run.fit()
+    at = run.events.index("load policy")
+    assert ("reset optimizer" in run.events[at:]) is optimizer
+    assert run.events[at - 2 : at] == ["sleep", "prepare"], "the optimizer is where training needs it"
+
+
+def test_a_users_request_goes_back_as_well(tmp_path: Path) -> None:
+    run = run_with(tmp_path, BEST_AT_2, controller=ControllerConfig(reset_to=ResetTo.best))
+    run.on_phase = told(
+        run,
+        BEST_AT_2,
+        lambda phase: ask_for_reset(tmp_path) if phase == "updates" and run.state.step == 2 else None,
+    )
+    run.fit()
+    assert {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r} == {3: 2}
+    assert run.records[3]["controller"]["signal"] == "request"
+
+
+def test_a_reset_goes_back_to_the_next_best_if_the_best_is_corrupt(tmp_path: Path) -> None:
+    rewards = {0: 0.5, 2: 0.75, 4: 0.25, 6: 0.25}
+    run = keep_all(run_with(tmp_path, rewards))
+
+    def corrupt(phase: str) -> None:
+        file = tmp_path / "checkpoints" / "step-00000002-main" / "policy" / "weights.json"
+        if phase == "updates" and run.state.step == 3:
+            file.write_text(file.read_text().replace('"weight"', '"WEIGHT"'))
+
+    run.on_phase = told(run, rewards, corrupt)
+    run.fit()
+    assert run.records[4]["went_back_to_step"] == 0
+
+
+def test_without_a_scored_checkpoint_the_policy_stays_and_the_run_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_with(tmp_path, {}, held_out=0)
+    run.fit()
+    assert run.state.num_resets == 1
+    assert "no checkpoint of stage main has a value of" in capsys.readouterr().err
+
+
+def test_scores_of_another_metric_are_not_compared(tmp_path: Path) -> None:
+    """A run that began with another monitored metric continues with this one."""
+    run = keep_all(run_with(tmp_path, BEST_AT_START, num_steps=2))
+    run.fit()
+    for checkpoint in find_checkpoints(tmp_path):
+        file = checkpoint.path / "state.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"monitor": "reward/mean", "score": 9.0}))
+        write_manifest(checkpoint.path, {})
+    rewards = BEST_AT_START | {4: 0.5, 6: 0.25, 8: 0.25}
+    further = resumed_of(run, rewards)
+    further.config.trainer.num_steps = 8
+    further.config.controller.interval = 7
+    further.fit()
+    assert [r["went_back_to_step"] for r in further.records if "went_back_to_step" in r] == [4]
+
+
+def test_a_later_drop_is_measured_against_the_best(tmp_path: Path) -> None:
+    """After the reset the history begins with the validation of the weights that the policy was given."""
+    run = run_with(tmp_path, BEST_AT_2)
+    run.fit()
+    history = find_checkpoints(tmp_path)[-1].state.controller
+    assert history["since"] == 4
+    assert history["series"]["validation/domain_mean_reward"] == [[4, 0.75], [6, 0.5]]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_all_ranks_go_back_to_the_same_checkpoint(tmp_path: Path, ahead: bool) -> None:
+    def fit(ranks: ThreadRanks) -> tuple[Any, ...]:
+        run = run_with(
+            tmp_path,
+            BEST_AT_2,
+            algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token),
+        )
+        run.config.sampler = replace(run.config.sampler, ahead=ahead)
+        run.policy.reference_hash = lambda: "the same"  # type: ignore[method-assign]
+        if ranks.layout.rank:
+            run.policy.begin_save = lambda directory: NothingToSave()  # type: ignore[assignment, method-assign]
+        at_reset: list[float] = []
+        run.on_phase = told(
+            run,
+            BEST_AT_2,
+            lambda phase: (
+                at_reset.append(run.policy.weight) if phase == "sampling" and run.state.step == 4 else None
+            ),
+        )
+        outcome = run.fit(ranks)
+        return outcome, asdict(run.state), at_reset[0]
+
+    results = run_as_ranks(fit, NUM_RANKS, 1, 1)
+    assert [result[:2] for result in results] == [results[0][:2]] * NUM_RANKS
+    assert results[0][1]["num_resets"] == 1
+    assert results[0][1]["prompts"] == {"taken": 24}, (
+        "what was sampled ahead is dropped, and its prompts come again"
+    )
+
+
+def test_whenever_it_dies_around_the_reset_the_resumed_run_is_that_of_one_that_did_not(
+    tmp_path: Path,
+) -> None:
+    """It is killed at the beginning of every phase from the step before the reset on."""
+    whole, phases = run_with(tmp_path / "whole", BEST_AT_2), []  # type: tuple[Run, list[int]]
+    whole.on_phase = told(whole, BEST_AT_2, lambda phase: phases.append(whole.state.step))
+    whole.fit()
+    first = phases.index(3)
+    for moment in range(first, len(phases)):
+        run, left = run_with(tmp_path / f"killed-{moment}", BEST_AT_2), moment
+
+        def die(phase: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+
+        run.on_phase = told(run, BEST_AT_2, die)
+        with pytest.raises(Killed):
+            run.fit()
+        resumed = resumed_of(run, BEST_AT_2)
+        assert resumed.fit() == "steps"
+        assert_same(resumed, whole)
+
+
+def test_the_second_reset_goes_back_to_the_same_step_and_replay_decides_as_the_run_did(
+    tmp_path: Path,
+) -> None:
+    """The checkpoint of the first reset has the weights and the score of step 2, too."""
+    rewards = dict.fromkeys(range(0, 15, 2), 0.25) | {2: 0.75}
+    controller = only("validation_drop", patience=2, num_standard_errors=0.0)
+    run = run_with(tmp_path, rewards, num_steps=14, controller=replace(controller, reset_to=ResetTo.best))
+    run.fit()
+    went_back = {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r}
+    assert went_back == {6: 2, 10: 2, 14: 2}
+    assert [decision.step for decision in replay(run.records, controller).decisions] == [6, 10, 14]
+
+
+def test_replay_knows_the_weights_of_a_reset_that_a_later_one_went_back_to(tmp_path: Path) -> None:
+    """The checkpoint of step 2 becomes corrupt after the first reset, so the second goes back to step 6."""
+    rewards = dict.fromkeys(range(0, 15, 2), 0.25) | {2: 0.75}
+    controller = only("validation_drop", patience=2, num_standard_errors=0.0)
+    asked = replace(controller, reset_to=ResetTo.best)
+    run = keep_all(run_with(tmp_path, rewards, num_steps=14, controller=asked))
+
+    def corrupt(phase: str) -> None:
+        file = tmp_path / "checkpoints" / "step-00000002-main" / "policy" / "weights.json"
+        if phase == "updates" and run.state.step == 7:
+            file.write_text(file.read_text().replace('"weight"', '"WEIGHT"'))
+
+    run.on_phase = told(run, rewards, corrupt)
+    run.fit()
+    went_back = {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r}
+    assert went_back == {6: 2, 10: 6, 14: 6}
+    assert [decision.step for decision in replay(run.records, controller).decisions] == [6, 10, 14]

@@ -1,0 +1,434 @@
+"""Each signal on small tables: where it fires, where it must not, and compared with independent arithmetic."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nemo_prorl.config import (
+    ControllerConfig,
+    ControllerMode,
+    FutileResetsConfig,
+    ValidationMean,
+    ValidationPlateauConfig,
+)
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN
+from nemo_prorl.training.control.controller import ResetController
+from nemo_prorl.training.control.signals import SIGNALS, History, _standard_error, _validations
+from tests.training.control.controller_runs import columns, decisions, only
+
+NAN = float("nan")
+FLAT = [0.10, 0.11, 0.10, 0.09, 0.10]
+KL_SPIKE = {"window": 5, "patience": 2, "ratio": 2.0, "num_deviations": 3.0}
+LENGTH = {"window": 5, "patience": 2, "ratio": 1.5, "num_deviations": 3.0}
+NO_EOS = {"window": 5, "patience": 2, "rise": 0.1, "num_deviations": 3.0}
+ENTROPY = {"window": 3, "patience": 2}
+
+
+@pytest.mark.parametrize(
+    ("kl", "fires_at"),
+    [
+        pytest.param([*FLAT, 0.30, 0.30], [7], id="two steps at three times the median"),
+        pytest.param([*FLAT, 0.30, 0.10, 0.30], [], id="one odd batch, twice"),
+        pytest.param([*FLAT, 0.19, 0.19], [], id="not twice the median"),
+        pytest.param([0.0, *FLAT, 0.30, 0.30], [8], id="exactly 0 after a reset is no part of the trend"),
+        pytest.param([*FLAT[:4], 0.30, 0.30], [], id="no trend yet"),
+        pytest.param([*FLAT, 0.30, NAN, 0.30], [8], id="NaN neither counts nor breaks the row"),
+        pytest.param([*FLAT, 0.30, 0.30, NAN, None], [7], id="what came before a gap decides once"),
+        pytest.param([None] * 9, [], id="kl_beta=0: nothing measured"),
+        pytest.param([NAN] * 9, [], id="only NaN"),
+        pytest.param([0.0] * 9, [], id="only zero"),
+        pytest.param([-0.1] * 9, [], id="an estimator that is negative"),
+        pytest.param([float("inf")] * 9, [], id="only infinity"),
+        pytest.param([0.01, 0.1, 1.0, 0.1, 0.01, 0.4, 0.4], [], id="a trend that jumps anyway"),
+        pytest.param([1.6**step for step in range(20)], [], id="steady exponential growth"),
+        pytest.param([step**2 for step in range(1, 20)], [], id="steady quadratic growth"),
+        pytest.param([0.1, 0.1, 5.0, 0.1, 0.1, 0.3, 0.3], [7], id="an outlier in the window hides nothing"),
+    ],
+)
+def test_kl_spike(kl: list[float | None], fires_at: list[int]) -> None:
+    made = decisions(columns(objective__kl_to_reference=kl), only("kl_spike", **KL_SPIKE))
+    assert made == [(step, "reset", "kl_spike") for step in fires_at]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "fires_at"),
+    [
+        pytest.param([100, 101, 99, 100, 102, 160, 170], [7], id="sudden"),
+        pytest.param([100, 101, 99, 100, 102, 140, 149], [], id="not half as long again"),
+        pytest.param([100, 110, 121, 133, 146, 161, 177, 195, 214], [], id="steady growth"),
+        pytest.param([170, 160, 102, 100, 99, 50, 40], [], id="shorter is no explosion"),
+    ],
+)
+def test_response_length(lengths: list[float], fires_at: list[int]) -> None:
+    made = decisions(columns(response__tokens_mean=lengths), only("response_length", **LENGTH))
+    assert made == [(step, "end_stage", "response_length") for step in fires_at]
+
+
+@pytest.mark.parametrize(
+    ("shares", "fires_at"),
+    [
+        pytest.param([0.0, 0.0, 0.0, 0.0, 0.0, 0.11, 0.2], [7], id="from none at all"),
+        pytest.param([0.0, 0.0, 0.0, 0.0, 0.0, 0.09, 0.1], [], id="fewer than a tenth more"),
+        pytest.param([0.5, 0.4, 0.3, 0.4, 0.5, 0.6, 0.6], [], id="within the noise"),
+        pytest.param([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3], [], id="fewer and fewer"),
+    ],
+)
+def test_no_eos(shares: list[float], fires_at: list[int]) -> None:
+    made = decisions(columns(response__no_eos_share=shares), only("no_eos", **NO_EOS))
+    assert made == [(step, "end_stage", "no_eos") for step in fires_at]
+
+
+@pytest.mark.parametrize(
+    ("signal", "entropies", "fires_at"),
+    [
+        pytest.param("entropy_collapse", [0.6, 0.5, 0.4, 0.05, 0.05], [5], id="collapse"),
+        pytest.param("entropy_collapse", [0.6, 0.5, 0.4, 0.05, 0.06, 0.05], [], id="not in a row"),
+        pytest.param("entropy_collapse", [0.6, 0.5, 0.4, NAN, 0.05, NAN, 0.04], [7], id="NaN does not count"),
+        pytest.param("entropy_collapse", [0.0, 0.0, 0.0, 0.0, 0.0], [], id="nothing to lose"),
+        pytest.param("entropy_collapse", [0.5, 0.04], [], id="the level is not known yet"),
+        pytest.param("entropy_runaway", [0.6, 0.5, 0.4, 1.5, 1.6], [5], id="runaway"),
+        pytest.param("entropy_runaway", [0.6, 0.5, 0.4, 1.4, 1.6], [], id="not three times"),
+        pytest.param("entropy_runaway", [None, None, None, None, None], [], id="not measured"),
+    ],
+)
+def test_entropy(signal: str, entropies: list[float | None], fires_at: list[int]) -> None:
+    made = decisions(columns(objective__entropy=entropies), only(signal, **ENTROPY))
+    assert made == [(step, "stop", signal) for step in fires_at]
+
+
+DROP = {"patience": 2, "margin": 0.1, "num_standard_errors": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("rewards", "num_rollouts", "fires_at"),
+    [
+        pytest.param([0.5, 0.4, 0.4], 1000, [3], id="lost a fifth"),
+        pytest.param([0.5, 0.4, 0.5, 0.4, 0.5], 1000, [], id="never twice in a row"),
+        pytest.param([0.5, 0.46, 0.46], 100_000, [], id="less than the margin"),
+        pytest.param([0.5, 0.4, 0.4], 100, [], id="within three standard errors, 0.21"),
+        pytest.param([0.5, 0.25, 0.25], 100, [3], id="beyond them"),
+        pytest.param([0.5, 0.4, 0.4], None, [3], id="an unknown number of rollouts: the margin alone"),
+        pytest.param([0.3, 0.5, 0.45, 0.44, 0.43], 100_000, [5], id="a slow decline adds up"),
+        pytest.param([0.0, 0.0, 0.0, 0.0], 100, [], id="nothing to lose"),
+        pytest.param([0.5, NAN, 0.4, None, 0.4], 1000, [5], id="gaps do not count"),
+        pytest.param([NAN, NAN, NAN], 1000, [], id="only NaN"),
+        pytest.param([-0.5, -0.9, -0.9], 1000, [3], id="scores outside [0, 1] have no known error"),
+    ],
+)
+def test_validation_drop(
+    rewards: list[float | None], num_rollouts: float | None, fires_at: list[int]
+) -> None:
+    counts = [num_rollouts] * len(rewards)
+    records = columns(validation__math__reward=rewards, validation__math__num_rollouts=counts)
+    made = decisions(records, only("validation_drop", **DROP))
+    assert made == [(step, "reset", "validation_drop") for step in fires_at]
+
+
+def test_the_domain_that_lost_the_largest_share_of_its_best_is_named() -> None:
+    records = columns(
+        validation__math__reward=[0.9, 0.7, 0.7],
+        validation__code__reward=[0.2, 0.1, 0.1],
+        validation__stem__reward=[0.5, 0.5, 0.5],
+        validation__domain_mean_reward=[0.53, 0.43, 0.43],
+    )
+    controller = ResetController(only("validation_drop", **DROP))
+    decision = [controller.observe(record) for record in records][-1]
+    assert decision is not None
+    assert decision.reason == (
+        "validation/code/reward 0.100 is 0.100 below its best, 0.200 at step 1; below 0.180 for 2 validations."
+    )
+    assert decision.numbers == {
+        "value": 0.1,
+        "best": 0.2,
+        "best_step": 1.0,
+        "limit": pytest.approx(0.18),
+        "standard_error": 0.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("rewards", "fires_at"),
+    [
+        pytest.param([0.30, 0.30, 0.30, 0.30], [4], id="flat: the first is the best"),
+        pytest.param([0.30, 0.305, 0.309, 0.309], [4], id="less than min_delta altogether"),
+        pytest.param([0.30, 0.305, 0.312, 0.31, 0.31], [], id="small steps add up"),
+        pytest.param([0.30, 0.40, 0.39, 0.38, 0.37], [5], id="worse is a plateau, too"),
+        pytest.param([0.30, 0.30, 0.30, 0.40, 0.40], [], id="just in time"),
+        pytest.param([0.30, NAN, 0.30, None, 0.30, 0.30], [6], id="gaps do not count"),
+        pytest.param([None] * 6, [], id="no validation at all"),
+    ],
+)
+def test_validation_plateau(rewards: list[float | None], fires_at: list[int]) -> None:
+    config = only("validation_plateau", patience=3, min_delta=0.01)
+    made = decisions(columns(validation__domain_mean_reward=rewards), config)
+    assert made == [(step, "reset", "validation_plateau") for step in fires_at]
+
+
+def with_resets(*, patience: int = 2, **options: Any) -> ControllerConfig:
+    """Returns a controller in which a plateau of two validations resets, futile resets end the stage, and no other
+    signal acts."""
+    config = only("futile_resets", patience=patience, **options)
+    config.validation_plateau = ValidationPlateauConfig(patience=2, min_delta=0.01)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("rewards", "made"),
+    [
+        pytest.param(
+            [0.3] * 7,
+            [(3, "reset"), (5, "reset"), (7, "end_stage")],
+            id="the ceiling: two resets bring nothing",
+        ),
+        pytest.param(
+            [0.3] * 3 + [0.5] * 7,
+            [(3, "reset"), (6, "reset"), (8, "reset"), (10, "end_stage")],
+            id="a reset that helps is none of them",
+        ),
+        pytest.param(
+            [0.5, 0.4, 0.4, 0.45, 0.45, 0.45, 0.48, 0.48, 0.48],
+            [(3, "reset"), (6, "reset"), (9, "end_stage")],
+            id="winning back what was lost is no gain",
+        ),
+        pytest.param(
+            [0.3] * 3 + [0.305] * 2 + [0.311] * 6,
+            [(3, "reset"), (5, "reset"), (7, "reset"), (9, "reset"), (11, "end_stage")],
+            id="small gains add up",
+        ),
+        pytest.param(
+            [0.3, 0.3, 0.3, 0.3, 0.3, 0.4, 0.5, 0.6, 0.7],
+            [(3, "reset"), (5, "reset")],
+            id="no plateau, no end",
+        ),
+    ],
+)
+def test_futile_resets(rewards: list[float | None], made: list[tuple[int, str]]) -> None:
+    found = decisions(columns(validation__domain_mean_reward=rewards), with_resets())
+    assert [(step, action) for step, action, _ in found] == made
+    names = {"reset": "validation_plateau", "end_stage": "futile_resets"}
+    assert all(signal == names[action] for _, action, signal in found)
+
+
+def test_a_reset_before_any_validation_of_its_own_is_not_futile() -> None:
+    """A user asks for three resets in a row, so the policy had no time to improve."""
+    controller = ResetController(with_resets())
+    for record in columns(validation__domain_mean_reward=[0.3, 0.3, None, None, 0.3, 0.3]):
+        decision = controller.observe(record)
+        if record["step"] in (2, 3, 4):
+            controller.note_reset(record["step"])
+    assert controller.state()["peaks"] == {DOMAIN_MEAN: (0.3,)}
+    assert decision is None, "a plateau needs two validations after the best"
+
+
+def test_futile_resets_say_so() -> None:
+    controller = ResetController(with_resets())
+    *_, decision = [
+        controller.observe(record) for record in columns(validation__domain_mean_reward=[0.97] * 7)
+    ]
+    assert decision is not None
+    assert decision.reason == (
+        "validation/domain_mean_reward 0.970 is on a plateau again, and the last 2 resets have not brought it above "
+        "0.970 by 0.01 "
+        "(also: validation_plateau)."
+    )
+    assert decision.numbers == {"value": 0.97, "best": 0.97, "num_resets": 2.0}
+
+
+def test_another_stage_has_made_no_futile_reset() -> None:
+    records = columns(validation__domain_mean_reward=[0.3] * 5) + columns(
+        first_step=6, stage="next", validation__domain_mean_reward=[0.3] * 5
+    )
+    assert [action for _, action, _ in decisions(records, with_resets())] == ["reset"] * 4
+
+
+def test_a_history_from_before_the_signal_goes_on() -> None:
+    controller = ResetController(with_resets())
+    for record in columns(validation__domain_mean_reward=[0.3] * 3):
+        controller.observe(record)
+    state = {key: value for key, value in controller.state().items() if key != "peaks"}
+    resumed = ResetController(with_resets(), state)
+    later = columns(first_step=4, validation__domain_mean_reward=[0.3] * 6)
+    assert [(d.step, d.action.name) for record in later if (d := resumed.observe(record))] == [
+        (5, "reset"),
+        (7, "reset"),
+        (9, "end_stage"),
+    ]
+
+
+@pytest.mark.parametrize("mean", list(ValidationMean))
+def test_peaks_of_a_history_that_does_not_name_their_mean_count_where_they_are_of_it(
+    mean: ValidationMean,
+) -> None:
+    """The version before the mean over domains recorded peaks of the mean over prompts only."""
+    config = replace(with_resets(), validation_mean=mean)
+    state = {"stage": "main", "since": 5, "step": 5, "entropy_level": [], "peaks": [0.3, 0.3]}
+    state["series"] = {"validation/reward": [[5, 0.3]], "validation/math/reward": [[5, 0.3]]}
+    resumed = ResetController(config, state)
+    later = columns(first_step=6, validation__reward=[0.3] * 2, validation__domain_mean_reward=[0.3] * 2)
+    (decision,) = [d for record in later if (d := resumed.observe(record))]
+    assert decision.action.name == ("end_stage" if mean is ValidationMean.prompts else "reset")
+
+
+def test_the_peaks_of_one_mean_are_not_compared_with_those_of_the_other() -> None:
+    """A stage is resumed with another controller.validation_mean, whose values are lower."""
+    records = columns(
+        validation__reward=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
+        validation__domain_mean_reward=[0.3] * 5 + [0.4] * 2,
+    )
+    before = ResetController(replace(with_resets(), validation_mean=ValidationMean.prompts))
+    for record in records[:5]:
+        before.observe(record)
+    after = ResetController(with_resets(), json.loads(json.dumps(before.state())))
+    assert [after.observe(record) for record in records[5:]] == [None, None], "0.4 is a new best of this mean"
+
+
+@given(
+    values=st.lists(st.floats(1e-6, 1e6), min_size=8, max_size=30),
+    ratio=st.floats(1.01, 4.0),
+    num_deviations=st.floats(0.0, 8.0),
+)
+@settings(deadline=None)
+def test_the_trend_is_median_and_mad_in_array_arithmetic(
+    values: list[float], ratio: float, num_deviations: float
+) -> None:
+    """On the last 5 + 3 values. Ties within rounding may go either way."""
+    logs = np.log(values)
+    before, recent = logs[-8:-3], logs[-3:]
+    spread = np.median(np.abs(before - np.median(before))) / NormalDist().inv_cdf(0.75)
+    limit = np.median(before) + max(np.log(ratio), num_deviations * spread)
+    config = only("kl_spike", window=5, patience=3, ratio=ratio, num_deviations=num_deviations)
+    record: dict[str, Any] = {}
+    controller = ResetController(ControllerConfig())  # manual: only collects
+    for record in columns(objective__kl_to_reference=values):
+        controller.observe(record)
+    history = controller._history
+    assert history is not None
+    if abs(recent.min() - limit) > 1e-4 * max(1.0, abs(limit)):
+        assert (SIGNALS["kl_spike"](history, config) is not None) == (recent.min() > limit)
+
+
+@given(scale=st.floats(1e-6, 1e2), exponent=st.floats(0.0, 3.0), start=st.integers(1, 20))
+@settings(max_examples=50, deadline=None)
+def test_growth_along_a_power_of_the_step_is_no_spike_with_the_defaults(
+    scale: float, exponent: float, start: int
+) -> None:
+    values = [scale * (start + step) ** exponent for step in range(150)]
+    config = ControllerConfig(mode=ControllerMode.automatic)
+    records = columns(objective__kl_to_reference=values, response__tokens_mean=values)
+    assert decisions(records, config) == []
+
+
+@given(values=st.lists(st.floats(1e-9, 1.0), min_size=60, max_size=90))
+@settings(max_examples=50, deadline=None)
+def test_what_only_falls_is_no_spike_and_what_only_rises_is_no_drop(values: list[float]) -> None:
+    falling, rising = sorted(values, reverse=True), sorted(values)
+    config = ControllerConfig(mode=ControllerMode.automatic, cooldown=0)
+    records = columns(
+        objective__kl_to_reference=falling,
+        response__tokens_mean=falling,
+        response__no_eos_share=falling,
+        validation__math__reward=rising,
+    )
+    assert decisions(records, config) == []
+
+
+def test_the_standard_error_is_no_smaller_than_that_of_simulated_validations() -> None:
+    """Prompts of every difficulty with n rollouts each: the spread of differences over repetitions with the same
+    prompts."""
+    generator = np.random.default_rng(1)
+    for shape in ((0.5, 0.5), (2.0, 5.0), (50.0, 50.0)):
+        difficulty = generator.beta(*shape, size=60)
+        means = generator.binomial(16, difficulty, size=(2, 4000, 60)).mean(axis=2) / 16
+        records = columns(
+            validation__math__reward=[difficulty.mean(), difficulty.mean() - 1e-6],
+            validation__math__num_rollouts=[60 * 16, 60 * 16],
+        )
+        controller = ResetController(only("validation_drop", patience=1, margin=0.0, num_standard_errors=0.0))
+        decision = [controller.observe(record) for record in records][-1]
+        assert decision is not None
+        spread = (means[0] - means[1]).std()
+        assert spread <= decision.numbers["standard_error"] * 1.02
+
+
+def test_a_run_that_stands_still_hardly_ever_looks_like_one_that_drops() -> None:
+    """Five domains of 60 prompts x 16 rollouts and 50 validations: at most one false alarm in 100 runs."""
+    generator = np.random.default_rng(2)
+    config = only("validation_drop")
+    num_false = 0
+    for _ in range(100):
+        rewards = generator.binomial(960, [0.1, 0.25, 0.4, 0.6, 0.9], size=(50, 5)) / 960
+        names = [f"validation__domain{index}__reward" for index in range(5)]
+        counts = {name.replace("reward", "num_rollouts"): [960] * 50 for name in names}
+        series = {name: [float(value) for value in rewards[:, i]] for i, name in enumerate(names)}
+        num_false += len(decisions(columns(**series, **counts), config))
+    assert num_false <= 1
+
+
+# The mean that stands for the whole validation
+
+
+def two_domains(
+    instruction: list[float], math: list[float], num_rollouts: float = 1e9
+) -> list[dict[str, Any]]:
+    """Returns one record per validation. Nine of ten prompts are instructions."""
+    means = [(i + m) / 2 for i, m in zip(instruction, math, strict=True)]
+    prompts = [0.9 * i + 0.1 * m for i, m in zip(instruction, math, strict=True)]
+    counts = [num_rollouts] * len(math)
+    return columns(
+        validation__instruction__reward=instruction,
+        validation__instruction__num_rollouts=counts,
+        validation__math__reward=math,
+        validation__math__num_rollouts=counts,
+        validation__reward=prompts,
+        validation__num_rollouts=[2 * num_rollouts] * len(math),
+        validation__domain_mean_reward=means,
+    )
+
+
+@pytest.mark.parametrize(("mean", "fires_at"), [(ValidationMean.domains, []), (ValidationMean.prompts, [4])])
+def test_a_large_domain_does_not_hide_that_a_small_one_improves(
+    mean: ValidationMean, fires_at: list[int]
+) -> None:
+    config = only("validation_plateau", patience=3, min_delta=0.01)
+    config.validation_mean = mean
+    made = decisions(two_domains([0.5] * 4, [0.1, 0.13, 0.16, 0.19]), config)
+    assert [step for step, _, _ in made] == fires_at
+
+
+def test_the_standard_error_of_the_mean_over_domains() -> None:
+    """For D independent means it is the root of the sum of their variances, divided by D; for the difference of two
+    validations it is the root of the sum of both variances."""
+    history = History(stage="main", since=0, step=0)
+    for record in two_domains([0.5, 0.4], [0.3, 0.2], num_rollouts=100.0):
+        history = history.extended(record, only("validation_drop"))
+    first, last = _validations(history, "validation/domain_mean_reward")
+    variances = [
+        (0.5 * 0.5 / 100 + 0.3 * 0.7 / 100) / 4,
+        (0.4 * 0.6 / 100 + 0.2 * 0.8 / 100) / 4,
+    ]
+    assert [first.variance, last.variance] == pytest.approx(variances)
+    assert _standard_error(first, last) == pytest.approx(sum(variances) ** 0.5)
+
+
+def test_resets_do_not_follow_one_another_without_end_where_each_is_followed_by_a_drop() -> None:
+    """The best value is 0.5, both before the first reset and after each."""
+    config = only("validation_drop", patience=1)
+    config.futile_resets = FutileResetsConfig(patience=2)
+    rewards = [0.5, 0.2] * 4
+    found = decisions(two_domains(rewards, rewards), config)
+    assert [action for _, action, _ in found][:3] == ["reset", "reset", "end_stage"]
+
+
+def test_a_drop_that_is_ignored_makes_no_reset_futile() -> None:
+    controller = ResetController(only("futile_resets", patience=2))
+    for record in two_domains([0.5, 0.2] * 4, [0.5, 0.2] * 4):
+        assert controller.observe(record) is None
+        controller.note_reset(record["step"])

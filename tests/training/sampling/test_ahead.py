@@ -1,0 +1,249 @@
+"""Sampling ahead: what it trains on, that nobody disturbs the sampler, and that no checkpoint contains anything of
+it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import (
+    AlgorithmConfig,
+    ConfigError,
+    ControllerConfig,
+    ControllerMode,
+    CorrectionLevel,
+)
+from nemo_prorl.config.compose import compose
+from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
+from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.training.sampling.ahead import Round, RoundAhead, Share
+from nemo_prorl.training.sampling.grading import GradingInFlight
+from nemo_prorl.types import Rollout
+from tests.conftest import ROOT
+from tests.training.conftest import (
+    MIXED,
+    RIGHT,
+    WRONG,
+    ScriptedGrader,
+    ScriptedSampler,
+    make_prompt,
+    make_rollout,
+)
+from tests.training.scripted_run import Run
+from tests.training.tiny import Case, saved_tensors, steps, timeless
+
+CORRECTED = AlgorithmConfig(correction_level=CorrectionLevel.token)
+UPDATES = 2
+
+
+class WatchedSampler(ScriptedSampler):
+    """A sampler that finishes a round sampled ahead only after the policy has been updated. It fails if somebody else
+    uses it meanwhile."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__(events=events)
+        self.busy = threading.Lock()
+        self.updated = threading.Event()
+
+    def load_weights(self, *arguments: Any, **keywords: Any) -> LoadedWeights:
+        assert self.busy.acquire(blocking=False), "weights are loaded into a sampler that samples"
+        loaded = super().load_weights(*arguments, **keywords)
+        self.busy.release()
+        return loaded
+
+    def sample(self, *arguments: Any, **keywords: Any) -> Any:
+        assert self.busy.acquire(blocking=False), "two rounds at one time"
+        if threading.current_thread() is not threading.main_thread():
+            self.events.append("ahead")
+            self.updated.clear()
+            assert self.updated.wait(30), "the policy waited for the round, and not the other way round"
+        try:
+            return super().sample(*arguments, **keywords)
+        finally:
+            self.busy.release()
+
+
+def make_run(folder: Path, *, num_steps: int = 4, **config: Any) -> Run:
+    run = Run(folder, num_steps=num_steps, algorithm=CORRECTED, held_out=0, **config)
+    run.config.sampler = replace(run.config.sampler, ahead=True)
+    return run
+
+
+def updates_behind(run: Run) -> list[float]:
+    return [record["sampler/updates_behind"] for record in run.records if record["step"]]
+
+
+def test_rollouts_come_while_the_policy_trains_and_are_one_step_old(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    sampler = run.sampler = WatchedSampler(run.events)
+    run.policy.events = run.events
+    update = run.policy.update
+    run.policy.update = lambda *arguments: (sampler.updated.set(), update(*arguments))[1]  # type: ignore[method-assign]
+    run.fit()
+    assert updates_behind(run) == [0, UPDATES, UPDATES, UPDATES]
+    per_step = " ".join(run.events).split("prepare")
+    assert ["ahead" in part for part in per_step] == [True, True, True, False, False]
+    assert [settings.seed for settings in run.sampler.settings] == [1_000_003 + step for step in range(4)]
+    prompts = [request.request_id.split("/")[1] for request in run.grader.requests]
+    assert list(dict.fromkeys(prompts)) == [f"p{index}" for index in range(16)], "each once, in their order"
+
+
+def test_the_importance_weight_of_old_rollouts_is_not_1(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.policy.learning_rate = 5.0
+    run.fit()
+    first, *others = [record for record in run.records if record["step"]]
+    assert first["sampler/logprob_abs_diff_max"] == 0.0
+    assert first["objective/importance_weight_mean"] == 1.0
+    assert all(record["sampler/logprob_abs_diff_max"] > 1e-3 for record in others)
+    assert all(record["objective/importance_weight_mean"] != 1.0 for record in others)
+
+
+def test_a_step_that_needs_more_waits_for_the_round_that_has_the_sampler(tmp_path: Path) -> None:
+    """Every second prompt is uninformative, so the first round is too small, and the next step's round has begun by
+    then."""
+    prompts = [make_prompt(f"p{index}", MIXED if index % 2 else RIGHT) for index in range(200)]
+    run = make_run(tmp_path, prompts=prompts)
+    sampler = run.sampler = WatchedSampler(run.events)
+    sampler.updated.wait = lambda timeout: True  # type: ignore[method-assign]
+    run.fit()
+    records = [record for record in run.records if record["step"]]
+    assert max(record["dynamic_sampling/num_rounds"] for record in records) > 1
+    assert [record["dynamic_sampling/num_kept"] for record in records] == [4.0] * 4
+    sampled = [request.request_id.split("/")[1] for request in run.grader.requests]
+    assert len(set(sampled)) * 4 == len(sampled), "no prompt came twice"
+
+
+def test_no_checkpoint_has_a_round_under_way(tmp_path: Path) -> None:
+    """So the step after a checkpoint is on-policy, and the prompts' cursor is behind the last prompt trained on."""
+    run = make_run(tmp_path, num_steps=6, every=2)
+    run.fit()
+    assert updates_behind(run) == [0, UPDATES, 0, UPDATES, 0, UPDATES]
+    assert len(run.sampler.num_sampled) == 6, "and none was sampled for nothing"
+    taken = {c.state.step: c.state.prompts["taken"] for c in find_checkpoints(tmp_path)}
+    assert taken == {2: 8, 4: 16, 6: 24}
+
+
+@pytest.mark.parametrize("killed_in", range(1, 7))
+def test_a_resumed_run_goes_on_exactly(tmp_path: Path, killed_in: int) -> None:
+    """Across planned checkpoints, and those after resets, which were not known when the round began."""
+    controller = ControllerConfig(mode=ControllerMode.interval, interval=3)
+    whole = make_run(tmp_path / "whole", num_steps=7, every=2, controller=controller)
+    whole.fit()
+    run = make_run(tmp_path / "killed", num_steps=7, every=2, controller=controller)
+
+    def die(phase: str) -> None:
+        if phase == "updates" and run.state.step == killed_in:
+            raise KeyboardInterrupt
+
+    run.on_phase = die
+    with pytest.raises(KeyboardInterrupt):
+        run.fit()
+    sampling = [thread for thread in threading.enumerate() if thread.name.startswith("sampling-ahead")]
+    assert not sampling, "nothing samples any more"
+    resumed = run.resume()
+    resumed.on_phase = lambda phase: None
+    resumed.fit()
+    assert list(map(timeless, resumed.records)) == list(map(timeless, whole.records))
+    assert resumed.policy.weight == whole.policy.weight
+
+
+def test_what_fails_in_the_other_thread_ends_the_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+
+    def fail() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("the engine has died")
+
+    run.sampler.after_sampling = fail
+    with pytest.raises(RuntimeError, match="the engine has died"):
+        run.fit()
+    assert [record["step"] for record in run.records] == [0], "the step that it came from is not on record"
+
+
+def test_a_round_that_nobody_wants_ends_with_its_next_rollout() -> None:
+    prompts, begun = [make_prompt("p")], threading.Event()
+
+    def sample_for_ever(_: Any, __: Any, on_finish: Callable[[int, Rollout], None]) -> Share:
+        while True:
+            on_finish(0, make_rollout(prompts[0], 0))
+            begun.set()
+
+    in_flight = GradingInFlight(ScriptedGrader(at_once=True))
+    settings = SamplingSettings(num_rollouts=4, temperature=1.0, top_p=1.0, max_response_tokens=8, seed=1)
+    ahead = RoundAhead(Round(prompts=prompts, settings=settings, in_flight=in_flight), sample_for_ever, {})
+    begun.wait(30)
+    ahead.cancel()
+    with pytest.raises(CancelledError):
+        ahead.share()
+
+
+def test_a_stage_that_saturates_drops_the_round_that_it_has_begun(tmp_path: Path) -> None:
+    prompts = [make_prompt(f"p{index}", MIXED if index < 8 else WRONG) for index in range(200)]
+    run = make_run(tmp_path, num_steps=9, prompts=prompts, max_rounds=2)
+    assert run.fit() == "saturated"
+    assert run.state.step == 2
+    (checkpoint,) = find_checkpoints(tmp_path)
+    assert checkpoint.state.prompts["taken"] == 12, (
+        "those of the round that would have been the fourth come again"
+    )
+
+
+def test_a_stage_that_saturates_while_the_next_round_is_sampled_is_validated_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one round per step nothing else has waited for it."""
+    prompts = [make_prompt(f"p{index}", MIXED if index < 8 else WRONG) for index in range(200)]
+    run = make_run(tmp_path, num_steps=9, prompts=prompts, max_rounds=1)
+    run.held_out = [make_prompt("v0")]
+    sampler = run.sampler = WatchedSampler(run.events)
+    over = threading.Event()
+    sampler.updated.wait = lambda timeout: over.wait(timeout) if run.state.step == 2 else True  # type: ignore[method-assign]
+    run.on_phase = lambda phase: over.set() if phase == "validation" else None
+    cancel = RoundAhead.cancel
+    monkeypatch.setattr(RoundAhead, "cancel", lambda ahead: (over.set(), cancel(ahead)))
+    assert run.fit() == "saturated"
+    assert run.state.validation[-1]["step"] == 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["sampler.ahead=true"], "correction_level=token"),
+        (["sampler.ahead=true", "sampler.release_memory=true"], "sampler.release_memory=false"),
+        (["sampler.ahead=true", "sampler.tensor_parallel=2"], "sampler.tensor_parallel=1"),
+    ],
+)
+def test_options_that_sampling_ahead_needs_are_named_at_once(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        compose("laptop", overrides, conf_dir=ROOT / "conf")
+
+
+@pytest.mark.slow
+def test_the_real_engines_repeat_themselves_and_resume_exactly(case: Case, tmp_path: Path) -> None:
+    """The result does not depend on the timing of threads: on two replicas, which exchange gradients meanwhile."""
+    overrides = [
+        "sampler.ahead=true",
+        "algorithm.correction_level=token",
+        "trainer.num_steps=4",
+        "trainer.prompts_per_step=4",
+        "validation.max_prompts=1",
+        "exp_manager.checkpoint_callback_params.every_n_train_steps=2",
+    ]
+    case.train_forked("ahead", *overrides, num_ranks=2)
+    folder = case.run_dir("ahead")
+    before, tensors = steps(folder), saved_tensors(find_checkpoints(folder)[-1].policy, tmp_path)
+    assert [record["sampler/updates_behind"] for record in before] == [0, UPDATES, 0, UPDATES]
+    for newest in (find_checkpoints(folder)[-1].path, folder / "stages" / "main.done"):
+        shutil.rmtree(newest) if newest.is_dir() else newest.unlink()
+    case.train_forked("ahead", *overrides, num_ranks=2)
+    assert list(map(timeless, steps(folder))) == list(map(timeless, before))
+    again = saved_tensors(find_checkpoints(folder)[-1].policy, tmp_path)
+    assert all(tensor.equal(again[key]) for key, tensor in tensors.items())

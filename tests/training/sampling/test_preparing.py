@@ -1,0 +1,138 @@
+"""Log-probabilities of a step's rollouts on scripted engines: of which groups, in which batches, under which
+weights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nemo_prorl.training.sampling import collector
+from nemo_prorl.training.sampling.collector import Saturated
+from nemo_prorl.training.step_metrics import selection_metrics
+from tests.training.conftest import (
+    FAILED,
+    MIXED,
+    NUM_ROLLOUTS,
+    RIGHT,
+    WRONG,
+    Clock,
+    ScriptedGrader,
+    ScriptedPolicy,
+    ScriptedSampler,
+    make_collector,
+    make_config,
+    make_prompt,
+    make_prompts,
+    make_rollout,
+    new_state,
+)
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    scripts=st.lists(st.sampled_from([MIXED, RIGHT, WRONG]), min_size=12, max_size=12),
+    order=st.randoms(use_true_random=False),
+)
+def test_what_is_computed_together_does_not_depend_on_what_is_graded_first(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, scripts: list[Any], order: Random
+) -> None:
+    """Results are bit for bit the same only if the batches are."""
+    monkeypatch.setattr(collector, "PASSES_A_CHUNK", 1)
+    config = make_config(prompts_per_step=12, enabled=False)
+    config.trainer.micro_batch_tokens = 100
+    computed = []
+    for choose in (lambda num_waiting: 0, order.randrange):
+        policy, batches = ScriptedPolicy(), []
+        policy.logprobs = lambda batch, batches=batches: (
+            batches.append(batch) or np.zeros(batch.token_ids_BT.shape)
+        )  # type: ignore[method-assign]
+        grader = ScriptedGrader(choose=choose)
+        make_collector(config, make_prompts(*scripts), policy=policy, grader=grader).collect(
+            new_state(num_updates=1)
+        )
+        computed.append(Counter(batch.token_ids_BT.tobytes() for batch in batches))
+    assert computed[0] == computed[1]
+    assert len(computed[0]) > 2
+
+
+def test_uninformative_groups_cost_no_forward_pass() -> None:
+    policy = ScriptedPolicy()
+    prompts = make_prompts(RIGHT, MIXED, WRONG, FAILED)
+    config = make_config(max_rounds=1, min_fill=0.0, max_failed_share=1.0)
+    make_collector(config, prompts, policy=policy).collect(new_state())
+    assert policy.num_prepared == NUM_ROLLOUTS
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    scripts=st.lists(st.sampled_from([MIXED, MIXED, RIGHT, WRONG]), min_size=24, max_size=24),
+    order=st.randoms(use_true_random=False),
+)
+def test_groups_beyond_what_the_step_needs_cost_no_forward_pass(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, scripts: list[Any], order: Random
+) -> None:
+    """In whatever order verdicts arrive, and although chunks of several groups are computed together."""
+    monkeypatch.setattr(collector, "PASSES_A_CHUNK", 1)
+    config = make_config(prompts_per_step=4, oversample=2.0, max_rounds=3, min_fill=0.0)
+    config.trainer.micro_batch_tokens = 60
+    policy, grader = ScriptedPolicy(), ScriptedGrader(choose=order.randrange)
+    try:
+        collection = make_collector(config, make_prompts(*scripts), policy=policy, grader=grader).collect(
+            new_state()
+        )
+    except (Saturated, AssertionError):
+        return  # too few, or more wanted than listed
+    assert policy.num_prepared == len(collection.prepared) == NUM_ROLLOUTS * len(collection.kept)
+    assert {index for index, _ in collection.prepared} == set(collection.kept)
+
+
+def test_what_lies_behind_the_last_prompt_needed_was_sampled_in_vain() -> None:
+    scripts, lengths = [MIXED, RIGHT, MIXED, WRONG, MIXED], [1, 2, 3, 5, 8]
+    prompts = [
+        make_prompt(f"p{i}", s, lengths=[n] * 4)
+        for i, (s, n) in enumerate(zip(scripts, lengths, strict=True))
+    ]
+    full = make_collector(make_config(prompts_per_step=2, oversample=2.5), prompts).collect(new_state())
+    assert (full.kept, full.surplus) == ((0, 2), (4,))
+    assert selection_metrics(full)["dynamic_sampling/surplus_share"] == (5 + 8) / sum(lengths)
+    config = make_config(prompts_per_step=5, max_rounds=1, min_fill=0.0)
+    not_full = make_collector(config, prompts).collect(new_state())
+    assert selection_metrics(not_full)["dynamic_sampling/surplus_share"] == 0.0
+
+
+def test_log_probabilities_belong_to_their_tokens() -> None:
+    policy = ScriptedPolicy(weight=0.25, reference_weight=-0.5)
+    sampler = ScriptedSampler(weight=0.25)
+    prompts = make_prompts(MIXED, MIXED, MIXED, MIXED)
+    collector = make_collector(make_config(), prompts, sampler=sampler, policy=policy)
+    collection = collector.collect(new_state(num_updates=1))
+    assert len(collection.prepared) == 4 * NUM_ROLLOUTS
+    for (index, sibling), row in collection.prepared.items():
+        sampled = make_rollout(prompts[index], sibling, weight=0.25)
+        assert (row.prompt, row.token_ids.tolist()) == (prompts[index], sampled.token_ids.tolist())
+        assert row.old_logprobs.tolist() == row.sampler_logprobs.tolist() == sampled.sampler_logprobs.tolist()
+        liked = row.token_ids % 3 - 1
+        expected = (row.old_logprobs - 0.75 * liked).tolist()
+        assert row.reference_logprobs.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_policy_that_is_its_reference_needs_no_second_pass() -> None:
+    """Right after a reset both use the same arrays, so the KL is exactly 0, without the rounding of a second pass."""
+    policy = ScriptedPolicy(weight=0.25, reference_weight=0.25)
+    state = new_state(num_updates=8, last_reset_update=8)
+    collection = make_collector(make_config(), make_prompts(*[MIXED] * 4), policy=policy).collect(state)
+    assert policy.num_references == 0
+    assert all(row.reference_logprobs is row.old_logprobs for row in collection.prepared.values())
+
+
+def test_the_reference_is_fetched_once_for_all_groups_that_are_ready() -> None:
+    policy = ScriptedPolicy()
+    prompts = make_prompts(*[MIXED] * 4)
+    make_collector(make_config(), prompts, policy=policy).collect(new_state(num_updates=1))
+    assert policy.num_references == 1

@@ -1,0 +1,393 @@
+"""A sampler with other weights than the policy is corrected, or it stops the run with the cause named, before anything
+is trained on its rollouts. The faults are in the stream of weights, in the sampler's loader, or in the sampler
+itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nemo_prorl.config import (
+    AlgorithmConfig,
+    ControllerAction,
+    ControllerConfig,
+    ControllerMode,
+    CorrectionLevel,
+    SamplerMismatchConfig,
+)
+from nemo_prorl.demo.tiny_policy import build_tokenizer
+from nemo_prorl.engines.interface import LoadedWeights
+from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.training.sampling.canary import TEXT, Canary, canary_prompt
+from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.training.trainer import StoppedByController
+from tests.training.conftest import ScriptedPolicy, ScriptedSampler, make_config, make_prompt
+from tests.training.sampling.test_ahead import WatchedSampler
+from tests.training.scripted_run import Run
+from tests.training.test_rank_agreement import NothingToSave
+from tests.training.thread_ranks import ThreadRanks, run_as_ranks
+from tests.training.tiny import timeless
+
+Weights = Iterable[tuple[str, torch.Tensor]]
+NORM, LAYER = "model.norm.weight", "model.layers.1."
+
+
+class LayeredPolicy(ScriptedPolicy):
+    """A policy with named tensors, which all change with the scripted weight."""
+
+    def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield "weight", torch.tensor(self.weight)
+        for layer in range(3):
+            for part in ("self_attn.q_proj", "mlp.up_proj"):
+                yield f"model.layers.{layer}.{part}.weight", torch.full((4, 4), self.weight + layer)
+        yield NORM, torch.full((4,), 1 + self.weight)
+
+
+@dataclass
+class Stream:
+    """Changes the weights on their way to the sampler, in `count` loads from number `first` on."""
+
+    change: Callable[[dict[str, torch.Tensor], dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+    """(what is sent, what was sent the time before) -> what arrives."""
+    first: int = 1
+    count: int = 10**6
+    num_loads: int = 0
+    before: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def put_before(self, sampler: ScriptedSampler) -> None:
+        load = sampler.load_weights
+
+        def load_changed(weights: Weights, version: int) -> LoadedWeights:
+            sent = dict(weights)
+            wrong = self.first <= self.num_loads < self.first + self.count
+            arrives = self.change(sent, self.before) if wrong else sent
+            self.num_loads += 1
+            self.before = sent
+            return load(arrives.items(), version=version)
+
+        sampler.load_weights = load_changed  # type: ignore[method-assign]
+
+
+def doubled_norm() -> Stream:
+    return Stream(lambda sent, before: sent | {NORM: 2 * sent[NORM]})
+
+
+def one_late() -> Stream:
+    return Stream(lambda sent, before: before)
+
+
+def frozen_layer() -> Stream:
+    """A layer that stays as it was at the start of the run."""
+    kept: dict[str, torch.Tensor] = {}
+
+    def change(sent: dict[str, torch.Tensor], before: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        kept.update({name: before[name] for name in before if name.startswith(LAYER) and name not in kept})
+        return sent | kept
+
+    return Stream(change)
+
+
+def make_run(folder: Path, *, canary: bool = True, **config: Any) -> Run:
+    run = Run(folder, **({"num_steps": 6, "held_out": 0} | config))
+    run.policy = LayeredPolicy(events=run.events)
+    run.canary = make_prompt("canary") if canary else None
+    return run
+
+
+def watch_samples(run: Run) -> list[bool]:
+    """Records for each call of the sampler whether it had the policy's weights."""
+    right: list[bool] = []
+    run.sampler.after_sampling = lambda: right.append(run.sampler.weight == np.float32(run.policy.weight))
+    return right
+
+
+def log_of(run: Run) -> str:
+    return (run.folder / "run.log").read_text()
+
+
+# The ladder
+
+
+@pytest.mark.parametrize("mode", ControllerMode)
+@pytest.mark.parametrize(
+    ("fault", "named", "last_step"),
+    [
+        (doubled_norm, f"1 of 8 tensors ({NORM}) arrived with other values than were sent", 1),
+        (frozen_layer, "2 of 8 tensors, all in model.layers.1 (model.layers.1.mlp.up_proj.weight", 1),
+        (one_late, "All 8 tensors arrived with the values of update 2, one refit late", 2),
+    ],
+)
+def test_wrong_weights_stop_the_run_within_two_steps(
+    tmp_path: Path, mode: ControllerMode, fault: Callable[[], Stream], named: str, last_step: int
+) -> None:
+    """In every mode of the controller. The second load corrects weights that are one load late, but a run in which
+    every load is late must stop as well."""
+    run = make_run(tmp_path, controller=ControllerConfig(mode=mode, interval=300))
+    fault().put_before(run.sampler)
+    right = watch_samples(run)
+    with pytest.raises(StoppedByController) as stopped:
+        run.fit()
+    assert named in str(stopped.value)
+    assert "look for" in str(stopped.value)
+    assert run.state.step == last_step
+    assert all(right), "not a single rollout was drawn from wrong weights"
+    assert run.saved_steps == [last_step]
+    saved = LayeredPolicy()
+    saved.load(find_checkpoints(tmp_path)[-1].policy)
+    assert saved.weight == run.policy.weight != 0.0
+    assert run.records[-1]["controller"]["signal"] == "sampler_mismatch"
+    assert named in run.records[-1]["controller"]["reason"]
+
+
+@pytest.mark.parametrize("fault", [doubled_norm, frozen_layer, one_late])
+def test_a_single_accident_is_mended_before_anything_is_drawn(
+    tmp_path: Path, fault: Callable[[], Stream]
+) -> None:
+    run = make_run(tmp_path)
+    stream = fault()
+    stream.first, stream.count = 3, 1
+    stream.put_before(run.sampler)
+    right = watch_samples(run)
+    assert run.fit() == "steps"
+    assert all(right)
+    steps = {record["step"]: record for record in run.records if record["step"]}
+    assert [step for step, record in steps.items() if record["sampler/num_wrong_tensors"]] == [3]
+    assert not any(record["sampler/num_unmended_tensors"] for record in steps.values())
+    assert "everything is loaded again: now" in log_of(run)
+    assert "warning after step 3" in log_of(run)
+
+
+def test_what_the_loader_leaves_out_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    load = run.sampler.load_weights
+    run.sampler.load_weights = lambda weights, version: replace(  # type: ignore[method-assign]
+        load(weights, version), not_held=(NORM,) if version else ()
+    )
+    with pytest.raises(StoppedByController, match=r"norm.weight\) arrived, but the engine's loader did not"):
+        run.fit()
+    assert run.state.step == 1
+
+
+def test_a_process_that_begins_with_wrong_weights_draws_nothing(tmp_path: Path) -> None:
+    run = make_run(tmp_path, held_out=2)
+    stream = doubled_norm()
+    stream.first = 0
+    stream.put_before(run.sampler)
+    with pytest.raises(StoppedByController, match="stopped before step 1: 1 of 8 tensors"):
+        run.fit()
+    assert "sample" not in run.events
+
+
+def test_no_validation_is_drawn_from_wrong_weights(tmp_path: Path) -> None:
+    run = make_run(tmp_path, held_out=2, interval=1)
+    doubled_norm().put_before(run.sampler)
+    with pytest.raises(StoppedByController):
+        run.fit()
+    assert [record["step"] for record in run.records if "validation/reward" in record] == [0]
+
+
+def test_wrong_weights_that_the_user_ignores_are_a_warning_at_every_step(tmp_path: Path) -> None:
+    signal = SamplerMismatchConfig(action=ControllerAction.ignore)
+    run = make_run(tmp_path, controller=ControllerConfig(sampler_mismatch=signal))
+    doubled_norm().put_before(run.sampler)
+    assert run.fit() == "steps"
+    assert log_of(run).count("warning after step") == 6
+
+
+class ColderSampler(ScriptedSampler):
+    """A sampler with the right weights but another distribution, from the second step on."""
+
+    shift = 0.3
+
+    def sample(self, *arguments: Any, **keywords: Any) -> Any:
+        groups = super().sample(*arguments, **keywords)
+        for rollout in (rollout for group in groups for rollout in group):
+            if self.version > 2:
+                rollout.sampler_logprobs[:] += self.shift
+        return groups
+
+
+def test_what_is_not_in_the_weights_is_seen_by_the_canary(tmp_path: Path) -> None:
+    """The canary fails in two steps in a row, and so do the rollouts of the second one."""
+    run = make_run(tmp_path)
+    run.sampler = ColderSampler(events=run.events)
+    with pytest.raises(StoppedByController, match="bit for bit as the policy sent it"):
+        run.fit()
+    assert run.state.step == 3
+    assert [record.get("sampler/canary_abs_diff_mean") for record in run.records] == [
+        None, 0.0, pytest.approx(0.3, abs=1e-5), pytest.approx(0.3, abs=1e-5),
+    ]  # fmt: skip
+    assert "warning after step 2: sampler/canary_abs_diff_mean is 0.3" in log_of(run)
+    assert "sampler and trainer differ by 0.3 nats per token on the canary prompt (engine 0;" in log_of(run)
+
+
+def test_without_a_canary_the_rollouts_are_judged(tmp_path: Path) -> None:
+    run = make_run(tmp_path, canary=False)
+    run.sampler = ColderSampler(events=run.events)
+    with pytest.raises(StoppedByController, match="sampler/logprob_abs_diff_mean is 0\\.3"):
+        run.fit()
+    assert run.state.step == 4
+
+
+def test_a_policy_that_sends_old_values_is_suspected(tmp_path: Path) -> None:
+    """Every tensor arrives as it was sent, so only the canary can find the fault."""
+
+    class Stuck(LayeredPolicy):
+        def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+            yield from ((n, torch.zeros(()) if n == "weight" else t) for n, t in super().named_weights())
+
+    run = make_run(tmp_path)
+    run.policy = Stuck(events=run.events, learning_rate=40.0)
+    with pytest.raises(
+        StoppedByController, match=r"1 of 8 tensors \(weight\) left the policy exactly as after"
+    ):
+        run.fit()
+
+
+@pytest.mark.parametrize(("max_prompt_tokens", "expected"), [(1024, len(TEXT)), (24, 24)])
+def test_the_canary_fits_the_context(max_prompt_tokens: int, expected: int) -> None:
+    config = make_config()
+    config.sampler.max_prompt_tokens = max_prompt_tokens
+    prompt = canary_prompt(build_tokenizer(), config)
+    assert len(prompt.token_ids) == expected, "one token a character"
+    assert all(token is not None for token in prompt.token_ids)
+
+
+# Resets, several ranks, sampling ahead, resume
+
+
+def test_a_reset_does_not_restart_the_count_of_faulty_steps(tmp_path: Path) -> None:
+    """The signal counts two steps in a row, although there is a reset after each."""
+    run = make_run(tmp_path, controller=ControllerConfig(mode=ControllerMode.interval, interval=1))
+    one_late().put_before(run.sampler)
+    with pytest.raises(StoppedByController, match="one refit late"):
+        run.fit()
+    assert (run.state.step, run.state.num_resets) == (2, 1)
+    assert "warning after step 1" in log_of(run), "beside the reset of that step"
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_one_rank_that_has_wrong_weights_stops_all(tmp_path: Path, ahead: bool) -> None:
+    def fit(ranks: ThreadRanks) -> tuple[str, int]:
+        algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
+        run = make_run(tmp_path, algorithm=algorithm)
+        run.config.sampler = replace(run.config.sampler, ahead=ahead)
+        run.policy.reference_hash = lambda: "the same"  # type: ignore[method-assign]
+        if ranks.layout.rank:
+            run.policy.begin_save = lambda directory: NothingToSave()  # type: ignore[assignment, method-assign]
+        if ranks.layout.rank == 2:
+            one_late().put_before(run.sampler)
+        with pytest.raises(StoppedByController) as stopped:
+            run.fit(ranks)
+        return str(stopped.value), run.state.step
+
+    results = run_as_ranks(fit, 3, 1, 1)
+    assert results == [results[0]] * 3
+    assert "All 8 tensors" in results[0][0]
+    assert results[0][1] == 2
+
+
+@pytest.mark.parametrize(
+    ("engine_ranks", "tensor_parallel", "wrong_rank", "wrong_engine"),
+    [(1, 1, 3, 3), (2, 1, 2, 1), (1, 2, 2, 2), (4, 1, 0, 0)],
+)
+def test_every_engine_is_asked(
+    engine_ranks: int, tensor_parallel: int, wrong_rank: int, wrong_engine: int
+) -> None:
+    """On four ranks, with one, two or four per engine, and one or two per replica."""
+
+    def ask(ranks: ThreadRanks) -> Any:
+        sampler = ColderSampler(version=3 if ranks.layout.rank == wrong_rank else 0)
+        policy, config = ScriptedPolicy(), make_config()
+        fleet = SamplerFleet(sampler, ranks, tensor_parallel=engine_ranks)  # type: ignore[arg-type]
+        canary = Canary(prompt=make_prompt("canary"), config=config, fleet=fleet, policy=policy, ranks=ranks)  # type: ignore[arg-type]
+        return canary.difference(), policy.num_prepared
+
+    results = run_as_ranks(ask, 4, tensor_parallel, 1)
+    assert len({difference for difference, _ in results}) == 1, "the same on every rank"
+    assert results[0][0].engine == wrong_engine
+    assert results[0][0].mean == pytest.approx(0.3, abs=1e-5)
+    replicas = {
+        rank // tensor_parallel % (4 // tensor_parallel): count for rank, (_, count) in enumerate(results)
+    }
+    assert sum(replicas.values()) == 4 * (4 // engine_ranks), (
+        "each engine's rollouts are scored by one replica"
+    )
+
+
+def test_the_canary_never_meets_a_round_that_is_sampled_ahead(tmp_path: Path) -> None:
+    algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
+    run = make_run(tmp_path, algorithm=algorithm)
+    run.config.sampler = replace(run.config.sampler, ahead=True)
+    sampler = run.sampler = WatchedSampler(run.events)  # fails where two use it at one time
+    sampler.updated.wait = lambda timeout=None: True  # type: ignore[method-assign, assignment]
+    run.fit()
+    assert [record["sampler/canary_abs_diff_mean"] for record in run.records if record["step"]] == [0.0] * 6
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sampling-ahead")]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_canary_changes_nothing_else(tmp_path: Path, ahead: bool) -> None:
+    algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
+    records, weights = [], []
+    for canary in (False, True):
+        run = make_run(tmp_path / str(canary), canary=canary, algorithm=algorithm, held_out=1, interval=2)
+        run.config.sampler = replace(run.config.sampler, ahead=ahead)
+        run.fit()
+        records.append([{k: v for k, v in timeless(r).items() if "canary" not in k} for r in run.records])
+        weights.append(run.policy.weight)
+    assert records[0] == records[1]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("killed_in", [1, 2, 3])
+def test_a_resumed_run_decides_as_if_nothing_had_been(tmp_path: Path, killed_in: int) -> None:
+    """The faults of two steps count together, although the process was killed between them."""
+
+    def begin(folder: Path) -> Run:
+        return make_run(folder, every=1, async_save=False)
+
+    def spoil(run: Run) -> None:
+        """Makes weights arrive late from the third step on."""
+        load, before = run.sampler.load_weights, dict[int, dict[str, torch.Tensor]]()
+
+        def late(weights: Weights, version: int) -> LoadedWeights:
+            before[version] = sent = dict(weights)
+            again = run.sampler.version == version
+            return load(
+                (before.get(version - 2, sent) if version > 4 and not again else sent).items(), version
+            )
+
+        run.sampler.load_weights = late  # type: ignore[method-assign]
+
+    whole = begin(tmp_path / "whole")
+    spoil(whole)
+    with pytest.raises(StoppedByController, match="after step 4"):
+        whole.fit()
+    run = begin(tmp_path / "killed")
+    spoil(run)
+
+    def die(phase: str) -> None:
+        if phase == "updates" and run.state.step == killed_in:
+            raise KeyboardInterrupt
+
+    run.on_phase = die
+    with pytest.raises(KeyboardInterrupt):
+        run.fit()
+    resumed = run.resume()
+    resumed.policy = LayeredPolicy(events=resumed.events, weight=resumed.policy.weight,
+                                   reference_weight=resumed.policy.reference_weight)  # fmt: skip
+    resumed.on_phase = lambda phase: None
+    spoil(resumed)
+    with pytest.raises(StoppedByController, match="after step 4"):
+        resumed.fit()
+    assert [timeless(record) for record in resumed.records[:-1]] == [
+        timeless(record) for record in whole.records[:-1]
+    ]

@@ -1,0 +1,146 @@
+"""`train` on the real engines with a sampler that does not get or use the policy's weights: the run stops within two
+steps, saves, and names the fault. A healthy run with temperature 1.2 reports none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nemo_prorl.__main__ import main
+from nemo_prorl.run_folder.markers import why_failed
+from nemo_prorl.training.checkpoint import find_checkpoints
+from tests.engines.conftest import run_ranks
+from tests.training.tiny import TIMEOUT_S, Case, steps
+
+pytestmark = pytest.mark.slow
+
+Weights = Iterable[tuple[str, torch.Tensor]]
+NORM, LAYER = "model.layers.2.post_attention_layernorm.weight", "model.layers.1."
+
+
+def doubled_norm() -> None:
+    _spoil_the_stream(lambda sent, earlier: sent | ({NORM: 2 * sent[NORM]} if earlier else {}))
+
+
+def frozen_layer() -> None:
+    """A layer that is never updated, on the last rank only."""
+    from nemo_prorl.config.layout import rank_from_environment
+
+    if rank_from_environment() == 1:
+        _spoil_the_stream(
+            lambda sent, earlier: (
+                sent | {n: t for n, t in (earlier or [{}])[0].items() if n.startswith(LAYER)}
+            )
+        )
+
+
+def one_late() -> None:
+    _spoil_the_stream(lambda sent, earlier: earlier[-1] if earlier else sent)
+
+
+def left_out_by_the_loader() -> None:
+    from nemo_prorl.engines.weight_transfer import InProcessTransfer
+
+    receive, received = InProcessTransfer.receive_weights, list[int]()
+
+    def receive_less(self: Any, update_info: Any) -> None:
+        received.append(1)
+        if len(received) == 2:  # the first load is whole
+            load = self.model.load_weights
+            self.model.load_weights = lambda weights: load(
+                (n, t) for n, t in weights if not n.startswith(LAYER)
+            )
+        receive(self, update_info)
+
+    InProcessTransfer.receive_weights = receive_less  # type: ignore[method-assign]
+
+
+def colder_sampling() -> None:
+    """A sampler with the right weights and a lower temperature."""
+    from nemo_prorl.engines.vllm_sampler import VllmSampler
+
+    params = VllmSampler._params
+
+    def colder(self: Any, *arguments: Any) -> Any:
+        made = params(self, *arguments)
+        made.temperature *= 0.5
+        return made
+
+    VllmSampler._params = colder  # type: ignore[method-assign]
+
+
+def nothing() -> None: ...
+
+
+def _spoil_the_stream(change: Callable[[dict[str, Any], list[dict[str, Any]]], dict[str, Any]]) -> None:
+    """Changes the stream of weights. change: (what is sent, what was sent before) -> what the sampler gets."""
+    from nemo_prorl.engines.vllm_sampler import VllmSampler
+
+    load, earlier = VllmSampler.load_weights, list[dict[str, torch.Tensor]]()
+
+    def load_spoiled(self: Any, weights: Weights, version: int) -> Any:
+        def stream() -> Iterator[tuple[str, torch.Tensor]]:
+            sent = {name: tensor.clone() for name, tensor in weights}
+            yield from change(sent, list(earlier)).items()
+            earlier.append(sent)
+
+        return load(self, stream(), version)
+
+    VllmSampler.load_weights = load_spoiled  # type: ignore[method-assign]
+
+
+def train_spoiled(spoil: Callable[[], None], arguments: list[str]) -> None:
+    """Trains with a fault, in a process of its own."""
+    spoil()
+    with suppress(SystemExit):
+        main(arguments)
+
+
+def train(case: Case, spoil: Callable[[], None], *overrides: str, num_ranks: int = 1) -> Path:
+    name = f"refit_{spoil.__name__}"
+    arguments = case.command(name, "validation.max_prompts=1", *overrides)
+    run_ranks(train_spoiled, num_ranks, timeout_s=TIMEOUT_S, spoil=spoil, arguments=arguments)
+    return case.run_dir(name)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "num_ranks", "overrides", "last_step", "named"),
+    [
+        (doubled_norm, 1, [], 1, f"({NORM}) arrived with other values than were sent"),
+        (frozen_layer, 2, [], 1, "12 of 50 tensors, all in model.layers.1 (model.layers.1.input_layernorm.weight"),
+        (one_late, 1, ["trainer.learning_rate=2e-6"], 2, "All 50 tensors arrived with the values of update 2, one"),
+        (left_out_by_the_loader, 2, ["sampler.tensor_parallel=2"], 1, "12 of 50 tensors, all in model.layers.1 (model"),
+        (colder_sampling, 1, [], 2, "The sampler holds every tensor bit for bit as the policy sent it"),
+    ],
+)  # fmt: skip
+def test_a_faulty_sampler_stops_the_run_within_two_steps_and_the_fault_is_named(
+    case: Case, spoil: Callable[[], None], num_ranks: int, overrides: list[str], last_step: int, named: str
+) -> None:
+    folder = train(case, spoil, "trainer.num_steps=4", *overrides, num_ranks=num_ranks)
+    reason = why_failed(folder, "main")
+    assert f"stopped after step {last_step}" in reason
+    assert named in reason
+    assert find_checkpoints(folder)[-1].state.step == last_step
+    assert steps(folder)[-1]["controller"]["signal"] == "sampler_mismatch"
+
+
+def test_a_healthy_run_finds_nothing(case: Case) -> None:
+    """With the recipe's temperature, resets and sampling ahead."""
+    folder = train(
+        case, nothing, "trainer.num_steps=4", "sampler.ahead=true", "algorithm.correction_level=token",
+        "exp_manager.checkpoint_callback_params.every_n_train_steps=0", "controller.mode=interval",
+        "controller.interval=2",
+    )  # fmt: skip
+    records = steps(folder)
+    assert len(records) == 4
+    assert records[-1]["num_resets"] == 2
+    assert all(0 <= record["sampler/canary_abs_diff_max"] < 1e-4 for record in records)
+    assert not any(record["sampler/num_wrong_tensors"] for record in records)
+    said = (folder / "run.log").read_text()
+    assert "warning" not in said
+    assert "refit after" not in said
