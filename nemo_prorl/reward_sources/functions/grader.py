@@ -111,9 +111,9 @@ class FunctionGrader:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._process.interrupt()
-        if self._thread is not None:
-            self._thread.join()
+        while self._thread is not None and self._thread.is_alive():
+            self._process.interrupt()  # more than once, because the thread may only now be starting the process
+            self._thread.join(0.1)
         self._process.end()
         self._give_up_waiting(_RUN_HAS_ENDED)
 

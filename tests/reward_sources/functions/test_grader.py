@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -286,6 +287,29 @@ def test_closing_ends_a_call_and_leaves_nobody_waiting(grader_of: Any) -> None:
     futures = [grader.submit(a_request(a_prompt(), "x"), a_prompt()) for _ in range(3)]
     grader.close()
     assert all(future.result(WAIT_S).score is None for future in futures)
+
+
+def test_closing_ends_a_process_that_is_only_now_started(
+    grader_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, closing = FunctionProcess._launch, threading.Event()
+
+    def after_closing(self: FunctionProcess, *arguments: Any) -> Any:
+        assert closing.wait(WAIT_S)
+        return launch(self, *arguments)
+
+    monkeypatch.setattr(FunctionProcess, "_launch", after_closing)
+    grader = grader_of(
+        "import time\ndef score(responses):\n    time.sleep(600)\n", function_timeout_s=2 * WAIT_S
+    )
+    future = grader.submit(a_request(a_prompt(), "x"), a_prompt())
+    interrupt = grader._process.interrupt
+    monkeypatch.setattr(grader._process, "interrupt", lambda: (interrupt(), closing.set()))
+    thread = threading.Thread(target=grader.close)
+    thread.start()
+    thread.join(WAIT_S)
+    assert not thread.is_alive(), "closing waits for the call"
+    assert future.result(0).score is None
 
 
 def test_the_process_ends_with_the_trainer(grader_of: Any, tmp_path: Path) -> None:
