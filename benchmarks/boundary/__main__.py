@@ -90,14 +90,11 @@ class Bench:
             command = [sys.executable, "-m", "benchmarks.boundary.base", str(self.base)]
             subprocess.run([*command, "--updates", str(self.scale.base_updates)], check=True)
 
-    def measure_base(self) -> dict[float, Counts]:
-        """Returns the base policy's counts by temperature."""
-        temperatures = {measure.TEMPERATURE: self.scale.base_samples}
-        temperatures |= dict.fromkeys(OTHER_TEMPERATURES, self.scale.num_samples)
-        return {
-            temperature: self._counts(self.base / "policy", base_name(temperature), num_samples, temperature)
-            for temperature, num_samples in temperatures.items()
-        }
+    def measure_base(self, temperature: float = measure.TEMPERATURE) -> Counts:
+        """Returns the base policy's counts."""
+        is_usual = temperature == measure.TEMPERATURE
+        num_samples = self.scale.base_samples if is_usual else self.scale.num_samples
+        return self._counts(self.base / "policy", base_name(temperature), num_samples, temperature)
 
     def train(self, arm: str, seed: int) -> None:
         """Trains an arm of RL and measures its checkpoints."""
@@ -178,16 +175,18 @@ def main() -> None:
         bench = Bench(out=out, url=url, scale=QUICK if options.quick else FULL)
         bench.build_base()
         with ThreadPoolExecutor(PARALLEL) as pool:
-            starts = pool.submit(bench.measure_base)
+            starts = {measure.TEMPERATURE: pool.submit(bench.measure_base)}
             parts = list[Future[None]]()
             for seed in seeds:
                 runs = {arm: pool.submit(bench.train, arm, seed) for arm in ARMS if arm in options.arms}
                 parts += runs.values()
                 if CONTROL in options.arms:
                     parts.append(pool.submit(bench.control, seed, runs.get("resets")))
+            starts |= {one: pool.submit(bench.measure_base, one) for one in OTHER_TEMPERATURES}
             for part in parts:
                 part.result()
-    report.write(out, starts.result(), measure.finished(out), bench.scale.num_samples)
+    counts = {temperature: start.result() for temperature, start in starts.items()}
+    report.write(out, counts, measure.finished(out), bench.scale.num_samples)
 
 
 if __name__ == "__main__":
