@@ -1,10 +1,10 @@
 """Does prolonged RL solve what the base policy cannot? docs/boundary.md explains the design and the result.
 
     make boundary [BENCH_ARGS="--quick"]
-    make boundary BENCH_ARGS="--seeds 1 --arms resets control"
+    make boundary BENCH_ARGS="--seeds 4 --arms resets control --beside docs/boundary.json"
 
-Builds a small base policy, trains every arm from it with `train`, samples every held-out problem before, during and
-after with `evaluate`, and writes figures, numbers.json and numbers.md about all runs that are finished in the folder.
+Takes a small base policy, trains every arm from it with `train`, samples every held-out problem before, during and
+after with `evaluate`, and writes figures, tables and results.json about all runs that are finished in the folder.
 Nothing that is finished is done again: after an interruption the same command continues. --quick does all of it in
 small: it shows that the benchmark works, and nothing about the question.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
@@ -32,6 +31,7 @@ from benchmarks.boundary.arms import (
     train_arm,
 )
 from benchmarks.boundary.measure import Counts, base_name, measured_name
+from benchmarks.boundary.results import Results, from_json, gather
 from benchmarks.training_runs import ROLLOUTS, with_rollouts
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.data.rows import RowFile
@@ -43,7 +43,6 @@ from nemo_prorl.run_folder.telemetry import read_metrics
 class Scale:
     """How much of everything there is."""
 
-    base_updates: int
     steps: int
     """Steps of each stage."""
     num_samples: int
@@ -52,19 +51,10 @@ class Scale:
     """The same from the base policy, of which the claim is that it never solves something."""
     short: int
     """Steps of the short run: a tenth of the others."""
-    overrides: Sequence[str] = ()
-    """Further options of all arms."""
 
 
-FULL = Scale(base_updates=base.NUM_UPDATES, steps=80, num_samples=128, base_samples=512, short=24)
-QUICK = Scale(
-    base_updates=400,
-    steps=2,
-    num_samples=4,
-    base_samples=8,
-    short=1,
-    overrides=("dynamic_sampling.enabled=false",),  # so small a base policy leaves little that is informative
-)
+FULL = Scale(steps=80, num_samples=128, base_samples=512, short=24)
+QUICK = Scale(steps=2, num_samples=4, base_samples=8, short=1)
 PARALLEL = 2
 """Runs side by side; each uses one core."""
 OTHER_TEMPERATURES = (0.6, 1.2)
@@ -84,11 +74,13 @@ class Bench:
         """Returns the folder of the base policy and the prompts."""
         return self.out / "base"
 
-    def build_base(self) -> None:
-        """Builds it in a process of its own, because a process holds one engine."""
+    def build_base(self, *, is_new: bool) -> None:
+        """Builds it in a process of its own, because a process holds one engine. is_new: trains another base policy
+        than the recorded one."""
         if not self.base.is_dir():
-            command = [sys.executable, "-m", "benchmarks.boundary.base", str(self.base)]
-            subprocess.run([*command, "--updates", str(self.scale.base_updates)], check=True)
+            updates = ["--updates", str(base.NUM_UPDATES)] if is_new else []
+            command = [sys.executable, "-m", "benchmarks.boundary.base", str(self.base), *updates]
+            subprocess.run(command, check=True)
 
     def measure_base(self, temperature: float = measure.TEMPERATURE) -> Counts:
         """Returns the base policy's counts."""
@@ -100,9 +92,7 @@ class Bench:
         """Trains an arm of RL and measures its checkpoints."""
         folder = self.out / f"{arm}-{seed}"
         steps = [self.scale.short] if ARMS[arm].is_short else [self.scale.steps] * len(base.LARGEST)
-        train_arm(
-            folder, self.base, self.url, ARMS[arm], seed=seed, steps=steps, overrides=self.scale.overrides
-        )
+        train_arm(folder, self.base, self.url, ARMS[arm], seed=seed, steps=steps)
         ends = list(accumulate(steps))
         for number, step in enumerate(ends if arm in WATCHED else ends[-1:]):
             self._counts(checkpoint_at(folder, step), measured_name(arm, seed, number))
@@ -163,6 +153,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--arms", nargs="+", choices=[*ARMS, CONTROL], default=[*ARMS, CONTROL])
     parser.add_argument("--quick", action="store_true", help="all of it in small, with one seed")
+    parser.add_argument(
+        "--beside",
+        type=_results,
+        metavar="FILE",
+        help="show the runs of another results.json too (same base policy)",
+    )
+    parser.add_argument(
+        "--new-base", action="store_true", help="train the base policy instead of taking the recorded one"
+    )
     parser.add_argument("--out", type=Path, help="folder (default: runs/boundary, or runs/boundary_quick)")
     options = parser.parse_args()
     out: Path = options.out or Path("runs/boundary_quick" if options.quick else "runs/boundary")
@@ -173,7 +172,7 @@ def main() -> None:
     (out / "measured").mkdir(parents=True, exist_ok=True)
     with reward_service(RewardConfig(), out) as url:
         bench = Bench(out=out, url=url, scale=QUICK if options.quick else FULL)
-        bench.build_base()
+        bench.build_base(is_new=options.new_base)
         with ThreadPoolExecutor(PARALLEL) as pool:
             starts = {measure.TEMPERATURE: pool.submit(bench.measure_base)}
             parts = list[Future[None]]()
@@ -185,8 +184,23 @@ def main() -> None:
             starts |= {one: pool.submit(bench.measure_base, one) for one in OTHER_TEMPERATURES}
             for part in parts:
                 part.result()
-    counts = {temperature: start.result() for temperature, start in starts.items()}
-    report.write(out, counts, measure.finished(out), bench.scale.num_samples)
+    results = gather(out, {temperature: start.result() for temperature, start in starts.items()})
+    if options.beside is not None:
+        try:
+            results = results.beside(options.beside)
+        except ValueError as error:
+            sys.exit(f"error: the runs of --beside cannot be shown with these: {error}. Leave it out.")
+    print(report.write(out, results))
+    print(f"in {out}: figures (*.png), numbers.md, results.json")
+
+
+def _results(path: str) -> Results:
+    try:
+        return from_json(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, LookupError, TypeError):
+        raise argparse.ArgumentTypeError(f"{path} is not a results.json of this benchmark") from None
 
 
 if __name__ == "__main__":

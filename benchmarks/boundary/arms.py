@@ -58,9 +58,8 @@ def train_arm(
     *,
     seed: int,
     steps: Sequence[int],
-    overrides: Sequence[str] = (),
 ) -> Records:
-    """Trains one arm, `steps` in each of its stages, or reads it from the folder. `overrides` apply to every arm."""
+    """Trains one arm, `steps` in each of its stages, or reads it from the folder."""
     records: Records = []
     for stage, num_steps in enumerate(steps):
         parent = () if stage == 0 else (f"stage.parent=stage{stage}", *(() if arm.resets else NO_RESET))
@@ -73,7 +72,6 @@ def train_arm(
             f"seed={seed}",
             f"trainer.num_steps={num_steps}",
             *arm.overrides,
-            *overrides,
         ]
         records = train(folder, url, stage_overrides, config_name="boundary", stage=f"stage{stage + 1}")
     return records

@@ -1,24 +1,22 @@
-"""The benchmark's pictures and table, from counts."""
+"""The benchmark's pictures, from its results."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
-import pyarrow.parquet as pq
 
 from benchmarks.boundary import measure
 from benchmarks.boundary.arms import ARMS
-from benchmarks.boundary.measure import Counts, Runs
-from benchmarks.boundary.tasks import TASKS, Level, level_of
-from nemo_prorl.run_folder.telemetry import read_metrics
+from benchmarks.boundary.measure import Counts
+from benchmarks.boundary.results import METRICS, Run, Training
+from benchmarks.boundary.tasks import TASKS
 
 mpl.use("Agg")
 
@@ -27,6 +25,8 @@ LOOKS = {
     "control": ("fine-tuned on its own correct samples", "#3f6fa3"),
 }
 """Arm -> (title, colour)."""
+Runs = Mapping[str, Mapping[int, Run]]
+"""Arm -> seed -> run."""
 GREY = "#8a8a8a"
 SHOWN = ("sum", "legs", "sort", "reverse")
 UNITS = {"sum": "terms", "legs": "kinds of animals", "sort": "numbers", "reverse": "letters (never in RL)"}
@@ -43,7 +43,7 @@ def draw_boundary(start: Counts, runs: Runs, k: int, path: Path) -> None:
             _line(axis, [start], task, at, GREY, "base policy")
             for name, of in runs.items():
                 title, colour = LOOKS[name]
-                _line(axis, [checkpoints[-1] for checkpoints in of.values()], task, at, colour, title)
+                _line(axis, [run.end for run in of.values()], task, at, colour, title)
             axis.set(ylim=(-0.03, 1.04))
             _plain(axis)
         axes[0].set_ylabel(f"pass@{at}, held out")
@@ -98,7 +98,8 @@ def draw_curves(start: Counts, checkpoints: Sequence[Counts], path: Path) -> Non
             problems = measure.levels(counts)[level]
             most = min(n for each in (start, *checkpoints) for n, _ in measure.levels(each)[level].values())
             ks = [2**power for power in range(most.bit_length())]
-            values, intervals = ([of(problems, k) for k in ks] for of in (measure.at, measure.interval))
+            values = [measure.at(problems, k) for k in ks]
+            intervals = [measure.interval([problems], k) for k in ks]
             axis.plot(
                 ks,
                 values,
@@ -120,7 +121,7 @@ def draw_curves(start: Counts, checkpoints: Sequence[Counts], path: Path) -> Non
 def draw_rates(start: Counts, runs: Runs, path: Path) -> None:
     """Draws the distribution of problems' pass rates over the levels of RL, before and after (ProRL, figure 7)."""
     shown = [("base policy", GREY, [start])]
-    shown += [(*LOOKS[name], [checkpoints[-1] for checkpoints in of.values()]) for name, of in runs.items()]
+    shown += [(*LOOKS[name], [run.end for run in of.values()]) for name, of in runs.items()]
     figure, axes = plt.subplots(
         1, len(shown), figsize=(3.4 * len(shown), 3.2), sharey=True, layout="constrained"
     )
@@ -140,26 +141,23 @@ def draw_rates(start: Counts, runs: Runs, path: Path) -> None:
     _save(figure, path)
 
 
-METRICS = {
-    "reward/pass_rate": "right training rollouts",
-    "objective/kl_to_reference": "KL to the reference (nats a token)",
-    "objective/entropy": "entropy (nats a token)",
-}
-
-
-def draw_training(out: Path, runs: Runs, path: Path) -> None:
+def draw_training(runs: Runs, path: Path) -> None:
     """Draws the training runs: the pass rate of each level's prompts in one run, then metrics of all; a dotted line
     where a run was reset."""
-    shown, seed = next((arm, next(iter(of))) for arm, of in runs.items() if arm in ARMS)
+    trained = {arm: [one.training for one in of.values() if one.training] for arm, of in runs.items()}
+    trained = {arm: of for arm, of in trained.items() if of}
+    shown = next(iter(trained))
     figure, axes = plt.subplots(1, 1 + len(METRICS), figsize=(18, 4), layout="constrained")
-    rates = sorted(training_rates(out / f"{shown}-{seed}").items())
-    for (level, line), colour in zip(rates, plt.cm.viridis(np.linspace(0, 1, len(rates))), strict=True):
-        axes[0].plot(*zip(*line, strict=True), color=colour, linewidth=1.3, label="{} {}".format(*level))
-    axes[0].set_title(f"pass rate of the training prompts, {LOOKS[shown][0]}, seed {seed}", fontsize=9)
-    for name in (arm for arm in runs if arm in ARMS):
-        for number, seed in enumerate(runs[name]):
-            run = [one for one in read_metrics(out / f"{name}-{seed}/metrics.jsonl") if "reward/mean" in one]
-            _draw_run(axes[1:], run, LOOKS[name][1], None if number else LOOKS[name][0])
+    rates = trained[shown][0].level_rates
+    for (level, line), colour in zip(
+        rates.items(), plt.cm.viridis(np.linspace(0, 1, len(rates))), strict=True
+    ):
+        axes[0].plot(*zip(*line, strict=True), color=colour, linewidth=1.3, label=level.replace("/", " "))
+    title = f"pass rate of the training prompts, {LOOKS[shown][0]}, seed {next(iter(runs[shown]))}"
+    axes[0].set_title(title, fontsize=9)
+    for arm, of in trained.items():
+        for number, training in enumerate(of):
+            _draw_run(axes[1:], training, LOOKS[arm][1], None if number else LOOKS[arm][0])
     for axis in axes:
         axis.set_xlabel("step")
         _plain(axis)
@@ -168,30 +166,13 @@ def draw_training(out: Path, runs: Runs, path: Path) -> None:
     _save(figure, path)
 
 
-def _draw_run(axes: Iterable[Any], run: Sequence[Mapping[str, Any]], colour: str, label: str | None) -> None:
-    resets = [before["step"] for before, after in pairwise(run) if after["num_resets"] > before["num_resets"]]
+def _draw_run(axes: Iterable[Any], training: Training, colour: str, label: str | None) -> None:
     for axis, (metric, title) in zip(axes, METRICS.items(), strict=True):
-        found = [(one["step"], one[metric]) for one in run]
-        axis.plot(*zip(*found, strict=True), color=colour, linewidth=0.9, alpha=0.8, label=label)
+        values = training.curves[metric]
+        axis.plot(range(1, len(values) + 1), values, color=colour, linewidth=0.9, alpha=0.8, label=label)
         axis.set_title(title, fontsize=9)
-        for step in resets:
+        for step in training.resets:
             axis.axvline(step, color=colour, linestyle=":", linewidth=0.9, alpha=0.7)
-
-
-WINDOW = 15
-"""Steps over which the training pass rate of a level is averaged."""
-
-
-def training_rates(folder: Path) -> dict[Level, list[tuple[float, float]]]:
-    """Returns the pass rate of each level's training prompts by step, from the run's difficulty files."""
-    found = defaultdict[Level, dict[int, list[float]]](lambda: defaultdict(list))
-    for file in sorted((folder / "difficulty").glob("step-*.parquet")):
-        for row in pq.read_table(file, columns=["step", "source", "pass_rate"]).to_pylist():
-            found[level_of(row["source"])][row["step"] // WINDOW].append(row["pass_rate"])
-    return {
-        level: [((window + 0.5) * WINDOW, statistics.fmean(rates)) for window, rates in sorted(of.items())]
-        for level, of in found.items()
-    }
 
 
 def _plain(axis: Any) -> None:

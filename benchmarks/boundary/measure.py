@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,8 +24,7 @@ from nemo_prorl.run_folder.storage import replace_text
 
 Counts = Mapping[str, tuple[int, int]]
 """Problem's uid -> (samples, correct ones)."""
-Runs = Mapping[str, Mapping[int, Sequence[Counts]]]
-"""Arm -> seed -> its checkpoints in order, without the start."""
+ALL_ARMS = (*ARMS, CONTROL)
 TEMPERATURE = 1.0
 """With top_p 1: the policy's own distribution."""
 
@@ -102,10 +102,11 @@ def _read(kept: Path) -> Counts:
     return {uid: (n, c) for uid, (n, c) in json.loads(kept.read_text(encoding="utf-8")).items()}
 
 
-def finished(out: Path) -> Runs:
-    """Returns the runs of which every checkpoint that is to be measured has been."""
+def finished(out: Path) -> dict[str, dict[int, list[Counts]]]:
+    """Returns arm -> seed -> counts of its checkpoints, for runs of which every checkpoint that is to be measured has
+    been."""
     runs: dict[str, dict[int, list[Counts]]] = {}
-    for arm in (*ARMS, CONTROL):
+    for arm in ALL_ARMS:
         num_points = len(base.LARGEST) if arm in WATCHED else 1
         last = out.glob(f"measured/{measured_name(arm, '*', num_points - 1)}{_COUNTS}")
         for seed in sorted(int(path.name.split("-")[-2]) for path in last):
@@ -136,9 +137,10 @@ def at(counts: Counts, k: int) -> float:
     return mean_pass_at_k(counts.values(), k)
 
 
-def interval(counts: Counts, k: int) -> tuple[float, float]:
-    """Returns the bootstrap's 95 % interval of pass@k over problems."""
-    return bootstrap_interval([pass_at_k(*of, k) for of in counts.values()], num_resamples=1000, seed=0)
+def interval(runs: Sequence[Counts], k: int) -> tuple[float, float]:
+    """Returns the bootstrap's 95 % interval of pass@k over problems, of which each counts with its mean over runs."""
+    means = [statistics.fmean(pass_at_k(*run[uid], k) for run in runs) for uid in runs[0]]
+    return bootstrap_interval(means, num_resamples=1000, seed=0)
 
 
 def difference(before: Counts, after: Counts, k: int) -> Estimate:

@@ -1,55 +1,79 @@
-"""What the benchmark found: numbers.json, numbers.md and the figures."""
+"""Tables from the benchmark's results. docs/boundary_numbers.md consists of them."""
 
 from __future__ import annotations
 
-import datetime
-import json
-import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 
-from benchmarks.boundary import distance, figures, measure
+from benchmarks.boundary import figures, measure
 from benchmarks.boundary.arms import ARMS, CONTROL
-from benchmarks.boundary.base import read_samples
-from benchmarks.boundary.measure import Counts, Runs
+from benchmarks.boundary.measure import Counts
+from benchmarks.boundary.results import Results, Run, to_json
 from benchmarks.boundary.tasks import TASKS, Level, level_of
 from nemo_prorl.evaluation.comparison import correlation
-from nemo_prorl.evaluation.creativity import creativity_indices, mean_index
 from nemo_prorl.run_folder.storage import replace_text
-from nemo_prorl.run_folder.telemetry import read_metrics
 
 TITLES = {
-    "base": "base policy",
     **{name: arm.title for name, arm in ARMS.items()},
     CONTROL: "control: fine-tuned on its own correct samples",
 }
+SMOOTHED = 10
+"""Steps at the end of a run over which its metrics are averaged."""
 
 
-def write(out: Path, starts: Mapping[float, Counts], runs: Runs, k: int) -> None:
-    """Writes everything into the benchmark's folder. `starts`: temperature -> the base policy's counts."""
-    start = starts[measure.TEMPERATURE]
-    sections = [
-        f"{datetime.date.today()}; k = {k}; seeds: "
-        + "; ".join(f"{arm} {', '.join(map(str, of))}" for arm, of in runs.items()),
-        "## Levels\n\n" + level_table(start, runs, k),
-        "## Groups of levels\n\n" + group_table(start, runs, k),
-        "## New solutions\n\n" + solved_table(start, runs),
-        "## Kinds\n\n" + kind_table(start, runs, k),
-        "## Base policy at other temperatures\n\n" + temperature_table(starts, k),
-        "## Creativity\n\n" + creativity_table(out, runs),
-        "## Distance from the base policy\n\n" + distance_table(out, runs),
-        "## Runs\n\n" + run_table(out, runs),
-    ]
-    replace_text(out / "numbers.md", "\n\n".join(sections) + "\n")
-    replace_text(out / "numbers.json", json.dumps(as_json(starts, runs, k), indent=1) + "\n")
-    figures.draw_boundary(start, runs, k, out / "boundary.png")
-    if "resets" in runs:
-        figures.draw_curves(start, next(iter(runs["resets"].values())), out / "curves.png")
-    figures.draw_rates(start, runs, out / "rates.png")
-    figures.draw_training(out, runs, out / "training.png")
-    print("\n\n".join(sections))
-    print(f"\nin {out}: figures (*.png), numbers.md, numbers.json")
+def write(out: Path, results: Results) -> str:
+    """Writes numbers.md, results.json and the figures into a folder. Returns the text of numbers.md."""
+    written = text(results)
+    replace_text(out / "numbers.md", written)
+    replace_text(out / "results.json", to_json(results))
+    figures.draw_boundary(results.start, results.runs, results.k, out / "boundary.png")
+    if "resets" in results.runs:
+        run = next(iter(results.runs["resets"].values()))
+        figures.draw_curves(results.start, run.checkpoints, out / "curves.png")
+    figures.draw_rates(results.start, results.runs, out / "rates.png")
+    if any(run.training for of in results.runs.values() for run in of.values()):
+        figures.draw_training(results.runs, out / "training.png")
+    return written
+
+
+def text(results: Results) -> str:
+    """Returns all tables as Markdown."""
+    k, start = results.k, results.start
+    heads = ["base policy", *(TITLES[arm] for arm in results.runs)]
+    seeds = "; ".join(f"{arm}: {', '.join(map(str, of)) or 'none'}" for arm, of in results.runs.items())
+    tables = {
+        f"Groups of levels: pass@1 / pass@{k}": _table(["levels", *heads], group_rows(results)),
+        f"Groups of levels, every seed: pass@1 / pass@{k}": _table(
+            ["levels", *heads[1:]], group_seed_rows(results)
+        ),
+        "New solutions": solved_table(results),
+        "Levels: pass@1": _table(["level", "base: right of all samples", *heads], level_rows(results, 1)),
+        f"Levels: pass@{k}": _table(["level", "base: right of all samples", *heads], level_rows(results, k)),
+        "The papers' three kinds": kind_table(results),
+        f"The base policy at other temperatures: pass@1 / pass@{k}": temperature_table(results),
+        "Distance from the base policy": distance_table(results),
+        "Creativity": creativity_table(results),
+        "Runs of RL": run_table(results),
+    }
+    return (
+        f"""# Numbers of `make boundary`
+
+The benchmark writes this page; [boundary.md](boundary.md) explains it. Square brackets are 95 % intervals over problems
+(bootstrap; each problem counts with its mean over seeds).
+
+Date: {results.date}. Seeds: {seeds}. Samples of a problem: {_samples(start)} from the base policy, {k} from every run;
+{len(start)} problems.
+
+"""
+        + "\n\n".join(f"## {title}\n\n{table}" for title, table in tables.items())
+        + "\n"
+    )
+
+
+def _samples(counts: Counts) -> int:
+    return next(total for total, _ in counts.values())
 
 
 def group_of(level: Level) -> str:
@@ -74,183 +98,175 @@ def _chosen(counts: Counts, group: str) -> Counts:
     return {uid: of for uid, of in counts.items() if group_of(level_of(uid)) == group}
 
 
-def level_table(start: Counts, runs: Runs, k: int) -> str:
-    """A row a level: correct samples of the base, then pass@1 and pass@k of the base and of the end of every arm."""
-    heads = ["level", "base: right of all samples", *(f"{TITLES[name]}" for name in ("base", *runs))]
-    rows = []
-    for level, problems in measure.levels(start).items():
-        total, right = (sum(column) for column in zip(*problems.values(), strict=True))
-        cells = [f"{measure.at(problems, 1):.3f} / {measure.at(problems, k):.3f}"]
-        for of in runs.values():
-            ends = [measure.levels(checkpoints[-1])[level] for checkpoints in of.values()]
-            cells.append(" / ".join(_spread([measure.at(end, at) for end in ends]) for at in (1, k)))
-        rows.append([f"{level[0]} {level[1]}", f"{right:,} of {total:,}", *cells])
-    return _markdown(heads, rows)
+def _value(of: Sequence[Counts], k: int) -> str:
+    """Returns the mean of pass@k over runs and problems, and its interval."""
+    low, high = measure.interval(of, k)
+    return f"{fmean(measure.at(counts, k) for counts in of):.3f} [{low:.2f}, {high:.2f}]"
 
 
-def group_table(start: Counts, runs: Runs, k: int) -> str:
-    """A row a group of levels: pass@1 and pass@k, over problems."""
+def group_rows(results: Results) -> list[list[str]]:
+    """Returns a row a group of levels: the base, then the end of every arm."""
     rows = []
     for group in GROUPS:
-        before = _chosen(start, group)
-        cells = [f"{measure.at(before, 1):.3f} / {measure.at(before, k):.3f}"]
-        for of in runs.values():
-            ends = [_chosen(checkpoints[-1], group) for checkpoints in of.values()]
-            cells.append(" / ".join(_spread([measure.at(end, at) for end in ends]) for at in (1, k)))
+        columns = [[results.start], *([run.end for run in of.values()] for of in results.runs.values())]
+        chosen = [[_chosen(counts, group) for counts in of] for of in columns]
+        rows.append([group, *(" / ".join(_value(of, at) for at in (1, results.k)) for of in chosen)])
+    return rows
+
+
+def group_seed_rows(results: Results) -> list[list[str]]:
+    """Returns a row a group of levels: the values of every arm's seeds in order."""
+    rows = []
+    for group in GROUPS:
+        cells = []
+        for of in results.runs.values():
+            ends = [_chosen(run.end, group) for run in of.values()]
+            cells.append(
+                " / ".join(", ".join(f"{measure.at(end, at):.3f}" for end in ends) for at in (1, results.k))
+            )
         rows.append([group, *cells])
-    return _markdown(["levels", *(TITLES[name] for name in ("base", *runs))], rows)  # fmt: skip
+    return rows
 
 
-def solved_table(start: Counts, runs: Runs) -> str:
+def level_rows(results: Results, k: int) -> list[list[str]]:
+    """Returns a row a level: the base's right samples, then pass@k of the base and of the end of every arm."""
+    rows = []
+    for level, problems in measure.levels(results.start).items():
+        total, right = (sum(column) for column in zip(*problems.values(), strict=True))
+        cells = [_value([problems], k)]
+        for of in results.runs.values():
+            cells.append(_value([measure.levels(run.end)[level] for run in of.values()], k))
+        rows.append([_name(level), f"{right:,} of {total:,}", *cells])
+    return rows
+
+
+def solved_table(results: Results) -> str:
     """A row an arm: problems that no sample of the base solves, and what became of them."""
+    start = results.start
     never = [uid for uid, (_, right) in start.items() if right == 0]
     rows = []
-    for name, of in runs.items():
-        ends = [checkpoints[-1] for checkpoints in of.values()]
+    for name, of in results.runs.items():
+        ends = [run.end for run in of.values()]
         once = [sum(end[uid][1] > 0 for uid in never) for end in ends]
         mostly = [sum(2 * end[uid][1] >= end[uid][0] for uid in never) for end in ends]
         lost = [sum(right > 0 and end[uid][1] == 0 for uid, (_, right) in start.items()) for end in ends]
         rows.append([TITLES[name], *(", ".join(map(str, values)) for values in (once, mostly, lost))])
     heads = [
-        "",
+        "a number a seed",
         f"solved at least once, of the {len(never)} that the base never solves",
         "in at least half of the samples",
         f"no longer solved, of the {len(start) - len(never)} others",
     ]
-    return _markdown(heads, rows) + "\n\nA number a seed."
+    return _table(heads, rows)
 
 
-def kind_table(start: Counts, runs: Runs, k: int) -> str:
+def kind_table(results: Results) -> str:
     """Levels of the papers' three kinds in arms with checkpoints in between, those that were only sharpened, and the
     correlation of the start's pass@k with the gain over levels (ProRL, figure 3)."""
     rows = []
-    for name, of in runs.items():
-        for seed, checkpoints in of.items():
-            if len(checkpoints) < 2:
+    for name, of in results.runs.items():
+        for seed, run in of.items():
+            if len(run.checkpoints) < 2:
                 continue
             changes = {
                 level: measure.change(
-                    [problems, *(measure.levels(counts)[level] for counts in checkpoints)], k
+                    [problems, *(measure.levels(counts)[level] for counts in run.checkpoints)], results.k
                 )
-                for level, problems in measure.levels(start).items()
+                for level, problems in measure.levels(results.start).items()
+            }
+            of_kind = {
+                kind: [_name(level) for level, one in changes.items() if one.name == kind]
+                for kind in ("plateau", "sustained")
             }
             kinds = Counter(change.name for change in changes.values())
             sharpened = [_name(level) for level, one in changes.items() if one.sharpened]
             related = correlation(
-                [measure.at(problems, k) for problems in measure.levels(start).values()],
+                [measure.at(problems, results.k) for problems in measure.levels(results.start).values()],
                 [change.at_k for change in changes.values()],
             )
             rows.append(
                 [
-                    TITLES[name],
-                    str(seed),
-                    *(str(kinds[kind]) for kind in ("diminish", "plateau", "sustained")),
+                    f"{TITLES[name]}, {seed}",
+                    str(kinds["diminish"]),
                     ", ".join(sharpened) or "none",
+                    *(f"{len(found)}: {', '.join(found) or 'none'}" for found in of_kind.values()),
                     "none" if related is None else f"{related:.2f}",
                 ]
             )
-    sharpened_head = "only sharpened: pass@1 rises, pass@k does not"
-    heads = ["", "seed", "diminish", "plateau", "sustained", sharpened_head, "correlation of start and gain"]
-    return _markdown(heads, rows)
+    sharpened_head = "of these only sharpened: pass@1 rises, pass@k does not"
+    heads = ["arm, seed", "diminish", sharpened_head, "plateau", "sustained", "correlation of start and gain"]
+    return _table(heads, rows)
 
 
-def temperature_table(starts: Mapping[float, Counts], k: int) -> str:
+def temperature_table(results: Results) -> str:
     """Pass@1 and pass@k of the base by group of levels."""
     rows = [
         [
             group,
             *(
-                " / ".join(f"{measure.at(_chosen(counts, group), at):.3f}" for at in (1, k))
-                for counts in starts.values()
+                " / ".join(_value([_chosen(counts, group)], at) for at in (1, results.k))
+                for counts in results.base.values()
             ),
         ]
         for group in GROUPS
     ]
-    return _markdown(["levels", *(f"T = {temperature}" for temperature in starts)], rows)
+    return _table(["levels", *(f"T = {temperature}" for temperature in results.base)], rows)
 
 
-def run_table(out: Path, runs: Runs) -> str:
-    """A row a run: steps, resets, the last KL and entropy, and minutes."""
+def run_table(results: Results) -> str:
+    """A row a run of RL: steps, resets, the last KL and entropy, and minutes."""
     rows = []
-    for name in (arm for arm in runs if arm in ARMS):
-        for seed in runs[name]:
-            records = [
-                one for one in read_metrics(out / f"{name}-{seed}/metrics.jsonl") if "reward/mean" in one
-            ]
-            means = [
-                statistics.fmean(one[metric] for one in records[-10:])
-                for metric in ("objective/kl_to_reference", "objective/entropy")
-            ]
-            minutes = sum(one["time/step_s"] for one in records) / 60
-            steps, resets = (str(records[-1][key]) for key in ("step", "num_resets"))
-            cells = [*(f"{mean:.3f}" for mean in means), f"{minutes:.0f}"]
-            rows.append([TITLES[name], str(seed), steps, resets, *cells])
-    heads = ["", "seed", "steps", "resets", "KL, last 10 steps", "entropy, last 10 steps", "minutes of steps"]
-    return _markdown(heads, rows)
+    for name, of in results.runs.items():
+        for seed, run in of.items():
+            if run.training is not None:
+                values = run.training.curves.values()
+                rows.append(
+                    [
+                        f"{TITLES[name]}, {seed}",
+                        str(max(map(len, values))),
+                        ", ".join(map(str, run.training.resets)) or "none",
+                        *(f"{fmean(one[-SMOOTHED:]):.3f}" for one in values),
+                        f"{run.training.minutes:.0f}",
+                    ]
+                )
+    titles = [f"{title}, last {SMOOTHED} steps" for title in figures.METRICS.values()]
+    return _table(["arm, seed", "steps", "reset after steps", *titles, "minutes of steps"], rows)
 
 
-def distance_table(out: Path, runs: Runs) -> str:
-    """KL divergence from the base policy / entropy of every run's end, in nats a token of its own samples, by task."""
-    rows = []
-    for name, of in runs.items():
-        found = [distance.of_run(out, name, seed, len(checkpoints) - 1) for seed, checkpoints in of.items()]
-        cells = [
-            " / ".join(_spread([one[task][metric] for one in found]) for metric in ("kl_to_base", "entropy"))
-            for task in figures.SHOWN
+def distance_table(results: Results) -> str:
+    """KL divergence from the base policy / entropy of every arm's end by task, the mean over seeds."""
+
+    def mean(runs: Iterable[Run], task: str, metric: str) -> str:
+        return f"{fmean(run.distances[task][metric] for run in runs):.3f}"
+
+    rows = [
+        [
+            TITLES[name],
+            *(
+                " / ".join(mean(of.values(), task, metric) for metric in ("kl_to_base", "entropy"))
+                for task in figures.SHOWN
+            ),
         ]
-        rows.append([TITLES[name], *cells])
-    return _markdown(["KL to the base / entropy, nats a token", *figures.SHOWN], rows)
+        for name, of in results.runs.items()
+    ]
+    return _table(["KL to the base / entropy, nats a token", *figures.SHOWN], rows)
 
 
-def creativity_table(out: Path, runs: Runs) -> str:
-    """Mean creativity index of the right samples at the end of every run, against all samples of the base policy: how
-    little of them the base ever writes (nemo_prorl.evaluation.creativity); 8 if no run of 5 numbers or words occurs."""
-    corpus = out / f"measured/{measure.base_name()}.jsonl"
-    rows = []
-    for name, of in runs.items():
-        found = []
-        for seed, checkpoints in of.items():
-            samples = out / f"measured/{measure.measured_name(name, seed, len(checkpoints) - 1)}.jsonl"
-            texts = [str(one["response"]) for one in read_samples(samples) if one["score"] == 1.0]
-            index = mean_index(
-                creativity_indices(texts, (str(one["response"]) for one in read_samples(corpus)))
-            )
-            found.append("none" if index is None else f"{index:.2f}")
-        rows.append([TITLES[name], ", ".join(found)])
-    return _markdown(["", "index, a number a seed"], rows)
-
-
-def as_json(starts: Mapping[float, Counts], runs: Runs, k: int) -> dict[str, object]:
-    """Returns pass@1 and pass@k with their intervals, level by level."""
-
-    def of_counts(counts: Counts) -> dict[str, object]:
-        return {
-            _name(level): {
-                f"pass_at_{at}": [measure.at(problems, at), *measure.interval(problems, at)] for at in (1, k)
-            }
-            for level, problems in measure.levels(counts).items()
-        }
-
-    return {
-        "base": {str(temperature): of_counts(counts) for temperature, counts in starts.items()},
-        **{
-            name: {
-                str(seed): [of_counts(counts) for counts in checkpoints] for seed, checkpoints in of.items()
-            }
-            for name, of in runs.items()
-        },
-    }
+def creativity_table(results: Results) -> str:
+    """Creativity index (`Run.creativity`) of every run's end."""
+    rows = [
+        [
+            TITLES[name],
+            ", ".join("none" if run.creativity is None else f"{run.creativity:.2f}" for run in of.values()),
+        ]
+        for name, of in results.runs.items()
+    ]
+    return _table(["", "index, a number a seed"], rows)
 
 
 def _name(level: Level) -> str:
     return "{} {}".format(*level)
 
 
-def _spread(values: Sequence[float]) -> str:
-    """Mean (smallest to largest)."""
-    mean = statistics.fmean(values)
-    return f"{mean:.3f}" if len(values) == 1 else f"{mean:.3f} ({min(values):.3f} to {max(values):.3f})"
-
-
-def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])

@@ -3,6 +3,7 @@ whole of what it is said not to know."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import statistics
@@ -18,7 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.boundary import arms, base, distance, measure, report, tasks  # noqa: E402
+from benchmarks.boundary import arms, base, distance, figures, measure, report, results, tasks  # noqa: E402
+from benchmarks.boundary.__main__ import main  # noqa: E402
 from nemo_prorl.config.compose import compose  # noqa: E402
 from nemo_prorl.data.mix import render  # noqa: E402
 from nemo_prorl.demo.tiny_policy import build_tokenizer, write_random_policy  # noqa: E402
@@ -178,8 +180,101 @@ def test_a_run_is_finished_when_its_last_checkpoint_is_measured(tmp_path: Path) 
     }  # fmt: skip
 
 
+def a_run(*checkpoints: measure.Counts, is_trained: bool = True) -> results.Run:
+    training = results.Training(
+        minutes=1.5,
+        resets=[2],
+        curves={metric: [0.25, 0.5, 0.75] for metric in results.METRICS},
+        level_rates={"sum/5": [(7.5, 0.5)]},
+    )
+    return results.Run(
+        checkpoints=checkpoints,
+        distances={task: {"kl_to_base": 0.25, "entropy": 0.5} for task in figures.SHOWN},
+        creativity=None if is_trained else 0.5,
+        training=training if is_trained else None,
+    )
+
+
+def some_results(**runs: dict[int, results.Run]) -> results.Results:
+    start = {f"{task}/{size}/held_out/0": (8, size % 2) for task, size in LEVELS}
+    return results.Results(policy="a", base={1.0: start}, runs=runs)
+
+
+def a_measurement(right: int) -> measure.Counts:
+    return {f"{task}/{size}/held_out/0": (4, right) for task, size in LEVELS}
+
+
 def test_new_solutions_are_counted_against_what_the_base_never_solved() -> None:
     start = {"sum/5/held_out/0": (8, 0), "sum/5/held_out/1": (8, 0), "sum/5/held_out/2": (8, 3)}
     end = {"sum/5/held_out/0": (8, 1), "sum/5/held_out/1": (8, 4), "sum/5/held_out/2": (8, 0)}
-    table = report.solved_table(start, {"resets": {1: [end]}})
-    assert table.splitlines()[2].split(" | ")[1:] == ["2", "1", "1 |"]
+    found = results.Results(policy="a", base={1.0: start}, runs={"resets": {1: a_run(end)}})
+    assert report.solved_table(found).splitlines()[2].split(" | ")[1:] == ["2", "1", "1 |"]
+
+
+def test_results_are_read_as_they_were_written() -> None:
+    found = some_results(
+        resets={2: a_run(a_measurement(1), a_measurement(2))},
+        control={1: a_run(a_measurement(4), is_trained=False)},
+    )
+    written = results.to_json(found)
+    assert results.to_json(results.from_json(written)) == written
+    assert report.text(results.from_json(written)) == report.text(found)
+
+
+def test_recorded_runs_stand_beside_own_ones_of_the_same_base() -> None:
+    recorded = some_results(
+        resets={1: a_run(a_measurement(1)), 2: a_run(a_measurement(2))}, short={1: a_run(a_measurement(3))}
+    )
+    both = some_results(resets={2: a_run(a_measurement(4))}).beside(recorded)
+    ends = {
+        arm: {seed: run.end["sum/5/held_out/0"][1] for seed, run in of.items()}
+        for arm, of in both.runs.items()
+    }
+    assert ends == {"resets": {1: 1, 2: 4}, "short": {1: 3}}, "own runs replace recorded ones"
+    other = results.Results(policy="b", base=recorded.base, runs={})
+    with pytest.raises(ValueError, match="another base policy"):
+        other.beside(recorded)
+
+
+def test_figures_and_tables_are_written_about_any_arms(tmp_path: Path) -> None:
+    only_control = some_results(control={1: a_run(a_measurement(4), is_trained=False)})
+    report.write(tmp_path, only_control)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "boundary.png", "rates.png", "numbers.md", "results.json"
+    }  # fmt: skip
+    report.write(tmp_path, some_results(resets={1: a_run(*map(a_measurement, (0, 1, 2)))}))
+    assert (tmp_path / "training.png").is_file()
+    assert (tmp_path / "curves.png").is_file()
+
+
+def test_the_record_is_of_the_recorded_policy() -> None:
+    recorded = results.from_json((ROOT / "docs/boundary.json").read_text(encoding="utf-8"))
+    weights = (base.RECORDED / "model.safetensors").read_bytes()
+    assert recorded.policy == hashlib.sha256(weights).hexdigest()
+
+
+def test_the_page_of_numbers_is_that_of_the_record() -> None:
+    recorded = results.from_json((ROOT / "docs/boundary.json").read_text(encoding="utf-8"))
+    assert (ROOT / "docs/boundary_numbers.md").read_text(encoding="utf-8") == report.text(recorded)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [(None, "cannot be read"), ("{", "not a results.json"), ('{"date": 1}', "not a results")],
+)
+def test_what_cannot_be_shown_beside_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str | None,
+    error: str,
+) -> None:
+    file = tmp_path / "results.json"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setattr(sys, "argv", ["boundary", "--beside", str(file)])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert error in capsys.readouterr().err
