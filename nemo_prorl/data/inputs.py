@@ -65,8 +65,8 @@ def with_prompt_files(
     config: RunConfig, beat: Callable[[], object] = lambda: None
 ) -> tuple[RunConfig, list[str]]:
     """(the configuration with prompt files for what data.train and data.validation name, sentences on what was
-    recognised in files that had to be converted, and on a lack of validation). Converted files are kept in the run's
-    folder; `beat` is called for each of their rows. Raises ConfigError."""
+    recognised in files that had to be converted, on a lack of validation, and on validation files that are trained on).
+    Converted files are kept in the run's folder; `beat` is called for each of their rows. Raises ConfigError."""
     folder = Path(config.exp_manager.explicit_log_dir)
     data, recognised = prompt_files(config.data, folder, needs_answer=config.reward.asks_service, beat=beat)
     if not data.validation:
@@ -74,6 +74,12 @@ def with_prompt_files(
             "No validation: 'data.validation=[held_out.jsonl]' would measure the policy on problems that it is not "
             "trained on."
         )
+    trained = {Path(path).resolve() for path in data.train}
+    recognised += [
+        f"{path} is in data.train and in data.validation: its validation says nothing about new problems."
+        for path in data.validation
+        if Path(path).resolve() in trained
+    ]
     return replace(config, data=data), recognised
 
 

@@ -1,4 +1,5 @@
-"""A tokenizer that a run cannot use is an error of one sentence, before anything heavy is loaded."""
+"""What a run begins with: a tokenizer that it cannot use is an error of one sentence, before anything heavy is loaded.
+The names of files tell what validation will measure."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.config import ConfigError, ModelConfig, RunConfig
-from nemo_prorl.data.inputs import load_tokenizer
+from nemo_prorl.config import ConfigError, DataConfig, ExpManagerConfig, ModelConfig, RunConfig
+from nemo_prorl.data.inputs import load_tokenizer, with_prompt_files
 from nemo_prorl.demo.tiny_policy import build_tokenizer
 
 
@@ -79,3 +80,29 @@ def test_what_keeps_a_tokenizer_from_working_is_one_sentence(
         loaded(model)
     assert str(model) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("validation", "words"),
+    [
+        ([], ["No validation: "]),
+        (["held_out.jsonl"], []),
+        (["link.jsonl", "held_out.jsonl"], ["link", "its validation says nothing about new problems"]),
+    ],
+)
+def test_validation_on_nothing_or_on_training_problems_is_said(
+    tmp_path: Path, validation: list[str], words: list[str]
+) -> None:
+    for name in ("train", "held_out"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"prompt": f"1+1 ({name})", "answer": "2"}) + "\n")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "train.jsonl")
+    config = RunConfig(
+        data=DataConfig(
+            train={str(tmp_path / "train.jsonl"): 1.0},
+            validation=[str(tmp_path / name) for name in validation],
+        ),
+        exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run")),
+    )
+    said = [text for text in with_prompt_files(config)[1] if "1 row, prompts from" not in text]
+    assert len(said) == bool(words)
+    assert all(word in said[0] for word in words)
