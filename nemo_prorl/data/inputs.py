@@ -74,11 +74,11 @@ def with_prompt_files(
             "No validation: 'data.validation=[held_out.jsonl]' would measure the policy on problems that it is not "
             "trained on."
         )
-    trained = {Path(path).resolve() for path in data.train}
+    trained = {Path(name).resolve() for name in config.data.train}
     recognised += [
-        f"{path} is in data.train and in data.validation: its validation says nothing about new problems."
-        for path in data.validation
-        if Path(path).resolve() in trained
+        f"{name} is in data.train and in data.validation: its validation says nothing about new problems."
+        for name in config.data.validation
+        if Path(name).is_file() and Path(name).resolve() in trained
     ]
     return replace(config, data=data), recognised
 
