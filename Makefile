@@ -1,6 +1,6 @@
 # `make help` lists the targets. `make setup` makes the two environments that nearly all of them run in.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-nemo test-clients test-kernels check format reference docs bench bench-reward real findings stories recipes boundary profile gpu-check
+.PHONY: help setup demo test test-slow test-fast test-nemo test-clients test-kernels check format reference docs bench bench-reward real findings stories recipes boundary profile gpu-check
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -11,8 +11,11 @@ setup:  ## make .venv and .venv-reward from the locked requirements; does nothin
 demo: setup  ## train a small reasoning policy on this machine (DEMO_ARGS="--seed 2" passes options)
 	@.venv/bin/python -m nemo_prorl demo $(DEMO_ARGS)
 
-test: setup  ## run all tests, one file per processor at a time (PYTEST_ARGS=PATH or "-n 4" passes arguments to pytest)
-	@scripts/test.sh $(PYTEST_ARGS)
+test: setup  ## run the tests, except slow ones (PYTEST_ARGS=PATH runs other tests instead, slow or not)
+	@scripts/test.sh $(if $(PYTEST_ARGS),$(PYTEST_ARGS),-m "not slow")
+
+test-slow: setup  ## run the slow tests: whole runs, kills and resumes, several ranks, Slurm, other people's data
+	@scripts/test.sh -m slow $(PYTEST_ARGS)
 
 test-fast: setup  ## run the tests that start no engine, service, browser, Slurm or other process
 	@scripts/test.sh -m "not live and not slow" $(PYTEST_ARGS)
