@@ -10,6 +10,7 @@ import pytest
 
 from nemo_prorl.report.health import bests_of, findings_of, num_tokens, wall_s
 from nemo_prorl.report.runs import Run
+from tests.report.made_up_runs import DOMAINS
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -68,6 +69,19 @@ def test_a_cause_has_its_warning_and_no_other(
     found = warnings(make_run(change))
     assert list(found) == [title]
     assert said in found[title]
+
+
+def test_rollouts_of_a_domain_that_the_last_step_lacks_were_graded_too(make_run: Callable[..., Run]) -> None:
+    counts = {f"reward/{domain}/num_rollouts": 100.0 for domain in DOMAINS}
+
+    def change(record: dict[str, Any]) -> dict[str, Any]:
+        """Fails 100 of 10,000 rollouts in the last 20 steps; 1.23% if stem did not count."""
+        if "reward/mean" not in record:
+            return record
+        made = record | counts | {"dynamic_sampling/num_failed_rollouts": 5.0}
+        return {key: value for key, value in made.items() if record["step"] < 60 or "/stem/" not in key}
+
+    assert "1.00%" in warnings(make_run(change))["Grading"]
 
 
 def test_a_refit_that_had_to_be_repeated_is_told(make_run: Callable[..., Run]) -> None:

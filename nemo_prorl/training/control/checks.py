@@ -1,8 +1,8 @@
-"""Checks whether a run is healthy, from its records; each gives a sentence with numbers. Thresholds are our choice.
+"""Checks of a run's health, from its records. Each gives a sentence with numbers; the thresholds are our choice.
 
-The report shows them, and the training log repeats those that warn (alarms.py). The reset controller itself
-judges what a hard reset could cure (stalled validation, KL, entropy, length), with the run's own thresholds, so that
-report and controller never disagree.
+The report shows the results, and the training log repeats warnings (alarms.py). What a hard reset could cure (stalled
+validation, KL, entropy, length) is judged by the reset controller with the run's own thresholds, so that report and
+controller never disagree.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.signals import FAULTS, WRONG_TENSORS
 
 RECENT = 20
-"""Steps that the means of recent values cover."""
+"""Number of newest training steps that count as recent."""
 LOW_YIELD = 0.25
-"""A yield at which a step samples four times what it trains on."""
+"""Least share of informative groups. At this share a step samples four times what it trains on."""
 FAILED_SHARE = 0.001
-"""Share of recent rollouts that were not graded; a healthy service has none."""
+"""Largest share of rollouts that were not graded; a healthy service has none."""
 CLIPPED_SHARE = 0.1
-"""Share of recent tokens on which the clip is active."""
+"""Largest share of tokens on which the clip is active."""
 EXPOSED_SHARE = 0.2
-"""Share of step time spent waiting for grading."""
+"""Largest share of step time spent waiting for grading."""
 OVERDUE = 2.0
-"""How many validation intervals may pass without a validation before the check warns."""
+"""Largest number of validation intervals without a validation."""
 GRAD_SPIKE = 10.0
-"""Times the run's median gradient norm."""
+"""Largest ratio of the recent gradient norm to the whole run's, both as medians."""
 
 _Config = TypeVar("_Config", bound=Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of a check. `is_fine` false is a warning."""
+    """The result of a check; a warning if `is_fine` is false."""
 
     title: str
     is_fine: bool
@@ -48,27 +48,27 @@ class Finding:
 
 
 Result = tuple[bool, str] | None
-"""Of a check: whether it is fine, and a sentence; None if the check does not apply."""
+"""(whether the run is fine, a sentence about it), as a check returns them; None if the check does not apply."""
 
 
 class Followed:
-    """What the checks look at: a run up to its newest record, in a size that hardly grows with its length."""
+    """A run up to its newest record, as the checks see it. Keeps only what they need, so it hardly grows."""
 
     def __init__(self, stage: str, options: Mapping[str, Any]) -> None:
-        """`stage`: the one that began last. `options`: all of its options by their full names."""
+        """stage: the one that began last. options: all of its options by their full names."""
         self.stage, self.options = stage, options
         config = _with_options(ControllerConfig(), options, "controller")
         self._controller = WatchingController(dataclasses.replace(config, mode=ControllerMode.automatic))
         self.decisions: list[Decision] = []
-        """Of a controller in mode automatic, with the stage's options, on the stage's records."""
+        """What a controller in mode automatic would have decided in this stage, with the stage's options."""
         self.last: Mapping[str, Any] = {}
         """The newest record."""
         self.steps: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
         """Records of the newest training steps, oldest first."""
         self.grad_norms: list[float] = []
-        """Of all training steps."""
+        """Gradient norms of all training steps, oldest first."""
         self.num_validations, self.last_validation = 0, 0
-        """How many there were, and after which step the last one was."""
+        """Number of validations so far, and the step after which the last one was."""
         self.last_reset = -1
         """Step after which the policy last became the reference; -1: it never did."""
 
@@ -98,7 +98,7 @@ class Followed:
         ]
 
     def recent(self, key: str) -> list[float]:
-        """Values of a metric in the newest training steps."""
+        """Returns the values of a metric in the recent training steps, oldest first."""
         return [float(record[key]) for record in self.steps if key in record]
 
 
@@ -117,7 +117,7 @@ def _validates(run: Followed) -> Result:
 
 
 def _controller_is_content(run: Followed) -> Result:
-    """Judges by the last decision since the last reset. Fault signals have a check of their own."""
+    """Judges by the newest decision since the last reset. Signals of faults have a check of their own."""
     decisions = [decision for decision in run.decisions if decision.signal not in FAULTS]
     if not decisions or decisions[-1].step <= run.last_reset:
         return True, "No signal fires: validation, KL, entropy and length are within its thresholds."
@@ -152,8 +152,9 @@ def _samples_usefully(run: Followed) -> Result:
 
 def _grades_everything(run: Followed) -> Result:
     failed = sum(run.recent("dynamic_sampling/num_failed_rollouts"))
-    counts = [key for key in run.last if key.startswith("reward/") and key.endswith("/num_rollouts")]
-    graded = sum(sum(run.recent(key)) for key in counts)
+    # Of all recent steps, because the last one may lack a domain.
+    counts = {key for step in run.steps for key in step if key.startswith("reward/")}
+    graded = sum(sum(run.recent(key)) for key in counts if key.endswith("/num_rollouts"))
     if not graded:
         return None
     share = failed / (failed + graded)
