@@ -14,9 +14,9 @@ from nemo_prorl.commands import reset
 from nemo_prorl.run_folder.markers import done_marker, mark_done, mark_failed
 from nemo_prorl.training.control.requests import (
     ask_for_reset,
+    delete_reset_request,
     is_reset_requested,
     reset_request,
-    take_reset_request,
 )
 from nemo_prorl.training.watchdog import heartbeat
 
@@ -35,8 +35,8 @@ def test_a_request_is_a_whole_file_that_is_taken_once(run: Path) -> None:
     assert is_reset_requested(run)
     assert [path.name for path in reset_request(run).parent.iterdir()] == ["reset"]
     assert "asked" in json.loads(reset_request(run).read_text())
-    take_reset_request(run)
-    take_reset_request(run)
+    delete_reset_request(run)
+    delete_reset_request(run)
     assert not is_reset_requested(run)
 
 
@@ -107,7 +107,7 @@ def test_waiting_ends_with_the_reset_or_with_the_stage(
         elif ends == "failed":
             mark_failed(run, "run2", reason="The disk is full.")
         else:
-            take_reset_request(run)
+            delete_reset_request(run)
 
     trainer = threading.Thread(target=train)
     trainer.start()

@@ -69,11 +69,11 @@ def _sign_of_life(run_dir: Path) -> str:
 
 def _wait(run_dir: Path, stage: str) -> int:
     from nemo_prorl.run_folder.markers import is_done, why_failed
-    from nemo_prorl.training.control.requests import is_reset_requested, take_reset_request
+    from nemo_prorl.training.control.requests import delete_reset_request, is_reset_requested
 
     while is_reset_requested(run_dir):
         if is_done(run_dir, stage) or why_failed(run_dir, stage):
-            take_reset_request(run_dir)
+            delete_reset_request(run_dir)
             print(f"stage {stage} ended before the reset, which is withdrawn.")
             return 1
         time.sleep(POLL_S)

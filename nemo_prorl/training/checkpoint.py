@@ -128,8 +128,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def is_intact(checkpoint: Checkpoint, ranks: Ranks) -> bool:
-    """Whether the checkpoint's files have the content that was written. Collective: each rank reads a part of them. A
-    corrupt checkpoint is reported in one line and renamed, so that no run uses it."""
+    """Returns whether the checkpoint's files have the content that was written. Collective: each rank reads a part of
+    them. Renames a corrupt checkpoint, so that no run uses it, and says so in one line."""
     layout = ranks.layout
     mine = changed_content(checkpoint.path, share=layout.rank, num_shares=layout.world_size)
     damage = next((text for text in ranks.gather(mine) if text), "")
@@ -150,7 +150,7 @@ def load_policy(policy: Policy, checkpoint: Checkpoint, *, num_updates: int | No
     if found != checkpoint.reference_hash:
         raise ConfigError(
             f"the reference policy in {checkpoint.path} is not the one it was saved with (hash {found}, expected "
-            f"{checkpoint.reference_hash}): the KL penalty would pull to other weights; use an older checkpoint."
+            f"{checkpoint.reference_hash}): the KL penalty would pull towards other weights; use an older checkpoint."
         )
 
 
@@ -170,7 +170,7 @@ class CheckpointWriter:
     ranks: Ranks
     provenance: dict[str, Any]
     longest_s: float = field(default=0.0, init=False)
-    """Seconds that the longest save so far took, from copying the weights to the last file."""
+    """Seconds of the longest save so far, from copying the weights to writing the last file."""
     _saving: _Saving | None = field(default=None, init=False)
     _waited_s: float = field(default=0.0, init=False)
 
@@ -267,7 +267,7 @@ class CheckpointWriter:
         self._agree(aside, failure)
 
     def _agree(self, aside: Path, failure: Exception | None) -> None:
-        """Raises CheckpointNotSaved on every rank if one has failed, so that all agree whether the save succeeded."""
+        """Raises CheckpointNotSaved on every rank if any of them has failed. Collective."""
         reason = next((text for text in self.ranks.gather(_reason(failure)) if text), "")
         if not reason:
             return
@@ -310,7 +310,7 @@ def worth_keeping(
 def by_score(
     checkpoints: Sequence[Checkpoint], monitor: str, mode: BestMode, *, stage: str = ""
 ) -> list[Checkpoint]:
-    """Returns the checkpoints that have a score by this metric, best first: those of `stage`, or of all if it is empty.
+    """Returns the checkpoints that have a score by this metric, best first. stage: only this one's; empty: all stages'.
 
     Among equal scores the oldest comes first: after a reset to the best checkpoint, newer ones have the same weights
     and score, and the one whose weights were measured must remain the best.

@@ -20,11 +20,11 @@ array; pickle then sends it once."""
 
 
 def deal(collection: Collection, config: RunConfig, ranks: Ranks) -> list[list[TrainingRow]]:
-    """Returns the rows that this replica trains on, one list per update. Collective. Each update gets an equal share of
-    the groups, whose tokens are balanced over the replicas. Raises ValueError on a reward that is NaN or infinite.
+    """Returns the rows that this replica trains on, one list per update. Collective. Updates get equal shares
+    of the groups, and replicas balanced numbers of their tokens. Raises ValueError on a reward that is NaN or infinite.
 
-    Rollouts that shaping keeps out of the loss are in no row. They do not count in the update's tokens and rollouts, by
-    which its loss is divided, either (as in NeMo RL, whose sample mask is 0 in both counts).
+    Rollouts that shaping keeps out of the loss are in no row. So they do not count in the update's tokens and rollouts,
+    by which its loss is divided, as in NeMo RL, whose sample mask is 0 in both counts.
     """
     layout = ranks.layout
     advantages = step_advantages(

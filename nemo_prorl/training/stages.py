@@ -18,7 +18,7 @@ from nemo_prorl.types import RunState
 
 
 def last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> str:
-    """Returns what the log says when `fit` returns."""
+    """Returns the last line that `fit` logs."""
     if outcome is not Outcome.paused:
         return f"stage {state.stage} ends after step {state.step}" + (f": {why}" if why else ".")
     left = "Nothing is saved (exp_manager.create_checkpoint_callback=false): the same command begins again."
@@ -131,14 +131,14 @@ def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpo
 
 
 def best_without_checkpoint(start: StartingPoint, config: RunConfig) -> str:
-    """Returns a warning if one of the parent's validations was better than that of the checkpoint with which the stage
-    begins, but has no checkpoint; else an empty string."""
+    """Returns a warning if the parent's best validation has no checkpoint, so that the stage begins with worse weights;
+    else an empty string."""
     params = config.exp_manager.checkpoint_callback_params
     if start.is_resume or start.checkpoint is None or config.stage.start_from is not StartFrom.best:
         return ""
     name, sign = params.monitor.removeprefix(VALIDATION), 1.0 if params.mode is BestMode.max else -1.0
     end = (start.last or start.checkpoint).state
-    measured = {  # the parent's own validations; where it shares a step with its own parent, the later entry counts
+    measured = {  # the parent's own; it may begin at a step that its own parent validated: the later entry replaces it
         int(record["step"]): sign * record[name]
         for record in end.validation
         if name in record and record["step"] >= end.step - end.stage_step
@@ -153,7 +153,7 @@ def best_without_checkpoint(start: StartingPoint, config: RunConfig) -> str:
 
 
 def find_intact_start(config: RunConfig, start: StartingPoint, ranks: Ranks) -> StartingPoint:
-    """Returns `start` if its checkpoint is intact, or else where the stage begins if corrupt checkpoints are ignored.
+    """Returns `start` if its checkpoint is intact, or else the starting point that the intact checkpoints give.
     Collective. Raises ConfigError on every rank if no intact checkpoint is left to begin with."""
     while start.checkpoint is not None and not is_intact(start.checkpoint, ranks):
         start = ranks.on_main(lambda: find_starting_point(config))

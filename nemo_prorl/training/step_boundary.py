@@ -35,17 +35,17 @@ class Action(Enum):
     decide = auto()
     """Ask the controller, look for a user's request, and check whether a save is due."""
     reset = auto()
-    """Make the policy, or the stage's best checkpoint, policy and reference."""
+    """Make the current policy, or the stage's best checkpoint, both the policy and the reference."""
     record = auto()
     """Write what was measured since the last record to metrics.jsonl."""
     check_pause = auto()
     """Ask all ranks whether a signal came or the time is up."""
     save = auto()
-    """The checkpoint is complete before anything else happens."""
+    """Save, and wait until the checkpoint is complete."""
     delete_request = auto()
     """Delete the file of the user's request, which has been carried out."""
     begin_save = auto()
-    """The checkpoint is written while training continues."""
+    """Begin to save; the checkpoint is written while training continues."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class StepBoundary:
     is_sampler_lost: bool
     """The sampler does not have the policy's weights, so nothing may be sampled. A reset may find this out."""
     controller: ControllerAction | None = None
-    """The controller's decision. Action.decide fills in this fact and the next two; Action.check_pause the last one."""
+    """The controller's decision. Action.decide sets this field and the next two, Action.check_pause the last one."""
     is_requested: bool = False
     """A user asks for a reset."""
     is_save_due: bool = False
@@ -95,12 +95,13 @@ class StepBoundary:
 
     @property
     def saves_now(self) -> bool:
-        """Whether training waits until the checkpoint is complete: at an outcome, because nothing would wait for it
-        later; after a reset, because a run that is resumed must know of the reset."""
+        """Whether to save and wait: when training ends, because nothing waits for the checkpoint later; after a reset,
+        because a run that is resumed must know of it."""
         return self.outcome is not None or self.decision is ControllerAction.reset
 
     def actions(self) -> Iterator[Action]:
-        """Yields all actions of the table that apply, each judged by what is known when its turn comes."""
+        """Yields the actions of the table that apply. Whether one applies is decided when its turn comes, so it may
+        depend on what the actions before it have found out."""
         return (action for action, applies in ACTIONS if applies(self))
 
 

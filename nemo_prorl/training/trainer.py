@@ -23,7 +23,7 @@ from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.training.control.controller import ResetController
-from nemo_prorl.training.control.requests import reset_request_id, take_reset_request
+from nemo_prorl.training.control.requests import delete_reset_request, reset_request_id
 from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset_policy
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.dealing import deal
@@ -73,8 +73,8 @@ class ProRLTrainer:
         self.controller = ResetController(config.controller, self.state.controller)
         self.schedule = SaveSchedule(config.exp_manager.checkpoint_callback_params)
         self._measured: dict[str, Any] = self._last_validation()
-        """Metrics of the current weights, which include the score of the next checkpoint: the metrics of the last step
-        or, if a reset has returned to an earlier checkpoint since, those of that checkpoint's validation."""
+        """Metrics of the current weights, from which the next checkpoint takes its score: those of the last step or,
+        after a reset to an earlier checkpoint, those of that checkpoint's validation."""
         self.stopwatch = Stopwatch(self.watchdog.enter, policy.take_peak_gib)
         self.fleet = SamplerFleet(
             sampler, ranks, tensor_parallel=config.sampler.tensor_parallel, on_progress=beat
@@ -97,23 +97,24 @@ class ProRLTrainer:
         )
 
     def fit(self) -> Outcome:
-        """Trains the stage from where `state` stands. Returns why it ended or paused; everything is saved by then.
+        """Trains the stage from where `state` stands. Returns why training ended or paused, after saving everything.
 
         Raises StoppedByController, NothingToLearn, RewardServiceFailing, NonFiniteUpdate or CheckpointNotSaved, and
-        ConfigError if no validation measures the monitored metric; all of them on every rank.
+        ConfigError if no validation measures the monitored metric; all of them on every rank. An engine, or a grader
+        that is gone for good, may raise other errors on one rank alone.
         """
         self.watchdog.follow(self.state)
         try:
             return self._run()
         except (NothingToLearn, RewardServiceFailing, NonFiniteUpdate, ConfigError):
-            self._finish_saving()  # the checkpoint that is being written is good
+            self._finish_saving()  # all ranks are here, so they can complete a checkpoint that is being written
             raise
         finally:
             self.collector.drop_ahead()
 
     def _run(self) -> Outcome:
         stage, step = self.state.stage, self.state.step
-        self._delete_request()  # the previous process may have died after saving its reset, before this
+        self._delete_request()  # the previous process may have died between saving its reset and this
         if self.config.controller.mode is ControllerMode.manual:
             self.state.outcome = ""  # the user overrules a controller that ended the stage
         if self.state.outcome:
@@ -157,7 +158,7 @@ class ProRLTrainer:
         return outcome
 
     def _open_stage(self) -> None:
-        """Validates and records what the stage begins with; saves it if a reset may return to it."""
+        """Validates the weights that the stage begins with, and saves them if a reset may return to them."""
         self._measured = self._validate()
         monitor = self.config.exp_manager.checkpoint_callback_params.monitor
         if sentence := check_monitor(monitor, self._measured):
@@ -168,10 +169,10 @@ class ProRLTrainer:
             self._save()
 
     def _close_step(self, metrics: dict[str, Any], *, why: str = "") -> Outcome | None:
-        """Carries out the tables of training/step_boundary.py; an outcome ends the loop.
+        """Carries out the actions that a StepBoundary yields. Returns its outcome, which ends the loop, or None. Raises
+        StoppedByController.
 
-        `metrics` is empty if no step was trained. `why` is the reason that the log gives for an outcome that is known
-        before this call.
+        metrics: of the step; empty if none was trained. why: the reason for an outcome that the caller knows already.
         """
         interval = self.config.validation.interval
         now = StepBoundary(
@@ -213,8 +214,8 @@ class ProRLTrainer:
         return now.outcome
 
     def _decide(self, now: StepBoundary, metrics: dict[str, Any]) -> str:
-        """Asks the controller, looks for a user's request, and checks whether a save is due; the main rank's answers
-        count. Writes a decision to the log and to `metrics`. Returns the reason for a stop, or else an empty string."""
+        """Asks the controller, looks for a user's request, and checks whether a save is due. All ranks take the main
+        rank's answers. Adds a decision to the log and to `metrics`. Returns why the run stops; empty if it does not."""
         step = self.state.step
         decision = self.controller.observe(self._position() | metrics)
         request = reset_request_id(self.run_dir) if self.ranks.layout.is_main else ""
@@ -258,7 +259,8 @@ class ProRLTrainer:
         self._refit()
 
     def _update(self, collection: Collection) -> tuple[list[UpdateReport], list[UpdateStatistics]]:
-        """Makes the step's optimizer updates."""
+        """Makes the step's optimizer updates. Returns a report and this replica's statistics for each. Raises
+        NonFiniteUpdate."""
         algorithm = self.config.algorithm
         loss = partial(policy_loss, config=algorithm, entropy_coefficient=self._entropy_coefficient())
         summarised = partial(update_statistics, config=algorithm, with_kl=self.config.measures_kl)
@@ -287,7 +289,7 @@ class ProRLTrainer:
         return active_entropy_coefficient(state.entropy_coefficient, state.entropy, self.config.algorithm)
 
     def _refit(self) -> None:
-        """Loads the policy's weights into the sampler. Their version is the number of updates that made them."""
+        """Loads the policy's weights into the sampler and verifies them. Their version is the number of updates."""
         self.collector.finish_ahead()
         with self.stopwatch.measure("refit_s"):
             self.sampler.wake()
@@ -297,7 +299,8 @@ class ProRLTrainer:
     def _metrics(
         self, collection: Collection, reports: Sequence[UpdateReport], statistics: Sequence[UpdateStatistics]
     ) -> dict[str, Any]:
-        """Returns the metrics of one step, without those of its validation. Collective."""
+        """Returns the metrics of one step, without those of its validation, and adapts the entropy coefficient to the
+        step's entropy. Collective."""
         step_s = self.stopwatch.elapsed_s()
         updates_before = self.state.num_updates - len(reports)
         mine = [*statistics, *sampling_statistics(collection.prepared.values(), self.config)]
@@ -335,12 +338,12 @@ class ProRLTrainer:
         return not self.held_out or bool(self._last_validation())
 
     def _last_validation(self) -> dict[str, Any]:
-        """Metrics of the current weights' validation; empty if they have not been validated."""
+        """Returns the metrics of the current weights' validation; empty if they have not been validated."""
         found = [record for record in self.state.validation[-1:] if record["step"] == self.state.step]
         return {f"validation/{name}": value for r in found for name, value in r.items() if name != "step"}
 
     def _validate(self) -> dict[str, float]:
-        """Metrics of the current weights on the held-out prompts; empty if there are none."""
+        """Returns the metrics of the current weights on the held-out prompts; empty if there are none. Collective."""
         if not self.held_out:
             return {}
         with self.stopwatch.measure("validation_s"):
@@ -365,8 +368,8 @@ class ProRLTrainer:
         return measured | {"time/validation_s": seconds}
 
     def _samples_ahead(self) -> bool:
-        """Whether to sample the next step's rollouts during this step's updates. It is not done if a checkpoint is due
-        after this step, so that a run that is resumed from it, and samples them anew, has the same rollouts."""
+        """Whether to sample the next step's rollouts during this step's updates. Not before a checkpoint, because a run
+        that resumes from it samples them with newer weights and would get other rollouts."""
         this = self.state.stage_step + 1
         is_last = this == self.config.trainer.num_steps
         return self.config.sampler.ahead and not is_last and not self.schedule.is_due(this)
@@ -396,7 +399,7 @@ class ProRLTrainer:
         """Deletes the user's request for the last reset, once that is in a checkpoint. A newer request stays."""
         request = self.state.last_reset_request
         if request and self.ranks.layout.is_main and reset_request_id(self.run_dir) == request:
-            take_reset_request(self.run_dir)
+            delete_reset_request(self.run_dir)
 
     def _position(self) -> dict[str, Any]:
         return {"step": self.state.step, "stage": self.state.stage, "num_resets": self.state.num_resets}

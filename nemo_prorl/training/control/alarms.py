@@ -1,7 +1,7 @@
-"""The checks of the report as a run goes: a warning is said in the training log when it comes, and when it has passed.
+"""Alarms: the training log gets a line when a warning of the report's checks lasts, and another when it has passed.
 
-What has been said follows from the records alone, so a resumed run, which reads the records up to its checkpoint first,
-does not say it again. An alarm never stops a run.
+The lines follow from the records alone, so a resumed run, which reads the records up to its checkpoint first, does not
+repeat them. An alarm never stops a run.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from nemo_prorl.run_folder.resolved import flatten
 from nemo_prorl.training.control.checks import RECENT, Followed
 
 PATIENCE = 3
-"""Steps in a row with the same warning before it is said, because one step alone may be an exception (our choice)."""
+"""Consecutive steps with a warning before the log gets it, because one step may be an exception (our choice)."""
 CALM = RECENT
-"""Steps in a row without the warning after which it has passed; until then it is not said again (our choice)."""
+"""Consecutive steps without a warning after which it has passed; until then the log does not repeat it (our choice)."""
 
 
 class Alarms:
-    """Follows one stage, record by record."""
+    """The alarms of one stage, which `observe` follows record by record."""
 
     def __init__(self, config: RunConfig) -> None:
         self._followed = Followed(config.stage.name, dict(flatten(to_dict(config))))
         self._num_bad: dict[str, int] = {}
-        """Title of a check -> steps in a row for which it has warned."""
+        """Title of a check -> number of steps, up to the newest, for which it has warned without a break."""
         self._num_calm: dict[str, int] = {}
-        """Title of an alarm that was said and has not passed -> steps in a row without it."""
+        """Title of an alarm that has not passed -> number of steps, up to the newest, without its warning."""
         self._failed = False
 
     def observe(self, record: Mapping[str, Any]) -> list[str]:
-        """Returns what to say after `record` of metrics.jsonl, usually nothing."""
+        """Returns the lines to log after `record` of metrics.jsonl, usually none."""
         if self._failed:
             return []
         try:
             return self._observe(record)
-        except Exception as error:  # to watch a run is worth less than the run
+        except Exception as error:  # a defect in a check must not end the run
             self._failed = True
             return [
                 f"the checks cannot judge the record of step {record.get('step')} ({type(error).__name__}: {error}): "

@@ -15,12 +15,7 @@ from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN, VALIDATION,
 from nemo_prorl.training.control.signals import CANARY, FAULTS, HELD_OUT, SIGNALS, Finding, History, Series
 from nemo_prorl.training.control.trends import mismatch_limit
 
-SEVERITY = (
-    ControllerAction.ignore,
-    ControllerAction.reset,
-    ControllerAction.end_stage,
-    ControllerAction.stop,
-)
+SEVERITY = tuple(ControllerAction)  # declared in ascending order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +44,13 @@ class ResetController:
     """Follows a run record by record. Every decision, and a user's request, restarts the history and the cool-down."""
 
     def __init__(self, config: ControllerConfig, state: Mapping[str, Any] | None = None) -> None:
-        """`state` is what state() returned for a checkpoint; empty or None at the start of a run."""
+        """state: what `state()` returned for a checkpoint; empty or None at the start of a run."""
         self._config = config
         self._history = _history_of(state, config) if state else History(stage="", since=0, step=0)
 
     def observe(self, record: Mapping[str, Any]) -> Decision | None:
-        """Adds a step, or the validation before the first step. Returns what to do after it."""
+        """Adds the record of a step, or of the validation before the first step. Returns the decision after it, if
+        there is one."""
         stage, step, history = str(record["stage"]), int(record["step"]), self._history
         if history.stage != stage:
             history = History(stage=stage, since=history.step if history.stage else step, step=step)
@@ -75,7 +71,8 @@ class ResetController:
         return Decision(action=action, signal="request", reason=reason, numbers={}, step=step)
 
     def note_other_weights(self, validation: Mapping[str, Any]) -> None:
-        """Notes that the newest step's reset returned to weights with this `validation` (metrics of a record)."""
+        """Tells the controller that the newest step's reset returned to an earlier checkpoint. validation: metrics of
+        that checkpoint's validation, as in a record."""
         self._history = self._history.with_weights_of(validation)
 
     def has_seen(self, stage: str) -> bool:
@@ -83,12 +80,12 @@ class ResetController:
         return self._history.stage == stage
 
     def canary_limit(self) -> float:
-        """Returns the largest difference, in nats per token, that the next canary may have without being suspicious."""
+        """Returns the mean difference, in nats per token, above which the next canary is suspicious."""
         values = [value for _, value in self._history.series.get(CANARY, ())]
         return mismatch_limit(values, self._config.sampler_mismatch)
 
     def warning(self) -> str:
-        """Returns what the newest record alone shows to be wrong with the sampler; empty if nothing is."""
+        """Returns what is wrong with the sampler by the newest record alone; empty if nothing is."""
         at_once = replace(self._config, sampler_mismatch=replace(self._config.sampler_mismatch, patience=1))
         finding = SIGNALS["sampler_mismatch"](self._history, at_once)
         return finding.reason if finding is not None else ""
@@ -99,8 +96,7 @@ class ResetController:
 
 
 class WatchingController:
-    """A controller that only watches. It follows the resets that the run really made, and its own decisions change
-    nothing."""
+    """Says what a controller would decide on a run's records. It follows the resets that the run really made."""
 
     def __init__(self, config: ControllerConfig) -> None:
         self._controller = ResetController(config)
@@ -108,8 +104,8 @@ class WatchingController:
         self._validations: dict[tuple[str, int], Mapping[str, Any]] = {}
 
     def observe(self, record: Mapping[str, Any]) -> Decision | None:
-        """Returns what it would do after the step of `record`. If a run did not record the mean over domains, it is
-        computed from the rewards of its domains."""
+        """Returns the decision after the step of `record`. Computes the mean over domains if the run did not record
+        it."""
         record = with_domain_mean(record)
         stage, step = str(record["stage"]), int(record["step"])
         if PROMPT_MEAN in record:
@@ -118,7 +114,7 @@ class WatchingController:
         if int(record.get("num_resets", 0)) > self._num_resets:
             self._num_resets = int(record["num_resets"])
             self._controller.note_reset(step)
-            # If a record has no decision, it is that of a stage's start, which has a validation of its own.
+            # A record without a decision is a stage's start, which has a validation of its own.
             if WENT_BACK in record and "controller" in record:
                 measured = self._validations.get((stage, int(record[WENT_BACK])), {})
                 self._validations[stage, step] = measured  # a later reset may go back to this one
@@ -159,14 +155,14 @@ def decide(history: History, config: ControllerConfig) -> Decision | None:
 
 
 def _history_of(state: Mapping[str, Any], config: ControllerConfig) -> History:
-    """Inverts asdict and JSON, which turns tuples into lists. Converts the histories of older checkpoints."""
+    """Returns the history in a checkpoint's JSON, which has lists for tuples; also that of an older version."""
     series = {
         str(key): tuple((int(step), float(value)) for step, value in points)
         for key, points in state["series"].items()
     }
     peaks = state.get("peaks", {})
     is_before_domain_mean = PROMPT_MEAN in series and DOMAIN_MEAN not in series
-    if not isinstance(peaks, Mapping):  # a list without the name of its mean
+    if not isinstance(peaks, Mapping):  # older versions saved a list, without the metric's name
         peaks = {PROMPT_MEAN if is_before_domain_mean else HELD_OUT[config.validation_mean]: peaks}
     if is_before_domain_mean:
         series |= _domain_means(series)

@@ -10,12 +10,12 @@ from nemo_prorl.run_folder.storage import replace_text
 
 
 def reset_request(run_dir: Path) -> Path:
-    """The file. It exists until the requested reset is in a checkpoint."""
+    """Returns the path of the request, a file that exists until the requested reset is in a checkpoint."""
     return run_dir / "requests" / "reset"
 
 
 def ask_for_reset(run_dir: Path) -> None:
-    """Makes the file, atomically. A second request replaces the first."""
+    """Makes a request, atomically. A second one replaces the first."""
     asked = datetime.now(UTC).isoformat(timespec="seconds")
     replace_text(reset_request(run_dir), json.dumps({"asked": asked}) + "\n")
 
@@ -26,16 +26,16 @@ def is_reset_requested(run_dir: Path) -> bool:
 
 
 def reset_request_id(run_dir: Path) -> str:
-    """Identifies the request; empty if there is none. A checkpoint contains the id of the last one that was carried
-    out, so that a run that is killed before it deletes the file does not reset twice."""
+    """Returns the id of the request; empty if there is none. A checkpoint contains the id of the last request that was
+    carried out, so a run that is killed before it deletes the file does not reset twice."""
     try:
         return str(reset_request(run_dir).stat().st_mtime_ns)
     except FileNotFoundError:
         return ""
 
 
-def take_reset_request(run_dir: Path) -> None:
-    """Deletes the file, if there is one."""
+def delete_reset_request(run_dir: Path) -> None:
+    """Deletes the request, if there is one."""
     reset_request(run_dir).unlink(missing_ok=True)
 
 
@@ -46,5 +46,5 @@ def withdraw_reset_request(run_dir: Path, *, asked_before: Path) -> bool:
     except FileNotFoundError:
         return False
     if is_older:
-        take_reset_request(run_dir)
+        delete_reset_request(run_dir)
     return is_older

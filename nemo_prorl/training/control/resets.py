@@ -15,8 +15,8 @@ from nemo_prorl.types import RunState
 
 
 def reset_policy(policy: Policy, state: RunState, *, optimizer: bool) -> None:
-    """Makes the policy its own reference and, with `optimizer`, clears the moments: ProRL's hard reset
-    (arXiv 2505.24864, section 3.2.1). Weights and learning rate stay."""
+    """Makes the policy its own reference: ProRL's hard reset (arXiv 2505.24864, section 3.2.1). Weights and learning
+    rate stay. optimizer: whether to clear the optimizer's moments as well."""
     policy.adopt_as_reference()
     if optimizer:
         policy.reset_optimizer()
@@ -25,7 +25,7 @@ def reset_policy(policy: Policy, state: RunState, *, optimizer: bool) -> None:
 
 
 def take_policy_of(state: RunState, checkpoint: Checkpoint) -> None:
-    """Changes `state` to that of a run whose policy is now the one of an earlier checkpoint.
+    """Changes `state` after the policy was replaced by that of an earlier checkpoint.
 
     Steps, data, learning-rate schedule, resets and records continue. What describes the policy comes from the
     checkpoint: its distance from the reference, its entropy, its share of informative prompts, and its validation,
@@ -53,7 +53,7 @@ def better_checkpoint(
     config: RunConfig, stage: str, measured: Mapping[str, Any], ranks: Ranks, say: Callable[[str], None]
 ) -> Checkpoint | None:
     """Returns the stage's best intact checkpoint, for a reset with controller.reset_to=best. Collective. Returns None,
-    and says why, if the policy itself (`measured`: its metrics) is as good, or if no checkpoint has a score."""
+    and says why, if the current policy is as good, or if no checkpoint has a score. measured: the policy's metrics."""
     params = config.exp_manager.checkpoint_callback_params
     run_dir = Path(config.exp_manager.explicit_log_dir)
     best = ranks.on_main(lambda: _best_of(run_dir, stage, params))

@@ -60,12 +60,13 @@ class History:
     """Values by metric."""
 
     def extended(self, record: Mapping[str, Any], config: ControllerConfig) -> History:
-        """Adds a record. Keeps all validations, and the other metrics as far back as a signal looks."""
+        """Returns the history with one more record. It keeps all validations, and of other metrics what a signal may
+        need."""
         step, series, level = int(record["step"]), dict(self.series), self.entropy_level
         horizon = _horizon(config)
         for key, value in record.items():
             if not _is_number(value) or (key == ROLLOUTS and record.get(UPDATES_BEHIND)):
-                continue  # rollouts that were sampled ahead differ by the updates since
+                continue  # rollouts that were sampled ahead differ because of the updates since
             if key in STEP_KEYS or _is_of_validation(key):
                 points = (*series.get(key, ()), (step, float(value)))
                 series[key] = points[-horizon:] if key in STEP_KEYS else points
@@ -75,7 +76,7 @@ class History:
         return replace(self, step=step, entropy_level=level, series=series)
 
     def restarted(self, step: int) -> History:
-        """Returns the history after a reset at `step`: that step's validation, and how far the sampler differs."""
+        """Returns the history after a reset at `step`. Of `series` it keeps SAMPLER_KEYS and that step's validation."""
         kept = {
             key: tuple(point for point in series if point[0] == step)
             for key, series in self.series.items()
@@ -90,8 +91,8 @@ class History:
         return replace(self, since=step, peaks=peaks, series=series)
 
     def with_weights_of(self, validation: Mapping[str, Any]) -> History:
-        """Returns the history after a reset to an earlier checkpoint. The `validation` of the checkpoint (metrics of a
-        record) replaces what was measured of the discarded weights."""
+        """Returns the history after a reset to an earlier checkpoint. The checkpoint's `validation`, as in a record,
+        replaces what was measured of the discarded weights."""
         series = {
             key: ((self.step, float(value)),)
             for key, value in validation.items()
@@ -110,7 +111,7 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a signal found: a sentence, and the numbers in it."""
+    """Why a signal fires: a sentence without its full stop, and the numbers in it."""
 
     reason: str
     numbers: dict[str, float]
@@ -310,8 +311,8 @@ SIGNALS: Mapping[str, Signal] = {
     "kl_spike": kl_spike,
     "validation_plateau": validation_plateau,
 }
-"""Signals by section of ControllerConfig. Of those that call for the same action, the first names the decision, so the
-more specific ones come first."""
+"""Section of ControllerConfig -> signal. If several call for the same action, the decision names the first, so the more
+specific signals come first."""
 FAULTS = frozenset({"sampler_mismatch"})
 """Signals that count in every mode and without a cool-down, because the run does not do what it should."""
 

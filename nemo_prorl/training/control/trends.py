@@ -1,4 +1,4 @@
-"""Whether numbers leave what came before them, by medians, which an odd step does not move. Pure functions."""
+"""Tests of whether the newest values leave their trend, by medians, which one odd step does not move."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MAD_TO_DEVIATION = 1.4826
 def above_log_trend(
     values: Sequence[float], patience: int, window: int, ratio: float, num_deviations: float
 ) -> dict[str, float] | None:
-    """above_trend of the logarithms, in the values' own unit. What is not positive (KL right after a reset) has no
-    logarithm and is left out."""
+    """Applies `above_trend` to the logarithms, and returns numbers in the values' own unit. Values that are not
+    positive (KL right after a reset) are left out. ratio: the least rise, as a factor."""
     if not values or values[-1] <= 0:
         return None
     logs = [log(value) for value in values if value > 0]
@@ -27,11 +27,12 @@ def above_log_trend(
 def above_trend(
     values: Sequence[float], patience: int, window: int, rise: float, num_deviations: float
 ) -> dict[str, float] | None:
-    """Whether each of the last `patience` values exceeds median + max(rise, num_deviations * 1.4826 MAD) of the
-    `window` values before them. MAD: the median distance from the median, which outliers in the window do not move.
+    """Returns {value, median, limit} if each of the last `patience` values exceeds the limit, else None. The limit is
+    median + max(rise, num_deviations * 1.4826 MAD) of the `window` values before them; MAD is the median distance from
+    the median.
 
-    A steady trend is its own spread: when values grow along a line, the next one lies half a window above the median
-    and MAD is a quarter of a window, so that steady growth does not fire from num_deviations = 2 on.
+    Steady growth does not exceed it for num_deviations from 2 on: of values on a line, the next one lies half a
+    window's growth above the median, and the MAD is a quarter of it.
     """
     if len(values) < window + patience:
         return None
@@ -45,10 +46,10 @@ def above_trend(
 
 
 def mismatch_limit(before: Sequence[float], signal: SamplerMismatchConfig) -> float:
-    """Up to which mean |log-probability of the sampler - of the trainer| of a step's tokens, in nats, they agree.
+    """Returns the mean |log-probability of the sampler - of the trainer|, in nats, above which a step is suspicious.
 
-    exp(median + max(log ratio, num_deviations * 1.4826 MAD)) of the logarithms of the last `window` values of `before`,
-    but at most max_nats, which is also the limit until there are so many values, and at least min_nats.
+    It is exp(median + max(log ratio, num_deviations * 1.4826 MAD)) of the logarithms of the last `window` values of
+    `before`, but at least min_nats and at most max_nats. With fewer values than `window` it is max_nats.
     """
     recent = before[-signal.window :]
     if len(recent) < signal.window:

@@ -4,8 +4,9 @@ It tests the whole path: weights, loader, kernels, temperature, precision. Promp
 same, so only the weights change from refit to refit. The canary takes no prompt from the data and does not affect the
 rollouts of training.
 
-With the defaults each engine draws 4 x 16 tokens concurrently: 64 of the 262,144 tokens that it draws for a step of
-256 prompts x 16 rollouts x 4,096 tokens on 64 engines (0.02 %), and 16 of some 8,192 decoding steps (0.2 %).
+It costs little: with the defaults each engine draws 4 x 16 tokens concurrently. In a step of 256 prompts x 16 rollouts
+x 4,096 tokens on 64 engines these are 64 of an engine's 262,144 tokens (0.02 %) and 16 of some 8,192 decoding steps
+(0.2 %).
 """
 
 from __future__ import annotations

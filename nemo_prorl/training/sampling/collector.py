@@ -52,12 +52,12 @@ def poll_s(world_size: int) -> float:
 
 
 class Saturated(RuntimeError):
-    """A step finds too few groups to train on, because (nearly) every prompt is all right or all wrong, or overlong
-    filtering leaves nothing of its group. Without dynamic sampling it is raised only if the step finds none."""
+    """A step finds too few groups to train on: in nearly every group all rollouts are right, all are wrong, or overlong
+    filtering removes all. Without dynamic sampling it is raised only if the step finds none."""
 
 
 class NothingToLearn(RuntimeError):
-    """The first step of a run is saturated, so the data cannot be exhausted: it does not suit the policy."""
+    """The first step of a run is saturated: the data is not exhausted yet, so it does not suit the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Collection:
     kinds: Counter[Informativeness]
     """How many groups of `sampled` are of each kind."""
     num_needed: int
-    """How many groups of `sampled` it took to fill the step. The later ones were not needed."""
+    """Number of groups from the beginning of `sampled` that it took to fill the step; all, if it is not full."""
     surplus: tuple[int, ...]
     """Indices in `sampled` of the informative groups that were not needed."""
     num_rounds: int
@@ -108,7 +108,7 @@ class Collector:
     stopwatch: Stopwatch
     say: Callable[[str], None] = lambda text: None
     on_progress: Callable[[], None] = lambda: None
-    """Like `say`: see GradingInFlight."""
+    """See GradingInFlight, also for `say`."""
     _ahead: RoundAhead | None = field(default=None, init=False)
 
     def collect(self, state: RunState, *, ahead: bool = False) -> Collection:
@@ -150,7 +150,7 @@ class Collector:
                 f"{kinds[Informativeness.service_failure]}"
             )
         if len(kept) < max(1.0, dynamic.min_fill * needed if dynamic.enabled else 0.0):
-            # If failures of grading explain what is missing, the data need not be exhausted.
+            # If grading failed on as many groups as are missing, the data may well have enough.
             if kinds[Informativeness.service_failure] >= (needed - len(kept) if dynamic.enabled else 1):
                 raise RewardServiceFailing(
                     f"grading failed on {kinds[Informativeness.service_failure]} of {len(groups)} prompts, so that a "
@@ -190,8 +190,8 @@ class Collector:
         return kind if self.config.dynamic_sampling.enabled or unusable else Informativeness.informative
 
     def _round_size(self, missing: int, state: RunState) -> int:
-        """Returns how many prompts to sample for `missing` groups, from the share that was informative so far. It does
-        not depend on the number of engines."""
+        """Returns how many prompts to sample for `missing` groups, at most four for each: by the recent share of
+        informative groups, and never by the number of engines, on which no result may depend."""
         dynamic = self.config.dynamic_sampling
         if not dynamic.enabled:
             return missing
@@ -218,7 +218,7 @@ class Collector:
             temperature=self.config.sampler.temperature,
             top_p=1.0,
             max_response_tokens=self.config.sampler.max_response_tokens,
-            seed=self.config.seed * 1_000_003 + step,
+            seed=self.config.seed * 1_000_003 + step,  # runs of other seeds never use it
         )
         in_flight = GradingInFlight(self.grader, say=self.say, on_progress=self.on_progress)
         return Round(prompts=self.prompts.take(num_prompts), settings=settings, in_flight=in_flight)
@@ -304,8 +304,8 @@ class Collector:
     def _prepare(
         self, ready: Sequence[Mapping[Key, RolloutTokens]], state: RunState
     ) -> dict[Key, PreparedRollout]:
-        """Computes the log-probabilities of chunks of rollouts, each as one batch. The reference weights are loaded
-        once for all chunks."""
+        """Computes the log-probabilities of chunks of rollouts, each as one batch. Takes all chunks that are ready,
+        because each call loads the reference weights once."""
         batches = [token_batch(list(chunk.values())) for chunk in ready]
         with self.stopwatch.measure("old_logprobs_s"):
             old = self._logprobs(batches)

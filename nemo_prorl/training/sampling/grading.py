@@ -17,9 +17,9 @@ from nemo_prorl.types import PARTS, Prompt, Rollout, RolloutGroup, RolloutOutlin
 from reward.protocol import ScoreRequest, ScoreResult, Status
 
 _REASON = "reason"
-"""The key in a verdict's details for why there is no score."""
+"""Key in a verdict's details: why there is no score."""
 WAITING_LINE_S = 30.0
-"""While no verdict arrives, the log says so this often."""
+"""Seconds between lines in the log while no verdict arrives."""
 
 
 class RewardServiceFailing(RuntimeError):
@@ -56,8 +56,8 @@ def for_all_ranks(verdict: ScoreResult) -> ScoreResult:
 
 
 def check_failures(verdicts: Sequence[ScoreResult], max_failed_share: float) -> None:
-    """Raises RewardServiceFailing, with the most frequent reasons, if too many rollouts have no score; ConfigError if
-    the graders rejected the tasks of all of these."""
+    """Raises RewardServiceFailing, with the most frequent reasons, if too many rollouts have no score, but ConfigError
+    if that is because the graders reject their tasks."""
     failed = [verdict for verdict in verdicts if not was_graded(verdict)]
     if len(failed) <= max_failed_share * len(verdicts):
         return
@@ -93,10 +93,10 @@ class GradingInFlight:
         self._num_lines = 0
         self._pending: dict[tuple[int, int], Future[ScoreResult]] = {}
         self._arrived: deque[tuple[int, int]] = deque()
-        """Keys in `_pending` whose verdict has arrived: asking every future each time would be quadratic."""
+        """Keys in `_pending` whose verdict has arrived; to ask every future at every poll would be quadratic."""
         self._busy: list[tuple[float, float]] = []
         self.exposed_s = 0.0
-        """Seconds spent in `wait`, so with nothing else to do."""
+        """Seconds spent in `wait`, which is called when there is nothing else to do."""
 
     def submit(self, key: tuple[int, int], rollout: Rollout) -> None:
         """Sends a rollout to the graders. Raises if they are known to be gone for good, so that sampling stops."""

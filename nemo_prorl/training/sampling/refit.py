@@ -3,11 +3,11 @@
 Two checks find different faults. Fingerprints (algorithm/fingerprint.py) of every tensor are compared as it leaves the
 policy, as it arrives, and as the engine holds it. They are exact and name the tensor, so they detect weights that are
 one update old even if the difference is too small to show in log-probabilities. The canary (canary.py) compares
-log-probabilities. It detects faults other than the weights, and faults behind the point where weights can be read back,
-but only if they are large compared with rounding.
+log-probabilities. It also detects faults outside the weights, and in copies of them that cannot be read back, but only
+if they are large compared with rounding.
 
-If either check fails, everything is loaded and checked once more. That corrects a single accident before anything is
-sampled. The signal `sampler_mismatch` of the controller handles what it does not correct.
+If either check fails, everything is loaded and checked once more, which corrects a single accident before anything is
+sampled. The controller's signal `sampler_mismatch` handles what that does not correct.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Refit:
         """(version, fingerprint of each tensor) of the last refits, oldest first."""
 
     def __call__(self, version: int, *, canary_limit: float) -> Refitted:
-        """Loads the policy's weights, and once more if a check fails. version: number of updates behind the weights.
+        """Loads the policy's weights, and once more if a check fails. version: number of updates that made the weights.
         canary_limit: the canary fails if its mean difference, in nats per token, is larger."""
         sent, faults = self._load(version)
         canary = self._ask_canary(faults)
