@@ -15,8 +15,8 @@ from nemo_prorl.types import FloatArray, IntArray, RolloutGroup
 _Values = NDArray[np.float64]
 
 STD_EPSILON = 1e-6
-"""Added to a group's standard deviation. It changes the advantages of a group with different rewards by less than 1 in
-10^5, and keeps rounding noise of 1e-16 between equal rewards from becoming advantages of +-1."""
+"""Added to a group's standard deviation. It changes the advantages of right and wrong answers (up to 100 rollouts) by
+less than 1 in 10^5, and keeps rounding noise of 1e-16 between equal rewards from becoming advantages of +-1."""
 BATCH_VARIANCE_FLOOR = 1e-8
 """Lower bound of the variance in `batch_normalised`, as in NeMo RL and OpenRLHF."""
 
@@ -50,10 +50,10 @@ def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
     group_std: (R_i - mean(R)) / std(R) (ProRL eq. 2, GRPO). The paper does not say which standard deviation: it is the
     sample's (n - 1) with 1e-6 added, as in verl, which ProRL was trained with.
     group_mean: R_i - mean(R) (Dr. GRPO, arXiv 2503.20783).
-    leave_one_out: R_i - mean of the others, which is n / (n - 1) times that (RLOO, arXiv 2402.14740 section 3.2).
+    leave_one_out: R_i - mean of the others, which is n / (n - 1) times group_mean (RLOO, arXiv 2402.14740 section 3.2).
     batch_std: R_i - mean(R), which `batch_normalised` then normalises.
 
-    rewards: any unit. Exactly 0 everywhere when the rewards are all equal or n is 1. Raises ValueError on a reward
+    Exactly 0 everywhere when the rewards are all equal or n is 1. Raises ValueError on a reward
     that is NaN or infinite.
     """
     values = np.asarray(rewards, dtype=np.float64)

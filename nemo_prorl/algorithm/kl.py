@@ -11,7 +11,8 @@ from nemo_prorl.config import AlgorithmConfig, KlEstimator
 def kl_estimate(
     current_logprobs: torch.Tensor, reference_logprobs: torch.Tensor, estimator: KlEstimator
 ) -> torch.Tensor:
-    """Estimates KL(current || reference) from single tokens drawn from current; http://joschu.net/blog/kl-approx.html.
+    """Returns estimates of KL(current || reference) in nats, elementwise, from the log-probabilities of tokens drawn
+    from current (http://joschu.net/blog/kl-approx.html).
 
     With d = log(reference / current): k1 = -d, unbiased, of either sign; k2 = d^2 / 2, biased, small variance;
     k3 = exp(d) - d - 1 (ProRL eq. 5), unbiased, never negative.

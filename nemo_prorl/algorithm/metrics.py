@@ -1,4 +1,4 @@
-"""The statistics that the papers plot beside the loss. Every replica computes its own, and rank 0 merges them.
+"""The statistics that the papers plot beside the loss. Every replica computes its own part; a merge joins all parts.
 
 Means are over response tokens unless a name says otherwise, so a replica counts in proportion to its tokens. Means,
 standard deviations and extrema of merged parts equal those of all tokens together. So do quantiles as long as no part
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Count, mean and sum of squared deviations; merges without the cancellation of E[x^2] - E[x]^2."""
+    """Count, mean and sum of squared deviations. Unlike E[x^2] - E[x]^2, they merge without cancellation."""
 
     count: int
     mean: float
@@ -71,7 +71,7 @@ class UpdateStatistics:
     """
 
     means: Mapping[str, tuple[float, int]] = field(default_factory=dict)
-    """(sum, number of summed values)."""
+    """Metric -> (sum, number of summed values)."""
     minima: Mapping[str, float] = field(default_factory=dict)
     maxima: Mapping[str, float] = field(default_factory=dict)
     deviations: Mapping[str, Moments] = field(default_factory=dict)
@@ -122,7 +122,7 @@ def update_statistics(
     ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
     bindings = clip_bindings(ratio, advantages, config)
     importance = importance_weights(old - sampler, mask_BT, config)
-    held_back = old if is_first else current
+    policy = old if is_first else current
     of_tokens = {
         "objective/entropy": entropy,
         "objective/ratio": ratio,
@@ -134,9 +134,9 @@ def update_statistics(
         "objective/importance_limited_fraction": importance.limited_BT,
     }
     if with_kl:
-        of_tokens["objective/kl_to_reference"] = kl_penalty(held_back, reference, config)
+        of_tokens["objective/kl_to_reference"] = kl_penalty(policy, reference, config)
     if config.kl_beta:
-        of_tokens["objective/kl_clamped_fraction"] = kl_is_clamped(held_back, reference, config)
+        of_tokens["objective/kl_clamped_fraction"] = kl_is_clamped(policy, reference, config)
     values = {name: tensor.numpy()[mask].astype(np.float64) for name, tensor in of_tokens.items()}
     ratios, kl = values.pop("objective/ratio"), values.get("objective/kl_to_reference")
     is_rollout = np.asarray(mask.any(axis=1))

@@ -18,13 +18,13 @@ from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode
 
 @dataclass(frozen=True, slots=True)
 class ImportanceWeights:
-    """The factors of each token's policy-gradient term. No gradient flows through them."""
+    """Factors on the tokens' policy-gradient terms. No gradient flows through them."""
 
     weight_BT: torch.Tensor
     """[B, T]; exactly 1 where the correction is off."""
     limited_BT: torch.Tensor
-    """[B, T], boolean: the weight was truncated, or the token was masked or dropped with its rollout. Means something
-    on response tokens only."""
+    """[B, T], boolean: the weight was truncated, or the token was masked or dropped with its rollout. Meaningful on
+    response tokens only."""
 
 
 def importance_ratio(

@@ -9,13 +9,12 @@ _MAX_EXPONENT = 80.0
 
 
 def at_least_float32(values: torch.Tensor) -> torch.Tensor:
-    """Converts to float32 unless the precision is higher. In bf16 (8 bits of mantissa) a ratio is wrong by up to 0.4
-    %."""
+    """Converts to float32 unless the precision is higher. In bf16, with 8 bits, a ratio is off by up to 0.4 %."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def exp(exponent: torch.Tensor) -> torch.Tensor:
-    """exp whose gradient is 0 instead of infinity where the value is infinite.
+    """Returns exp(exponent), with a gradient of 0 instead of infinity where the value is infinite.
 
     If a clip discards such a value, 0 * infinity would make its gradient NaN. If nothing does, the infinite loss makes
     the policy refuse the update, which a silently clamped value would not.

@@ -77,10 +77,10 @@ def pass_at_k_bound(counts: Sequence[tuple[int, int]], k: int) -> float:
 def bootstrap_interval(
     values: Sequence[float], *, num_resamples: int, seed: int, level: float = 0.95
 ) -> tuple[float, float]:
-    """Returns the percentile interval (Efron 1979) of the mean of `values`, one per prompt; prompts are resampled.
+    """Returns the bootstrap percentile interval (Efron 1979), as (low, high), of the mean of `values`, one per prompt.
 
-    It says how far another set of prompts could move the mean; with samples of many prompts this includes the
-    randomness of sampling. Raises ValueError without values.
+    It says how far another set of prompts could move the mean. As rollouts of other prompts differ, too, this includes
+    the randomness of sampling. Raises ValueError without values.
     """
     if not values:
         raise ValueError("an interval needs at least one prompt")

@@ -1,6 +1,6 @@
 """Ratios of the current to the old policy, and the two objectives that clip them.
 
-Functions of tensors that are 0 outside the response. B rollouts, T tokens of prompt and response.
+Tensors are [B, T] (B rollouts, T tokens of prompt and response) and 0 outside the response; advantages are [B, 1].
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def probability_ratio(
 def surrogate(
     ratio: torch.Tensor, current_logprobs: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig
 ) -> torch.Tensor:
-    """Returns the term to be maximised for each token, by `algorithm.objective`."""
+    """Returns the [B, T] terms to be maximised, by `algorithm.objective`."""
     match config.objective:
         case Objective.clip:
             return clipped_surrogate(ratio, advantages, config)

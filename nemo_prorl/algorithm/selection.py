@@ -31,7 +31,7 @@ class Kept(NamedTuple):
     indices: tuple[int, ...]
     """Indices of the groups to train on, in prompt order."""
     surplus: tuple[int, ...]
-    """Indices of the informative groups beyond those, whose sampling and grading were wasted."""
+    """Indices of further informative groups, whose sampling and grading were wasted."""
 
 
 def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:

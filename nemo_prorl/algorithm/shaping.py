@@ -33,7 +33,7 @@ class Shaped(NamedTuple):
 
 
 def outline(rollout: Rollout) -> RolloutOutline:
-    """Returns the part of a rollout that the rules below need and that every rank holds."""
+    """Returns a rollout without its tokens: what the rules below need, and what every rank holds of all rollouts."""
     return RolloutOutline(
         prompt=rollout.prompt,
         sibling=rollout.sibling,

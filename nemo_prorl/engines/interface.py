@@ -49,7 +49,7 @@ class LoadedWeights:
     received: Mapping[str, int]
     """Hugging Face name -> `algorithm.fingerprint` of the tensor as it arrived."""
     not_held: tuple[str, ...] = ()
-    """Names of tensors that arrived but that the engine does not compute with, because its loader skipped or changed
+    """Names of tensors that arrived but were not loaded as they are, because the engine's loader skipped or changed
     them."""
 
 
@@ -119,8 +119,8 @@ class Policy(Protocol):
     passes the same batch; replicas (data-parallel ranks) pass different ones."""
 
     def logprobs(self, batch: TokenBatch) -> FloatArray:
-        """Returns the [B, T] log-probability of each response token under the current weights, at the training
-        temperature."""
+        """Returns the [B, T] log-probabilities, in nats, of the response tokens under the current weights, at the
+        training temperature; 0 elsewhere."""
         ...
 
     def reference(self) -> AbstractContextManager[None]:
@@ -150,9 +150,9 @@ class Policy(Protocol):
         ...
 
     def begin_save(self, directory: Path) -> PendingSave:
-        """Copies weights, optimizer, reference and random states to host memory, and returns the copy, which is to be
-        written to `directory` as shards that any layout can load. Training may go on at once. Collective over all
-        ranks."""
+        """Copies weights, optimizer, reference and random states to host memory, and returns the copy. Training may go
+        on at once, while `PendingSave.write` writes it to `directory`, as shards that any layout can load. Collective
+        over all ranks."""
         ...
 
     def load(

@@ -139,7 +139,7 @@ class VllmSampler:
         groups: list[dict[int, Rollout]] = [{} for _ in prompts]
         waiting: set[str] = set()
         engine = self._llm.llm_engine
-        # With prefixes cached by earlier calls, a resumed run, which has made none, would get different results.
+        # A resumed run has no prefixes cached by earlier calls, and would get different results if they were used here.
         self._llm.reset_prefix_cache()
         # vLLM draws from torch's global generator at each step, even for requests that have their own seed.
         with self._one_thread(), self._own_stream(), torch.random.fork_rng(devices=[]):
@@ -196,9 +196,9 @@ class VllmSampler:
         return loaded[0]
 
     def wake(self) -> None:
-        """Allocates memory for the weights again, which the following `load_weights` has to fill. The KV cache is
-        allocated only at the end of that load, which needs memory for its own tensors. Has no effect on CPU or
-        without `sampler.release_memory`."""
+        """Allocates memory for the weights again, which the next `load_weights` has to fill. That load needs the KV
+        cache's memory for its own tensors, and allocates the cache at its end. Has no effect on CPU or without
+        `sampler.release_memory`."""
         if self._asleep:
             self._llm.wake_up(tags=["weights"])
             self._asleep = False
@@ -300,8 +300,8 @@ class VllmSampler:
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
-        """Uses one CPU thread inside the `with` block: the policy may use several, but then the result of a sum depends
-        on how it is split. Has no effect on CUDA."""
+        """Uses one CPU thread inside the `with` block, because with several, which the policy may use, the result of a
+        sum depends on how it is split. Has no effect on CUDA."""
         threads = torch.get_num_threads()
         if self._on_cpu:
             torch.set_num_threads(1)

@@ -85,8 +85,8 @@ def register() -> None:
 
 
 def restore_incomplete_layers(model: torch.nn.Module) -> None:
-    """Gives the layers that a failed update left empty their previous weights back. Otherwise vLLM would complete them
-    with tensors that are left over from the failed update."""
+    """Restores the previous weights of layers that a failed update has left incomplete. Otherwise vLLM would complete
+    them with tensors left over from that update."""
     for layer in model.modules():
         info = get_layerwise_info(layer)
         if info.can_load():
@@ -95,8 +95,8 @@ def restore_incomplete_layers(model: torch.nn.Module) -> None:
 
 
 def stop_packing_embedding(model: torch.nn.Module) -> None:
-    """Frees the packed copy of the embedding, on CPU, and keeps vLLM from making another one. vLLM packs every weight
-    for its matrix products, the embedding too, although no product uses that copy where there is an output layer."""
+    """Frees the packed copy of the embedding, on CPU, and keeps vLLM from making another one. vLLM packs weights for
+    matrix products, and the embedding is in none if the model has an output layer."""
     if not current_platform.is_cpu() or not any(isinstance(m, ParallelLMHead) for m in model.modules()):
         return
     for module in model.modules():
@@ -106,8 +106,8 @@ def stop_packing_embedding(model: torch.nn.Module) -> None:
 
 
 def repack_tied_heads(model: torch.nn.Module) -> None:
-    """Packs an output layer that is tied to the embedding again, on CPU. vLLM repacks a layer when tensors are loaded
-    into it, and none is loaded into a tied one, which would keep producing the old logits."""
+    """Packs output layers that are tied to the embedding again, on CPU. vLLM repacks only layers into which tensors are
+    loaded, and none is loaded into a tied one, so it would go on producing the old logits."""
     if not current_platform.is_cpu():
         return
     embeddings = {

@@ -51,7 +51,7 @@ class MegatronPolicy:
         self.config, self.ranks = config, ranks
         self.architecture = read_architecture(config.model.path)
         self.num_updates = 0
-        """Updates since the first stage began, which determine the learning rate. Resets do not change it."""
+        """Number of updates since the first stage began, which determines the learning rate; unchanged by resets."""
         build.initialise_groups(ranks.layout, config.seed)
         self.model = build.build_model(self.architecture, config)
         source = Path(config.model.path)
@@ -193,8 +193,8 @@ class MegatronPolicy:
         return make(batch, build.token_multiple(self.config), self._device)
 
     def _head(self, hidden: torch.Tensor, feed: Feed) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns (logprobs_BT, entropy_BT) from hidden states [T, B, H]. Under sequence parallelism each rank has only
-        its own tokens of them. Logits are computed only at the positions that predict response tokens."""
+        """Returns (logprobs_BT, entropy_BT) from hidden states [T, B, H], of which a rank has only its own tokens under
+        sequence parallelism. Computes logits only at the positions that predict response tokens."""
         if self.config.trainer.sequence_parallel:
             # The gradient of the hidden states is complete on every rank, hence no reduction here.
             hidden = tensor_parallel.gather_from_sequence_parallel_region(
