@@ -154,7 +154,7 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 
 @functools.cache
 def _store_schema() -> None:
-    """Registers RunConfig with Hydra, once per process, because building the schema takes much of a composition."""
+    """Registers RunConfig with Hydra, once per process, because that takes a large part of the time of `compose`."""
     ConfigStore.instance().store(name=SCHEMA, node=RunConfig)
 
 
@@ -228,8 +228,8 @@ def _set(composed: Any, option: Option, entry: str, value: Any) -> None:
 
 
 def _replaces_problems(choices: Sequence[str], settings: Sequence[tuple[Option, str, Any]]) -> bool:
-    """Returns whether a user sets data.train but not data.validation. The configuration's validation then belongs to
-    other problems, and its files may not exist. A stage keeps its validation in any case."""
+    """Returns whether a user replaces data.train but not data.validation. The configuration's held-out files then
+    belong to other problems, and may not exist. With a stage they stay in any case."""
     whole = {option.key for option, entry, _ in settings if not entry}
     has_stage = any(choice.startswith("stage=") for choice in choices)
     return "data.train" in whole and "data.validation" not in whole and not has_stage
@@ -275,8 +275,8 @@ def _load(path: Path) -> Any:
 
 
 def _unknown(key: str, groups: Sequence[str] = ()) -> str:
-    """Returns a sentence on an unknown key with what to write instead: the replacement of an option of an earlier
-    version, or the option whose name is spelt most alike, in whichever section."""
+    """Returns a sentence that says what to write instead of an unknown key: the replacement of an option of an earlier
+    version or of another trainer, or the option, in whichever section, whose name is spelt most alike."""
     if key in REPLACED:
         return f"{key} is no longer an option: {REPLACED[key]}"
     alternative = OTHERS.get(key.rpartition(".")[2]) or _most_like(key, [*options(), *sections(), *groups])
@@ -285,7 +285,8 @@ def _unknown(key: str, groups: Sequence[str] = ()) -> str:
 
 
 def _most_like(key: str, known: Sequence[str]) -> str | None:
-    """The key whose last part is spelt like that of `key`; of several, the one whose section is."""
+    """Returns the known key whose last part is spelt most like that of `key`, if any is similar. Of several with that
+    last part, it is the one whose section is spelt most like that of `key`."""
     section, _, name = key.rpartition(".")
     namesakes = difflib.get_close_matches(
         name, {other.rpartition(".")[2] for other in known}, n=1, cutoff=0.7
@@ -299,8 +300,8 @@ def _most_like(key: str, known: Sequence[str]) -> str | None:
 
 
 def _explain(error: BaseException, source: str, conf_dir: Path) -> str:
-    """Returns one sentence for an exception of Hydra or OmegaConf. Hydra's names the file and has the reason as its
-    cause."""
+    """Returns one sentence for an exception of Hydra or OmegaConf. An exception of Hydra names the file; the one that
+    caused it has the reason."""
     if (named := re.match(r"In '([^']+)':", str(error))) and named[1] != GIVEN:
         source = f"{conf_dir.name}/{named[1]}.yaml"
     while not isinstance(error, OmegaConfBaseException) and (error.__cause__ or error.__context__):

@@ -1,5 +1,4 @@
-"""The commands that make the files which the configurations of conf/ name, for messages about files that are missing.
-Imports only the standard library."""
+"""Commands that make the files named in conf/, for messages about missing files. Imports only the standard library."""
 
 from __future__ import annotations
 
@@ -32,6 +31,6 @@ def command_for(path: str) -> str:
 
 
 def made_by(path: str) -> str:
-    """Returns the end of a sentence on a missing file, which begins with ", which": what makes it, if that is known."""
+    """Returns ", and `COMMAND` makes it", to end a clause about a missing file; empty if no command is known."""
     command = command_for(path)
     return f", and `{command}` makes it" if command else ""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from nemo_prorl.types import Prompt
 
 CHECKED_ROWS = 200
-"""Rows per prompt file whose tasks are checked before a run. Our choice: a mistake is usually in all rows."""
+"""Rows of each prompt file whose tasks are checked before a run (our choice: a mistake is usually in all rows)."""
 WATCH_S = 1.0
-"""Interval at which a wait for a result checks that the service is still running."""
+"""Seconds between checks, during a wait for a result, that the service is still running."""
 
 
 class RewardServiceNotStarted(RuntimeError):
@@ -108,7 +108,7 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
 
 
 class _WatchedFuture(Future[ScoreResult]):
-    """A future whose `result` stops waiting if the service has ended."""
+    """A future whose `result` stops waiting if the service has ended. No other method of it works."""
 
     def __init__(self, inner: Future[ScoreResult], service: RewardService) -> None:
         super().__init__()
@@ -125,8 +125,8 @@ class _WatchedFuture(Future[ScoreResult]):
 def watched(
     submit: Callable[[ScoreRequest], Future[ScoreResult]], service: RewardService
 ) -> Callable[[ScoreRequest], Future[ScoreResult]]:
-    """Returns `submit` with futures that raise RewardServiceEnded within seconds after our own service has ended. The
-    client alone would keep trying, because a service on another machine may come back."""
+    """Returns a `submit` whose futures raise RewardServiceEnded within seconds after our own service has ended. The
+    client's futures would go on waiting, because a service on another machine may come back."""
     return lambda request: _WatchedFuture(submit(request), service)
 
 
@@ -210,7 +210,7 @@ class ServiceGrader:
     """Implements `Grader` of engines/interface.py with the reward service."""
 
     def __init__(self, client: RewardClient | ClientOnDemand, service: RewardService | None) -> None:
-        """`service`: the service that this process has started, if any."""
+        """service: the one that this process has started, if any."""
         self._client = client
         self.version = client.version
         """Version of the graders: equal versions give equal results."""
@@ -219,7 +219,7 @@ class ServiceGrader:
         self._service = service
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
-        """Returns a future of the result. The prompt is not used, because the request holds all that is needed."""
+        """Returns a future of the result. The prompt is not used: the request has all that the service needs."""
         return self._client.submit(request)
 
     def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]:
@@ -257,8 +257,8 @@ class ServiceGrader:
 
 
 class ClientOnDemand:
-    """A client that is created at the first request, because many ranks never need one, such as most ranks of an engine
-    that spans several. `version` and `domains` come from the main rank."""
+    """Creates its client at the first request, because many ranks never make one: of the ranks of an engine only the
+    first does. `version` and `domains` come from the main rank."""
 
     def __init__(self, make: Callable[[], RewardClient], *, version: str, domains: frozenset[str]) -> None:
         self._make = make
@@ -277,8 +277,8 @@ class ClientOnDemand:
 
 
 def announced_by_main(folder: Path, ranks: Ranks) -> Announced | None:
-    """Returns how a rank's client learns of the servers in reward.discovery_dir: the main rank reads the folder, the
-    others ask the main rank. None for a single rank, whose client reads the folder itself."""
+    """Returns a function by which a client learns of the servers in reward.discovery_dir: the main rank reads the
+    folder, the others ask the main rank. None for a single rank, whose client reads the folder itself."""
     if ranks.layout.world_size == 1:
         return None
     board = ranks.board("reward servers")
@@ -337,7 +337,7 @@ def refused_here(config: RewardConfig, rows: Sequence[Row]) -> list[tuple[int, s
 
 
 def _what_to_do(error: str, domains: Collection[str]) -> str:
-    """Returns the end of the sentence `error`, which says that no server can grade all `domains`."""
+    """Returns what the user can do about `error`, a sentence that says that no server can grade all `domains`."""
     unknown = [name for name in domains if re.search(rf"{re.escape(never_grades(name, None, ''))}\b", error)]
     if foreign := sorted(set(unknown) - set(DOMAINS)):
         return (
@@ -369,7 +369,8 @@ def _last_lines(log: Path) -> str:
 
 @contextmanager
 def _blocked_in_children(number: signal.Signals) -> Iterator[None]:
-    """Blocks a signal for processes that start in the body, which inherit the mask; this process gets it afterwards."""
+    """Blocks a signal for processes that are started in the `with` block and inherit the mask. If it reaches this
+    process meanwhile, it is delivered afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:
         yield

@@ -183,7 +183,10 @@ def test_environment_variables_can_be_named(monkeypatch: pytest.MonkeyPatch) -> 
         ("trainer.prompts_per_step=10", "write a multiple of it"),
         ("trainer.sequence_parallel=true", "write trainer.tensor_parallel=2 or more"),
         ("trainer.hang_timeout_s=600", "request_timeout_s x max_attempts = 600 s: write more"),
-        ("reward.request_timeout_s=400", "trainer.hang_timeout_s=1800 would take for a hang"),
+        (
+            "reward.request_timeout_s=400",
+            "trainer.hang_timeout_s=1800 would take a slow reward service for a hang",
+        ),
         ("sampler.context_tokens=8096", "is no longer an option: write sampler.max_response_tokens"),
         ("+sampler.context_tokens=8096", "is no longer an option: write sampler.max_response_tokens"),
         ("shaping.overlong_buffer_share=1.5", "in [0, 1]"),

@@ -41,7 +41,7 @@ class Objective(Enum):
 
 
 class RatioLevel(Enum):
-    """Whether the clip sees each token's ratio of current to old probability or the response's geometric mean."""
+    """What is clipped: each token's ratio of current to old probability, or its geometric mean over the response."""
 
     token = "token"
     sequence = "sequence"
@@ -98,7 +98,7 @@ class AlgorithmConfig:
     clip_high: float = 0.4
     """The ratio is clipped above at 1 + clip_high (ProRL eq. 3: 0.4)."""
     dual_clip: float = 0.0
-    """Lower bound c > 1 on the objective for negative advantages (arXiv 1912.09729); 0 turns it off."""
+    """Dual clip c > 1: for a negative advantage A the objective is at least c A (arXiv 1912.09729); 0: off."""
     aggregation: Aggregation = Aggregation.token_mean
     """How token losses become one number. token_mean: the mean over all response tokens of the update (DAPO eq. 8; our
     choice, because ProRL does not say); sequence_mean_token_mean and sequence_mean_token_sum: the mean over responses
@@ -121,8 +121,8 @@ class AlgorithmConfig:
     """The KL estimate of a token is clamped to plus or minus this many nats, and a token beyond it has no KL gradient;
     0: no clamp (verl, which ProRL was trained with, NeMo RL and OpenRLHF: 10; ProRL does not say)."""
     correction_level: CorrectionLevel = CorrectionLevel.off
-    """Weights the policy-gradient term by the ratio of the trainer's to the sampler's probability: per token, per
-    sequence (the product over the response), or by the geometric mean over the response; off: not at all."""
+    """Ratio of the trainer's to the sampler's probability that weights the policy-gradient term. token: each token's;
+    sequence: the product over the response; geometric: the geometric mean over the response; off: no weight."""
     correction_mode: CorrectionMode = CorrectionMode.truncate
     """What happens if that ratio is outside [correction_low, correction_high]. truncate: it is clamped to them; mask:
     the weight is 0; drop: the whole rollout gets the weight 0, and all others keep their tokens' own weights."""

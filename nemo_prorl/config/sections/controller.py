@@ -59,14 +59,14 @@ class ValidationDropConfig:
     """Signal: the held-out reward of a domain stays below its best since the last reset."""
 
     action: ControllerAction = ControllerAction.reset
-    """ProRL: hard reset when validation significantly degrades (end of run 1)."""
+    """What the signal causes (ProRL: a hard reset when validation significantly degrades, at the end of run 1)."""
     patience: int = 2
-    """Consecutive validations that must show the drop (our choice: one may be bad luck)."""
+    """Consecutive validations that must show the drop (our choice: a single one may be bad luck)."""
     margin: float = 0.1
     """Least drop, as a share of the best reward (our choice: relative, because domains differ in level)."""
     num_standard_errors: float = 4.0
-    """Least drop, in standard errors of the difference (our choice: the best of many validations is a lucky one; at 3
-    one in five simulated runs without any change had a false alarm, at 4 one in 250, docs/controller.md)."""
+    """Least drop, in standard errors of the difference (our choice, because the best of many validations was lucky: of
+    simulated runs without any change one in five had a false alarm at 3, and one in 250 at 4, docs/controller.md)."""
 
     def __post_init__(self) -> None:
         at_least("controller.validation_drop", self, 1, ["patience"])
@@ -79,7 +79,7 @@ class ValidationPlateauConfig:
     """Signal: the held-out reward, as controller.validation_mean defines it, has no new best."""
 
     action: ControllerAction = ControllerAction.reset
-    """ProRL: hard reset when improvements plateau."""
+    """What the signal causes (ProRL: a hard reset when improvements plateau)."""
     patience: int = 10
     """Consecutive validations without a new best (our choice: 200 steps at validation.interval=20, ProRL v2's shortest
     interval)."""
@@ -96,7 +96,8 @@ class FutileResetsConfig:
     """Signal: another plateau or drop after the stage's last resets have not led to a new best."""
 
     action: ControllerAction = ControllerAction.end_stage
-    """Our choice: the next stage may help where a reset does not (ProRL lengthens the context, or samples more)."""
+    """What the signal causes (our choice: the next stage may help where resets do not; those of ProRL have a longer
+    context, or more samples)."""
     patience: int = 2
     """Consecutive resets without a new best by controller.validation_plateau.min_delta (our choice: one may have come
     at a bad moment)."""
@@ -110,7 +111,7 @@ class KlSpikeConfig:
     """Signal: the KL to the reference jumps above its trend since the last reset."""
 
     action: ControllerAction = ControllerAction.reset
-    """ProRL: hard reset when KL spikes."""
+    """What the signal causes (ProRL: a hard reset when KL spikes)."""
     patience: int = 3
     """Consecutive steps that must be above both limits (our choice: longer than one odd batch)."""
     window: int = 40
@@ -131,7 +132,8 @@ class ResponseLengthConfig:
     """Signal: the mean response length jumps above its trend."""
 
     action: ControllerAction = ControllerAction.end_stage
-    """ProRL: run 3 ended on a sudden increase of response length, and run 4 changed the shaping."""
+    """What the signal causes (ProRL: a sudden increase of response length ended run 3, and run 4 changed the
+    shaping)."""
     patience: int = 5
     """Consecutive steps that must be above both limits (our choice: the mix of prompts changes the length from step to
     step)."""
@@ -152,7 +154,7 @@ class NoEosConfig:
     """Signal: the share of rollouts without end-of-sequence jumps above its trend."""
 
     action: ControllerAction = ControllerAction.end_stage
-    """ProRL: run 3's responses got long because they failed to terminate."""
+    """What the signal causes (ProRL: the responses of run 3 got long because they failed to terminate)."""
     patience: int = 5
     """Consecutive steps that must be above both limits (our choice: as for the length)."""
     window: int = 40
@@ -172,8 +174,8 @@ class EntropyCollapseConfig:
     """Signal: the entropy has fallen to a fraction of its level at the start of the stage."""
 
     action: ControllerAction = ControllerAction.stop
-    """Our choice: neither a new reference nor a new optimizer restores diversity; temperature, clip or entropy bonus
-    must change."""
+    """What the signal causes (our choice: neither a new reference nor a new optimizer restores diversity; temperature,
+    clip or entropy bonus must change)."""
     patience: int = 20
     """Consecutive steps that must be below the limit (our choice: entropy falls early and often recovers)."""
     window: int = 20
@@ -191,7 +193,7 @@ class EntropyRunawayConfig:
     """Signal: the entropy has grown to a multiple of its level at the start of the stage."""
 
     action: ControllerAction = ControllerAction.stop
-    """Our choice: a policy that turns into noise must not become the reference."""
+    """What the signal causes (our choice: a policy that turns into noise must not become the reference)."""
     patience: int = 20
     """Consecutive steps that must be above the limit (our choice: as for the collapse)."""
     window: int = 20
@@ -210,8 +212,8 @@ class SamplerMismatchConfig:
     controller.mode and has no cool-down."""
 
     action: ControllerAction = ControllerAction.stop
-    """stop or ignore. With ignore, suspicious refits are still repeated and reported, but the run continues (our
-    choice: rollouts of another policy are worse than none)."""
+    """What the signal causes, stop or ignore (our choice: rollouts of another policy are worse than none). With ignore
+    suspicious refits are still repeated and reported, but the run continues."""
     patience: int = 2
     """Consecutive suspicious steps. Tensors that are still wrong after a second complete refit stop the run at once
     (our choice)."""
@@ -266,7 +268,8 @@ class ControllerConfig:
     reset_optimizer: bool = True
     """Whether a reset also clears the optimizer's moments (on in ProRL, off in ProRL v2)."""
     interval: int = 0
-    """Steps after which a reset is due in any case, except in mode manual (ProRL v2: 200 to 500); 0: never."""
+    """Steps after the last reset, or the start of the stage, at which a reset is due in any case, except in mode manual
+    (ProRL v2: 200 to 500); 0: never."""
     reset_to: ResetTo = ResetTo.current
     """Which weights become the policy and the reference at a reset, also at one that a user requests. current: the
     policy stays as it is (the papers: "a more recent snapshot of the online policy"). best: the policy returns to the

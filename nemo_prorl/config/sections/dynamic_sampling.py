@@ -29,9 +29,10 @@ class DynamicSamplingConfig:
     max_rounds: int = 8
     """Maximum number of rounds (generation batches) of a step, after which the data counts as saturated."""
     oversample: float = 1.12
-    """Prompts of a round, as a multiple of the missing groups divided by the last measured yield (our choice). Too many
-    are sampled in vain, too few cost a further round: 1.12 needs one in 1 of 150 steps of 256 prompts and in 1 of 7
-    steps of 32; 1.25 in none of 4,000 and in 1 of 36 (simulated, with a yield of 60 %)."""
+    """Prompts of a round, as a multiple of the missing groups divided by the recent share of informative groups (our
+    choice). Surplus groups are sampled in vain, missing ones cost another round. In simulations with a share of 60 %,
+    1.12 needs another round in 1 of 150 steps of 256 prompts and in 1 of 7 steps of 32; 1.25 in none of 4,000 and in 1
+    of 36."""
     min_fill: float = 0.5
     """Share of a step's groups that is enough to train on, correctly normalised, when max_rounds is reached; with less
     the stage ends as saturated. Without dynamic sampling one group is enough."""

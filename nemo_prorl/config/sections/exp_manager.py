@@ -11,7 +11,7 @@ from nemo_prorl.config.sections.checks import ConfigError, at_least, require
 
 
 class BestMode(Enum):
-    """Field of NeMo's exp_manager: is a larger value of the monitored metric better, or a smaller one?"""
+    """Whether a larger or a smaller value of the monitored metric is better, in the words of NeMo's exp_manager."""
 
     max = "max"
     min = "min"
@@ -30,12 +30,12 @@ class CheckpointCallbackParams:
     """When checkpoints are written and which are kept. The field names are those of NeMo's exp_manager."""
 
     every_n_train_steps: int = 20
-    """Steps between checkpoints; 0: the number of steps causes none (our choice: validation.interval, so that every
-    validation has a checkpoint and the best one is on disk)."""
+    """Steps between checkpoints; 0: none by the number of steps (our choice: as many as validation.interval, so that
+    every validation has a checkpoint and the best one is on disk)."""
     every_minutes: float = 15.0
-    """Minutes since the last checkpoint after which the next step to end is followed by one (NeMo's
-    train_time_interval), so that a crash costs at most this time and one step; 0: the clock causes none (our choice:
-    the loop waits less than a second for a save). The end of a stage is saved in any case."""
+    """The first step that ends this many minutes after the last checkpoint gets one, too (NeMo's train_time_interval),
+    so that a crash costs at most this time and one step; 0: none by the clock (our choice: the loop waits less than a
+    second for a save). The end of a stage is saved in any case."""
     save_last_k: int = 2
     """Number of the stage's newest checkpoints that are kept; an older one is deleted once a newer one is complete. The
     last checkpoint of every other stage is kept, too."""

@@ -14,7 +14,7 @@ FUNCTION_END_S = 10.0
 
 
 SERVICE = "service"
-"""The reward service's name among those of reward functions."""
+"""Name of the reward service in reward.weights, beside those of reward functions."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class RewardConfig:
 
     @staticmethod
     def function_name(text: str) -> str:
-        """NAME of FILE.py:NAME. Raises ConfigError for any other text."""
+        """Returns NAME of FILE.py:NAME. Raises ConfigError for any other text."""
         match = fullmatch(r".+\.py:([^\W\d]\w*)", text)
         if match is None:
             raise ConfigError(
@@ -105,14 +105,14 @@ class RewardConfig:
 
     @property
     def interpreter(self) -> Path:
-        """reward.python, from the working folder, or else from the checkout that this file is in."""
+        """Returns reward.python as found from the working folder, or else from the checkout that this file is in."""
         of_checkout = Path(__file__).resolve().parents[3] / self.python
         return of_checkout if not Path(self.python).exists() and of_checkout.exists() else Path(self.python)
 
     @property
     def function_silence_s(self) -> float:
-        """Longest time in seconds without a result of a reward function: its process has to be started, a call with
-        several responses times out, the process is started again, and a call with one of them times out."""
+        """Returns the longest time in seconds without a result of a reward function: its process is started, a call
+        with several responses times out, the process is started again, and a call with one of them times out."""
         return 2 * (self.ready_timeout_s + FUNCTION_END_S + self.function_timeout_s + FUNCTION_END_S)
 
     @property

@@ -45,15 +45,15 @@ class RunConfig:
         patience_s = self.reward.request_timeout_s * self.reward.max_attempts
         if 0 < self.trainer.hang_timeout_s <= patience_s:
             raise ConfigError(
-                f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take for a hang what is a slow reward "
-                f"service, which has reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
+                f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take a slow reward service for a hang, "
+                f"as it may need reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
             )
         function_s = self.reward.function_silence_s
         if self.reward.function and 0 < self.trainer.hang_timeout_s <= function_s:
             raise ConfigError(
-                f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take for a hang what is a slow reward "
-                f"function, which may be started (reward.ready_timeout_s) and called (reward.function_timeout_s) twice "
-                f"without an answer, {function_s:g} s together: write more, or 0."
+                f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take a slow reward function for a hang, "
+                f"as it may be started (reward.ready_timeout_s) and called (reward.function_timeout_s) twice without "
+                f"an answer, {function_s:g} s together: write more, or 0."
             )
         _check_best_exists(self)
         if self.sampler.ahead and self.algorithm.correction_level is CorrectionLevel.off:

@@ -57,5 +57,5 @@ class SamplerConfig:
 
     @property
     def context_tokens(self) -> int:
-        """The longest prompt and the longest response together: positions that the model must have."""
+        """Returns the tokens of the longest prompt and the longest response together, which the model must support."""
         return self.max_prompt_tokens + self.max_response_tokens

@@ -45,13 +45,13 @@ class Unusable(Exception):
 
 
 class Unreadable(Exception):
-    """A call's arguments cannot be unpickled here; the message ends a sentence that begins with the function's name."""
+    """A call's arguments cannot be unpickled here; the message ends a sentence whose subject is the function."""
 
 
 def main(fd: str, file: str, name: str, start_limit_s: str, digest: str = "") -> None:
     """Imports the function, reports it, and answers calls until the socket closes."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm's warning that a job's time is nearly over
-    _be_the_first_to_go()
+    _be_killed_first()
     channel, path = socket.socket(fileno=int(fd)), Path(file).absolute()
     faulthandler.dump_traceback_later(float(start_limit_s), exit=True, file=2)
     try:
@@ -79,8 +79,8 @@ def main(fd: str, file: str, name: str, start_limit_s: str, digest: str = "") ->
 def load(path: Path, name: str, digest: str = "") -> Callable[..., Any]:
     """Loads the function `name` from a file, with the file's folder first on sys.path, as if Python ran it.
 
-    Raises Unusable, also if the file's SHA-256 is not `digest`. It runs exactly what was hashed, and ignores a compiled
-    copy of the file, which may be of an earlier version."""
+    Raises Unusable, also if the file's SHA-256 is not `digest`. Runs exactly what was hashed, never a compiled copy of
+    the file, which may be of an earlier version."""
     try:
         source = path.read_bytes()
     except FileNotFoundError:
@@ -165,7 +165,7 @@ async def _awaited(results: Any) -> Any:
 
 
 def _value(result: Any) -> float | str:
-    """Returns a finite number, or why the result is none."""
+    """Returns the result for one response as a finite number, or a text that says why it is none."""
     if hasattr(result, "item") and callable(result.item):  # a NumPy or torch scalar
         result = result.item()
     if result is None:
@@ -194,7 +194,7 @@ def _in_words(error: BaseException, file: Path) -> str:
 
 
 def _print_traceback(error: BaseException, title: str = "") -> None:
-    """Prints the traceback from the user's code on, if it got that far, without our own frames and the importer's."""
+    """Prints the traceback without our own frames and the importer's, which come before the user's code."""
     if title:
         print(f"--- {title}:", file=sys.stderr)
     frames = error.__traceback__
@@ -204,7 +204,7 @@ def _print_traceback(error: BaseException, title: str = "") -> None:
     sys.stderr.flush()
 
 
-def _be_the_first_to_go() -> None:
+def _be_killed_first() -> None:
     """Makes the kernel kill this process, not the trainer, when memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -26,7 +26,7 @@ from reward.extract import is_open_thought, visible_text
 from reward.protocol import ScoreRequest, ScoreResult, Status
 
 ATTEMPTS = 4
-"""Calls of a function that may fail in a row before it gives up on the waiting responses."""
+"""Calls of a function that fail in a row, with one batch or its single responses, until the rest is given up."""
 
 
 _RUN_HAS_ENDED = "was not asked: the run has ended"
@@ -37,7 +37,7 @@ class RewardFunctionFailing(RuntimeError):
 
 
 class ServiceGrader(Protocol):
-    """The reward service: a grader of engines/interface.py with three more methods."""
+    """The reward service: a grader (engines/interface.py) that also has a version and says what it can grade."""
 
     version: str
 
@@ -50,7 +50,7 @@ class ServiceGrader(Protocol):
         ...
 
     def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]:
-        """Returns (index, why) of each row whose task the service refuses."""
+        """Returns (index, reason) of each row whose task the service refuses."""
         ...
 
 
@@ -100,7 +100,7 @@ class FunctionGrader:
 
     def check(self) -> None:
         """Raises RewardFunctionFailing if the function cannot be called, if its result is not a list with one number
-        per response, or if it failed ATTEMPTS times in a row without grading anything."""
+        per response, or if ATTEMPTS calls with one batch failed and none ever succeeded."""
         if self._failed_for_good:
             raise RewardFunctionFailing(
                 f"the reward function {self.name} {self._failed_for_good} (see {self._log}): fix it, and start again."
@@ -170,7 +170,8 @@ class FunctionGrader:
                 self._failed_for_good = failure or ""
 
     def _try(self, batch: Sequence[_Item]) -> str | None:
-        """Makes one call. Resolves the items unless it is worth trying them one by one; returns why the call failed."""
+        """Makes one call, and resolves the items unless they are worth trying one by one. Returns why the call failed;
+        None if it succeeded."""
         try:
             values = self._call(batch)
         except FunctionUnusable as error:
@@ -210,8 +211,8 @@ class FunctionGrader:
             self._resolve(item, why)
 
     def _resolve(self, item: _Item, value: float | str) -> None:
-        """`value`: a number, or why there is none, worded as the end of a sentence that begins with the function's
-        name."""
+        """Sets the item's result. value: its score, or why it has none, as the end of a sentence whose subject is the
+        function."""
         if isinstance(value, str):
             reason = f"the reward function {self.name} {value} (see {self._log})"
             item.future.set_result(ungraded(item.request.request_id, reason))
@@ -224,7 +225,7 @@ class FunctionGrader:
 
 
 def arguments(function: Description, batch: Sequence[_Item]) -> dict[str, list[Any]]:
-    """Returns the arguments for a call: of all that are available, those that the function has parameters for."""
+    """Returns the arguments for a call: those available (OFFERED, and the rows' columns) that the function accepts."""
     given = {name: [make(item) for item in batch] for name, make in _MADE.items() if function.wants(name)}
     if function.takes_any and "completions" not in function.names:
         del given["completions"]  # the same as the responses
@@ -250,8 +251,8 @@ OFFERED = tuple(_MADE)
 
 
 class MixedGrader:
-    """The weighted sum of functions, and of the reward service if it has a weight and knows the row's domain. If one of
-    them cannot grade a response, the response is not graded, unless that one's weight is 0."""
+    """Grades with the weighted sum of functions, and of the reward service if it has a weight and knows the row's
+    domain. A response is not graded if one of them cannot grade it, unless that one's weight is 0."""
 
     def __init__(
         self,
@@ -260,7 +261,7 @@ class MixedGrader:
         config: RewardConfig,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`say` gets one message for each domain that the service does not know, and for each function with weight 0
+        """say: gets one message for each domain that the service does not know, and for each function with weight 0
         that fails for good."""
         self._functions, self.service, self._say = functions, service, say
         self._weights = {name: config.weight(name) for name in [*(f.name for f in functions), SERVICE]}
@@ -278,7 +279,7 @@ class MixedGrader:
             self.parts[SERVICE] = f"weight {self._weights[SERVICE]:g}"
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
-        """Returns a future; the result's details have the parts by name."""
+        """Returns a future of the weighted sum; the result's details have each part's score by name."""
         parts = {function.name: function.submit(request, prompt) for function in self._functions}
         if self.service is not None and self._is_for_service(self.service, request):
             parts[SERVICE] = self.service.submit(request, prompt)
@@ -347,7 +348,7 @@ def ungraded(request_id: str, reason: str) -> ScoreResult:
 def _when_all_are_there(
     parts: Mapping[str, Future[ScoreResult]], mix: Callable[[dict[str, ScoreResult]], ScoreResult]
 ) -> Future[ScoreResult]:
-    """Returns a future of the mixed result, which resolves with the last part."""
+    """Returns a future of what `mix` makes of all parts' results; it resolves when the last part does."""
     mixed: Future[ScoreResult] = Future()
     lock, missing = threading.Lock(), set(parts)
 

@@ -23,7 +23,8 @@ from nemo_prorl.engines import environment
 
 LENGTH = struct.Struct("!Q")
 _GRACE_S = FUNCTION_END_S / 2
-"""The process ends itself at its time limit. If it does not, it is killed after twice this time."""
+"""Seconds after its time limit, at which the process should end itself, until the trainer stops waiting for an answer;
+after as many again it kills the process."""
 _MAX_LOG_BYTES = 64 << 20
 
 
@@ -31,18 +32,18 @@ _OF_THE_JOB = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "LD_PRELOAD", "LD_LIBRARY_PATH"),
 )
+"""Variables that tell a process its rank in the job, or make it load libraries that are meant for torch and vLLM."""
 _OF_THE_JOB_PREFIXES = ("GROUP_RANK", "GROUP_WORLD", "ROLE_", "TORCHELASTIC_", "PMI_", "PMIX_", "OMPI_")
-"""Prefixes of the variables by which torchrun, Slurm and MPI tell a process its rank in the job, and of libraries that
-they and vLLM preload."""
+"""Prefixes of further variables by which torchrun, Slurm and MPI tell a process its place in the job."""
 
 
 class FunctionUnusable(RuntimeError):
-    """The function cannot be called at all; the message ends a sentence such as "FUNCTION cannot be used: …"."""
+    """The function cannot be called at all; the message is why, for the end of "FUNCTION cannot be used: ..."."""
 
 
 class CallFailed(RuntimeError):
-    """A call has no result; the message ends a sentence that begins with the function's name. `again`: a call with
-    fewer responses might succeed."""
+    """A call has no result; the message ends a sentence whose subject is the function. again: whether a call with fewer
+    responses might succeed."""
 
     def __init__(self, sentence: str, *, again: bool) -> None:
         super().__init__(sentence)
@@ -63,7 +64,7 @@ class Description:
 
 
 class FunctionProcess:
-    """At most one process at a time, started by `start`, or by the first call after one has ended."""
+    """Runs a function in at most one process at a time, which `start` or the next call starts anew if it has ended."""
 
     def __init__(self, text: str, config: RewardConfig, log: Path | None, digest: str = "") -> None:
         """text: FILE.py:NAME. log: the file for the function's output and tracebacks; None: standard error. digest: the
@@ -77,10 +78,10 @@ class FunctionProcess:
         self._channel: socket.socket | None = None
         self._description: Description | None = None
         self._asked = self._deadline = 0.0
-        """time.monotonic when the process last got something to do, and when it must have answered."""
+        """When the process last got something to do, and when it must have answered, by time.monotonic."""
 
     def start(self) -> Description:
-        """Starts the process and returns when the function is imported. Raises FunctionUnusable."""
+        """Starts the process, if none runs, and returns once it has imported the function. Raises FunctionUnusable."""
         if self._process is not None and self._description is not None:
             return self._description
         ours, theirs = socket.socketpair()
