@@ -3,16 +3,16 @@
     client = RewardClient(discovery_dir=run_dir / "reward_servers", token_file=run_dir / "token")
     client.wait_until_ready(timeout_s=120)
     future = client.submit(ScoreRequest(...))     # from any thread, as soon as a response is complete
-    result = future.result()                      # never an exception, never a 0 that the service did not grade
+    result = future.result()                      # never raises; without a score if the service has not graded
 
-Requests travel in batches of one domain to the server with the fewest outstanding. What a server cannot take
-(overloaded, failed, gone) is tried again elsewhere with growing, jittered pauses; a server that comes back is used
-again (reward.discovery says which servers a client uses). A request whose time or attempts are spent resolves to
-`infra_error` with the reason: a missing verdict.
+Requests travel in batches of one domain to the server with the fewest outstanding ones. Those that a server does not
+grade (it is overloaded, fails or is gone) are tried again elsewhere, after growing, jittered pauses; a server that
+comes back is used again (reward.discovery says which servers a client uses). A request whose time or attempts are spent
+resolves to `infra_error`, with the reason and without a score.
 
 Time: `request_timeout_s` bounds one attempt; `request_timeout_s * max_attempts`, or the request's own deadline_ms if
-that is shorter, bounds a request from its submission. Waiting for a server to take it, or to be there at all, uses up
-time but no attempts; each time that a server failed on the request uses up one.
+that is shorter, bounds a request from its submission. Waiting for a server that has room, or for any server, uses up
+time but no attempts; a server's failure on the request uses up one attempt.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -42,16 +43,16 @@ log = logging.getLogger("reward.client")
 
 _LINGER_S = 0.002
 _SWEEP_S = 0.25
-"""How often items whose time is up are looked for: looking through all that wait for each batch would be quadratic."""
+"""Seconds between searches for items whose time is up; one search per batch would be quadratic in the items."""
 _MAX_PAUSE_S = 5.0
 
 
 class RewardServiceError(RuntimeError):
-    """The service cannot be used, in one sentence."""
+    """The service cannot be used; the message is one sentence."""
 
 
 class CannotGrade(RewardServiceError):
-    """No server can grade all that is asked of it, and waiting would not change that."""
+    """No server can grade all of the required domains, and waiting would not change that."""
 
 
 class _Busy(ValueError):
@@ -63,13 +64,13 @@ class _Item:
     request: ScoreRequest
     future: Future[ScoreResult]
     expires: float
-    """time.monotonic after which it is given up."""
+    """When it is given up, by time.monotonic."""
     attempts: int = 0
     pauses: int = 0
     failures: dict[str, int] = field(default_factory=dict)
-    """How often each server, by URL, did not grade it."""
+    """URL of a server -> how often it did not grade this item."""
     reason: str = ""
-    """Why it was not graded when it was last tried; empty before."""
+    """Why the last try did not grade it; empty before the first."""
 
 
 @dataclass(slots=True)
@@ -98,9 +99,9 @@ class RewardClient:
         announced: Announced | None = None,
         version: str = "",
     ) -> None:
-        """Servers come from `urls` or from the ready files (*.json) in `discovery_dir`, which is looked at again and
-        again; by `announced` instead where somebody else reads the folder. `domains`: those that a server must be able
-        to grade to count as ready; `version`: that its graders must have. Raises RewardServiceError."""
+        """Servers come from `urls`, or from the ready files (*.json) in `discovery_dir`, which is read again and again.
+        announced: reads that folder instead, if given. domains: what a server must be able to grade to count as ready.
+        version: of its graders; empty: that of the first server. Raises RewardServiceError."""
         if bool(urls) == (discovery_dir is not None):
             raise RewardServiceError("give the reward client either urls or a discovery_dir")
         if not 1 <= batch_items <= MAX_BATCH_ITEMS or max_attempts < 1 or request_timeout_s <= 0:
@@ -135,8 +136,8 @@ class RewardClient:
     def wait_until_ready(self, timeout_s: float) -> None:
         """Returns when every given server, or at least one discovered server, is ready.
 
-        Raises RewardServiceError with one sentence if that is not so in time or if servers differ in version, and
-        CannotGrade as soon as it is known that no server has all `domains`."""
+        Raises RewardServiceError if they are not ready in time or differ in version, and CannotGrade as soon as it is
+        known that no server grades all `domains`."""
         limit = time.monotonic() + timeout_s
         while True:
             if self._servers.mismatch:
@@ -165,15 +166,16 @@ class RewardClient:
 
     @property
     def domains(self) -> frozenset[str]:
-        """What the servers grade; empty before the first one is ready."""
+        """Domains that the servers grade; empty before the first one is ready."""
         return self._servers.domains
 
     def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
         """Thread-safe. The future always gets a result; status infra_error (score None) if the service failed."""
         budget_s = self._timeout_s * self._max_attempts
         if request.deadline_ms is not None:
-            budget_s = min(1000 * budget_s, request.deadline_ms) / 1000  # a huge whole number is no float
+            budget_s = min(1000 * budget_s, request.deadline_ms) / 1000  # a huge number is no float
         item = _Item(request, Future(), time.monotonic() + budget_s)
+        self._all.add(item)  # here, because a loop that is being closed may never run `_enqueue`
         try:
             self._loop.call_soon_threadsafe(self._enqueue, item)
         except RuntimeError:  # the loop is closed
@@ -181,11 +183,12 @@ class RewardClient:
         return item.future
 
     def close(self) -> None:
-        """Stops the thread; what is still open resolves to infra_error."""
+        """Stops the thread. Requests without a result resolve to infra_error."""
         if self._closed:
             return
         self._closed = True
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        with suppress(RuntimeError):  # a fault has ended the thread and closed its loop
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(timeout=10)
 
     def __enter__(self) -> RewardClient:
@@ -200,9 +203,9 @@ class RewardClient:
         try:
             self._loop.run_until_complete(self._main())
         finally:
+            self._loop.close()  # from now on `submit` resolves its item itself
             for item in list(self._all):
                 self._give_up(item, "the reward client was closed")
-            self._loop.close()
 
     async def _main(self) -> None:
         connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
@@ -222,12 +225,11 @@ class RewardClient:
             for task in (*loops, *self._tasks, stopping):
                 task.cancel()
             await asyncio.gather(*loops, *self._tasks, stopping, return_exceptions=True)
-            for task in done - {stopping}:  # a loop ended by itself: a fault of ours, never to be silent
+            for task in done - {stopping}:  # a loop ended by itself: raise the fault, which is ours
                 task.result()
 
     def _enqueue(self, item: _Item) -> None:
         self.statistics.num_submitted += 1
-        self._all.add(item)
         self._requeue(item)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -266,20 +268,20 @@ class RewardClient:
                     queue.append(item)
 
     def _choose(self, failures: Mapping[str, int]) -> KnownServer | None:
-        """Returns the server with the fewest outstanding requests per worker among those that failed least on an item;
-        None if they have no room, because waiting for them is better than asking a server that failed."""
+        """Returns the server with the fewest outstanding requests per worker, among those that failed least on an item.
+        None if these have no room: then the item waits, because the others have failed more often on it."""
         up = self._servers.up()
         least = min((failures.get(server.url, 0) for server in up), default=0)
         usable = [server for server in up if self._room(server) > 0 and failures.get(server.url, 0) == least]
         return min(usable, key=lambda server: server.outstanding / server.num_workers, default=None)
 
     def _room(self, server: KnownServer) -> int:
-        """Requests that a server can take: few enough to leave others a share, and so many that its workers are still
-        busy with one batch while another is on its way."""
+        """Returns how many more requests to send to a server: few enough to leave other servers some, and enough to
+        keep its workers busy while the next batch is on its way."""
         return 4 * server.num_workers + 2 * self._batch_items - server.outstanding
 
     def _take(self, queue: deque[_Item], server: KnownServer) -> list[_Item]:
-        """The next batch: items from the head of the queue that failed equally often on this server."""
+        """Removes the next batch from the queue's head: items that failed equally often on this server."""
         size = min(self._batch_items, self._room(server))
         failures = queue[0].failures.get(server.url, 0)
         batch = [queue.popleft()]
@@ -288,7 +290,7 @@ class RewardClient:
         return batch
 
     async def _send(self, server: KnownServer, batch: list[_Item]) -> None:
-        """One attempt. Whatever happens, every item of the batch is resolved or waits again afterwards."""
+        """Makes one attempt. Afterwards every item of the batch is resolved or waits again, whatever happens."""
         num_taken = len(batch)
         try:
             bodies = self._encoded(batch)
@@ -320,9 +322,9 @@ class RewardClient:
                     self._again(item, server, reason, counts=result.status is Status.infra_error)
 
     def _encoded(self, batch: list[_Item]) -> dict[_Item, bytes]:
-        """The requests of a batch as JSON. One that JSON cannot carry (NaN, an object, endless nesting) gets its result
-        here: no server could read it. A response that is too long to be graded is cut to a length that still is, so
-        that a batch of them stays below what a server reads."""
+        """Returns the requests of a batch as JSON. Resolves a request that JSON cannot carry (NaN, an object, endless
+        nesting), because no server could read it. Cuts a response that is too long to be graded to a length that is
+        still too long, so that a batch of them stays below a server's limit."""
         now = time.monotonic()
         bodies = {}
         for item in batch:
@@ -337,15 +339,15 @@ class RewardClient:
         return bodies
 
     async def _get(self, url: str) -> tuple[int, bytes]:
-        """Status and body. Raises what aiohttp raises."""
+        """Returns (HTTP status, body). Raises what aiohttp raises."""
         timeout = aiohttp.ClientTimeout(total=10.0, sock_connect=5.0)
         async with self._session.get(url, timeout=timeout) as reply:
             return reply.status, await reply.read()
 
     async def _post(self, server: KnownServer, bodies: Mapping[_Item, bytes]) -> list[ScoreResult]:
-        """Raises what aiohttp raises, _Busy if the server takes nothing now, or ValueError, KeyError, TypeError on an
-        answer that is not of the protocol."""
-        # the server drops what it has not begun by its deadline; what it has begun may take its worker's time longer
+        """Returns the results in order. Raises what aiohttp raises, _Busy if the server takes nothing now, or
+        ValueError, KeyError or TypeError on an answer that breaks the protocol."""
+        # A server drops what it has not begun by the deadline, but may take a worker's whole time limit for the rest.
         timeout = aiohttp.ClientTimeout(total=self._timeout_s + 35.0, sock_connect=5.0)
         data = b'{"items": [' + b", ".join(bodies.values()) + b"]}"
         headers = {"Content-Type": "application/json"}
@@ -368,7 +370,8 @@ class RewardClient:
         return results
 
     def _again(self, item: _Item, server: KnownServer, reason: str, *, counts: bool) -> None:
-        """Puts an item back after a pause, or gives it up when its attempts or its time are spent."""
+        """Puts an item back after a pause, or gives it up if its attempts or its time are spent. counts: whether this
+        was an attempt."""
         item.reason = reason
         item.failures[server.url] = item.failures.get(server.url, 0) + 1
         item.attempts += counts
@@ -387,7 +390,10 @@ class RewardClient:
         self._wake.set()
 
     def _resolve(self, item: _Item, result: ScoreResult) -> None:
-        self._all.discard(item)
+        try:
+            self._all.remove(item)
+        except KeyError:  # another thread has resolved it, while the client was being closed
+            return
         self.statistics.by_status[result.status.value] += 1
         if item.future.set_running_or_notify_cancel():
             item.future.set_result(result)

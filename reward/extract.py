@@ -9,8 +9,8 @@ What counts as reasoning ("thought") and what as the answer, in every domain:
 3. The answer is the text after the last </think>, or the whole response if it has no thought.
 4. A thought that is still open at the end of the response leaves no answer, whatever was written before it.
 
-A tag counts anywhere, even in a code block or in quotation marks: the response's text does not tell it from the token
-that ends the thought.
+A tag counts anywhere, even in a code block or in quotation marks, because the text alone does not tell a quoted tag
+from the token that ends the thought.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MAX_NESTED_BOXES = 10
 
 
 def visible_text(response: str) -> str:
-    """Returns the text after the last </think>, because reasoning is never graded, or all of it without </think>. Drops
-    the line breaks that chat templates put behind </think>: they are no paragraph of the answer."""
+    """Returns the text after the last </think>, or all of it if there is none, because reasoning is never graded. Drops
+    the line breaks that chat templates put after </think>, which are not a part of the answer."""
     _, end, text = response.rpartition(THINK_END)
     return text.lstrip("\r\n") if end else text
 
@@ -38,14 +38,14 @@ def thinks(response: str) -> bool:
 
 
 def is_open_thought(text: str, in_thought: bool = False) -> bool:
-    """Whether a text ends inside a thought. Such a response has no answer; after such a prompt the response begins
+    """Whether a text ends inside a thought: a response without an answer, or a prompt after which the response begins
     `in_thought`."""
     _, end, rest = text.rpartition(THINK_END)
     return THINK_START in rest or (in_thought and not end)
 
 
 def boxes(text: str) -> list[tuple[int, int, str]]:
-    """Returns every outermost balanced \\boxed{...} or \\fbox{...} as (start, end, content), in order and linear
+    """Returns every outermost balanced \\boxed{...} or \\fbox{...} as (start, end, content), in order, in linear
     time."""
     open_braces: list[re.Match[str]] = []
     found: list[tuple[re.Match[str], re.Match[str]]] = []
@@ -63,7 +63,8 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 def last_box(text: str) -> str | None:
-    """Returns the content of the last box, of nested boxes the innermost. An unbalanced box does not count."""
+    """Returns the content of the last box. If that is a box and nothing else, returns the content of the inner one, and
+    so on. An unbalanced box does not count."""
     found = boxes(text)
     if not found:
         return None

@@ -1,8 +1,8 @@
 """Requests and results as they are sent between a trainer and the reward service. Standard library only.
 
-A result says who failed. With `graded` the model is responsible, and there is a score from 0 to 1. With every other
-status the service or the caller is, and the score is None: a service that is down never teaches a policy that its
-answers are wrong.
+A result says who failed. With the status `graded` there is a score from 0 to 1, for which the model is responsible.
+With every other status the service or the caller has failed, and the score is None: a service that is down must not
+teach a policy that its answers are wrong.
 
 Versions. PROTOCOL_VERSION is the number in the paths (`/v1/...`), in `/readyz` and in the ready line; a client refuses
 a server with another number. The number stays when a server adds optional request fields whose absence means what it
@@ -53,12 +53,12 @@ class ScoreRequest:
     """Whether the response begins inside a thought that the prompt has opened, as with chat templates that end the
     prompt with <think>. Such a response has an answer only after </think>; without one it gets 0."""
     task: Mapping[str, Any]
-    """The fields by domain. math, stem: {"answer", "guards"?}; code: {"inputs", "outputs", "fn_name"?, "cpu_s"?,
+    """What grading needs. math, stem: {"answer", "guards"?}; code: {"inputs", "outputs", "fn_name"?, "cpu_s"?,
     "test_cpu_s"?} or {"test_program", "entry_point", "preamble"?, "changes_arguments"?, "cpu_s"?}; logic: {"task",
     "entry", "credit"?}; instruction: {"instruction_id_list", "kwargs", "mode"?, "aggregate"?}. Any domain:
     {"require_think"?}. docs/rewards.md explains each field."""
     deadline_ms: int | None = None
-    """Milliseconds from now after which the caller no longer waits for the result."""
+    """Milliseconds after which the caller no longer waits for the result."""
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -93,7 +93,7 @@ class ScoreResult:
     """A number if and only if status is graded. The service's scores are from 0 to 1; a trainer's own reward function
     may return any finite number."""
     verdict: str
-    """A short stable name: correct, wrong, no_box, timeout, syntax_error, ..."""
+    """Short, stable name of the outcome: correct, wrong, no_box, timeout, syntax_error, ..."""
     details: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
 

@@ -1,5 +1,5 @@
-"""The HTTP server, one per node: FastAPI on uvicorn. It checks requests, queues them and answers; of what a model wrote
-it only decodes the JSON.
+"""The HTTP server, one per node: FastAPI on uvicorn. It checks requests, queues them and answers. It never looks into a
+model's response, apart from decoding the JSON that contains it.
 
     POST /v1/score          one request -> one result (reward.protocol)
     POST /v1/score_batch    {"items": [request, ...]} (up to 256) -> {"items": [result, ...]} in order
@@ -57,7 +57,7 @@ _HTTP_STATUS = {
     Status.infra_error: 503,
     Status.invalid_request: 400,
 }
-_REMEMBERED = 20_000
+_REMEMBERED = 20_000  # newest results, for repeated requests
 
 
 class UserError(Exception):
@@ -66,7 +66,7 @@ class UserError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Where to serve, and who may ask. `token_file` is required on any address but loopback."""
+    """Where to serve, and who may ask. Any address but loopback requires `token_file`."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -145,14 +145,14 @@ class Front:
         return hmac.compare_digest(given.encode(), self._token)
 
     async def score_all(self, bodies: Sequence[Any]) -> list[ScoreResult]:
-        """Returns a result for each JSON request, in order. A caller that disconnects cancels nobody else's grading."""
+        """Returns a result for each JSON request, in order. A caller that disconnects cancels no equal request."""
         begun = [self._begin(body) for body in bodies]
         if running := [task for task in begun if isinstance(task, asyncio.Task)]:
             await asyncio.wait(running)
         return [one.result() if isinstance(one, asyncio.Task) else one for one in begun]
 
     def _begin(self, body: Any) -> ScoreResult | asyncio.Task[ScoreResult]:
-        """Starts grading a request. Idempotent: a repeated id with the same content is not graded again."""
+        """Starts grading a request. A repeated id with the same content is not graded again."""
         try:
             request = request_of(body)
         except Invalid as error:
@@ -172,8 +172,8 @@ class Front:
         return task
 
     async def _score_after(self, earlier: asyncio.Task[ScoreResult], request: ScoreRequest) -> ScoreResult:
-        """Returns the result of an equal request that is already being graded. If that one was not graded (it may have
-        had less time), grades this one in its remaining time."""
+        """Returns the result of an equal request that is already being graded. If that one comes back as overloaded (it
+        may have had less time), grades this one in its remaining time."""
         began = time.monotonic()
         await asyncio.wait({earlier})
         if earlier.result().status is not Status.overloaded:
@@ -223,7 +223,7 @@ async def _body_bytes(request: Request) -> bytearray:
             data += chunk
             if len(data) > _MAX_BODY_BYTES:
                 raise Refused(f"the body is longer than {_MAX_BODY_BYTES} bytes")
-    except ClientDisconnect as error:  # nobody reads the answer, but this keeps tracebacks out of the log
+    except ClientDisconnect as error:  # keeps a traceback out of the log; nobody reads the answer
         raise Refused("the connection ended before the body was complete") from error
     return data
 
@@ -349,8 +349,8 @@ async def serve(
     """Serves our own routes and `routers` until SIGTERM, SIGINT or SIGHUP, then leaves nothing behind. Calls
     `make_service`, which takes seconds because it tries the sandbox, only if nothing is wrong with the options.
 
-    With `exit_with_parent` only SIGHUP stops it: whoever ends a job or a terminal's group sends the other two to all of
-    its processes, and the parent still needs verdicts until it has saved. Raises UserError."""
+    With `exit_with_parent` only SIGHUP stops it. The other two go to all processes of a job or terminal that ends, and
+    the parent still needs verdicts until it has saved. Raises UserError."""
     if options.exit_with_parent not in (None, os.getppid()):
         raise UserError(f"process {options.exit_with_parent}, which was to start this service, is gone")
     token = read_token(options.token_file, options.host)
@@ -414,14 +414,14 @@ async def _announce(
     line = json.dumps({**ready, "version": service.version})
     if options.ready_file is not None:
         write_atomically(options.ready_file, line + "\n")
-    with contextlib.suppress(OSError):  # the disk with the log is full; verdicts need none
+    with contextlib.suppress(OSError):  # the disk with the log is full; grading needs no log
         print(line, flush=True)
 
 
 async def _stop_without(parent: int, server: _Server) -> None:
     """Stops the server when the process that started it is gone.
 
-    PR_SET_PDEATHSIG would not do: it reports the end of the thread that started us."""
+    Polls, because PR_SET_PDEATHSIG reports the end of the thread that started us, not of the process."""
     while os.getppid() == parent:
         await asyncio.sleep(0.5)
     print("reward: the parent is gone, stopping", file=sys.stderr)

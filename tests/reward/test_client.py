@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from reward.client import CannotGrade, RewardClient, RewardServiceError
+from reward.discovery import Servers
 from reward.protocol import MAX_RESPONSE_BYTES, PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
 from tests.reward.serving import ROOT, Server
 
@@ -400,6 +401,27 @@ def test_closing_resolves_what_is_open(fakes: Callable[..., Fake]) -> None:
     client.close()
     assert future.result(10).status is Status.infra_error
     assert client.submit(ask()).result(10).status is Status.infra_error
+
+
+def test_a_request_that_a_closing_loop_never_takes_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = RewardClient(urls=["http://127.0.0.1:9"])
+    with monkeypatch.context() as patched:
+        patched.setattr(client._loop, "call_soon_threadsafe", lambda *args: None)
+        future = client.submit(ask())
+    client.close()
+    assert future.result(10).status is Status.infra_error
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_client_whose_thread_has_a_fault_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def watch(*_: object) -> None:
+        raise AssertionError("a fault")
+
+    monkeypatch.setattr(Servers, "watch", watch)
+    client = RewardClient(urls=["http://127.0.0.1:9"])
+    client._thread.join(10)
+    assert client.submit(ask()).result(10).status is Status.infra_error
+    client.close()
 
 
 def test_importing_the_client_is_light() -> None:
