@@ -86,7 +86,7 @@ POINTLESS_TO_REPEAT = (ConfigError, StoppedByController, NothingToLearn, NonFini
 
 
 def train(config: RunConfig) -> int:
-    """Starts or continues one stage, on every rank of the job. Returns the exit code, which is 0.
+    """Starts or continues one stage, on every rank of the job. Returns the exit code 0.
 
     Raises ConfigError, or one of STOPS if the stage has to stop; the same command then continues from the last
     checkpoint.
@@ -112,8 +112,8 @@ def train_alone(config: RunConfig) -> None:
         rank_from_environment(),
     )
     with (
-        # Loggers are closed last, because that may take longer than a launcher gives the main rank once another has
-        # ended: every file that says how this process ended is written by then.
+        # Loggers are closed last. That may take longer than a launcher waits for the main rank once another has ended,
+        # and every file that says how this process ended has to be written before.
         ExitStack() as at_the_end,
         recorded_life(
             run_dir,
@@ -143,7 +143,7 @@ def train_alone(config: RunConfig) -> None:
             ranks.barrier()
             life.end(outcome)
         except BaseException as error:
-            with suppress(OSError):  # for example a full disk, which is what the error reports
+            with suppress(OSError):  # such as a full disk, which `error` reports already
                 log.note(f"error: {error or type(error).__name__}")
             if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
                 mark_failed(run_dir, config.stage.name, reason=str(error))
@@ -250,7 +250,7 @@ def open_telemetry(config: RunConfig, log: RunLog, state: RunState, at_the_end: 
 
 
 def deadline_of(config: ExpManagerConfig, *, is_main: bool) -> Deadline:
-    """Returns when to pause. Only the main rank decides; it leaves W&B's own process the time to end."""
+    """Returns when to pause, which only the main rank decides. It leaves W&B's own process the time to end."""
     spare_s = SPARE_S + (FINISH_S if config.create_wandb_logger else 0.0)
     return Deadline(find_ends(config) if is_main else {}, spare_s=spare_s)
 
@@ -305,8 +305,8 @@ def check_not_beyond(config: RunConfig, start: StartingPoint) -> None:
 
 
 def check_same_rows(prompts: PromptMix, state: RunState) -> None:
-    """Raises ConfigError if a training file has changed since the stage began, because the saved cursor would be wrong
-    for it."""
+    """Raises ConfigError if a training file has changed since the stage began, because the saved position would be
+    wrong for it."""
     before, now = set(state.prompts["shares"]), set(prompts.state()["shares"])
     if before != now:
         raise ConfigError(
@@ -334,7 +334,7 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
         policy.reset_optimizer()
     if stage.reset_data:
         state.prompts = {}
-    if state.entropy_coefficient == 0.0:  # the parent did not adapt one
+    if state.entropy_coefficient == 0.0:  # the parent had no entropy bonus
         state.entropy_coefficient = config.algorithm.entropy_coefficient
     state.stage, state.stage_step, state.outcome = stage.name, 0, ""
     return policy, state
@@ -344,8 +344,8 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
 def build_sampler(
     config: RunConfig, ranks: Ranks, tokenizer: Tokenizer, *, reads_weights: bool = True
 ) -> Iterator[Sampler]:
-    """Yields a vLLM sampler beside the policy, on every rank. Closes it at the end, but leaves the process group open.
-    reads_weights=False saves time if a refit precedes the first sample."""
+    """Yields a vLLM sampler in the policy's process, on every rank. Closes it at the end, but not the process group.
+    reads_weights: False saves time if a refit precedes the first sample."""
     from nemo_prorl.engines.vllm_sampler import VllmSampler
 
     terminal.wait_for("starting vLLM")

@@ -25,8 +25,8 @@ class DataBuildConfig:
     """Training rows to keep, chosen by seed from those that pass; -1: as many as ProRL's set has (40,000 of deepscaler,
     24,000 of eurus, 25,000 of scp116k, 37,000 of reasoning_gym, 10,000 of llama_nemotron_if); 0: all."""
     held_out: int = -1
-    """Rows kept out of training for validation, with reasoning_gym per task; -1: none, but with reasoning_gym ProRL's
-    100 per task."""
+    """Rows kept out of training for validation, of reasoning_gym per task; -1: ProRL's 100 per task of reasoning_gym,
+    and none of other sources."""
     against: list[str] = field(default_factory=list)
     """Evaluation files and folders that no row may overlap with."""
     seed: int = 1

@@ -48,7 +48,8 @@ class ShapingConfig:
     """Share of sampler.max_response_tokens, at its end, in which a response is penalised, linearly more the longer it
     is (DAPO eq. 13); 0: off (DAPO: 4096 of 20480 tokens, 0.2)."""
     overlong_penalty: float = 1.0
-    """Penalty in that buffer for a response that uses all of its tokens (DAPO: 1, for rewards of -1 and 1)."""
+    """Penalty for a response of sampler.max_response_tokens, at the end of that share (DAPO: 1, for rewards of -1 and
+    1)."""
     overlong_filtering: bool = False
     """Excludes rollouts that ran out of tokens from the loss, because their reasoning may have been right (DAPO section
     3.4, DeepScaleR, NeMo RL). They still count in their group's mean and standard deviation."""

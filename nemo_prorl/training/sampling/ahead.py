@@ -1,6 +1,6 @@
 """Sampling ahead: the next step's first round of rollouts is sampled while the policy trains on this step's.
 
-Its rollouts come from weights that are one step old when they are trained on. The importance weight (old / sampler
+Its rollouts come from weights that are one step older than those they train. The importance weight (old / sampler
 probability, docs/algorithm.md) corrects for that. A round begins at a fixed point of the step, whatever the timing, so
 a run with sampling ahead is as reproducible as one without.
 """
@@ -38,8 +38,7 @@ class RoundAhead:
     engine until `share` or `cancel` has returned."""
 
     def __init__(self, round_: Round, sample_share: SampleShare, cursor: dict[str, Any]) -> None:
-        """cursor: the prompt mix's state before the round's prompts were taken, to return to if the round is
-        dropped."""
+        """cursor: the prompt mix's state before the round's prompts were taken, to restore if the round is dropped."""
         self.round, self.cursor = round_, cursor
         self._unwanted = Event()
         executor = ThreadPoolExecutor(1, thread_name_prefix="sampling-ahead")
@@ -51,7 +50,7 @@ class RoundAhead:
         return self._share.result()
 
     def cancel(self) -> None:
-        """Stops sampling. Returns when the engine is idle: at the latest when its next rollout has ended."""
+        """Stops sampling. Returns when the engine is idle, at the latest when its next rollout has ended."""
         self._unwanted.set()
         self._share.exception()
 

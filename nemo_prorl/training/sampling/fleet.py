@@ -24,8 +24,8 @@ Key = tuple[int, int]
 
 
 class SamplerFleet:
-    """Sampling engines of `tensor_parallel` consecutive ranks each. The first rank of an engine reports its rollouts,
-    the others report none."""
+    """The job's sampling engines, each of `tensor_parallel` consecutive ranks. The first rank of an engine reports its
+    rollouts, the others report none."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class SamplerFleet:
 
 
 def dealt(engine: int, num_engines: int, num_prompts: int, num_rollouts: int) -> dict[int, range]:
-    """Returns the siblings that an engine samples of each prompt, when engines take all rollouts in turn.
+    """Returns, by index of the prompt, the siblings that one engine samples, if engines take rollouts in turn.
 
     Example: dealt(1, 3, 3, 2) -> {0: [1], 2: [0]} as ranges: the second and the fifth of six rollouts
     """
