@@ -60,7 +60,7 @@ class Followed:
         config = _with_options(ControllerConfig(), options, "controller")
         self._controller = WatchingController(dataclasses.replace(config, mode=ControllerMode.automatic))
         self.decisions: list[Decision] = []
-        """What a controller in mode automatic would have decided in this stage, with the stage's options."""
+        """Decisions that a controller in mode automatic, with the stage's options, would have made in this stage."""
         self.last: Mapping[str, Any] = {}
         """The newest record."""
         self.steps: deque[Mapping[str, Any]] = deque(maxlen=RECENT)

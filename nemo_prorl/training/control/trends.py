@@ -31,8 +31,8 @@ def above_trend(
     median + max(rise, num_deviations * 1.4826 MAD) of the `window` values before them; MAD is the median distance from
     the median.
 
-    Steady growth does not exceed it for num_deviations from 2 on: of values on a line, the next one lies half a
-    window's growth above the median, and the MAD is a quarter of it.
+    Steady growth stays below it if num_deviations is at least 2: after values on a line the next is half a window's
+    growth above the median, and the MAD is a quarter of that growth.
     """
     if len(values) < window + patience:
         return None
