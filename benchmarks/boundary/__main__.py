@@ -1,7 +1,7 @@
 """Does prolonged RL solve what the base policy cannot? docs/boundary.md explains the design and the result.
 
     make boundary [BENCH_ARGS="--quick"]
-    make boundary BENCH_ARGS="--seeds 4 --arms resets control --beside docs/boundary.json"
+    make boundary BENCH_ARGS="--seeds 1 2 3 4 --beside docs/boundary.json"
 
 Takes a small base policy, trains every arm from it with `train`, samples every held-out problem before, during and
 after with `evaluate`, and writes figures, tables and results.json about all runs that are finished in the folder.
@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -25,18 +27,15 @@ from benchmarks.boundary.arms import (
     CONTROL,
     RL_TEMPERATURE,
     UPDATES_PER_STEP,
-    WATCHED,
     checkpoint_at,
     fine_tune_apart,
     train_arm,
 )
 from benchmarks.boundary.measure import Counts, base_name, measured_name
-from benchmarks.boundary.results import Results, from_json, gather
-from benchmarks.training_runs import ROLLOUTS, with_rollouts
+from benchmarks.boundary.results import Results, Run, from_json, gather, training_of
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.data.rows import RowFile
 from nemo_prorl.reward_sources.service import reward_service
-from nemo_prorl.run_folder.telemetry import read_metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,33 +87,31 @@ class Bench:
         num_samples = self.scale.base_samples if is_usual else self.scale.num_samples
         return self._counts(self.base / "policy", base_name(temperature), num_samples, temperature)
 
-    def train(self, arm: str, seed: int) -> None:
-        """Trains an arm of RL and measures its checkpoints."""
+    def train(self, arm: str, seed: int, *, is_watched: bool) -> None:
+        """Trains an arm of RL and measures its last checkpoint, or if it is watched, the end of every stage."""
         folder = self.out / f"{arm}-{seed}"
         steps = [self.scale.short] if ARMS[arm].is_short else [self.scale.steps] * len(base.LARGEST)
         train_arm(folder, self.base, self.url, ARMS[arm], seed=seed, steps=steps)
         ends = list(accumulate(steps))
-        for number, step in enumerate(ends if arm in WATCHED else ends[-1:]):
-            self._counts(checkpoint_at(folder, step), measured_name(arm, seed, number))
+        for number, step in enumerate(ends):
+            if is_watched or step == ends[-1]:
+                self._counts(checkpoint_at(folder, step), measured_name(arm, seed, number))
 
-    def control(self, seed: int, resets: Future[None] | None) -> None:
+    def control(self, seed: int, num_rollouts: Callable[[], int]) -> None:
         """Fine-tunes on as many samples of the base as the arm `resets` drew, with as many updates, and measures.
 
-        resets: that arm, if this command trains it.
+        num_rollouts: waits for that arm and returns how many it drew.
         """
-        if resets is not None:
-            resets.result()
         prompts = base.train_file(self.base, len(base.LARGEST) - 1)
         policy = self.out / f"{CONTROL}-{seed}/policy"
         if not policy.is_dir():
             policy.parent.mkdir(exist_ok=True)
-            records = with_rollouts(read_metrics(self.out / f"resets-{seed}/metrics.jsonl"))
             samples = measure.sample(
                 policy.parent / "samples.jsonl",
                 self.base / "policy",
                 prompts,
                 self.url,
-                num_samples=max(1, round(records[-1][ROLLOUTS] / len(RowFile(prompts)))),
+                num_samples=max(1, round(num_rollouts() / len(RowFile(prompts)))),
                 temperature=RL_TEMPERATURE,
                 seed=seed,
             )
@@ -157,40 +154,51 @@ def main() -> None:
         "--beside",
         type=_results,
         metavar="FILE",
-        help="show the runs of another results.json too (same base policy)",
+        help="a results.json of the same base policy: its runs are shown too and not repeated",
     )
     parser.add_argument(
         "--new-base", action="store_true", help="train the base policy instead of taking the recorded one"
     )
     parser.add_argument("--out", type=Path, help="folder (default: runs/boundary, or runs/boundary_quick)")
     options = parser.parse_args()
+    options.arms = [arm for arm in measure.ALL_ARMS if arm in options.arms]
     out: Path = options.out or Path("runs/boundary_quick" if options.quick else "runs/boundary")
     seeds = options.seeds[:1] if options.quick else options.seeds
-    missing = [seed for seed in seeds if not (out / f"resets-{seed}").is_dir()]
-    if CONTROL in options.arms and "resets" not in options.arms and missing:
-        parser.error(f"the control needs the arm resets of seed {missing[0]}: name both in --arms")
+    recorded: Mapping[str, Mapping[int, Run]] = options.beside.runs if options.beside else {}
+    drawn = {seed: run.training.rollouts for seed, run in recorded.get("resets", {}).items() if run.training}
+    wanted = [(arm, seed) for seed in seeds for arm in options.arms if seed not in recorded.get(arm, {})]
+    for arm, seed in wanted:
+        known = ("resets", seed) in wanted or seed in drawn or (out / f"resets-{seed}").is_dir()
+        if arm == CONTROL and not known:
+            parser.error(f"the control needs the arm resets of seed {seed}: name both in --arms")
     (out / "measured").mkdir(parents=True, exist_ok=True)
     with reward_service(RewardConfig(), out) as url:
         bench = Bench(out=out, url=url, scale=QUICK if options.quick else FULL)
         bench.build_base(is_new=options.new_base)
+        if options.beside and options.beside.policy != base.policy_digest(bench.base):
+            sys.exit(
+                f"error: the runs of --beside began from another base policy than {bench.base}: leave it out."
+            )
         with ThreadPoolExecutor(PARALLEL) as pool:
             starts = {measure.TEMPERATURE: pool.submit(bench.measure_base)}
-            parts = list[Future[None]]()
-            for seed in seeds:
-                runs = {arm: pool.submit(bench.train, arm, seed) for arm in ARMS if arm in options.arms}
-                parts += runs.values()
-                if CONTROL in options.arms:
-                    parts.append(pool.submit(bench.control, seed, runs.get("resets")))
+            runs = dict[tuple[str, int], Future[None]]()
+
+            def rollouts(seed: int) -> int:
+                if ("resets", seed) in runs:
+                    runs["resets", seed].result()
+                return drawn[seed] if seed in drawn else training_of(out / f"resets-{seed}").rollouts
+
+            for arm, seed in wanted:  # the control comes after the arm that it waits for
+                runs[arm, seed] = (
+                    pool.submit(bench.control, seed, partial(rollouts, seed))
+                    if arm == CONTROL
+                    else pool.submit(bench.train, arm, seed, is_watched=arm == "resets" and seed == seeds[0])
+                )
             starts |= {one: pool.submit(bench.measure_base, one) for one in OTHER_TEMPERATURES}
-            for part in parts:
-                part.result()
+            for run in runs.values():
+                run.result()
     results = gather(out, {temperature: start.result() for temperature, start in starts.items()})
-    if options.beside is not None:
-        try:
-            results = results.beside(options.beside)
-        except ValueError as error:
-            sys.exit(f"error: the runs of --beside cannot be shown with these: {error}. Leave it out.")
-    print(report.write(out, results))
+    print(report.write(out, results.beside(options.beside) if options.beside else results))
     print(f"in {out}: figures (*.png), numbers.md, results.json")
 
 

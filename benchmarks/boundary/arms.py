@@ -45,8 +45,6 @@ ARMS: Mapping[str, Arm] = {
     "short": Arm(title="short: a tenth of the steps", colour="#c9a27a", is_short=True),
     "large_kl": Arm(title="KL weight 1, no reset", colour="#7b5ea7", overrides=("algorithm.kl_beta=1",)),
 }  # fmt: skip
-WATCHED = ("resets",)
-"""Arms that are measured after each stage; the others, at the end."""
 CONTROL = "control"
 
 

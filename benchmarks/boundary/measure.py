@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.boundary import base
-from benchmarks.boundary.arms import ARMS, CONTROL, WATCHED
+from benchmarks.boundary.arms import ARMS, CONTROL
 from benchmarks.boundary.tasks import Level, level_of
 from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, mean_pass_at_k, pass_at_k
 from nemo_prorl.evaluation.comparison import MARGIN, sort
@@ -35,7 +35,7 @@ def base_name(temperature: float = TEMPERATURE) -> str:
 
 
 def measured_name(arm: str, seed: int | str, number: int) -> str:
-    """Returns the name of the files about a checkpoint, counted from 0 in the order of training."""
+    """Returns the name of the files about the checkpoint at the end of a stage, counted from 0."""
     return f"{arm}-{seed}-{number}"
 
 
@@ -102,16 +102,21 @@ def _read(kept: Path) -> Counts:
     return {uid: (n, c) for uid, (n, c) in json.loads(kept.read_text(encoding="utf-8")).items()}
 
 
+def last_number(arm: str) -> int:
+    """Returns the number of an arm's last checkpoint: of the stages, counted from 0."""
+    return len(base.LARGEST) - 1 if arm in ARMS and not ARMS[arm].is_short else 0
+
+
 def finished(out: Path) -> dict[str, dict[int, list[Counts]]]:
-    """Returns arm -> seed -> counts of its checkpoints, for runs of which every checkpoint that is to be measured has
-    been."""
+    """Returns arm -> seed -> counts of the measured checkpoints in order, for runs whose last one has been measured."""
     runs: dict[str, dict[int, list[Counts]]] = {}
     for arm in ALL_ARMS:
-        num_points = len(base.LARGEST) if arm in WATCHED else 1
-        last = out.glob(f"measured/{measured_name(arm, '*', num_points - 1)}{_COUNTS}")
-        for seed in sorted(int(path.name.split("-")[-2]) for path in last):
-            names = [measured_name(arm, seed, number) for number in range(num_points)]
-            runs.setdefault(arm, {})[seed] = [_read(out / f"measured/{name}{_COUNTS}") for name in names]
+        last = last_number(arm)
+        ends = out.glob(f"measured/{measured_name(arm, '*', last)}{_COUNTS}")
+        for seed in sorted(int(path.name.split("-")[-2]) for path in ends):
+            names = (f"measured/{measured_name(arm, seed, number)}{_COUNTS}" for number in range(last + 1))
+            kept = [out / name for name in names]
+            runs.setdefault(arm, {})[seed] = [_read(path) for path in kept if path.is_file()]
     return runs
 
 

@@ -29,9 +29,10 @@ def write(out: Path, results: Results) -> str:
     replace_text(out / "numbers.md", written)
     replace_text(out / "results.json", to_json(results))
     figures.draw_boundary(results.start, results.runs, results.k, out / "boundary.png")
-    if "resets" in results.runs:
-        run = next(iter(results.runs["resets"].values()))
-        figures.draw_curves(results.start, run.checkpoints, out / "curves.png")
+    for run in results.runs.get("resets", {}).values():
+        if len(run.checkpoints) > 1:
+            figures.draw_curves(results.start, run.checkpoints, out / "curves.png")
+            break
     figures.draw_rates(results.start, results.runs, out / "rates.png")
     if any(run.training for of in results.runs.values() for run in of.values()):
         figures.draw_training(results.runs, out / "training.png")
@@ -224,13 +225,14 @@ def run_table(results: Results) -> str:
                     [
                         f"{TITLES[name]}, {seed}",
                         str(max(map(len, values))),
+                        f"{run.training.rollouts:,}",
                         ", ".join(map(str, run.training.resets)) or "none",
                         *(f"{fmean(one[-SMOOTHED:]):.3f}" for one in values),
                         f"{run.training.minutes:.0f}",
                     ]
                 )
     titles = [f"{title}, last {SMOOTHED} steps" for title in figures.METRICS.values()]
-    return _table(["arm, seed", "steps", "reset after steps", *titles, "minutes of steps"], rows)
+    return _table(["arm, seed", "steps", "rollouts", "reset after steps", *titles, "minutes of steps"], rows)
 
 
 def distance_table(results: Results) -> str:

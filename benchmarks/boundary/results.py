@@ -22,6 +22,7 @@ from benchmarks.boundary.arms import ARMS
 from benchmarks.boundary.base import policy_digest, read_samples
 from benchmarks.boundary.measure import Counts
 from benchmarks.boundary.tasks import level_of
+from benchmarks.training_runs import ROLLOUTS, with_rollouts
 from nemo_prorl.evaluation.creativity import creativity_indices, mean_index
 from nemo_prorl.run_folder.telemetry import read_metrics
 
@@ -41,6 +42,8 @@ class Training:
 
     minutes: float
     """Of steps; start-up is not included."""
+    rollouts: int
+    """Sampled for training, whether they were trained on or not."""
     resets: Sequence[int]
     """Steps after which it was reset."""
     curves: Mapping[str, Sequence[float]]
@@ -54,7 +57,7 @@ class Run:
     """One seed of an arm."""
 
     checkpoints: Sequence[Counts]
-    """Of the measured checkpoints in order, without the start."""
+    """Those that were measured: the last one, and perhaps the end of each stage before it."""
     distances: Mapping[str, Mapping[str, float]]
     """Task -> kl_to_base and entropy of the last checkpoint (`distance.distances`)."""
     creativity: float | None
@@ -119,7 +122,7 @@ def gather(out: Path, base: Mapping[float, Counts]) -> Results:
 
 
 def _run(out: Path, arm: str, seed: int, checkpoints: Sequence[Counts]) -> Run:
-    last = len(checkpoints) - 1
+    last = measure.last_number(arm)
     samples = read_samples(out / f"measured/{measure.measured_name(arm, seed, last)}.jsonl")
     texts = [str(one["response"]) for one in samples if one["score"] == 1.0]
     corpus = read_samples(out / f"measured/{measure.base_name()}.jsonl")
@@ -127,17 +130,19 @@ def _run(out: Path, arm: str, seed: int, checkpoints: Sequence[Counts]) -> Run:
         checkpoints=checkpoints,
         distances=distance.of_run(out, arm, seed, last),
         creativity=mean_index(creativity_indices(texts, (str(one["response"]) for one in corpus))),
-        training=_training(out / f"{arm}-{seed}") if arm in ARMS else None,
+        training=training_of(out / f"{arm}-{seed}") if arm in ARMS else None,
     )
 
 
-def _training(folder: Path) -> Training:
-    records = [one for one in read_metrics(folder / "metrics.jsonl") if "reward/mean" in one]
+def training_of(folder: Path) -> Training:
+    """Reads the course of a run from its folder."""
+    records = [one for one in with_rollouts(read_metrics(folder / "metrics.jsonl")) if "reward/mean" in one]
     resets = [
         before["step"] for before, after in pairwise(records) if after["num_resets"] > before["num_resets"]
     ]
     return Training(
         minutes=sum(one["time/step_s"] for one in records) / 60,
+        rollouts=int(records[-1][ROLLOUTS]),
         resets=resets,
         curves={metric: [one[metric] for one in records] for metric in METRICS},
         level_rates=_level_rates(folder),
@@ -166,6 +171,7 @@ def to_json(results: Results) -> str:
     def run(one: Run) -> dict[str, Any]:
         training = one.training and {
             "minutes": round(one.training.minutes, 1),
+            "rollouts": one.training.rollouts,
             "resets": list(one.training.resets),
             "curves": {name: _rounded(values) for name, values in one.training.curves.items()},
             "level_rates": {name: [*map(_rounded, of)] for name, of in one.training.level_rates.items()},

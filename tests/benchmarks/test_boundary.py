@@ -164,25 +164,22 @@ def test_distances_are_those_of_each_sample_alone(tmp_path: Path) -> None:
 def test_a_run_is_finished_when_its_last_checkpoint_is_measured(tmp_path: Path) -> None:
     (tmp_path / "measured").mkdir()
     names = [
-        "resets-1-0",
-        "resets-1-1",
-        "resets-1-2",
-        "resets-2-0",
-        "no_resets-3-1",
-        "short-2-0",
-        "control-1-0",
+        *("resets-1-0", "resets-1-1", "resets-1-2"),
+        *("resets-2-0", "no_resets-3-2", "large_kl-1-1"),
+        *("short-2-0", "control-1-0"),
     ]
     for name in names:
         (tmp_path / f"measured/{name}.counts.json").write_text('{"sum/5/held_out/0": [8, 3]}')
     found = measure.finished(tmp_path)
     assert {arm: {seed: len(of) for seed, of in runs.items()} for arm, runs in found.items()} == {
-        "resets": {1: 3}, "short": {2: 1}, "control": {1: 1}
+        "resets": {1: 3}, "no_resets": {3: 1}, "short": {2: 1}, "control": {1: 1}
     }  # fmt: skip
 
 
 def a_run(*checkpoints: measure.Counts, is_trained: bool = True) -> results.Run:
     training = results.Training(
         minutes=1.5,
+        rollouts=1000,
         resets=[2],
         curves={metric: [0.25, 0.5, 0.75] for metric in results.METRICS},
         level_rates={"sum/5": [(7.5, 0.5)]},
