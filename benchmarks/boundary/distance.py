@@ -49,7 +49,9 @@ def distances(policy: Path, base: Path, samples: Path) -> dict[str, dict[str, fl
     writes them.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(policy)
     models = [AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in (policy, base)]
     found: dict[str, list[torch.Tensor]] = {}

@@ -161,7 +161,7 @@ def draw_training(runs: Runs, path: Path) -> None:
     for axis in axes:
         axis.set_xlabel("step")
         _plain(axis)
-    axes[0].legend(fontsize=6, frameon=False, ncols=2)
+    axes[0].legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     axes[1].legend(fontsize=8, frameon=False)
     _save(figure, path)
 

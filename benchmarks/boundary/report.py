@@ -10,7 +10,7 @@ from statistics import fmean
 from benchmarks.boundary import figures, measure
 from benchmarks.boundary.arms import ARMS, CONTROL
 from benchmarks.boundary.measure import Counts
-from benchmarks.boundary.results import Results, Run, to_json
+from benchmarks.boundary.results import Results, Run, from_json, to_json
 from benchmarks.boundary.tasks import TASKS, Level, level_of
 from nemo_prorl.evaluation.comparison import correlation
 from nemo_prorl.run_folder.storage import replace_text
@@ -25,9 +25,10 @@ SMOOTHED = 10
 
 def write(out: Path, results: Results) -> str:
     """Writes numbers.md, results.json and the figures into a folder. Returns the text of numbers.md."""
-    written = text(results)
+    kept = to_json(results)
+    written = text(from_json(kept))  # of the rounded numbers, so that the file gives the same page again
+    replace_text(out / "results.json", kept)
     replace_text(out / "numbers.md", written)
-    replace_text(out / "results.json", to_json(results))
     figures.draw_boundary(results.start, results.runs, results.k, out / "boundary.png")
     for run in results.runs.get("resets", {}).values():
         if len(run.checkpoints) > 1:
