@@ -162,6 +162,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder (default: runs/boundary, or runs/boundary_quick)")
     options = parser.parse_args()
     options.arms = [arm for arm in measure.ALL_ARMS if arm in options.arms]
+    if options.quick and options.beside:
+        parser.error("--quick draws too few samples to stand --beside others: leave one of them out")
     out: Path = options.out or Path("runs/boundary_quick" if options.quick else "runs/boundary")
     seeds = options.seeds[:1] if options.quick else options.seeds
     recorded: Mapping[str, Mapping[int, Run]] = options.beside.runs if options.beside else {}

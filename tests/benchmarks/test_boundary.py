@@ -275,3 +275,14 @@ def test_what_cannot_be_shown_beside_is_refused(
         main()
     assert ended.value.code == 2
     assert error in capsys.readouterr().err
+
+
+def test_a_quick_run_stands_beside_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["boundary", "--quick", "--beside", str(ROOT / "docs/boundary.json")])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--quick draws too few samples" in capsys.readouterr().err
