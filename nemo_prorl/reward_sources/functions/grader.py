@@ -26,7 +26,7 @@ from reward.extract import is_open_thought, visible_text
 from reward.protocol import ScoreRequest, ScoreResult, Status
 
 ATTEMPTS = 4
-"""Calls of a function that fail in a row, with one batch or its single responses, until the rest is given up."""
+"""Calls of a function that fail in a row until the responses that wait for it are given up."""
 
 
 _RUN_HAS_ENDED = "was not asked: the run has ended"
@@ -82,6 +82,7 @@ class FunctionGrader:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._has_graded = False
+        self._failed_in_a_row = 0
         self._failed_for_good = ""
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
@@ -100,7 +101,7 @@ class FunctionGrader:
 
     def check(self) -> None:
         """Raises RewardFunctionFailing if the function cannot be called, if its result is not a list with one number
-        per response, or if ATTEMPTS calls with one batch failed and none ever succeeded."""
+        per response, or if ATTEMPTS calls in a row failed and none ever succeeded."""
         if self._failed_for_good:
             raise RewardFunctionFailing(
                 f"the reward function {self.name} {self._failed_for_good} (see {self._log}): fix it, and start again."
@@ -145,14 +146,17 @@ class FunctionGrader:
         """Resolves each item as soon as its value, or why it has none, is known.
 
         One response can make a call with many fail. They are then tried one by one, until ATTEMPTS calls have failed in
-        a row. If none has succeeded by then, the waiting responses are not tried either, so that a function which hangs
-        on everything stops the run soon.
+        a row. If none of ATTEMPTS calls has succeeded, in this batch and those before it, the waiting responses are not
+        tried either, so that a function which hangs on everything stops the run soon.
         """
         if self._failed_for_good:
             self._resolve_all(batch, self._failed_for_good)
             return
         failure = self._try(batch)
-        if failure is None or self._failed_for_good or self._closed:
+        if failure is None:
+            self._failed_in_a_row = 0
+            return
+        if self._failed_for_good or self._closed:
             return
         num_failed, any_graded = 1, False
         for place, item in enumerate(batch if len(batch) > 1 else []):
@@ -164,7 +168,9 @@ class FunctionGrader:
             if self._failed_for_good or self._closed or num_failed == ATTEMPTS:
                 self._resolve_all(batch[place + 1 :], failure)
                 break
-        if not any_graded and num_failed == ATTEMPTS:
+        self._failed_in_a_row = 0 if any_graded else self._failed_in_a_row + num_failed
+        if self._failed_in_a_row >= ATTEMPTS:
+            self._failed_in_a_row = 0
             self._give_up_waiting(failure or "")
             if not self._has_graded:
                 self._failed_for_good = failure or ""

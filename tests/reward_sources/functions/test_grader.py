@@ -13,7 +13,12 @@ import pytest
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_sources.functions import process
 from nemo_prorl.reward_sources.functions.agreement import digest
-from nemo_prorl.reward_sources.functions.grader import FunctionGrader, MixedGrader
+from nemo_prorl.reward_sources.functions.grader import (
+    ATTEMPTS,
+    FunctionGrader,
+    MixedGrader,
+    RewardFunctionFailing,
+)
 from nemo_prorl.reward_sources.functions.process import FunctionProcess
 from nemo_prorl.types import PARTS
 from tests.conftest import ROOT
@@ -263,13 +268,22 @@ def test_a_function_that_prints_all_the_time_does_not_fill_the_disk(
     assert (tmp_path / "log.txt").stat().st_size < 30_000
 
 
-def test_a_function_that_hangs_on_everything_takes_what_waits_along(grader_of: Any) -> None:
+@pytest.mark.parametrize("function_batch", [1, 2, 8])
+def test_a_function_that_hangs_on_everything_takes_what_waits_along(
+    grader_of: Any, tmp_path: Path, function_batch: int
+) -> None:
     """Otherwise a step of 512 rollouts would take 512 time limits to fail."""
     grader = grader_of(
-        "import time\ndef score(responses):\n    time.sleep(600)\n", function_timeout_s=0.3, function_batch=8
+        "import time\ndef score(responses):\n    print('called', flush=True)\n    time.sleep(600)\n",
+        function_timeout_s=0.3,
+        function_batch=function_batch,
     )
     results = grade(grader, ["x"] * 100)
     assert all("took longer than 0.3 s" in reason(result) for result in results)
+    num_calls = (tmp_path / "log.txt").read_text().count("called")
+    assert num_calls <= 2 * ATTEMPTS, "a batch may be taken before all responses are there"
+    with pytest.raises(RewardFunctionFailing, match=r"took longer than 0\.3 s"):
+        grader.check()
 
 
 def test_a_file_that_changes_under_a_run_is_not_used(grader_of: Any, tmp_path: Path) -> None:
