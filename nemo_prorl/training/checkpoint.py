@@ -274,8 +274,11 @@ class CheckpointWriter:
         if self.ranks.layout.is_main:
             shutil.rmtree(aside, ignore_errors=True)
         self.ranks.barrier()
-        checkpoints = find_checkpoints(self.run_dir)
-        left = f"{checkpoints[-1].path} is whole" if checkpoints else "there is none before it"
+        try:
+            checkpoints = find_checkpoints(self.run_dir)
+            left = f"{checkpoints[-1].path} is whole" if checkpoints else "there is none before it"
+        except ConfigError as error:
+            left = str(error).removesuffix(".")
         name = aside.name.removeprefix(ASIDE)
         raise CheckpointNotSaved(
             f"checkpoint {name} could not be saved in {self._folder}: {reason}; {left}."

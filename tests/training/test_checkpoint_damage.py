@@ -121,6 +121,14 @@ def test_what_fails_on_one_rank_fails_on_all(tmp_path: Path, model_dir: Path) ->
     assert folders(tmp_path) == []
 
 
+def test_a_failed_save_says_that_no_checkpoint_before_it_is_whole(tmp_path: Path, model_dir: Path) -> None:
+    save(tmp_path, 1)
+    state_file = next((tmp_path / "run/checkpoints").glob("step-*/state.json"))
+    state_file.write_text("{")
+    with pytest.raises(CheckpointNotSaved, match=r"No space left on device; no checkpoint in .* is whole"):
+        writer(tmp_path).save(FailingPolicy(where="write"), RunState(stage="main", step=2))
+
+
 @pytest.mark.parametrize("where", ["write", "rename", "removal"])
 def test_a_crash_while_saving_the_same_step_again_leaves_one_whole_checkpoint(
     tmp_path: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch, where: str
