@@ -406,7 +406,9 @@ def _remove(path: Path) -> None:
     """Deletes a checkpoint. Renames it first, so that no incomplete one ever has a valid name.
 
     A folder that cannot be deleted, because somebody reads its files on NFS, is deleted with the next checkpoint."""
-    removing = path.with_name(REMOVING + path.name)
+    removing = path.with_name(
+        f"{REMOVING}{path.name}.{time.time_ns()}"
+    )  # the same step may be left from before
     os.replace(path, removing)
     shutil.rmtree(removing, ignore_errors=True)
 
