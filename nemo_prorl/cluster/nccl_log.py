@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +37,6 @@ class NcclNetwork:
     """NCCL's version."""
     why_not_ib: str = ""
     """Why the network is not IB; empty if the log does not say."""
-
-    @property
-    def is_tcp(self) -> bool:
-        return self.name == "Socket"
 
     @property
     def sentence(self) -> str:
@@ -77,18 +72,15 @@ def parse_nccl_log(text: str) -> NcclNetwork | None:
     )
 
 
-def log_of_this_process(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Returns the file of this process's NCCL log, with %h and %p replaced as NCCL does; None if there is none."""
-    name = environment.get("NCCL_DEBUG_FILE", "")
-    host = socket.gethostname().partition(".")[0]
-    return Path(name.replace("%h", host).replace("%p", str(os.getpid()))) if name else None
-
-
 def network_of_this_process() -> NcclNetwork | None:
     """Returns the network of this process; None if NCCL has written no log or not connected ranks yet. Also None if all
     ranks are on one node, where NCCL chooses a network, often TCP, but sends nothing over it."""
-    log = None if is_one_machine() else log_of_this_process()
+    log = os.environ.get("NCCL_DEBUG_FILE")
+    if is_one_machine() or not log:
+        return None
+    host = socket.gethostname().partition(".")[0]
+    file = Path(log.replace("%h", host).replace("%p", str(os.getpid())))  # as NCCL replaces them
     try:
-        return parse_nccl_log(log.read_text(encoding="utf-8", errors="replace")) if log else None
+        return parse_nccl_log(file.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None

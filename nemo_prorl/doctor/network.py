@@ -161,7 +161,7 @@ def _connect_and_measure() -> NetworkFacts:
         interface=os.environ.get("GLOO_SOCKET_IFNAME", ""),
         gloo_bytes_s=gloo,
         nccl_bytes_s=nccl,
-        uses_tcp=chosen is not None and chosen.is_tcp,
+        uses_tcp=chosen is not None and chosen.name == "Socket",
         nccl_network="" if chosen is None else chosen.sentence,
         clock_s=max(clocks) - min(clocks),
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from nemo_prorl.config import RunConfig, SamplerConfig
+from nemo_prorl.config import RunConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
 
 PAPER_GPU_HOURS = 16_000
@@ -39,11 +39,6 @@ RESPONSE_SHARE = 0.5
 RESPONSE_SHARES = (3_500 / 8_192, 5_500 / 8_192)
 """Plausible range of RESPONSE_SHARE: DeepScaleR, the same model on math alone at 8k, reports lengths that fall from
 5,500 to 3,500 tokens."""
-
-
-def expected_response_tokens(sampler: SamplerConfig) -> float:
-    """Returns the expected mean tokens of a response, end-of-sequence included."""
-    return RESPONSE_SHARE * sampler.max_response_tokens
 
 
 def tokens_per_gpu_s(num_steps: int, response_share: float) -> float:
@@ -91,7 +86,7 @@ def estimate(config: RunConfig, model: Architecture | None) -> Estimate:
     """Returns the cost of a stage. Without a model, one as large as the paper's is assumed."""
     trainer, sampler = config.trainer, config.sampler
     rollouts = trainer.num_steps * trainer.prompts_per_step * sampler.num_rollouts
-    tokens = rollouts * expected_response_tokens(sampler)
+    tokens = rollouts * RESPONSE_SHARE * sampler.max_response_tokens
     size = 1.0 if model is None else model.num_parameters / PAPER_PARAMETERS
     return Estimate(
         num_steps=trainer.num_steps,

@@ -10,6 +10,7 @@ from pathlib import Path
 from nemo_prorl.cluster.plan.chain import Chain
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.config.layout import check_layout
+from nemo_prorl.config.sections.checks import require
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
 from nemo_prorl.engines.megatron.check import check_shape
 
@@ -23,8 +24,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         for name, value in (("--nodes", self.num_nodes), ("--gpus-per-node", self.gpus_per_node)):
-            if value < 1:
-                raise ConfigError(f"{name}={value} is out of range: it must be at least 1.")
+            require(value >= 1, name, value, "at least 1")
 
     @property
     def num_gpus(self) -> int:

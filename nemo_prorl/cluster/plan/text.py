@@ -44,7 +44,7 @@ def stage_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> li
     """The last stage of the chain: its cost, what it inherits, what it changes, and what it keeps."""
     config, parent = chain[-1], chain[-2] if len(chain) > 1 else None
     lines = [*_heading(chain, cluster), *_cost_table(chain[-1:], chain, cluster, model), ""]
-    own = {item.key for item in differences(RunConfig(), config)}
+    own = set(differences(RunConfig(), config))
     if parent is None:
         lines += [f"{config.stage.name}: {_beginning(config)}", "", "Other than the default"]
     else:
@@ -52,7 +52,7 @@ def stage_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> li
         lines += [f"Inherited from {name}", *table(_inheritance(config), "ll")]
         lines += ["", f"Other than in {name}", *_changes(parent, config)]
         lines += ["", f"As in {name}, and other than the default"]
-        own -= {item.key for item in differences(parent, config)}
+        own -= differences(parent, config).keys()
     lines += table([(key, value) for key, value in flattened(config).items() if key in own], "ll")
     return [*lines, "", *_explanation(model), *_crash(chain[-1:], cluster, model)]
 
@@ -138,7 +138,7 @@ def _inheritance(config: RunConfig) -> list[tuple[str, str]]:
 
 
 def _changes(parent: RunConfig, config: RunConfig) -> list[str]:
-    rows = [(item.key, item.old, "->", item.new) for item in differences(parent, config)]
+    rows = [(key, old, "->", new) for key, (old, new) in differences(parent, config).items()]
     return table(rows, "lrll") or ["  nothing else"]
 
 

@@ -13,7 +13,7 @@ from nemo_prorl.cluster.scale.hardware import GIB
 from nemo_prorl.cluster.scale.memory import PLANNED_SHARE, Memory, NoRoom, estimate_memory
 from nemo_prorl.cluster.scale.step_time import StepTime, estimate_step
 from nemo_prorl.cluster.scale.workload import Case
-from nemo_prorl.config import ConfigError, Recompute, RunConfig, SamplerConfig
+from nemo_prorl.config import ConfigError, Recompute, RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,8 @@ def _way_out(case: Case) -> str:
     """Returns the first change that fits, cheapest first, as the end of an error message."""
     for change in _changes(case):
         if fits(replace(case, config=change)):
-            return f"write {' '.join(f'{one.key}={one.new}' for one in differences(case.config, change))}."
+            changed = differences(case.config, change)
+            return f"write {' '.join(f'{key}={new}' for key, (_, new) in changed.items())}."
     return "no layout of this model fits on this cluster: write more --nodes, or another --gpu."
 
 
@@ -108,7 +109,9 @@ def _changes(case: Case) -> Iterator[RunConfig]:
     """Yields changes to a configuration that does not fit, cheapest first: smaller passes cost kernel launches,
     releasing the sampler's memory a copy of its weights, recomputation a third of an update. At last other layouts."""
     config = case.config
-    released = _asleep(config.sampler)
+    released = replace(
+        config.sampler, release_memory=True, ahead=False
+    )  # ahead needs the memory at all times
     tokens = [config.trainer.micro_batch_tokens]
     while config.sampler.context_tokens < tokens[-1]:
         tokens.append(tokens[-1] // 2)
@@ -120,11 +123,6 @@ def _changes(case: Case) -> Iterator[RunConfig]:
     layouts = sorted(_layouts(replace(config, sampler=released), case.cluster), key=_num_ranks)
     for recompute, layout in product(Recompute, layouts):
         yield _recomputing(layout, recompute)
-
-
-def _asleep(sampler: SamplerConfig) -> SamplerConfig:
-    """Returns a sampler that releases its memory while the policy trains, which excludes sampling ahead."""
-    return replace(sampler, release_memory=True, ahead=False)
 
 
 def _recomputing(config: RunConfig, recompute: Recompute) -> RunConfig:

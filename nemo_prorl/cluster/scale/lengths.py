@@ -25,39 +25,33 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Tokens of a response: min(X, limit), log X normal with mean `mu` and standard deviation `sigma`.
+    """Tokens of a response: min(X, limit), log X normal with mean `mu` and standard deviation SIGMA.
 
     Example: Lengths.with_mean(3536, limit=7072)
     """
 
     mu: float
-    sigma: float
     limit: int
 
     @classmethod
-    def with_mean(cls, mean: float, *, limit: int, sigma: float = SIGMA) -> Lengths:
+    def with_mean(cls, mean: float, *, limit: int) -> Lengths:
         """Returns the distribution whose mean is `mean` after the cut. Raises ValueError unless 0 < mean < limit."""
         if not 0 < mean < limit:
             raise ValueError(f"A mean of {mean} tokens is impossible below a limit of {limit}.")
-        low, high = -10.0, log(limit) + 20 * sigma
+        low, high = -10.0, log(limit) + 20 * SIGMA
         for _ in range(100):
             middle = (low + high) / 2
-            low, high = (middle, high) if _cut_moment(1, middle, sigma, limit) < mean else (low, middle)
-        return cls(mu=low, sigma=sigma, limit=limit)
+            low, high = (middle, high) if _cut_moment(1, middle, limit) < mean else (low, middle)
+        return cls(mu=low, limit=limit)
 
     @property
     def mean(self) -> float:
-        return _cut_moment(1, self.mu, self.sigma, self.limit)
+        return _cut_moment(1, self.mu, self.limit)
 
     @property
     def mean_square(self) -> float:
         """Mean square of the cut length, with which attention's arithmetic grows."""
-        return _cut_moment(2, self.mu, self.sigma, self.limit)
-
-    @property
-    def cut_share(self) -> float:
-        """Share of the responses that reach the limit."""
-        return 1 - _NORMAL.cdf((log(self.limit) - self.mu) / self.sigma)
+        return _cut_moment(2, self.mu, self.limit)
 
     def draw(self, num_prompts: int, num_rollouts: int, seed: int) -> IntArray:
         """Draws [num_prompts, num_rollouts] lengths in whole tokens, at least 1."""
@@ -65,12 +59,12 @@ class Lengths:
         of_prompt = rng.standard_normal((num_prompts, 1))
         of_rollout = rng.standard_normal((num_prompts, num_rollouts))
         z = sqrt(SIBLING_CORRELATION) * of_prompt + sqrt(1 - SIBLING_CORRELATION) * of_rollout
-        lengths = np.exp(self.mu + self.sigma * z)
+        lengths = np.exp(self.mu + SIGMA * z)
         return np.clip(np.rint(lengths), 1, self.limit).astype(np.int64)
 
 
-def _cut_moment(k: int, mu: float, sigma: float, limit: float) -> float:
-    """Returns E[min(X, limit)^k], the limited moment of the log-normal: exp(k mu + k^2 sigma^2 / 2) Phi(a - k sigma)
-    + limit^k (1 - Phi(a)) with a = (log limit - mu) / sigma (Klugman, Panjer and Willmot, Loss Models, appendix A)."""
-    a = (log(limit) - mu) / sigma
-    return exp(k * mu + (k * sigma) ** 2 / 2) * _NORMAL.cdf(a - k * sigma) + limit**k * (1 - _NORMAL.cdf(a))
+def _cut_moment(k: int, mu: float, limit: float) -> float:
+    """Returns E[min(X, limit)^k], the limited moment of the log-normal: exp(k mu + k^2 SIGMA^2 / 2) Phi(a - k SIGMA)
+    + limit^k (1 - Phi(a)) with a = (log limit - mu) / SIGMA (Klugman, Panjer and Willmot, Loss Models, appendix A)."""
+    a = (log(limit) - mu) / SIGMA
+    return exp(k * mu + (k * SIGMA) ** 2 / 2) * _NORMAL.cdf(a - k * SIGMA) + limit**k * (1 - _NORMAL.cdf(a))

@@ -57,7 +57,6 @@ class Memory:
     fixed: float
     """Memory of CUDA and NCCL, in every phase."""
     fragmentation: float
-    fullest_stage: int
 
     def total(self, phase: str) -> float:
         """Returns the bytes that are reserved in a phase, including what is not in the parts."""
@@ -83,7 +82,6 @@ def estimate_memory(case: Case) -> Memory:
             num_places=min(sampler.max_sequences, fitting),
             fixed=CONTEXT_BYTES + COMMUNICATOR_BYTES * num_communicators(case),
             fragmentation=FRAGMENTATION if sampler.tensor_parallel > 1 else GROWING_FRAGMENTATION,
-            fullest_stage=stage,
         )
         for stage in range(case.config.trainer.pipeline_parallel)
     ]

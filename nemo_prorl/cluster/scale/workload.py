@@ -10,7 +10,8 @@ from nemo_prorl.cluster.plan.estimate import RESPONSE_SHARE
 from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.cluster.scale.hardware import Gpu
 from nemo_prorl.cluster.scale.lengths import Lengths
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import RunConfig
+from nemo_prorl.config.sections.checks import require
 from nemo_prorl.engines.megatron.architecture import Architecture
 
 PROMPT_TOKENS = 256
@@ -29,14 +30,9 @@ class Workload:
     informative_share: float = INFORMATIVE_SHARE
 
     def __post_init__(self) -> None:
-        if not 0 < self.response_share < 1:
-            raise ConfigError(
-                f"--response-share={self.response_share:g} is out of range: it must be in (0, 1)."
-            )
-        if not 0 < self.informative_share <= 1:
-            raise ConfigError(
-                f"--informative-share={self.informative_share:g} is out of range: it must be in (0, 1]."
-            )
+        require(0 < self.response_share < 1, "--response-share", f"{self.response_share:g}", "in (0, 1)")
+        share = self.informative_share
+        require(0 < share <= 1, "--informative-share", f"{share:g}", "in (0, 1]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +47,6 @@ class Case:
 
     @property
     def data_parallel(self) -> int:
-        """Returns the number of replicas of the policy."""
         trainer = self.config.trainer
         return self.cluster.num_gpus // (trainer.tensor_parallel * trainer.pipeline_parallel)
 
@@ -61,12 +56,10 @@ class Case:
 
     @property
     def prompt_tokens(self) -> int:
-        """Returns the mean tokens of a prompt."""
         return min(PROMPT_TOKENS, self.config.sampler.max_prompt_tokens)
 
     @property
     def lengths(self) -> Lengths:
-        """Returns the distribution of response lengths."""
         longest = self.config.sampler.max_response_tokens
         return Lengths.with_mean(self.workload.response_share * longest, limit=longest)
 
