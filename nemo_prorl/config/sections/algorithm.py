@@ -17,16 +17,12 @@ class KlEstimator(Enum):
 
 
 class Aggregation(Enum):
-    """How token losses become one number; see docs/algorithm.md."""
-
     token_mean = "token_mean"
     sequence_mean_token_mean = "sequence_mean_token_mean"
     sequence_mean_token_sum = "sequence_mean_token_sum"
 
 
 class Advantage(Enum):
-    """How rewards become advantages; see docs/algorithm.md."""
-
     group_std = "group_std"
     group_mean = "group_mean"
     leave_one_out = "leave_one_out"
@@ -34,30 +30,21 @@ class Advantage(Enum):
 
 
 class Objective(Enum):
-    """clip: PPO's minimum of the ratio and the clipped ratio; cispo: REINFORCE, weighted with the clipped ratio."""
-
     clip = "clip"
     cispo = "cispo"
 
 
 class RatioLevel(Enum):
-    """What is clipped: each token's ratio of current to old probability, or its geometric mean over the response."""
-
     token = "token"
     sequence = "sequence"
 
 
 class KlIn(Enum):
-    """loss: the KL penalty is a term of the loss; reward: it is subtracted from the reward."""
-
     loss = "loss"
     reward = "reward"
 
 
 class CorrectionLevel(Enum):
-    """Which ratio of trainer to sampler probability is compared with the bounds: each token's, the product over a
-    response, or the geometric mean over a response."""
-
     off = "off"
     token = "token"
     sequence = "sequence"
@@ -65,9 +52,6 @@ class CorrectionLevel(Enum):
 
 
 class CorrectionMode(Enum):
-    """What happens outside the bounds. truncate: the weight is clamped to them; mask: it is 0; drop: the whole rollout
-    gets the weight 0, and every other rollout keeps its tokens' own weights."""
-
     truncate = "truncate"
     mask = "mask"
     drop = "drop"

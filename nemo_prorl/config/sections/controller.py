@@ -9,28 +9,17 @@ from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, r
 
 
 class ControllerMode(Enum):
-    """manual: only a user's request resets; interval: also every `controller.interval` steps; automatic: also the
-    signals."""
-
     manual = "manual"
     interval = "interval"
     automatic = "automatic"
 
 
 class ValidationMean(Enum):
-    """Which mean of the held-out rewards represents the whole validation.
-
-    domains: validation/domain_mean_reward, in which all domains have equal weight; prompts: validation/reward, in which
-    all prompts do.
-    """
-
     domains = "domains"
     prompts = "prompts"
 
 
 class ResetTo(Enum):
-    """Which weights become policy and reference at a reset: the current ones, or the stage's best checkpoint's."""
-
     current = "current"
     best = "best"
 

@@ -9,8 +9,6 @@ from nemo_prorl.config.sections.checks import at_least, require
 
 
 class InformativeBy(Enum):
-    """What dynamic sampling compares within a group: the task's score, or the reward that shaping makes of it."""
-
     score = "score"
     reward = "reward"
 

@@ -11,15 +11,11 @@ from nemo_prorl.config.sections.checks import ConfigError, at_least, require
 
 
 class BestMode(Enum):
-    """Whether a larger or a smaller value of the monitored metric is better, in the words of NeMo's exp_manager."""
-
     max = "max"
     min = "min"
 
 
 class UseNemo(Enum):
-    """Who makes the loggers of exp_manager.*: auto is NeMo's own exp_manager where it is installed."""
-
     auto = "auto"
     always = "always"
     never = "never"

@@ -15,8 +15,6 @@ class Precision(Enum):
 
 
 class LayerSpec(Enum):
-    """auto: Transformer Engine's layers on CUDA, where it must be installed, and Megatron's local layers on CPU."""
-
     auto = "auto"
     local = "local"
     transformer_engine = "transformer_engine"

@@ -9,8 +9,6 @@ from nemo_prorl.config.sections.checks import ConfigError
 
 
 class StartFrom(Enum):
-    """Which checkpoint of its parent a stage starts from."""
-
     last = "last"
     best = "best"
 

@@ -9,8 +9,6 @@ from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, r
 
 
 class Device(Enum):
-    """auto: the GPUs that this process can see, or the CPU if there are none."""
-
     auto = "auto"
     cpu = "cpu"
     cuda = "cuda"
