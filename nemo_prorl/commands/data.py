@@ -17,7 +17,7 @@ from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.run_folder.storage import check_writable
 
 if TYPE_CHECKING:
-    from nemo_prorl.data.building.source import Submit
+    from nemo_prorl.data.building.source import Source, Submit
     from nemo_prorl.data.rows import RowFile
 
 USAGE = """usage: python -m nemo_prorl data list
@@ -72,7 +72,7 @@ def _list(arguments: Sequence[str]) -> int:
 
 
 def _build(arguments: Sequence[str]) -> int:
-    from nemo_prorl.config.compose import quoted, settings
+    from nemo_prorl.config.compose import data_build_options, quoted
     from nemo_prorl.config.help import entries, entries_text
 
     parser = Parser(
@@ -89,12 +89,10 @@ def _build(arguments: Sequence[str]) -> int:
     if against:
         paths = (quoted(word.partition("=")[2]) for word in against)
         overrides.append(f"against=[{','.join(paths)}]")
-    options = settings(DataBuildConfig, overrides, "data build")
-    names = [word for word in words if "=" not in word]
-    _check(names, options)
+    options = data_build_options(overrides)
+    chosen = _chosen([word for word in words if "=" not in word], options)
     from nemo_prorl.data.building.chat import EndpointFailed
     from nemo_prorl.data.building.pipeline import build
-    from nemo_prorl.data.building.source import get, sources
     from nemo_prorl.data.building.verify import GradingFailed
     from nemo_prorl.reward_sources.service import RewardServiceEnded, RewardServiceNotStarted
     from reward.client import RewardServiceError
@@ -106,25 +104,26 @@ def _build(arguments: Sequence[str]) -> int:
         RewardServiceNotStarted,
         RewardServiceError,
     )
-    chosen = list(sources()) if names == ["all"] else [name for name in sources() if name in names]
     try:
         with _grader(options) as submit:
-            for name in chosen:
-                for line in _summary(build(get(name), options, submit), Path(options.out)):
+            for source in chosen:
+                for line in _summary(build(source, options, submit), Path(options.out)):
                     print(line)
     except failures as reason:
         return say(reason, 1)
     return 0
 
 
-def _check(names: Sequence[str], options: DataBuildConfig) -> None:
-    """Raises ConfigError for mistakes that can be found before any data is read."""
+def _chosen(names: Sequence[str], options: DataBuildConfig) -> list[Source]:
+    """Returns the sources of these names in the order of `sources`. Raises ConfigError for mistakes that can be found
+    before any data is read."""
     from nemo_prorl.data.building import load
     from nemo_prorl.data.building.source import get, sources
 
     if not names:
         raise ConfigError(f"data build names no source: write one of {', '.join(sources())}, or all.")
-    chosen = [get(name) for name in (sources() if list(names) == ["all"] else names)]
+    named = [get(name) for name in (sources() if list(names) == ["all"] else names)]
+    chosen = [source for source in sources().values() if source in named]
     for source in chosen:
         if source.check_options is not None:
             source.check_options(options)
@@ -135,6 +134,7 @@ def _check(names: Sequence[str], options: DataBuildConfig) -> None:
     for path in options.against:
         load.files(Path(path))
     check_writable(f"out={options.out}", Path(options.out))
+    return chosen
 
 
 @contextmanager
@@ -209,14 +209,11 @@ def _difficulty(arguments: Sequence[str]) -> int:
     run_dir = parser.parse_args(arguments).run_dir
     from nemo_prorl.run_folder.difficulty import read_difficulty, summary
 
-    table = read_difficulty(run_dir)
-    columns = ("prompts", "visits", "first", "last", "never", "always")
-    print(f"{'domain':<14}" + "".join(f"{name:>10}" for name in columns))
-    for line in summary(table):
-        print(
-            f"{line.domain:<14}{line.num_prompts:>10,}{line.num_visits:>10,}{line.first_pass_rate:>10.3f}"
-            f"{line.last_pass_rate:>10.3f}{line.never_share:>10.1%}{line.always_share:>10.1%}"
-        )
+    formats = {"prompts": ",", "visits": ",", "first": ".3f", "last": ".3f", "never": ".1%", "always": ".1%"}
+    table = summary(read_difficulty(run_dir))
+    print(f"{'domain':<14}" + "".join(f"{name:>10}" for name in formats))
+    for domain, fared in table.items():
+        print(f"{domain:<14}" + "".join(f"{fared[name]:>10{form}}" for name, form in formats.items()))
     return 0
 
 

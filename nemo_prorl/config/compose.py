@@ -14,8 +14,9 @@ import math
 import re
 from collections.abc import Sequence
 from enum import Enum
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 from hydra import compose as hydra_compose
@@ -35,7 +36,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from nemo_prorl.config import ConfigError, RunConfig, did_you_mean
+from nemo_prorl.config import ConfigError, DataBuildConfig, RunConfig, did_you_mean
 from nemo_prorl.config.help import (
     Option,
     conf_groups,
@@ -47,7 +48,6 @@ from nemo_prorl.config.help import (
     value_text,
 )
 
-S = TypeVar("S")
 SCHEMA = "run_config"
 """Name of RunConfig in the defaults of YAML files, where it comes first."""
 GIVEN = "given"
@@ -123,20 +123,21 @@ def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> Ru
     return config
 
 
-def settings(schema: type[S], overrides: Sequence[str], command: str) -> S:
-    """Returns the options of a command without YAML files: the defaults of the dataclass `schema` with the overrides on
-    top. Raises ConfigError. `command` is its name in messages."""
-    known = {entry.key: entry for entry in entries(schema) if isinstance(entry, Option)}
-    node = OmegaConf.structured(schema)
+def data_build_options(overrides: Sequence[str]) -> DataBuildConfig:
+    """Returns the options of `data build`, which has no YAML files: the defaults with the overrides on top. Raises
+    ConfigError."""
+    known = {entry.key: entry for entry in entries(DataBuildConfig) if isinstance(entry, Option)}
+    node = OmegaConf.structured(DataBuildConfig)
     for text in overrides:
         override = _parse(text)
         key = override.key_or_group
         if key not in known:
-            hint = did_you_mean(key, known, f"`{command} --help` lists what can be set.")
+            hint = did_you_mean(key, known, "`data build --help` lists what can be set.")
             raise ConfigError(f"{key} is not an option: {hint}")
         _set(node, known[key], "", override.value())
-    value: S = OmegaConf.to_object(node)  # type: ignore[assignment]
-    return value
+    config = OmegaConf.to_object(node)
+    assert isinstance(config, DataBuildConfig)
+    return config
 
 
 def quoted(value: str) -> str:
@@ -149,7 +150,11 @@ def quoted(value: str) -> str:
 
 def to_dict(config: RunConfig) -> dict[str, Any]:
     """Returns nested dicts of plain types for YAML, JSON and loggers; enums become their names."""
-    return _plain(dataclasses.asdict(config))
+
+    def plain(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: value.name if isinstance(value, Enum) else value for name, value in fields}
+
+    return dataclasses.asdict(config, dict_factory=plain)
 
 
 @functools.cache
@@ -344,19 +349,8 @@ def _one_line(error: BaseException) -> str:
 
 def _check_finite(config: RunConfig) -> None:
     """Raises ConfigError for infinity and NaN, which are numbers in YAML and would pass most range checks."""
-    values = to_dict(config)
     for key, option in options().items():
-        value: Any = values
-        for part in key.split("."):
-            value = value[part]
+        value = attrgetter(key)(config)
         for number in value.values() if option.is_mapping else [value]:
             if isinstance(number, float) and not math.isfinite(number):
                 raise ConfigError(f"{key}={value_text(value)} is out of range: it must be finite.")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.name if isinstance(value, Enum) else value

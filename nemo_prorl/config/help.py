@@ -33,10 +33,6 @@ class Option:
     doc: str
 
     @property
-    def section(self) -> str:
-        return self.key.rpartition(".")[0]
-
-    @property
     def is_list(self) -> bool:
         return typing.get_origin(self.type) is list
 

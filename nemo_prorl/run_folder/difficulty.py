@@ -6,11 +6,10 @@ A file has every prompt that its step sampled, whether the step trained on it or
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.held_out import CORRECT
@@ -27,23 +26,13 @@ def difficulty_files(run_dir: Path) -> StepFiles:
     return StepFiles(run_dir / "difficulty", ".parquet")
 
 
-class DifficultyLog:
-    """Writes the difficulty files. Only the main rank has one."""
+def write_difficulty(run_dir: Path, step: int, groups: Sequence[RolloutGroup]) -> None:
+    """Writes the prompts of one step, except those of which no rollout was graded."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def __init__(self, run_dir: Path, *, step: int) -> None:
-        """Deletes the files of steps after `step`, from which the run goes on."""
-        self._files = difficulty_files(run_dir)
-        self._files.take_back(step)
-
-    def write(self, step: int, groups: Sequence[RolloutGroup]) -> None:
-        """Writes the prompts of one step, except those of which no rollout was graded."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        rows = [_row(step, group) for group in groups if group.members]
-        if not rows:
-            return
-        with replaced(self._files.path(step)) as aside:
+    if rows := [_row(step, group) for group in groups if group.members]:
+        with replaced(difficulty_files(run_dir).path(step)) as aside:
             pq.write_table(pa.Table.from_pylist(rows), aside)
 
 
@@ -61,44 +50,33 @@ def read_difficulty(run_dir: Path) -> pa.Table:
     return pa.concat_tables([pq.read_table(part) for _, part in parts])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DomainDifficulty:
-    """How a run fared on the prompts of one domain, or of all domains."""
+def summary(table: pa.Table) -> dict[str, dict[str, float]]:
+    """Returns domain -> how a run fared on its prompts, in alphabetical order, and at last the same for "all" domains.
+    table: from `read_difficulty`.
 
-    domain: str
-    num_prompts: int
-    num_visits: int
-    first_pass_rate: float
-    """Mean over prompts of the pass rate when they were first sampled."""
-    last_pass_rate: float
-    """Mean over prompts of the pass rate when they were last sampled."""
-    never_share: float
-    """Share of the prompts that no rollout ever solved."""
-    always_share: float
-    """Share of the prompts that every rollout solved, each time that they were sampled."""
-
-
-def summary(table: pa.Table) -> list[DomainDifficulty]:
-    """Returns an entry per domain, in alphabetical order, and one for all domains. table: from `read_difficulty`."""
+    prompts, visits: their number, and how often they were sampled. first, last: mean over prompts of the pass rate when
+    they were first and last sampled. never, always: share of the prompts that no rollout ever solved, and that every
+    rollout solved, each time that they were sampled.
+    """
     visits: dict[str, dict[str, list[float]]] = {}
     for domain, uid, rate in zip(
         *(table[name].to_pylist() for name in ("domain", "uid", "pass_rate")), strict=True
     ):
         visits.setdefault(domain, {}).setdefault(uid, []).append(rate)
-    lines = [_domain(domain, list(rates.values())) for domain, rates in sorted(visits.items())]
-    return [*lines, _domain("all", [rates for by_uid in visits.values() for rates in by_uid.values()])]
+    rates = {domain: list(by_uid.values()) for domain, by_uid in sorted(visits.items())}
+    rates["all"] = list(chain.from_iterable(rates.values()))
+    return {domain: _fared(of_domain) for domain, of_domain in rates.items()}
 
 
-def _domain(domain: str, rates: list[list[float]]) -> DomainDifficulty:
-    return DomainDifficulty(
-        domain=domain,
-        num_prompts=len(rates),
-        num_visits=sum(map(len, rates)),
-        first_pass_rate=float(np.mean([visits[0] for visits in rates])),
-        last_pass_rate=float(np.mean([visits[-1] for visits in rates])),
-        never_share=float(np.mean([max(visits) == 0.0 for visits in rates])),
-        always_share=float(np.mean([min(visits) == 1.0 for visits in rates])),
-    )
+def _fared(rates: list[list[float]]) -> dict[str, float]:
+    return {
+        "prompts": len(rates),
+        "visits": sum(map(len, rates)),
+        "first": fmean(visits[0] for visits in rates),
+        "last": fmean(visits[-1] for visits in rates),
+        "never": fmean(max(visits) == 0.0 for visits in rates),
+        "always": fmean(min(visits) == 1.0 for visits in rates),
+    }
 
 
 def _row(step: int, group: RolloutGroup) -> dict[str, Any]:
@@ -113,6 +91,6 @@ def _row(step: int, group: RolloutGroup) -> dict[str, Any]:
         "domain": group.prompt.domain,
         "source": group.prompt.source,
         "num_rollouts": len(scores),
-        "reward_mean": float(np.mean(scores)),
-        "pass_rate": float(np.mean([score >= CORRECT for score in scores])),
+        "reward_mean": fmean(scores),
+        "pass_rate": fmean(score >= CORRECT for score in scores),
     }

@@ -62,19 +62,11 @@ def _chosen(groups: Sequence[RolloutGroup], num_kept: int | None) -> Iterator[tu
         num_left -= num_taken
 
 
-class SampleLog:
-    """Writes the sample files. Only the main rank has one."""
-
-    def __init__(self, run_dir: Path, *, step: int) -> None:
-        """Deletes the files of steps after `step`, from which the run goes on."""
-        self._files = sample_files(run_dir)
-        self._files.take_back(step)
-
-    def write(self, step: int, samples: Sequence[Sample]) -> None:
-        """Writes the samples of one validation, which followed `step`."""
-        lines = [json.dumps(_record(step, sample), ensure_ascii=False) for sample in samples]
-        if lines:
-            replace_text(self._files.path(step), "\n".join(lines) + "\n")
+def write_samples(run_dir: Path, step: int, samples: Sequence[Sample]) -> None:
+    """Writes the samples of one validation, which followed `step`."""
+    lines = [json.dumps(_record(step, sample), ensure_ascii=False) for sample in samples]
+    if lines:
+        replace_text(sample_files(run_dir).path(step), "\n".join(lines) + "\n")
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:

@@ -100,17 +100,16 @@ class Telemetry:
     ) -> None:
         """state: where the run begins or resumes; records of later steps are deleted. watch: gets every record, those
         of earlier processes first, and returns what to log about a new one."""
-        from nemo_prorl.run_folder.difficulty import DifficultyLog  # slow; readers of metrics need neither
-        from nemo_prorl.run_folder.samples import SampleLog
+        from nemo_prorl.run_folder import difficulty, samples  # slow; readers of metrics need neither
 
-        run_dir = Path(config.exp_manager.explicit_log_dir)
+        self._run_dir = run_dir = Path(config.exp_manager.explicit_log_dir)
         self._file = MetricsFile(run_dir / "metrics.jsonl")
         past = self._file.rewind(state.num_records, state.step)
         for record in past:
             watch(record)
         self._watch = watch
-        self._difficulty = DifficultyLog(run_dir, step=state.step)
-        self._samples = SampleLog(run_dir, step=state.step)
+        difficulty.difficulty_files(run_dir).take_back(state.step)
+        samples.sample_files(run_dir).take_back(state.step)
         first_step = state.step + 1 if state.num_records else 0
         self._loggers = Feeds(config, first_step=first_step, past=past, say=log.say)
         self.is_paused = False
@@ -148,11 +147,15 @@ class Telemetry:
 
     def prompts(self, step: int, groups: Sequence[RolloutGroup]) -> None:
         """Records how hard the prompts were that a step sampled, whether it trained on them or not."""
-        self._difficulty.write(step, groups)
+        from nemo_prorl.run_folder.difficulty import write_difficulty
+
+        write_difficulty(self._run_dir, step, groups)
 
     def held_out(self, step: int, samples: Sequence[Sample]) -> None:
         """Records rollouts of a validation."""
-        self._samples.write(step, samples)
+        from nemo_prorl.run_folder.samples import write_samples
+
+        write_samples(self._run_dir, step, samples)
 
 
 @dataclass(frozen=True, slots=True)

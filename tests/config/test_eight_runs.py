@@ -10,8 +10,8 @@ import yaml
 
 from nemo_prorl.cluster.plan.chain import Chain, load_chain, paper_stages
 from nemo_prorl.cluster.plan.remaining import missing_files
-from nemo_prorl.config import ControllerAction, ControllerMode, DataBuildConfig, RunConfig, StartFrom
-from nemo_prorl.config.compose import compose, settings
+from nemo_prorl.config import ControllerAction, ControllerMode, RunConfig, StartFrom
+from nemo_prorl.config.compose import compose, data_build_options
 from nemo_prorl.data.building.source import get, sources
 
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
@@ -180,7 +180,7 @@ def test_what_is_still_to_do_builds_the_papers_sets(recipe: Chain) -> None:
     for path in dict(DOMAINS.values()):
         words = shlex.split(makers[path].replace("\\\n", " "), comments=True)
         assert words[:5] == ["python", "-m", "nemo_prorl", "data", "build"]
-        source, options = get(words[5]), settings(DataBuildConfig, words[6:], "data build")
+        source, options = get(words[5]), data_build_options(words[6:])
         assert path == f"{options.out}/{source.name}/train.parquet"
         assert options.rows == -1
         if source.check_options is not None:

@@ -12,15 +12,14 @@ from nemo_prorl.report.difficulty import BANDS, BEFORE, NOW, difficulty_metrics
 from nemo_prorl.report.drawings import draw
 from nemo_prorl.report.panels import DIFFICULTY
 from nemo_prorl.report.runs import read_run
-from nemo_prorl.run_folder.difficulty import DifficultyLog
+from nemo_prorl.run_folder.difficulty import write_difficulty
 from tests.report.made_up_runs import write_run
 from tests.training.conftest import make_group
 
 
 def write(folder: Path, parts: dict[int, dict[str, list[float]]]) -> None:
-    log = DifficultyLog(folder, step=0)
     for step, scores in parts.items():
-        log.write(step, [make_group(f"{uid}#{step}", of) for uid, of in scores.items()])
+        write_difficulty(folder, step, [make_group(f"{uid}#{step}", of) for uid, of in scores.items()])
 
 
 def test_prompts_are_counted_by_the_share_of_their_rollouts_that_passed(tmp_path: Path) -> None:

@@ -7,22 +7,20 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.difficulty import DifficultyLog, read_difficulty, summary
+from nemo_prorl.run_folder.difficulty import difficulty_files, read_difficulty, summary, write_difficulty
 from tests.training.conftest import FAILED, make_group
 from tests.training.scripted_run import Run
 
 
 def write(folder: Path, steps: range, *, uid: str = "a", scores: tuple[float, ...] = (1.0, 0.0)) -> None:
-    log = DifficultyLog(folder, step=steps.start - 1)
+    difficulty_files(folder).take_back(steps.start - 1)
     for step in steps:
-        log.write(step, [make_group(f"{uid}#{step}", list(scores))])
+        write_difficulty(folder, step, [make_group(f"{uid}#{step}", list(scores))])
 
 
 def test_a_row_is_a_prompt_of_a_step_with_its_scores_before_shaping(tmp_path: Path) -> None:
-    log = DifficultyLog(tmp_path, step=0)
-    log.write(
-        1, [make_group("sums/a#b#2", [1.0, 0.5, 0.0, 0.0]), make_group("p#0", [0.9, None], domain="code")]
-    )
+    groups = [make_group("sums/a#b#2", [1.0, 0.5, 0.0, 0.0]), make_group("p#0", [0.9, None], domain="code")]
+    write_difficulty(tmp_path, 1, groups)
     assert read_difficulty(tmp_path).to_pylist() == [
         {
             "step": 1, "uid": "sums/a#b", "epoch": 2, "domain": "math", "source": "script", "num_rollouts": 4,
@@ -44,30 +42,30 @@ def test_a_resumed_run_leaves_the_record_of_one_that_was_not_interrupted(tmp_pat
 
 def test_what_lies_beyond_the_checkpoint_is_taken_back_at_once(tmp_path: Path) -> None:
     write(tmp_path, range(1, 6))
-    DifficultyLog(tmp_path, step=3)
+    difficulty_files(tmp_path).take_back(3)
     assert read_difficulty(tmp_path)["step"].to_pylist() == [1, 2, 3]
 
 
 def test_prompts_without_a_verdict_leave_no_row(tmp_path: Path) -> None:
-    DifficultyLog(tmp_path, step=0).write(1, [make_group("a#0", FAILED)])
+    write_difficulty(tmp_path, 1, [make_group("a#0", FAILED)])
     with pytest.raises(ConfigError, match="difficulty"):
         read_difficulty(tmp_path)
 
 
 def test_the_summary_compares_first_and_last_visits(tmp_path: Path) -> None:
-    log = DifficultyLog(tmp_path, step=0)
-    log.write(
-        1, [make_group("a#0", [0.0, 0.0]), make_group("b#0", [1.0, 1.0]), make_group("c#0", [0.0, 0.0])]
-    )
-    log.write(2, [make_group("a#1", [1.0, 0.0]), make_group("b#1", [1.0, 1.0])])
-    log.write(3, [make_group("d#0", [1.0, 0.0], domain="code")])
-    code, math, everything = summary(read_difficulty(tmp_path))
-    assert (code.domain, code.num_prompts, code.num_visits) == ("code", 1, 1)
-    assert (math.num_prompts, math.num_visits) == (3, 5)
-    assert math.first_pass_rate == pytest.approx(1 / 3)
-    assert math.last_pass_rate == pytest.approx((0.5 + 1.0 + 0.0) / 3)
-    assert (math.never_share, math.always_share) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
-    assert everything.num_prompts == 4
+    first = [make_group("a#0", [0.0, 0.0]), make_group("b#0", [1.0, 1.0]), make_group("c#0", [0.0, 0.0])]
+    write_difficulty(tmp_path, 1, first)
+    write_difficulty(tmp_path, 2, [make_group("a#1", [1.0, 0.0]), make_group("b#1", [1.0, 1.0])])
+    write_difficulty(tmp_path, 3, [make_group("d#0", [1.0, 0.0], domain="code")])
+    fared = summary(read_difficulty(tmp_path))
+    assert list(fared) == ["code", "math", "all"]
+    assert (fared["code"]["prompts"], fared["code"]["visits"]) == (1, 1)
+    third = pytest.approx(1 / 3)
+    last = pytest.approx((0.5 + 1.0 + 0.0) / 3)
+    assert fared["math"] == {
+        "prompts": 3, "visits": 5, "first": third, "last": last, "never": third, "always": third,
+    }  # fmt: skip
+    assert fared["all"]["prompts"] == 4
 
 
 def test_the_loop_keeps_every_prompt_and_a_resumed_run_keeps_the_same(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.run_folder.samples import Sample, SampleLog, gather_samples, read_samples, sample_files
+from nemo_prorl.run_folder.samples import Sample, gather_samples, read_samples, sample_files, write_samples
 from nemo_prorl.types import Rollout, RolloutGroup
 from tests.training.conftest import FAILED, SINGLE, make_group, make_rollout
 from tests.training.scripted_run import Run
@@ -26,14 +26,14 @@ def share_of(groups: Sequence[RolloutGroup]) -> dict[int, list[Rollout]]:
 def write(folder: Path, num_prompts: int, *, num_kept: int, num_rollouts: int = 2) -> list[str]:
     """Returns the uids that a validation of this many prompts keeps."""
     groups = [make_group(f"p{number}", [1.0] * num_rollouts) for number in range(num_prompts)]
-    SampleLog(folder, step=0).write(4, gather_samples(groups, share_of(groups), SINGLE, num_kept=num_kept))
+    write_samples(folder, 4, gather_samples(groups, share_of(groups), SINGLE, num_kept=num_kept))
     return [str(record["uid"]) for records in kept(folder).values() for record in records]
 
 
 def test_a_record_tells_what_was_asked_what_was_answered_and_what_it_was_worth(tmp_path: Path) -> None:
     group = make_group("sums/a#0", [0.5])
     member = group.members[0]
-    SampleLog(tmp_path, step=0).write(4, [Sample(member=member, text="because")])
+    write_samples(tmp_path, 4, [Sample(member=member, text="because")])
     assert kept(tmp_path) == {
         4: [
             {
@@ -64,7 +64,7 @@ def test_rollouts_are_taken_evenly_from_the_prompts(
 
 def test_nothing_is_written_for_rollouts_that_the_service_failed_on(tmp_path: Path) -> None:
     groups = [make_group("a", FAILED)]
-    SampleLog(tmp_path, step=0).write(4, gather_samples(groups, {}, SINGLE, num_kept=8))
+    write_samples(tmp_path, 4, gather_samples(groups, {}, SINGLE, num_kept=8))
     assert kept(tmp_path) == {}
 
 
