@@ -205,8 +205,8 @@ def test_a_stage_that_has_not_failed_is_nobodys_business(tmp_path: Path) -> None
 HOLDER = """
 import sys
 from pathlib import Path
-from nemo_prorl.run_folder.lock import sole_user
-with sole_user(Path(sys.argv[1])):
+from nemo_prorl.run_folder.lock import alone_in
+with alone_in(Path(sys.argv[1]), lambda holder: False):
     print("there", flush=True)
     sys.stdin.read()
 """

@@ -44,11 +44,6 @@ class Life:
     """The outcome of the stage, or the message of the error that ended the process. Empty while it runs, and if it was
     killed."""
 
-    @property
-    def rank_hours(self) -> float:
-        """Hours of wall time times ranks: GPU hours if the ranks have GPUs."""
-        return (self.seen - self.began) / 3600 * self.num_ranks
-
 
 def lives_file(run_dir: Path) -> Path:
     """Returns the path of the file, a JSON list of `Life`, oldest first."""
@@ -84,10 +79,11 @@ def _read_or_set_aside(file: Path) -> list[Life]:
 
 
 def hours_by_stage(lives: Sequence[Life]) -> dict[str, float]:
-    """Returns the rank hours of each stage, in the order in which the stages began."""
+    """Returns each stage's hours of wall time times ranks (GPU hours if the ranks have GPUs), in the order in which the
+    stages began."""
     hours: dict[str, float] = {}
     for life in lives:
-        hours[life.stage] = hours.get(life.stage, 0.0) + life.rank_hours
+        hours[life.stage] = hours.get(life.stage, 0.0) + (life.seen - life.began) / 3600 * life.num_ranks
     return hours
 
 

@@ -55,41 +55,6 @@ def lock_holder(folder: Path) -> LockHolder | None:
         return None
 
 
-@contextmanager
-def sole_user(
-    folder: Path, is_gone: Callable[[LockHolder], bool] = lambda holder: False
-) -> Iterator[LockHolder | None]:
-    """Locks the folder for this process until the block or the process ends; raises BlockingIOError if another process
-    holds the lock. Does nothing on a file system without locks.
-
-    A crashed node keeps its locks on NFS until it is up again. `is_gone` returns whether a holder has certainly ended;
-    then its lock file is renamed to lock.JOB-RESTARTS, and the holder is yielded. Otherwise yields None."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path, gone = folder / LOCK_FILE, None
-    with ExitStack() as stack:
-        file = stack.enter_context(path.open("a"))
-        try:
-            if not _locked(file, path):
-                holder = lock_holder(folder)
-                if holder is None or not is_gone(holder):
-                    raise BlockingIOError
-                # is_gone takes seconds, in which the holder may have released the lock or another process taken it.
-                if not _locked(file, path):
-                    if lock_holder(folder) != holder or not _put_aside(path, holder):
-                        raise BlockingIOError
-                    file, gone = stack.enter_context(path.open("a")), holder
-                    if not _locked(file, path):
-                        raise BlockingIOError
-        except BlockingIOError:
-            raise
-        except OSError:
-            pass  # no locks, for example on Lustre mounted without flock
-        file.truncate(0)
-        file.write(json.dumps(asdict(this_process())) + "\n")
-        file.flush()
-        yield gone
-
-
 def _locked(file: IO[str], path: Path) -> bool:
     """Tries to lock the file; returns whether this process holds the lock and `path` still names this file."""
     try:
@@ -112,16 +77,39 @@ def _put_aside(path: Path, holder: LockHolder) -> bool:
 
 @contextmanager
 def alone_in(run_dir: Path, is_gone: Callable[[LockHolder], bool]) -> Iterator[None]:
-    """Holds the lock while the body runs: two processes in one folder would take each other's steps for their own.
-    Raises ConfigError if another process holds it."""
+    """Locks the folder until the body or this process ends, because two processes in one folder would take each other's
+    steps for their own. Raises ConfigError if another process holds the lock. Does nothing on a file system without
+    locks.
+
+    A crashed node keeps its locks on NFS until it is up again. `is_gone` returns whether a holder has certainly ended;
+    then its lock file is renamed to lock.JOB-RESTARTS.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    path, gone = run_dir / LOCK_FILE, None
     with ExitStack() as stack:
+        file = stack.enter_context(path.open("a"))
         try:
-            gone = stack.enter_context(sole_user(run_dir, is_gone))
+            if not _locked(file, path):
+                holder = lock_holder(run_dir)
+                if holder is None or not is_gone(holder):
+                    raise BlockingIOError
+                # is_gone takes seconds, in which the holder may have released the lock or another process taken it.
+                if not _locked(file, path):
+                    if lock_holder(run_dir) != holder or not _put_aside(path, holder):
+                        raise BlockingIOError
+                    file, gone = stack.enter_context(path.open("a")), holder
+                    if not _locked(file, path):
+                        raise BlockingIOError
         except BlockingIOError:
             raise ConfigError(
                 f"{lock_holder(run_dir) or 'another process'} is training in {run_dir}: wait for it, or write another "
-                f"exp_manager.explicit_log_dir (if its machine has crashed, remove {run_dir / LOCK_FILE})."
+                f"exp_manager.explicit_log_dir (if its machine has crashed, remove {path})."
             ) from None
+        except OSError:
+            pass  # no locks, for example on Lustre mounted without flock
+        file.truncate(0)
+        file.write(json.dumps(asdict(this_process())) + "\n")
+        file.flush()
         if gone is not None:
             said = f"the lock of {gone} is ignored, because Slurm has ended that job"
             RunLog(run_dir, speaks=True).say(said)

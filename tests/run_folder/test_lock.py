@@ -15,14 +15,14 @@ import pytest
 
 from nemo_prorl.cluster.slurm_queue import has_ended, is_gone, job_state
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.lock import LOCK_FILE, LockHolder, alone_in, lock_holder, sole_user
+from nemo_prorl.run_folder.lock import LOCK_FILE, LockHolder, alone_in, lock_holder
 
 HOLDER = """
 import socket, sys
 from pathlib import Path
 socket.gethostname = lambda: sys.argv[2]
-from nemo_prorl.run_folder.lock import sole_user
-with sole_user(Path(sys.argv[1])):
+from nemo_prorl.run_folder.lock import alone_in
+with alone_in(Path(sys.argv[1]), lambda holder: False):
     print("there", flush=True)
     sys.stdin.read()
 """
@@ -136,7 +136,7 @@ def test_a_lock_that_another_process_takes_while_slurm_is_asked_is_respected(tmp
         return True
 
     with held(tmp_path):
-        with pytest.raises(BlockingIOError), sole_user(tmp_path, is_gone):
+        with pytest.raises(ConfigError, match="job 78 on node8"), alone_in(tmp_path, is_gone):
             pass
         assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
@@ -149,10 +149,8 @@ def test_a_lock_that_comes_free_while_slurm_is_asked_is_simply_taken(tmp_path: P
             stack.close()
             return True
 
-        with sole_user(tmp_path, is_gone) as gone:
-            assert gone is None
-            with pytest.raises(BlockingIOError), sole_user(tmp_path):
-                pass
+        with alone_in(tmp_path, is_gone), pytest.raises(ConfigError, match="is training in"):
+            alone_in(tmp_path, lambda holder: False).__enter__()
         assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
