@@ -50,31 +50,19 @@ def lives_file(run_dir: Path) -> Path:
     return run_dir / "lives.json"
 
 
-def read_lives(run_dir: Path) -> list[Life]:
-    """Returns the entries, oldest first. Returns none if there is no file or it cannot be read: it is only for
-    information, so it must not stop a command."""
+def read_lives(run_dir: Path, *, set_aside: bool = False) -> list[Life]:
+    """Returns the entries, oldest first, without fields that a later version may have added. Returns none if there is
+    no file or it cannot be read: it is only for information, so it must not stop a command. set_aside: renames a file
+    that cannot be read, so that it is not overwritten."""
+    file, known = lives_file(run_dir), {field.name for field in fields(Life)}
     try:
-        return _read(lives_file(run_dir))
-    except (OSError, ValueError, TypeError):
-        return []
-
-
-def _read(file: Path) -> list[Life]:
-    """Returns the entries without fields that a later version may have added. Raises OSError, ValueError or
-    TypeError."""
-    known = {field.name for field in fields(Life)}
-    entries = map(dict, json.loads(file.read_text(encoding="utf-8")))
-    return [Life(**{name: entry[name] for name in entry if name in known}) for entry in entries]
-
-
-def _read_or_set_aside(file: Path) -> list[Life]:
-    """Returns the entries of earlier processes. Renames a file that cannot be read, so that it is not overwritten."""
-    try:
-        return _read(file)
+        entries = map(dict, json.loads(file.read_text(encoding="utf-8")))
+        return [Life(**{name: entry[name] for name in entry if name in known}) for entry in entries]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError):
-        file.rename(file.with_name(f"lives.unreadable-{time.time_ns()}.json"))
+        if set_aside:
+            file.rename(file.with_name(f"lives.unreadable-{time.time_ns()}.json"))
         return []
 
 
@@ -92,7 +80,7 @@ class Recorder:
 
     def __init__(self, run_dir: Path, life: Life, *, is_main: bool) -> None:
         self._run_dir, self._life, self._is_main = run_dir, life, is_main
-        self._earlier = _read_or_set_aside(lives_file(run_dir)) if is_main else []
+        self._earlier = read_lives(run_dir, set_aside=True) if is_main else []
         self._lock = threading.Lock()
         self._write()
 

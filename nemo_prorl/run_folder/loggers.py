@@ -96,8 +96,6 @@ class Feeds:
             kinds.get(type(logger).__name__, _Feed)(logger, config=config, marks=marks, past=past, say=say)
             for logger in make(exp_manager, first_step=first_step)
         ]
-        for feed in self._feeds:
-            feed.start()
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Takes the next record of metrics.jsonl; returns at once."""
@@ -186,8 +184,6 @@ class _Feed:
         self._status = ""
         """How the run has ended, once it has."""
         self._thread = threading.Thread(target=self._run, name=f"logger {self._title}", daemon=True)
-
-    def start(self) -> None:
         self._thread.start()
 
     def put(self, record: Mapping[str, Any]) -> None:

@@ -156,9 +156,5 @@ def metric_doc(name: str) -> str:
     """Returns the meaning of a metric, in Markdown; empty if it is not documented (in a run of another version)."""
     if name in METRICS:
         return METRICS[name]
-    matches = (text for pattern, text in METRICS.items() if re.fullmatch(_regex(pattern), name))
-    return next(matches, "")
-
-
-def _regex(pattern: str) -> str:
-    return re.sub("[A-Z]+", "[^/]+", pattern)
+    patterns = {re.sub("[A-Z]+", "[^/]+", pattern): text for pattern, text in METRICS.items()}
+    return next((text for pattern, text in patterns.items() if re.fullmatch(pattern, name)), "")

@@ -52,27 +52,22 @@ class RunLog:
             file.write("".join(f"{now} {line}\n" for line in text.splitlines()))
 
 
-class MetricsFile:
-    """A file with one JSON object per line, flushed at once: readers of a live run see every finished step."""
+def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
+    """Adds a line with one JSON object, flushed at once: readers of a live run see every finished step."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, allow_nan=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())  # a checkpoint relies on the records before it
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())  # a checkpoint relies on the records before it
-
-    def rewind(self, num_records: int, step: int) -> list[dict[str, Any]]:
-        """Keeps the first `num_records` records up to `step` and deletes the rest, which the run will write again.
-        Returns those that it keeps."""
-        if not self._path.exists():
-            return []
-        kept = [record for record in read_metrics(self._path)[:num_records] if record["step"] <= step]
-        replace_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
-        return kept
+def rewind_metrics(path: Path, num_records: int, step: int) -> list[dict[str, Any]]:
+    """Keeps the first `num_records` records up to `step` and deletes the rest, which the run will write again. Returns
+    those that it keeps."""
+    if not path.exists():
+        return []
+    kept = [record for record in read_metrics(path)[:num_records] if record["step"] <= step]
+    replace_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+    return kept
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -103,8 +98,9 @@ class Telemetry:
         from nemo_prorl.run_folder import difficulty, samples  # slow; readers of metrics need neither
 
         self._run_dir = run_dir = Path(config.exp_manager.explicit_log_dir)
-        self._file = MetricsFile(run_dir / "metrics.jsonl")
-        past = self._file.rewind(state.num_records, state.step)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self._metrics = run_dir / "metrics.jsonl"
+        past = rewind_metrics(self._metrics, state.num_records, state.step)
         for record in past:
             watch(record)
         self._watch = watch
@@ -135,7 +131,7 @@ class Telemetry:
         if not_finite := [key for key, value in numbers.items() if not isfinite(value)]:
             self._log.say(f"   not finite after step {record['step']}: {', '.join(not_finite)}")
             record = {key: value for key, value in record.items() if key not in not_finite}
-        self._file.append(record)
+        append_metrics(self._metrics, record)
         self._loggers.log(record)
         if "reward/mean" in record:
             for line in self._progress.lines(record, stage_step):

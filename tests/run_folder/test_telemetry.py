@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, TrainerConfig
-from nemo_prorl.run_folder.telemetry import COLUMNS, MetricsFile, Progress, RunLog, Telemetry, read_metrics
+from nemo_prorl.run_folder.telemetry import (
+    COLUMNS,
+    Progress,
+    RunLog,
+    Telemetry,
+    append_metrics,
+    read_metrics,
+    rewind_metrics,
+)
 from nemo_prorl.types import RunState
 
 
@@ -38,6 +46,7 @@ def steps(path: Path) -> list[tuple[str, int]]:
 
 @pytest.fixture
 def metrics(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
     return tmp_path / "run" / "metrics.jsonl"
 
 
@@ -52,26 +61,24 @@ def test_each_step_is_one_line_that_a_reader_sees_at_once(metrics: Path) -> None
 def test_nan_is_refused(metrics: Path) -> None:
     """JSON has no NaN, and other readers would fail on the whole file."""
     with pytest.raises(ValueError, match="JSON"):
-        MetricsFile(metrics).append(record(0, loss=float("nan")))
+        append_metrics(metrics, record(0, loss=float("nan")))
 
 
 @pytest.mark.parametrize("cut", [1, 2, 10, 25])
 def test_a_last_line_that_a_crash_cut_off_is_left_out(metrics: Path, cut: int) -> None:
-    file = MetricsFile(metrics)
     for step in range(3):
-        file.append(record(step))
+        append_metrics(metrics, record(step))
     metrics.write_text(metrics.read_text()[:-cut])
     whole = 3 if cut == 1 else 2  # with its line break alone cut off a record is still whole
     assert steps(metrics) == [("main", step) for step in range(whole)]
 
 
 def test_after_a_crash_in_mid_line_a_resumed_run_writes_whole_lines(metrics: Path) -> None:
-    file = MetricsFile(metrics)
     for step in range(3):
-        file.append(record(step))
+        append_metrics(metrics, record(step))
     metrics.write_text(metrics.read_text()[:-1])
-    file.rewind(3, 2)
-    file.append(record(3))
+    rewind_metrics(metrics, 3, 2)
+    append_metrics(metrics, record(3))
     assert steps(metrics) == [("main", step) for step in range(4)]
 
 
