@@ -15,18 +15,10 @@ from typing import TYPE_CHECKING
 from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import Parser, composed, parse_overrides
 from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.doctor import report
 from nemo_prorl.doctor.finding import Finding, Status, not_applicable, with_allowed
 from nemo_prorl.doctor.infiniband import read_infiniband
 from nemo_prorl.doctor.network import finish_network_probe, judge_network, start_network_probe
-from nemo_prorl.doctor.report import (
-    NodeReport,
-    file_of,
-    nodes_table,
-    summary,
-    table,
-    wait_for_reports,
-    write_report,
-)
 from nemo_prorl.doctor.waiting import wait_until
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder.storage import replace_text
@@ -105,7 +97,7 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
     environment.prepare()
     groups = given.only or GROUPS
     if given.folder is not None:
-        file_of(given.folder, place.node).unlink(missing_ok=True)  # from an earlier `doctor`
+        report.file_of(given.folder, place.node).unlink(missing_ok=True)  # from an earlier `doctor`
         if place.index == 0:
             (given.folder / DOMAINS_FILE).unlink(missing_ok=True)
     network = None
@@ -126,9 +118,10 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
     if given.json is not None:
         replace_text(given.json, json.dumps([asdict(item) for item in findings], indent=1) + "\n")
     if place.num_nodes == 1:
-        show([*table(findings), "", summary(findings)])
+        show([*report.table(findings), "", report.summary(findings)])
     elif place.index == 0 and given.nodes:
-        show(nodes_table(wait_for_reports(given.folder, given.nodes, timeout_s=WAIT_S, complete=True)))
+        reports = report.wait_for_reports(given.folder, given.nodes, timeout_s=WAIT_S, complete=True)
+        show(report.nodes_table(reports))
     elif place.index == 0:
         show([f"every node writes its findings to {given.folder}/NODE.json; --nodes A,B,... shows them here"])
     if any(item.is_mistake for item in findings):
@@ -164,11 +157,11 @@ def _share(
     once all have done so. Returns the findings including the network's."""
     if place.index == 0:
         _domains(config, place, given)
-    mine = file_of(given.folder, place.node)
-    write_report(mine, NodeReport(node=place.node, findings=findings, is_complete=False))
+    mine = report.file_of(given.folder, place.node)
+    report.write_report(mine, report.NodeReport(node=place.node, findings=findings, is_complete=False))
     if network is not None:
         findings = [*findings, *with_allowed(_network(network, place, given), given.allow)]
-    write_report(mine, NodeReport(node=place.node, findings=findings))
+    report.write_report(mine, report.NodeReport(node=place.node, findings=findings))
     return findings
 
 
@@ -187,8 +180,8 @@ def _domains(config: RunConfig, place: Place, given: argparse.Namespace) -> set[
 
 
 def _network(process: subprocess.Popen[str], place: Place, given: argparse.Namespace) -> list[Finding]:
-    reports = wait_for_reports(given.folder, given.nodes, timeout_s=LOCAL_WAIT_S, complete=False)
-    if silent := [node for node, report in reports.items() if report is None]:
+    reports = report.wait_for_reports(given.folder, given.nodes, timeout_s=LOCAL_WAIT_S, complete=False)
+    if silent := [node for node, answer in reports.items() if answer is None]:
         process.kill()
         return [not_applicable("network", f"not measured: {', '.join(silent)} did not answer")]
     names = given.nodes or [f"node {index}" for index in range(place.num_nodes)]

@@ -63,16 +63,10 @@ def _add_estimates(parser: Parser) -> None:
         help="a known model or a folder (default: model.path, or ProRL's model)",
     )
     parser.add_argument(
-        "--response-share",
-        type=float,
-        default=None,
-        help="mean response length divided by the longest (default: 0.5)",
+        "--response-share", type=float, help="mean response length divided by the longest (default: 0.5)"
     )
     parser.add_argument(
-        "--informative-share",
-        type=float,
-        default=None,
-        help="informative share of sampled prompts (default: 0.6)",
+        "--informative-share", type=float, help="informative share of sampled prompts (default: 0.6)"
     )
 
 

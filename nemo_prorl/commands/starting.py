@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from nemo_prorl.commands.parsing import check_functions, check_model
-from nemo_prorl.config import ConfigError, RunConfig, is_hub_name
+from nemo_prorl.config import ConfigError, RunConfig, did_you_mean, is_hub_name
 from nemo_prorl.config.layout import (
     check_layout,
     is_one_machine,
@@ -37,8 +36,10 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
         )
     for key, files in (("data.train", config.data.train), ("data.validation", config.data.validation)):
         check_data(key, files)
-    if reward.token_file:
-        check_files("reward.token_file", [reward.token_file])
+    if reward.token_file and not Path(reward.token_file).is_file():
+        raise ConfigError(
+            f"reward.token_file names {reward.token_file}, which is not a file: write an existing path."
+        )
     starts_service = reward.asks_service and not reward.urls and not reward.discovery_dir
     if starts_service and not is_one_machine():
         raise ConfigError(
@@ -63,18 +64,10 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
 def check_monitor(name: str) -> None:
     """Raises ConfigError for a metric that no run has, because a run would then keep no best checkpoint."""
     if not metric_doc(name):
-        like = difflib.get_close_matches(name, METRICS, n=1)
-        hint = f"did you mean {like[0]}?" if like else "docs/reference/metrics.md lists them."
+        hint = did_you_mean(name, METRICS, "docs/reference/metrics.md lists them.", cutoff=0.6)
         raise ConfigError(
             f"exp_manager.checkpoint_callback_params.monitor={name} is not a metric of a run: {hint}"
         )
-
-
-def check_files(key: str, files: Iterable[str]) -> None:
-    """Raises ConfigError, naming the option, for the first path that is not a file."""
-    for file in files:
-        if not Path(file).is_file():
-            raise ConfigError(f"{key} names {file}, which is not a file: write an existing path.")
 
 
 def check_data(key: str, names: Iterable[str]) -> None:

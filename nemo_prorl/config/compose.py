@@ -26,15 +26,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import Node, OmegaConf, open_dict
-from omegaconf.errors import (
-    ConfigAttributeError,
-    ConfigKeyError,
-    InterpolationResolutionError,
-    MissingMandatoryValue,
-    OmegaConfBaseException,
-    ValidationError,
-)
+from omegaconf import Node, OmegaConf, errors, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from nemo_prorl.config import ConfigError, DataBuildConfig, RunConfig, did_you_mean
 from nemo_prorl.config.help import (
@@ -313,15 +306,15 @@ def _explain(error: BaseException, source: str, conf_dir: Path) -> str:
         error = error.__cause__ or error.__context__ or error
     key = str(getattr(error, "full_key", None) or "")
     match error:
-        case InterpolationResolutionError():
+        case errors.InterpolationResolutionError():
             return f"{key} refers to something that cannot be resolved: {_one_line(error)}"
-        case ConfigKeyError() | ConfigAttributeError():
+        case errors.ConfigKeyError() | errors.ConfigAttributeError():
             return f"in {source}: {_unknown(key)}"
-        case ValidationError() if option := _option_of(key):
+        case errors.ValidationError() if option := _option_of(key):
             value = getattr(error, "value", None)
             value = value._value() if isinstance(value, Node) else value
             return f"in {source}: {_wrong_type(key, value, option)}"
-        case MissingMandatoryValue():
+        case errors.MissingMandatoryValue():
             return f"{key} is not set: write {key}=VALUE."
     if group := re.match(r"Could not override '(\w+)'", str(error)):
         return f"{source} takes no {group[1]}=NAME: add '- {group[1]}: null' to its defaults."

@@ -50,13 +50,7 @@ def file_of(folder: Path, node: str) -> Path:
 
 def write_report(file: Path, report: NodeReport) -> None:
     """Writes the report atomically. Launchers read `verdict` and `sentence`, each from its own line."""
-    record = {
-        "node": report.node,
-        "verdict": report.verdict,
-        "sentence": report.sentence,
-        "is_complete": report.is_complete,
-        "findings": [asdict(item) for item in report.findings],
-    }
+    record = {"verdict": report.verdict, "sentence": report.sentence, **asdict(report)}
     replace_text(file, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 

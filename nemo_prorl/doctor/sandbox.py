@@ -97,8 +97,10 @@ def finish_reward_check(python: str, process: subprocess.Popen[str] | None) -> R
     return parse_reward_report(output if process.returncode == 0 else errors)
 
 
-def wait_for_reward_report(file: Path, timeout_s: float = ELSEWHERE_S) -> RewardFacts:
+def wait_for_reward_report(file: Path) -> RewardFacts:
     """Waits for the result of a check that the launcher runs in another container, and that it writes to `file`."""
-    if not wait_until(file.exists, timeout_s):
-        return RewardFacts(refusal=f"`python -m reward check` has not written {file} within {timeout_s:g} s")
+    if not wait_until(file.exists, ELSEWHERE_S):
+        return RewardFacts(
+            refusal=f"`python -m reward check` has not written {file} within {ELSEWHERE_S:g} s"
+        )
     return parse_reward_report(file.read_text(encoding="utf-8", errors="replace"))

@@ -65,8 +65,8 @@ def load_chain(names: Sequence[str], overrides: Sequence[str], *, config_name: s
 
 
 def in_order(stages: Sequence[RunConfig]) -> Chain:
-    """Returns the stages from the first to the last. Raises ConfigError unless they are one chain: one first stage, at
-    most one child each, none unconnected.
+    """Returns the stages from the first to the last, of stages with all their ancestors. Raises ConfigError unless they
+    are one chain: one first stage, at most one child each.
 
     Two children of a stage are refused because they would continue in the same run folder (see training.stages).
     """
@@ -75,10 +75,6 @@ def in_order(stages: Sequence[RunConfig]) -> Chain:
         children.setdefault(config.stage.parent, []).append(config)
     by_name = {config.stage.name: config for config in stages}
     for parent, continuing in children.items():
-        if parent and parent not in by_name:
-            raise ConfigError(
-                f"stage {continuing[0].stage.name} continues stage {parent}, which is not there."
-            )
         if len(continuing) > 1:
             *others, last = (config.stage.name for config in continuing)
             both = f"stages {', '.join(others)} and {last}"

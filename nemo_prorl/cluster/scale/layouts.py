@@ -43,8 +43,9 @@ def plan_of(case: Case) -> Plan:
             f"{stage}: {phase} would need {memory.total(phase) / GIB:.1f} GiB, of which {largest}, and a plan may fill "
             f"{PLANNED_SHARE:.0%} of the GPU's {case.gpu.memory_gib:g}: {_way_out(case)}"
         )
+    num_sampled = case.sampled_prompts * case.config.sampler.num_rollouts
+    rollouts_per_engine = ceil(num_sampled / case.num_engines)
     time = estimate_step(case, memory)
-    rollouts_per_engine = ceil(time.num_sampled / case.num_engines)
     return Plan(config=case.config, memory=memory, time=time, rollouts_per_engine=rollouts_per_engine)
 
 

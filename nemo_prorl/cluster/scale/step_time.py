@@ -70,8 +70,6 @@ class StepTime:
     sampling: Sampling
     bubble_share: float
     """Share of the updates' time in which pipeline stages wait for each other."""
-    num_sampled: int
-    """Rollouts sampled; the informative ones among them are trained on."""
     response_tokens: float
     """Response tokens trained on."""
     hidden_s: float = 0.0
@@ -115,7 +113,6 @@ def estimate_step(case: Case, memory: Memory, scheduling: Scheduling = Schedulin
         parts=parts,
         sampling=sampling,
         bubble_share=bubble / (1 + bubble),
-        num_sampled=case.sampled_prompts * num_rollouts,
         response_tokens=trained * rollouts.response_tokens,
         hidden_s=hidden_s,
     )

@@ -148,7 +148,7 @@ def test_prompts_that_teach_nothing_cost_sampling_and_no_update() -> None:
     assert bad.parts["updates"] == good.parts["updates"]
     assert bad.parts["old log-probabilities"] == pytest.approx(good.parts["old log-probabilities"], rel=0.01)
     static = replace(FITS, dynamic_sampling=DynamicSamplingConfig(enabled=False))
-    assert plan_of(case(static)).time.num_sampled == 256 * 16
+    assert plan_of(case(static)).rollouts_per_engine == 256 * 16 / case(static).num_engines
 
 
 def test_sampling_ahead_hides_at_most_what_the_policy_does_meanwhile() -> None:
