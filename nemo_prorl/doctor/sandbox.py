@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 from nemo_prorl.doctor.finding import Finding, failure, ok, warning
 from nemo_prorl.doctor.waiting import wait_until
+from nemo_prorl.reward_sources.service import environment
 
 CODE = "code"
 """The domain that needs a sandbox."""
@@ -79,10 +79,8 @@ def start_reward_check(python: str) -> subprocess.Popen[str] | None:
     """Starts `reward check` with the interpreter of the service's environment; None if that does not exist."""
     if not Path(python).exists():
         return None
-    dropped = {"LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"}  # of the trainer's environment
-    environment = {key: value for key, value in os.environ.items() if key not in dropped}
     command, pipe = [python, "-m", "reward", "check"], subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment())
 
 
 def finish_reward_check(python: str, process: subprocess.Popen[str] | None) -> RewardFacts:

@@ -92,7 +92,7 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=_environment(),
+                env=environment(),
                 process_group=0,  # Ctrl-C and `timeout` signal a whole group, but the trainer has to finish its step
             )
         try:
@@ -324,7 +324,7 @@ def refused_here(config: RewardConfig, rows: Sequence[Row]) -> list[tuple[int, s
     lines = [json.dumps({"domain": row.domain, "task": dict(row.task)}) for row in rows]
     command = [str(config.interpreter), "-m", "reward", "check", "--tasks"]
     done = subprocess.run(
-        command, input="\n".join(lines), capture_output=True, text=True, env=_environment(), check=False
+        command, input="\n".join(lines), capture_output=True, text=True, env=environment(), check=False
     )
     if done.returncode:
         if config.urls or config.discovery_dir:  # servers elsewhere have another environment
@@ -378,7 +378,7 @@ def _blocked_in_children(number: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Returns this process's environment without library paths and preloads, which are meant for torch and vLLM."""
     dropped = {"LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"}
     return {key: value for key, value in os.environ.items() if key not in dropped}
