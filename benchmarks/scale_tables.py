@@ -16,7 +16,7 @@ from nemo_prorl.cluster.scale.memory import estimate_memory
 from nemo_prorl.cluster.scale.shapes import shape_of
 from nemo_prorl.cluster.scale.step_time import Rollouts, StepTime, estimate_step, refit_s, update_s
 from nemo_prorl.cluster.scale.tail import Scheduling
-from nemo_prorl.cluster.scale.workload import Case, Workload
+from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import (
     DynamicSamplingConfig,
     ModelConfig,
@@ -37,7 +37,6 @@ H20 = Gpu(
 )
 """Used for one published row only. NVIDIA publishes no data sheet for it; these figures are from resellers."""
 
-WORKLOAD = Workload()
 CASES = (
     # model, nodes of 8 H100, longest response
     ("r1-distill-qwen-1.5b", 1, 8192),
@@ -156,9 +155,9 @@ def _verl(num_gpus: int) -> dict[str, float]:
         ),
         dynamic_sampling=DynamicSamplingConfig(enabled=False),
     )
-    workload = Workload(response_share=VERL_RESPONSE_TOKENS / longest)
+    share = VERL_RESPONSE_TOKENS / longest
     cluster = Cluster(num_nodes=num_gpus // 8, gpus_per_node=8)
-    return dict(_step(_case("qwen2.5-7b", config, cluster, gpu=H20, workload=workload)).parts)
+    return dict(_step(_case("qwen2.5-7b", config, cluster, gpu=H20, response_share=share)).parts)
 
 
 def _nemo_rl_gate() -> StepTime:
@@ -178,9 +177,9 @@ def _case(
     cluster: Cluster,
     *,
     gpu: Gpu = GPUS["h100"],
-    workload: Workload = WORKLOAD,
+    **shares: float,
 ) -> Case:
-    return Case(model=shape_of(name), config=config, cluster=cluster, gpu=gpu, workload=workload)
+    return Case(model=shape_of(name), config=config, cluster=cluster, gpu=gpu, **shares)
 
 
 def _step(case: Case) -> StepTime:

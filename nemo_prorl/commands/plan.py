@@ -78,15 +78,13 @@ def _estimates(given: argparse.Namespace, chain: Chain, cluster: Cluster) -> lis
     from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
     from nemo_prorl.cluster.scale.shapes import PAPER_MODEL, shape_of
     from nemo_prorl.cluster.scale.step_time import tail_of
-    from nemo_prorl.cluster.scale.workload import Case, Workload
+    from nemo_prorl.cluster.scale.workload import Case
 
     gpu = gpu_of(given.gpu)
     model = shape_of(given.model) if given.model else model_of(chain[0]) or shape_of(PAPER_MODEL)
-    shares = {"response_share": given.response_share, "informative_share": given.informative_share}
-    workload = Workload(**{name: share for name, share in shares.items() if share is not None})
-    cases = [
-        Case(model=model, config=config, cluster=cluster, gpu=gpu, workload=workload) for config in chain
-    ]
+    asked = {"response_share": given.response_share, "informative_share": given.informative_share}
+    shares = {name: share for name, share in asked.items() if share is not None}
+    cases = [Case(model=model, config=config, cluster=cluster, gpu=gpu, **shares) for config in chain]
     plans = [plan_of(case) for case in cases]
     lines = [f"{model.num_parameters / 1e9:.2f} B parameters on {cluster}, {gpu.name.upper()}"]
     if given.memory:

@@ -22,9 +22,13 @@ INFORMATIVE_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """Example: Workload(response_share=0.5, informative_share=0.6)"""
+class Case:
+    """What is estimated: training this model with this configuration on this cluster."""
 
+    model: Architecture
+    config: RunConfig
+    cluster: Cluster
+    gpu: Gpu
     response_share: float = RESPONSE_SHARE
     """Mean response length over the longest."""
     informative_share: float = INFORMATIVE_SHARE
@@ -33,17 +37,6 @@ class Workload:
         require(0 < self.response_share < 1, "--response-share", f"{self.response_share:g}", "in (0, 1)")
         share = self.informative_share
         require(0 < share <= 1, "--informative-share", f"{share:g}", "in (0, 1]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """What is estimated: training this model with this configuration on this cluster."""
-
-    model: Architecture
-    config: RunConfig
-    cluster: Cluster
-    gpu: Gpu
-    workload: Workload
 
     @property
     def data_parallel(self) -> int:
@@ -61,19 +54,19 @@ class Case:
     @property
     def lengths(self) -> Lengths:
         longest = self.config.sampler.max_response_tokens
-        return Lengths.with_mean(self.workload.response_share * longest, limit=longest)
+        return Lengths.with_mean(self.response_share * longest, limit=longest)
 
     @property
     def rollout_tokens(self) -> float:
         """Returns the mean tokens of prompt and response together."""
-        return self.prompt_tokens + self.workload.response_share * self.config.sampler.max_response_tokens
+        return self.prompt_tokens + self.response_share * self.config.sampler.max_response_tokens
 
     @property
     def sampled_prompts(self) -> int:
         """Returns the prompts of a step's first round, as the collector sizes it; further rounds are rare once the
         yield is known."""
         needed, dynamic = self.config.trainer.prompts_per_step, self.config.dynamic_sampling
-        wanted = min(needed * dynamic.oversample / self.workload.informative_share, 4 * needed)
+        wanted = min(needed * dynamic.oversample / self.informative_share, 4 * needed)
         return ceil(wanted) if dynamic.enabled else needed
 
     @property
@@ -81,5 +74,5 @@ class Case:
         """Whose log-probabilities are computed: informative ones, as many as the step needs."""
         if not self.config.dynamic_sampling.enabled:
             return self.sampled_prompts
-        informative = round(self.sampled_prompts * self.workload.informative_share)
+        informative = round(self.sampled_prompts * self.informative_share)
         return min(informative, self.config.trainer.prompts_per_step)

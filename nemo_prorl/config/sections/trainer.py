@@ -77,8 +77,7 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         counts = ["num_steps", "prompts_per_step", "updates_per_step", "tensor_parallel", "pipeline_parallel"]
         at_least("trainer", self, 1, [*counts, "micro_batch_tokens", "cpu_threads"])
-        at_least("trainer", self, 0, ["warmup_updates", "decay_updates", "weight_decay"])
-        at_least("trainer", self, 0, ["hang_timeout_s"])
+        at_least("trainer", self, 0, ["warmup_updates", "decay_updates", "weight_decay", "hang_timeout_s"])
         positive("trainer", self, ["learning_rate", "clip_grad", "adam_epsilon", "start_timeout_s"])
         for name in ("adam_beta1", "adam_beta2"):
             require(0 <= getattr(self, name) < 1, f"trainer.{name}", getattr(self, name), "in [0, 1)")

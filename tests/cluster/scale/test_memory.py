@@ -21,7 +21,7 @@ from nemo_prorl.cluster.scale.memory import (
     parameters_on_rank,
 )
 from nemo_prorl.cluster.scale.shapes import shape_of
-from nemo_prorl.cluster.scale.workload import Case, Workload
+from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import (
     AlgorithmConfig,
     ConfigError,
@@ -56,7 +56,7 @@ def config(
 
 
 def case(config: RunConfig, model: Architecture = SMALL, cluster: Cluster = PAPER) -> Case:
-    return Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"], workload=Workload())
+    return Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"])
 
 
 def memory_of(config: RunConfig, model: Architecture = SMALL) -> Memory:
@@ -249,7 +249,7 @@ def test_places_are_what_fits_and_what_is_allowed() -> None:
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0])
 def test_shares_out_of_range_are_refused(share: float) -> None:
     with pytest.raises(ConfigError, match="--response-share"):
-        Workload(response_share=share)
+        replace(case(config()), response_share=share)
 
 
 def test_each_phase_holds_what_it_works_with() -> None:

@@ -27,7 +27,7 @@ def held_and_estimated(path: Path, trainer: dict[str, Any], precision: str) -> d
     from nemo_prorl.cluster.plan.fit import Cluster
     from nemo_prorl.cluster.scale import memory
     from nemo_prorl.cluster.scale.hardware import GPUS
-    from nemo_prorl.cluster.scale.workload import Case, Workload
+    from nemo_prorl.cluster.scale.workload import Case
     from nemo_prorl.config import LayerSpec, Precision
     from nemo_prorl.engines.megatron.architecture import read_architecture
     from nemo_prorl.engines.megatron.policy import MegatronPolicy
@@ -44,7 +44,7 @@ def held_and_estimated(path: Path, trainer: dict[str, Any], precision: str) -> d
     num_parameters = memory.parameters_on_rank(model, config, pipeline_rank)
     parameters = list(policy.model.parameters())
     cluster = Cluster(num_nodes=1, gpus_per_node=ranks.layout.world_size)
-    case = Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"], workload=Workload())
+    case = Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"])
     return {
         "weights": (
             sum(p.numel() * p.element_size() for p in parameters),

@@ -21,7 +21,7 @@ from nemo_prorl.cluster.scale.step_time import (
     update_flops,
     update_s,
 )
-from nemo_prorl.cluster.scale.workload import Case, Workload
+from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import (
     AlgorithmConfig,
     CheckpointCallbackParams,
@@ -39,18 +39,14 @@ from nemo_prorl.engines.megatron.architecture import Architecture
 from tests.conftest import ROOT
 
 SMALL, BIG = shape_of("r1-distill-qwen-1.5b"), shape_of("llama3-70b")
-PAPER, WORKLOAD = Cluster(num_nodes=4, gpus_per_node=8), Workload()
+PAPER = Cluster(num_nodes=4, gpus_per_node=8)
 FITS = recipe(8192)
 
 
 def case(
-    config: RunConfig,
-    *,
-    model: Architecture = SMALL,
-    cluster: Cluster = PAPER,
-    workload: Workload = WORKLOAD,
+    config: RunConfig, *, model: Architecture = SMALL, cluster: Cluster = PAPER, **shares: float
 ) -> Case:
-    return Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"], workload=workload)
+    return Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"], **shares)
 
 
 def test_operations_by_hand() -> None:
@@ -143,7 +139,7 @@ def test_the_tail_bounds_what_more_gpus_bring() -> None:
 
 
 def test_prompts_that_teach_nothing_cost_sampling_and_no_update() -> None:
-    good, bad = (plan_of(case(FITS, workload=Workload(informative_share=share))).time for share in (0.9, 0.4))
+    good, bad = (plan_of(case(FITS, informative_share=share)).time for share in (0.9, 0.4))
     assert bad.parts["sampling"] > 1.3 * good.parts["sampling"]
     assert bad.parts["updates"] == good.parts["updates"]
     assert bad.parts["old log-probabilities"] == pytest.approx(good.parts["old log-probabilities"], rel=0.01)
