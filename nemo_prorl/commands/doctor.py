@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.output import show
-from nemo_prorl.commands.parsing import Parser, composed, parse_overrides
+from nemo_prorl.commands.parsing import Parser, check_functions, check_model, composed, parse_overrides
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.doctor import report
 from nemo_prorl.doctor.finding import Finding, Status, not_applicable, with_allowed
@@ -132,7 +132,7 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
 def _check_start(config: RunConfig, place: Place, given: argparse.Namespace) -> list[str]:
     """Returns sentences on model, data and starting point from the first node; the others only check that the files
     exist. Raises ConfigError."""
-    from nemo_prorl.commands.starting import check_inputs, check_start
+    from nemo_prorl.commands.starting import check_inputs, describe_start
     from nemo_prorl.config.layout import world_size_from_environment
 
     names_a_run = given.config_name != "train" or any(
@@ -140,10 +140,12 @@ def _check_start(config: RunConfig, place: Place, given: argparse.Namespace) -> 
     )
     if not names_a_run and not Path(config.model.path).exists():
         return []  # only the machine is checked
-    if place.index == 0:
-        return check_start(config)
     check_inputs(config, world_size_from_environment())
-    return []
+    if place.index:
+        return []
+    check_model(config)
+    check_functions(config)
+    return describe_start(config)
 
 
 def _share(

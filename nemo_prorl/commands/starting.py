@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from nemo_prorl.commands.parsing import check_functions, check_model
 from nemo_prorl.config import ConfigError, RunConfig, did_you_mean, is_hub_name
 from nemo_prorl.config.layout import (
     check_layout,
     is_one_machine,
     rank_from_environment,
-    world_size_from_environment,
 )
 from nemo_prorl.config.makers import made_by
 from nemo_prorl.run_folder.loggers import check_loggers
@@ -84,14 +82,6 @@ def check_data(key: str, names: Iterable[str]) -> None:
                 f"{key} names {name}, which is not a file{made_by(name)}: write an existing path, or OWNER/NAME of a "
                 f"data set on the Hugging Face hub{without}."
             )
-
-
-def check_start(config: RunConfig) -> list[str]:
-    """Makes every check that is possible without the engines, and returns `describe_start`. Raises ConfigError."""
-    check_inputs(config, world_size_from_environment())
-    check_model(config)
-    check_functions(config)
-    return describe_start(config)
 
 
 def describe_start(config: RunConfig) -> list[str]:

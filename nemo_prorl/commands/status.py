@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from nemo_prorl.commands.output import show
@@ -25,9 +27,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.flag("--json", "prints a JSON list with one object per run")
     options = parser.parse_args(arguments)
     folders = options.runs or sorted(path.parent for path in Path("runs").glob("*/resolved.yaml"))
-    import json
-    from dataclasses import asdict
-
     from nemo_prorl.report.status import read_status, status_lines, status_table
 
     found = [read_status(folder) for folder in folders]

@@ -1,9 +1,8 @@
 """TensorBoard, Weights & Biases, MLflow and NeMo's loggers, each fed by a thread of its own.
 
 Training never waits for a logger, and none can stop it: what cannot be delivered is tried again, with one warning in
-the log, and metrics.jsonl has every record anyway. RUN/loggers.json holds the id of the run at Weights & Biases and at
-MLflow, and the number of records that it has there. A resumed run continues it, without the records that it repeats.
-See docs/loggers.md.
+the log, and metrics.jsonl has every record anyway. A resumed run continues its run at Weights & Biases and at MLflow
+(logger_runs.py), without the records that it repeats. See docs/loggers.md.
 """
 
 from __future__ import annotations
