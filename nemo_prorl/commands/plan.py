@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     """Prints the plan of a chain or of one stage and returns exit code 0. Raises ConfigError for a chain that cannot
     work."""
     from nemo_prorl.cluster.plan.chain import asked_chain
-    from nemo_prorl.cluster.plan.fit import Cluster, check_chain, model_of
+    from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
     from nemo_prorl.cluster.plan.remaining import missing_files
     from nemo_prorl.cluster.plan.text import chain_text, remaining_text, stage_text
 
@@ -43,7 +43,9 @@ def main(arguments: Sequence[str]) -> int:
         show(_estimates(given, chain[-1:] if of_one_stage else chain, cluster))
         return 0
     model = model_of(chain[0])
-    check_chain(chain, cluster, model)
+    for config in chain:
+        check_stage(config, cluster, model)
+    check_handovers(chain)
     lines = (stage_text if of_one_stage else chain_text)(chain, cluster, model)
     show([*lines, *remaining_text(missing_files(chain), model)])
     return 0

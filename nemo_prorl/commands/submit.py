@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import ConfigError
 
 if TYPE_CHECKING:
     from nemo_prorl.cluster.plan.chain import Chain
@@ -79,17 +79,15 @@ def _checked_chain(config_name: str, overrides: list[str], options: list[str]) -
     """Returns the chain, checked as by `plan` on the nodes that each launcher requests. Raises ConfigError."""
     from nemo_prorl.cluster import submit
     from nemo_prorl.cluster.plan.chain import asked_chain
-    from nemo_prorl.cluster.plan.fit import Cluster, check_chain, model_of
+    from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
 
     root = CONF_DIR.parent
     chain, _ = asked_chain(config_name, overrides, CONF_DIR)
-    by_size: dict[tuple[int, int], list[RunConfig]] = {}
     for config in chain:
-        size = submit.cluster_size(root / submit.find_launcher(config.stage.name, root), options)
-        by_size.setdefault(size, []).append(config)
-    for (num_nodes, gpus_per_node), alike in by_size.items():
-        cluster = Cluster(num_nodes=num_nodes, gpus_per_node=gpus_per_node)
-        check_chain(tuple(alike), cluster, model_of(chain[0]))
+        launcher = root / submit.find_launcher(config.stage.name, root)
+        num_nodes, gpus_per_node = submit.cluster_size(launcher, options)
+        check_stage(config, Cluster(num_nodes=num_nodes, gpus_per_node=gpus_per_node), model_of(config))
+    check_handovers(chain)
     return chain
 
 

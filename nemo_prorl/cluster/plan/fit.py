@@ -42,21 +42,31 @@ def model_of(config: RunConfig) -> Architecture | None:
     return read_architecture(config.model.path)
 
 
-def check_chain(chain: Chain, cluster: Cluster, model: Architecture | None) -> None:
-    """Raises ConfigError, one sentence that names the stage, unless every stage can run on the cluster.
+def check_stage(config: RunConfig, cluster: Cluster, model: Architecture | None) -> None:
+    """Raises ConfigError, one sentence that names the stage, unless it can run on the cluster.
 
     Without a model its limits (heads, layers, context) stay unchecked; `train` checks them in any case.
     """
-    for config in chain:
-        try:
-            _check_cluster(config, cluster)
-            _check_feeding(config, cluster)
-            if model is not None:
-                check_shape(model, config, cluster.num_gpus)
-        except ConfigError as error:
-            raise ConfigError(f"stage {config.stage.name}: {error}") from None
+    try:
+        _check_cluster(config, cluster)
+        _check_feeding(config, cluster)
+        if model is not None:
+            check_shape(model, config, cluster.num_gpus)
+    except ConfigError as error:
+        raise ConfigError(f"stage {config.stage.name}: {error}") from None
+
+
+def check_handovers(chain: Chain) -> None:
+    """Raises ConfigError unless all stages have the same run folder, in which a child finds its parent's checkpoint,
+    and the same model."""
     for parent, child in pairwise(chain):
-        _check_handover(parent, child)
+        for key in ("exp_manager.explicit_log_dir", "model.path"):
+            before, after = attrgetter(key)(parent), attrgetter(key)(child)
+            if before != after:
+                raise ConfigError(
+                    f"stage {child.stage.name} has {key}={after}, but continues stage {parent.stage.name}, which has "
+                    f"{before}: write the same for both."
+                )
 
 
 def _check_cluster(config: RunConfig, cluster: Cluster) -> None:
@@ -84,15 +94,3 @@ def _check_feeding(config: RunConfig, cluster: Cluster) -> None:
             f"{config.sampler.num_rollouts} rollouts cannot feed {num_replicas} replicas: write more prompts, fewer "
             "updates, or fewer nodes."
         )
-
-
-def _check_handover(parent: RunConfig, child: RunConfig) -> None:
-    """Raises ConfigError unless parent and child have the same run folder, in which the child finds its parent's
-    checkpoint, and the same model."""
-    for key in ("exp_manager.explicit_log_dir", "model.path"):
-        before, after = attrgetter(key)(parent), attrgetter(key)(child)
-        if before != after:
-            raise ConfigError(
-                f"stage {child.stage.name} has {key}={after}, but continues stage {parent.stage.name}, which has "
-                f"{before}: write the same for both."
-            )

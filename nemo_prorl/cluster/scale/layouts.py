@@ -8,7 +8,7 @@ from itertools import product
 from math import ceil
 
 from nemo_prorl.cluster.plan.differences import differences
-from nemo_prorl.cluster.plan.fit import Cluster, check_chain
+from nemo_prorl.cluster.plan.fit import Cluster, check_stage
 from nemo_prorl.cluster.scale.hardware import GIB
 from nemo_prorl.cluster.scale.memory import PLANNED_SHARE, Memory, NoRoom, estimate_memory
 from nemo_prorl.cluster.scale.step_time import StepTime, estimate_step
@@ -30,7 +30,7 @@ class Plan:
 def plan_of(case: Case) -> Plan:
     """Returns the plan. Raises ConfigError, with the stage and what to change, unless the configuration fits."""
     stage = f"stage {case.config.stage.name}"
-    check_chain((case.config,), case.cluster, case.model)
+    check_stage(case.config, case.cluster, case.model)
     try:
         memory = estimate_memory(case)
     except NoRoom as error:
@@ -52,7 +52,7 @@ def plan_of(case: Case) -> Plan:
 def fits(case: Case) -> bool:
     """Returns whether the configuration fits, without estimating the time of a step, which takes longer."""
     try:
-        check_chain((case.config,), case.cluster, case.model)
+        check_stage(case.config, case.cluster, case.model)
         return _has_room(estimate_memory(case), case)
     except ConfigError:
         return False

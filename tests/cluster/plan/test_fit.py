@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nemo_prorl.cluster.plan.fit import Cluster, check_chain, model_of
+from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
 from nemo_prorl.config import (
     ConfigError,
     ExpManagerConfig,
@@ -53,8 +53,8 @@ def run(trainer: T | None = None, sampler: SamplerConfig | None = None) -> RunCo
     ],
 )
 def test_what_works_passes(config: RunConfig, cluster: Cluster) -> None:
-    check_chain((config,), cluster, MODEL)
-    check_chain((config,), cluster, None)
+    check_stage(config, cluster, MODEL)
+    check_stage(config, cluster, None)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_the_cluster_cannot_run_is_refused_with_and_without_a_model(
 ) -> None:
     for model in (MODEL, None):
         with pytest.raises(ConfigError) as caught:
-            check_chain((config,), cluster, model)
+            check_stage(config, cluster, model)
         assert words in str(caught.value)
         assert str(caught.value).startswith("stage run1: ")
 
@@ -100,14 +100,14 @@ def test_what_the_model_cannot_do_is_refused_when_the_model_is_here(
     config: RunConfig, model: Architecture, words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
-        check_chain((config,), PAPER, model)
-    check_chain((config,), PAPER, None)
+        check_stage(config, PAPER, model)
+    check_stage(config, PAPER, None)
 
 
 def test_the_stage_at_fault_is_named() -> None:
     bad = replace(run(T(tensor_parallel=3)), stage=StageConfig(name="run2", parent="run1"))
     with pytest.raises(ConfigError, match=r"^stage run2: "):
-        check_chain((run(), bad), PAPER, MODEL)
+        check_stage(bad, PAPER, MODEL)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_stage_at_fault_is_named() -> None:
 def test_a_child_lives_in_its_parents_folder_and_has_its_model(change: dict[str, object], words: str) -> None:
     child = replace(run(), stage=StageConfig(name="run2", parent="run1"), **change)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=f"{words}, but continues stage run1"):
-        check_chain((run(), child), PAPER, None)
+        check_handovers((run(), child))
 
 
 @pytest.mark.parametrize("numbers", [(0, 8), (4, 0), (-1, 8)])
