@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -50,26 +50,33 @@ async def _ask_all(
     answers: list[str | None] = [None] * len(questions)
     waiting = iter(enumerate(questions))
     pace = _Pace(options.requests_per_minute)
-    async with AsyncOpenAI(
-        base_url=options.endpoint,
-        api_key=os.environ.get(options.api_key_variable) or "none",
-        max_retries=options.max_retries,
-        timeout=options.endpoint_timeout_s,
-    ) as client:
+    try:
+        async with (
+            AsyncOpenAI(
+                base_url=options.endpoint,
+                api_key=os.environ.get(options.api_key_variable) or "none",
+                max_retries=options.max_retries,
+                timeout=options.endpoint_timeout_s,
+            ) as client,
+            asyncio.TaskGroup() as group,
+        ):
 
-        async def work() -> None:
-            for number, question in waiting:  # shared: each worker takes the next
-                body = _body(question, options)
-                key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-                found = database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
-                reply = str(found[0]) if found else await _ask(client, body, pace, options)
-                if found is None and reply is not None:
-                    row = (key, options.model, question, reply)
-                    database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", row)
-                answers[number] = reply
-                tick()
+            async def work() -> None:
+                for number, question in waiting:  # shared: each worker takes the next
+                    body = _body(question, options)
+                    key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+                    found = database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
+                    reply = str(found[0]) if found else await _ask(client, body, pace, options)
+                    if found is None and reply is not None:
+                        row = (key, options.model, question, reply)
+                        database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", row)
+                    answers[number] = reply
+                    tick()
 
-        await _all_or_first_failure(work() for _ in range(min(options.concurrency, len(questions))))
+            for _ in range(min(options.concurrency, len(questions))):
+                group.create_task(work())
+    except* EndpointFailed as failures:  # the first failure itself instead of a group
+        raise failures.exceptions[0] from None
     return answers
 
 
@@ -118,13 +125,3 @@ class _Pace:
         now = time.monotonic()
         self._next = max(now, self._next) + self._interval_s
         await asyncio.sleep(max(0.0, self._next - self._interval_s - now))
-
-
-async def _all_or_first_failure(coroutines: Iterable[Any]) -> None:
-    """Runs the coroutines as asyncio.TaskGroup does, but raises the first failure itself instead of a group."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for coroutine in coroutines:
-                group.create_task(coroutine)
-    except* EndpointFailed as failures:
-        raise failures.exceptions[0] from None
