@@ -3,12 +3,10 @@ cost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from nemo_prorl.report.panels import names_in
-from nemo_prorl.report.runs import OUTSIDE_STEP, Run
+from nemo_prorl.report.runs import LOOP_TIMES, Run
 from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN
 from nemo_prorl.training.control.checks import Finding, Followed
 
@@ -52,8 +50,7 @@ def bests_of(run: Run) -> list[Best]:
 
 def wall_s(run: Run) -> float:
     """Seconds of the recorded steps, validations and saves; without startup and repeated steps."""
-    keys = ("time/step_s", *OUTSIDE_STEP)
-    return sum(float(record.get(key, 0.0)) for record in run.records for key in keys)
+    return sum(float(record.get(key, 0.0)) for record in run.records for key in LOOP_TIMES)
 
 
 def num_tokens(run: Run) -> float:
@@ -61,15 +58,7 @@ def num_tokens(run: Run) -> float:
     return sum(float(record.get("throughput/num_tokens", 0.0)) for record in run.records)
 
 
-def last_decision(run: Run) -> tuple[int, Mapping[str, Any]] | None:
-    """Returns (step, decision) of the run's own reset controller."""
-    for record in reversed(run.records):
-        if isinstance(record.get("controller"), Mapping):
-            return int(record["step"]), record["controller"]
-    return None
-
-
-def _is_alive(run: Run) -> Finding | None:
+def _is_alive(run: Run) -> Finding:
     stage, age = str(run.last["stage"]), duration(run.sign_of_life_s)
     text = {
         "failed": f"Stage {stage} failed: {run.failures.get(stage)}",

@@ -14,7 +14,7 @@ from nemo_prorl.report.charts import PLOT_PX, plotly_figure
 from nemo_prorl.report.curves import curve_of
 from nemo_prorl.report.drawings import Drawing, draw
 from nemo_prorl.report.events import differences, events_of, resets_of, stage_spans
-from nemo_prorl.report.health import bests_of, duration, findings_of, last_decision, num_tokens, wall_s
+from nemo_prorl.report.health import bests_of, duration, findings_of, num_tokens, wall_s
 from nemo_prorl.report.panels import SECTIONS, Section
 from nemo_prorl.report.runs import OTHER, OTHER_MEANING, Run, read_run
 from nemo_prorl.run_folder.lives import hours_by_stage
@@ -169,9 +169,9 @@ def _facts(run: Run) -> Iterator[tuple[str, str, str]]:
         yield "Training reward", f"{first:.3f} → {last:.3f}", "first and last step"
     resets = resets_of(run)
     yield "Resets", str(len(resets)), f"last after step {resets[-1].step:,}" if resets else "none so far"
-    if decision := last_decision(run):
-        action = str(decision[1].get("action", "")).replace("_", " ")
-        yield "Last decision", action, f"after step {decision[0]:,}"
+    if decided := [record for record in run.records if isinstance(record.get("controller"), Mapping)]:
+        action = str(decided[-1]["controller"].get("action", "")).replace("_", " ")
+        yield "Last decision", action, f"after step {int(decided[-1]['step']):,}"
     yield "Time in steps", duration(wall_s(run)), f"{len(run.steps):,} steps; validation and saves included"
     if hours := hours_by_stage(run.lives):
         name = "GPU hours" if run.lives[-1].on_gpus else "Hours of CPU ranks"

@@ -37,6 +37,8 @@ PHASES = {
 """Phases within time/step_s; they do not overlap."""
 OUTSIDE_STEP = {"time/validation_s": "validation", "time/save_s": "checkpoint"}
 """Time that the loop spends between steps."""
+LOOP_TIMES = ("time/step_s", *OUTSIDE_STEP)
+"""All time of the loop: in steps and between them."""
 OTHER = "time/other_s"
 OTHER_MEANING = "Seconds of time/step_s outside the measured phases; computed by the report."
 

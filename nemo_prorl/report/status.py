@@ -10,7 +10,7 @@ from statistics import fmean
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.health import bests_of, duration, findings_of
-from nemo_prorl.report.runs import OUTSIDE_STEP, RUNNING_S, Run, read_json, read_run
+from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, Run, read_json, read_run
 from nemo_prorl.run_folder.lives import Life, hours_by_stage, read_lives
 from nemo_prorl.run_folder.storage import ENGINES_FILE
 from nemo_prorl.training.control.checks import RECENT
@@ -255,8 +255,7 @@ def _seen_s(run: Run, lives: Sequence[Life]) -> float:
 
 def _mean_step_s(run: Run) -> float | None:
     """Over the recent steps, with what the loop did between them."""
-    keys, recent = ("time/step_s", *OUTSIDE_STEP), run.steps[-RECENT:]
-    seconds = [sum(float(record.get(key, 0.0)) for key in keys) for record in recent]
+    seconds = [sum(float(record.get(key, 0.0)) for key in LOOP_TIMES) for record in run.steps[-RECENT:]]
     return fmean(seconds) if any(seconds) else None
 
 
