@@ -151,15 +151,12 @@ def ready_client(
 ) -> Iterator[RewardClient]:
     """Yields a client of the service at `urls`, or in reward.discovery_dir, and closes it at the end. Raises
     RewardServiceError if no server is ready in time, and ConfigError if none can grade all of `domains`."""
-    client = make_client(config, urls, domains=domains, announced=announced)
-    try:
+    with closing(make_client(config, urls, domains=domains, announced=announced)) as client:
         try:
             client.wait_until_ready(config.ready_timeout_s)
         except CannotGrade as error:
             raise ConfigError(f"{error}: {_what_to_do(str(error), domains)}.") from None
         yield client
-    finally:
-        client.close()
 
 
 @contextmanager
