@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 
 from nemo_prorl.report.drawings import MAX_MARKERS, Drawing
 from nemo_prorl.report.panels import Kind
+from nemo_prorl.run_folder.storage import replaced
 
 mpl.use("Agg")
 
@@ -39,9 +40,8 @@ def picture(drawings: Sequence[Drawing], path: Path, *, title: str) -> None:
     has_resets = any(drawing.resets for drawing in drawings)
     title += "   (dashed: reset)" if has_resets else ""
     figure.suptitle(title, fontsize=12, y=1 - 0.12 / height, va="top")
-    aside = path.with_name(f".{path.name}")
-    figure.savefig(aside, dpi=110, format="png")
-    aside.replace(path)
+    with replaced(path) as aside:
+        figure.savefig(aside, dpi=110, format="png")
     plt.close(figure)
 
 
