@@ -77,10 +77,8 @@ class _Item:
 class ClientStatistics:
     """Counts since the client was made."""
 
-    num_submitted: int = 0
     num_retries: int = 0
     num_missing: int = 0
-    by_status: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
 
 class RewardClient:
@@ -175,9 +173,9 @@ class RewardClient:
         if request.deadline_ms is not None:
             budget_s = min(1000 * budget_s, request.deadline_ms) / 1000  # a huge number is no float
         item = _Item(request, Future(), time.monotonic() + budget_s)
-        self._all.add(item)  # here, because a loop that is being closed may never run `_enqueue`
+        self._all.add(item)  # here, because a loop that is being closed may never run `_requeue`
         try:
-            self._loop.call_soon_threadsafe(self._enqueue, item)
+            self._loop.call_soon_threadsafe(self._requeue, item)
         except RuntimeError:  # the loop is closed
             self._give_up(item, "the reward client is closed")
         return item.future
@@ -227,10 +225,6 @@ class RewardClient:
             await asyncio.gather(*loops, *self._tasks, stopping, return_exceptions=True)
             for task in done - {stopping}:  # a loop ended by itself: raise the fault, which is ours
                 task.result()
-
-    def _enqueue(self, item: _Item) -> None:
-        self.statistics.num_submitted += 1
-        self._requeue(item)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)
@@ -394,7 +388,6 @@ class RewardClient:
             self._all.remove(item)
         except KeyError:  # another thread has resolved it, while the client was being closed
             return
-        self.statistics.by_status[result.status.value] += 1
         if item.future.set_running_or_notify_cancel():
             item.future.set_result(result)
 

@@ -91,7 +91,6 @@ class KnownServer:
     """One server: its address, its last report, and the outcomes of earlier requests."""
 
     url: str
-    version: str = ""
     sandbox: str = ""
     num_workers: int = 1
     outstanding: int = 0
@@ -115,7 +114,7 @@ class KnownServer:
     def is_ready(self, report: Report, wanted: Collection[str]) -> bool:
         """Records a report. Returns whether the server can grade all the `wanted` domains now; if not, puts it down
         with the reason."""
-        self.version, self.sandbox, self.num_workers = report.version, report.sandbox, report.num_workers
+        self.sandbox, self.num_workers = report.sandbox, report.num_workers
         states = {name: report.domains.get(name) for name in wanted}
         never = [never_grades(name, state, report.sandbox) for name, state in states.items()]
         lacking = [name for name, state in states.items() if state is None or not state["ready"]]

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
 
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
-
-
-def _labels(names: Iterable[str], values: Iterable[str]) -> str:
-    return "{" + ",".join(f'{name}="{value}"' for name, value in zip(names, values, strict=True)) + "}"
 
 
 class Counter:
@@ -20,14 +15,15 @@ class Counter:
         self.name, self.text, self.labels = name, text, labels
         self.values: dict[tuple[str, ...], int] = defaultdict(int)
 
-    def add(self, *labels: str, count: int = 1) -> None:
-        self.values[tuple(map(str, labels))] += count
+    def add(self, *labels: str) -> None:
+        self.values[tuple(map(str, labels))] += 1
 
     def render(self) -> list[str]:
-        head = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} counter"]
-        return head + [
-            f"{self.name}{_labels(self.labels, key)} {count}" for key, count in sorted(self.values.items())
-        ]
+        lines = [f"# HELP {self.name} {self.text}", f"# TYPE {self.name} counter"]
+        for key, count in sorted(self.values.items()):
+            labels = ",".join(f'{name}="{value}"' for name, value in zip(self.labels, key, strict=True))
+            lines.append(f"{self.name}{{{labels}}} {count}")
+        return lines
 
 
 class Histogram:

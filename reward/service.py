@@ -46,10 +46,6 @@ class SharedZygote:
         self._zygote = Zygote("graders", self._level)
         return ForkedWorker(self._zygote)
 
-    @property
-    def pid(self) -> int | None:
-        return None if self._zygote is None else self._zygote.pid
-
     def close(self) -> None:
         if self._zygote is not None:
             self._zygote.close()

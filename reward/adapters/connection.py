@@ -104,17 +104,12 @@ def is_url(name: str) -> bool:
 def score_or_raise(result: ScoreResult, error: type[BaseException]) -> float:
     """Returns the score, or raises `error` with one sentence if there is none."""
     if result.score is None:
-        raise error(sentence(result))
+        reason = result.details.get("reason", result.verdict)
+        raise error(
+            f"the reward service did not grade a response ({result.status.value}: {reason}), and a reward of 0 would"
+            " teach the policy that its answer is wrong"
+        )
     return result.score
-
-
-def sentence(result: ScoreResult) -> str:
-    """Says in one sentence why a response has no score."""
-    reason = result.details.get("reason", result.verdict)
-    return (
-        f"the reward service did not grade a response ({result.status.value}: {reason}), and a reward of 0 would"
-        " teach the policy that its answer is wrong"
-    )
 
 
 class _State:

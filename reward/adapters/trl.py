@@ -17,6 +17,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from reward.adapters.columns import label_of, rows_of, text_of
@@ -97,9 +98,9 @@ class RewardFunction:
         ):
             _warn_of_thoughts()
         results = self.connection.grade(requests)
-        _report(results)
+        num_not_graded = _report(results)
         if log_metric is not None:
-            log_metric(f"{self.name}/not_graded", _not_graded(results) / max(len(results), 1))
+            log_metric(f"{self.name}/not_graded", num_not_graded / max(len(results), 1))
         return [result.score for result in results]
 
     def _opens_thought(self, prompt: Any, row: dict[str, Any]) -> bool:
@@ -108,12 +109,9 @@ class RewardFunction:
         return bool(row["in_thought"]) if row.get("in_thought") is not None else opens_thought(prompt)
 
 
-def _not_graded(results: Sequence[ScoreResult]) -> int:
-    return sum(result.score is None for result in results)
-
-
-def _report(results: Sequence[ScoreResult]) -> None:
-    """Logs one line per call about responses that were not graded, with the most frequent reason."""
+def _report(results: Sequence[ScoreResult]) -> int:
+    """Logs one line per call about responses that were not graded, with the most frequent reason. Returns their
+    number."""
     reasons = Counter(str(r.details.get("reason", r.verdict)) for r in results if r.score is None)
     if reasons:
         log.error(
@@ -122,6 +120,7 @@ def _report(results: Sequence[ScoreResult]) -> None:
             len(results),
             reasons.most_common(1)[0][0],
         )
+    return reasons.total()
 
 
 def _ends_a_thought_of_the_prompt(response: str) -> bool:
@@ -129,14 +128,10 @@ def _ends_a_thought_of_the_prompt(response: str) -> bool:
     return bool(end) and THINK_START not in before
 
 
+@cache
 def _warn_of_thoughts() -> None:
-    global _has_warned
-    if not _has_warned:
-        _has_warned = True
-        log.warning(
-            "a response has </think> without <think>, so the chat template seems to open the thought in the prompt:"
-            " write reward_service(..., in_thought=True), or drafts in thoughts that never end are graded as answers"
-        )
-
-
-_has_warned = False
+    """Warns once per process."""
+    log.warning(
+        "a response has </think> without <think>, so the chat template seems to open the thought in the prompt:"
+        " write reward_service(..., in_thought=True), or drafts in thoughts that never end are graded as answers"
+    )

@@ -9,11 +9,7 @@
     programs   runs a program for its output, without grading it
     clock      measures computing, waiting and sleeping, so that grading does not depend on load
 
-Three levels; a machine where none of them works grades no code.
-
-    namespaces       user, mount, pid, network, ipc and uts namespaces, Landlock, seccomp
-    landlock         Landlock and seccomp
-    namespaces-only  the namespaces and seccomp, for kernels without Landlock, such as Linux 4.18 of RHEL 8
+There are three levels (cell.Level says what each consists of); a machine where none of them works grades no code.
 
 Covered at all levels, and attacked in tests/reward/test_sandbox.py:
     network (no socket can be made), files of the host (only the interpreter and its libraries can be read; nothing can

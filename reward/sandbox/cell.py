@@ -40,8 +40,8 @@ class Level(StrEnum):
     landlock = "landlock"
     """Landlock and seccomp: nothing is writable, other processes are visible by number only."""
     namespaces_only = "namespaces-only"
-    """The namespaces and seccomp, for kernels without Landlock (before 5.13, or without lsm=landlock): only read-only
-    mounts prevent a program from changing the files that it can read."""
+    """The namespaces and seccomp, for kernels without Landlock (before 5.13, such as 4.18 of RHEL 8, or without
+    lsm=landlock): only read-only mounts prevent a program from changing the files that it can read."""
     none = "none"
     """Resource limits only: for machines where nothing else works, on explicit demand."""
 

@@ -218,9 +218,9 @@ def test_trl_does_not_have_a_draft_in_an_open_thought_graded(
 
 
 def test_trl_is_warned_once_when_the_template_seems_to_open_thoughts(
-    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(trl, "_has_warned", False)
+    trl._warn_of_thoughts.cache_clear()
     function = trl.reward_service(server.url)
     for _ in range(2):
         assert function([[]], [f"hm</think>{RIGHT}"], answer=["4"]) == [1.0]
