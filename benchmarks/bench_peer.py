@@ -33,6 +33,7 @@ from nemo_prorl.demo.build import held_out_file, train_file
 from nemo_prorl.demo.tasks import SOURCES
 from nemo_prorl.reward_sources.service import running_service
 from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.telemetry import read_metrics
 
 TRL_PYTHON = Path(".venv-trl/bin/python")
 TRL_SIDE = Path(__file__).parent / "peer" / "trl_side.py"
@@ -160,9 +161,9 @@ def run(folder: Path, arm: Arm, work: Work, seed: int, url: str, service_pid: in
         replace_text(measured, json.dumps({"wanted": wanted, "peak_mib": memory.peak_mib}) + "\n")
         found = {"peak_mib": memory.peak_mib}
     if arm.overrides is None:
-        events = read_lines(folder / "events.jsonl")
+        events = read_metrics(folder / "events.jsonl")
         return with_seconds(steps_of_trl(events, work)), found["peak_mib"]
-    return with_seconds(read_lines(folder / "metrics.jsonl")), found["peak_mib"]
+    return with_seconds(read_metrics(folder / "metrics.jsonl")), found["peak_mib"]
 
 
 def run_trl(folder: Path, arm: Arm, work: Work, seed: int, url: str) -> None:
@@ -235,11 +236,6 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str,
         for part in (mix.take(work.num_steps * work.prompts_per_step), validation)
     ]
     return rows[0], rows[1]
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Reads a file with one JSON object per line."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def steps_of_trl(events: Sequence[Mapping[str, Any]], work: Work) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ import pstats
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,7 +36,8 @@ from training_runs import build_tiny_policy  # noqa: E402
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
 from nemo_prorl.training.timing import Stopwatch  # noqa: E402
 
-NUM_PROFILED = {"laptop": 3, "larger": 1}
+NUM_STEPS = {"laptop": (8, 3), "larger": (2, 1)}
+"""Shape -> timed steps, unless --steps says how many, and profiled steps."""
 NUM_LISTED = 4
 """Functions of each kind listed for each phase."""
 REST = "other"
@@ -48,18 +49,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", choices=SHAPES, default="laptop")
+    parser.add_argument("--shape", choices=NUM_STEPS, default="laptop")
     parser.add_argument("--steps", type=int, default=0, help="timed steps (default: 8; larger 2)")
     parser.add_argument("--out", type=Path, default=Path("runs/profile"))
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of the run")
     options = parser.parse_args()
-    num_timed = options.steps or {"laptop": 8, "larger": 2}[options.shape]
-    num_profiled = NUM_PROFILED[options.shape]
+    num_timed, num_profiled = NUM_STEPS[options.shape]
+    num_timed = options.steps or num_timed
     folder = options.out / options.shape
     shutil.rmtree(folder / "run", ignore_errors=True)
     build_tiny_policy()
-    overrides = [*SHAPES[options.shape](folder), *options.overrides]
-    overrides += [
+    overrides = [
+        *(larger(folder) if options.shape == "larger" else ()),
+        *options.overrides,
         f"trainer.num_steps={1 + num_timed + num_profiled}",
         "data.validation=[]",
         f"exp_manager.checkpoint_callback_params.every_n_train_steps={1 + num_timed // 2}",
@@ -72,11 +74,6 @@ def main() -> None:
 
 
 # ------------------------------------------------------------------------------------- what is trained
-def laptop(folder: Path) -> list[str]:
-    """Returns the overrides of `train --config-name laptop`: none."""
-    return []
-
-
 def larger(folder: Path) -> list[str]:
     """Writes a random model and returns the overrides that train it, without dynamic sampling, which would drop all of
     its groups, because all answers are wrong."""
@@ -116,9 +113,6 @@ def write_random_model(folder: Path) -> None:
     )
     Qwen2ForCausalLM(config).float().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-SHAPES: Mapping[str, Callable[[Path], list[str]]] = {"laptop": laptop, "larger": larger}
 
 
 # ------------------------------------------------------------------------------------- profiles

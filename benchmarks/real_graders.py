@@ -25,7 +25,6 @@ from real_outputs import (  # noqa: E402
     MissingData,
     Outcome,
     all_cases,
-    check_folder,
     grade_all,
     plain_value,
 )
@@ -145,13 +144,11 @@ def main() -> int:
     if not options.data:
         print("real_graders: name the folder of the recorded outputs: make real DATA=DIR", file=sys.stderr)
         return 2
-    folder = Path(options.data)
     try:
-        check_folder(folder)
+        cases = all_cases(Path(options.data))[: options.limit]
     except MissingData as error:
         print(f"real_graders: {error}", file=sys.stderr)
         return 2
-    cases = all_cases(folder)[: options.limit]
     print(f"{len(cases)} cases, domains mixed, {2 * workers} at a time, {workers} workers", flush=True)
     with service(workers) as server, RewardClient(urls=[server.url]) as client:
         client.wait_until_ready(300)

@@ -204,27 +204,25 @@ def grade_all(
 ) -> list[Outcome]:
     """Grades the cases, `in_flight` at a time, and returns the outcomes in the same order. Calls `on_done` after each
     case."""
-    slots, outcomes = threading.Semaphore(in_flight), [None] * len(cases)
-    num_done = threading.Semaphore(0)
+    slots, outcomes = threading.Semaphore(in_flight), dict[int, Outcome]()
 
     def send(index: int, case: Case) -> None:
         started = time.perf_counter()
 
         def finish(future: Any) -> None:
             seconds = time.perf_counter() - started
-            outcomes[index] = Outcome(case=case, result=future.result(), seconds=seconds)  # type: ignore[call-overload]
+            outcomes[index] = Outcome(case=case, result=future.result(), seconds=seconds)
             on_done()
             slots.release()
-            num_done.release()
 
         client.submit(case.request).add_done_callback(finish)
 
     for index, case in enumerate(cases):
         slots.acquire()
         send(index, case)
-    for _ in cases:
-        num_done.acquire()
-    return [outcome for outcome in outcomes if outcome is not None]
+    for _ in range(in_flight):
+        slots.acquire()
+    return [outcomes[index] for index in range(len(cases))]
 
 
 def plain_value(text: str) -> Fraction | str:
