@@ -162,7 +162,7 @@ def draw_training(runs: Runs, path: Path) -> None:
         axis.set_xlabel("step")
         _plain(axis)
     axes[0].legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    axes[1].legend(fontsize=8, frameon=False)
+    axes[-1].legend(fontsize=8, frameon=False, loc="upper right")
     _save(figure, path)
 
 
