@@ -141,11 +141,20 @@ def test_no_rank_sends_code_to_a_server_without_a_sandbox(reporting: ReportingSe
     assert reporting.num_batches == 0
 
 
+TESTED_BY_A_PROGRAM = {
+    "test_program": "def check(candidate):\n    assert candidate(2) == 4\n",
+    "entry_point": "double",
+}
 BAD_TASKS: list[tuple[dict[str, Any], str]] = [
     ({"task": {"ground_truth": "4"}}, 'the task needs "answer", a non-empty string'),
     ({"task": {"answer": 4}}, 'the task needs "answer"'),
     ({"task": {"answer": "4" * 100_000}}, "longer than"),
     ({"domain": "code", "task": {"inputs": ["1"]}}, 'needs the lists "inputs" and "outputs"'),
+    (
+        {"domain": "code", "task": {"test_program": "pass", "entry_point": "f"}},
+        "does not define check(candidate)",
+    ),
+    ({"domain": "code", "task": {**TESTED_BY_A_PROGRAM, "cpu_s": 0}}, '"cpu_s" must be a number of seconds'),
     ({"domain": "logic", "task": {"task": "no_such_puzzle", "entry": {}}}, "no Reasoning Gym task"),
     ({"domain": "instruction", "task": {"instruction_id_list": ["x"], "kwargs": []}}, "0 kwargs"),
 ]
@@ -162,7 +171,9 @@ def check_all(
         return answers[-1]
 
     good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
-    write_rows(good, [make_row(f"g/{index}") for index in range(3)])
+    write_rows(
+        good, [make_row("g/0"), make_row("g/1"), make_row("g/2", domain="code", task=TESTED_BY_A_PROGRAM)]
+    )
     write_rows(bad, [make_row("b/0"), *(make_row(f"b/{n}", **row) for n, (row, _) in enumerate(tasks, 1))])
     check_tasks([str(good)], remembered)
     words = (
