@@ -96,8 +96,6 @@ def fine_tune(start: Path, out: Path, prompts: Path, samples: Path, *, num_updat
     A batch draws problems that have a correct sample, then one of its correct samples, so that problems which the base
     solves rarely count as much as the others. `samples` is what `evaluate --samples` wrote for `prompts`.
     """
-    from transformers import AutoTokenizer
-
     from nemo_prorl.config import TrainerConfig
     from nemo_prorl.demo.tiny_policy import END
     from nemo_prorl.demo.warm_start import train_supervised
@@ -117,7 +115,6 @@ def fine_tune(start: Path, out: Path, prompts: Path, samples: Path, *, num_updat
         examples,
         num_updates=num_updates,
         seed=seed,
-        tokenizer=AutoTokenizer.from_pretrained(start),
         trainer=TrainerConfig(learning_rate=LEARNING_RATE, packing=False, micro_batch_tokens=4096),
         name=f"control, seed {seed}",
     )

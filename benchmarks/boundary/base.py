@@ -115,10 +115,8 @@ def _fits(row: Row, largest: Mapping[str, int]) -> bool:
 def _warm_start(
     folder: Path, wholes: list[list[tasks.Problem]], parts: list[list[tasks.Problem]], num_updates: int
 ) -> None:
-    from transformers import AutoTokenizer
-
-    from nemo_prorl.demo.tiny_policy import END, write_random_policy
-    from nemo_prorl.demo.warm_start import from_scratch, train_supervised
+    from nemo_prorl.demo.tiny_policy import END
+    from nemo_prorl.demo.warm_start import train_from_scratch
 
     stream = random.Random(SEED)
     styles, weights = list(tasks.STYLES), list(tasks.STYLES.values())
@@ -132,19 +130,7 @@ def _warm_start(
             drawn.append(tasks.whole(stream.choice(level), style, stream))
         return [(row, response + END) for row, response in drawn]
 
-    random_policy = folder / "random"
-    write_random_policy(random_policy, seed=SEED)
-    train_supervised(
-        random_policy,
-        folder / "policy",
-        examples,
-        num_updates=num_updates,
-        seed=SEED,
-        tokenizer=AutoTokenizer.from_pretrained(random_policy),
-        trainer=from_scratch(num_updates),
-        name="warm start",
-    )
-    shutil.rmtree(random_policy)
+    train_from_scratch(folder / "policy", examples, num_updates=num_updates, seed=SEED)
 
 
 if __name__ == "__main__":

@@ -43,11 +43,9 @@ def is_built(folder: Path) -> bool:
 
 def build(folder: Path) -> None:
     """Builds in a temporary folder, then renames it; an older build is replaced."""
-    from transformers import AutoTokenizer
-
     from nemo_prorl.data.rows import Row, write_rows
     from nemo_prorl.demo import tasks, tiny_policy
-    from nemo_prorl.demo.warm_start import from_scratch, train_supervised
+    from nemo_prorl.demo.warm_start import train_from_scratch
 
     aside = folder.with_name(f".{folder.name}.{os.getpid()}")
     demonstrated = []
@@ -59,8 +57,6 @@ def build(folder: Path) -> None:
         write_rows(held_out_file(aside, source), [problem.row for problem in held_out])
         write_rows(train_file(aside, source), [problem.row for problem in train])
         demonstrated += train
-    random_policy = aside / "random"
-    tiny_policy.write_random_policy(random_policy, seed=SEED)
     stream = random.Random(SEED)
 
     def examples(update: int) -> list[tuple[Row, str]]:
@@ -72,17 +68,7 @@ def build(folder: Path) -> None:
             drawn.append((problem.row, response + ("" if style == "endless" else tiny_policy.END)))
         return drawn
 
-    train_supervised(
-        random_policy,
-        aside / "policy",
-        examples,
-        num_updates=NUM_UPDATES,
-        seed=SEED,
-        tokenizer=AutoTokenizer.from_pretrained(random_policy),
-        trainer=from_scratch(NUM_UPDATES),
-        name="warm start",
-    )
-    shutil.rmtree(random_policy)
+    train_from_scratch(aside / "policy", examples, num_updates=NUM_UPDATES, seed=SEED)
     (aside / "built_by").write_text(_fingerprint(), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+from transformers import AutoTokenizer
 
 from nemo_prorl.algorithm.objective import supervised_loss
 from nemo_prorl.config import (
@@ -20,6 +22,7 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.data.mix import Tokenizer, render
 from nemo_prorl.data.rows import Row
+from nemo_prorl.demo.tiny_policy import write_random_policy
 from nemo_prorl.distributed import initialise
 from nemo_prorl.engines.megatron.conversion import save_hf
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
@@ -29,9 +32,12 @@ Example = tuple[Row, str]
 """A problem and a response to it, with the end-of-sequence token as text if the response ends."""
 
 
-def from_scratch(num_updates: int) -> TrainerConfig:
-    """Returns the optimizer settings for random weights: a high learning rate that decays to 0."""
-    return TrainerConfig(
+def train_from_scratch(
+    out: Path, examples: Callable[[int], Sequence[Example]], *, num_updates: int, seed: int
+) -> None:
+    """Trains random weights (`write_random_policy`) by `train_supervised`, with a high learning rate that decays to
+    0."""
+    trainer = TrainerConfig(
         learning_rate=2e-3,
         warmup_updates=40,
         decay=Decay.linear,
@@ -41,6 +47,12 @@ def from_scratch(num_updates: int) -> TrainerConfig:
         packing=False,
         micro_batch_tokens=1536,
     )
+    with TemporaryDirectory() as folder:
+        start = Path(folder)
+        write_random_policy(start, seed=seed)
+        train_supervised(
+            start, out, examples, num_updates=num_updates, seed=seed, trainer=trainer, name="warm start"
+        )
 
 
 def train_supervised(
@@ -50,7 +62,6 @@ def train_supervised(
     *,
     num_updates: int,
     seed: int,
-    tokenizer: Tokenizer,
     trainer: TrainerConfig,
     name: str,
 ) -> None:
@@ -62,8 +73,8 @@ def train_supervised(
         trainer=trainer,
         sampler=SamplerConfig(temperature=1.0, max_prompt_tokens=64, max_response_tokens=128),
     )
-    ranks = initialise(1, 1)
-    policy = MegatronPolicy(config, ranks)
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    policy = MegatronPolicy(config, initialise(1, 1))
     for update in range(num_updates):
         report = policy.update(_batch(examples(update), tokenizer), supervised_loss)
         if update % 25 == 0 or update == num_updates - 1:
