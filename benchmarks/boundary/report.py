@@ -260,7 +260,7 @@ def creativity_table(results: Results) -> str:
     rows = [
         [
             TITLES[name],
-            ", ".join("none" if run.creativity is None else f"{run.creativity:.2f}" for run in of.values()),
+            ", ".join("not measured" if run.creativity is None else f"{run.creativity:.2f}" for run in of.values()),
         ]
         for name, of in results.runs.items()
     ]
