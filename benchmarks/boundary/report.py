@@ -260,7 +260,9 @@ def creativity_table(results: Results) -> str:
     rows = [
         [
             TITLES[name],
-            ", ".join("not measured" if run.creativity is None else f"{run.creativity:.2f}" for run in of.values()),
+            ", ".join(
+                "not measured" if run.creativity is None else f"{run.creativity:.2f}" for run in of.values()
+            ),
         ]
         for name, of in results.runs.items()
     ]

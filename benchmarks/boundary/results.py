@@ -62,8 +62,8 @@ class Run:
     """Task -> kl_to_base and entropy of the last checkpoint (`distance.distances`)."""
     creativity: float | None
     """Mean creativity index of the last checkpoint's right samples against all samples of the base: how little of them
-    the base ever writes (nemo_prorl.evaluation.creativity); 8 if no run of 5 numbers or words occurs. None if it was not
-    measured."""
+    the base ever writes (nemo_prorl.evaluation.creativity); 8 if no run of 5 numbers or words occurs; None if it was
+    not measured."""
     training: Training | None = None
     """None for the control."""
 
