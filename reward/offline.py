@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,11 +15,12 @@ from reward import frames
 from reward.bodies import Invalid
 from reward.code_blocks import code_blocks
 from reward.extract import answer_tag, is_open_thought, last_box, thinks, visible_text
-from reward.graders import code_tests, grader, test_program
+from reward.graders import grader
 from reward.graders.grade import InvalidTask
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
 from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.sandbox import judge
 from reward.server import UserError, request_of
 from reward.service import Service
 
@@ -84,19 +85,9 @@ def invalid_tasks(lines: Iterable[bytes]) -> Iterator[tuple[int, str, str]]:
             )
             continue
         try:
-            _check(domain, task)
+            (judge if domain == "code" else grader(domain)).check(task)
         except InvalidTask as error:
             yield number, "task", str(error)
-
-
-def _check(domain: str, task: Mapping[str, Any]) -> None:
-    """Raises InvalidTask unless the domain's grader accepts the task."""
-    if domain == "code" and "test_program" in task:
-        test_program.check(task)
-    elif domain == "code":
-        code_tests.check(task)
-    else:
-        grader(domain).check(task)
 
 
 async def score_requests(service: Service, requests: list[ScoreRequest], output: Path | None) -> int:

@@ -83,10 +83,11 @@ def _checked_chain(config_name: str, overrides: list[str], options: list[str]) -
 
     root = CONF_DIR.parent
     chain, _ = asked_chain(config_name, overrides, CONF_DIR)
+    model = model_of(chain[0])
     for config in chain:
         launcher = root / submit.find_launcher(config.stage.name, root)
         num_nodes, gpus_per_node = submit.cluster_size(launcher, options)
-        check_stage(config, Cluster(num_nodes=num_nodes, gpus_per_node=gpus_per_node), model_of(config))
+        check_stage(config, Cluster(num_nodes=num_nodes, gpus_per_node=gpus_per_node), model)
     check_handovers(chain)
     return chain
 

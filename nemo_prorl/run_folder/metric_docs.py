@@ -156,5 +156,7 @@ def metric_doc(name: str) -> str:
     """Returns the meaning of a metric, in Markdown; empty if it is not documented (in a run of another version)."""
     if name in METRICS:
         return METRICS[name]
-    patterns = {re.sub("[A-Z]+", "[^/]+", pattern): text for pattern, text in METRICS.items()}
-    return next((text for pattern, text in patterns.items() if re.fullmatch(pattern, name)), "")
+    of_patterns = (
+        text for key, text in METRICS.items() if re.fullmatch(re.sub("[A-Z]+", "[^/]+", key), name)
+    )
+    return next(of_patterns, "")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,7 @@ class Telemetry:
         of earlier processes first, and returns what to log about a new one."""
         from nemo_prorl.run_folder import difficulty, samples  # slow; readers of metrics need neither
 
-        self._run_dir = run_dir = Path(config.exp_manager.explicit_log_dir)
+        run_dir = Path(config.exp_manager.explicit_log_dir)
         run_dir.mkdir(parents=True, exist_ok=True)
         self._metrics = run_dir / "metrics.jsonl"
         past = rewind_metrics(self._metrics, state.num_records, state.step)
@@ -106,6 +107,8 @@ class Telemetry:
         self._watch = watch
         difficulty.difficulty_files(run_dir).take_back(state.step)
         samples.sample_files(run_dir).take_back(state.step)
+        self._write_difficulty = partial(difficulty.write_difficulty, run_dir)
+        self._write_samples = partial(samples.write_samples, run_dir)
         first_step = state.step + 1 if state.num_records else 0
         self._loggers = Feeds(config, first_step=first_step, past=past, say=log.say)
         self.is_paused = False
@@ -143,15 +146,11 @@ class Telemetry:
 
     def prompts(self, step: int, groups: Sequence[RolloutGroup]) -> None:
         """Records how hard the prompts were that a step sampled, whether it trained on them or not."""
-        from nemo_prorl.run_folder.difficulty import write_difficulty
-
-        write_difficulty(self._run_dir, step, groups)
+        self._write_difficulty(step, groups)
 
     def held_out(self, step: int, samples: Sequence[Sample]) -> None:
         """Records rollouts of a validation."""
-        from nemo_prorl.run_folder.samples import write_samples
-
-        write_samples(self._run_dir, step, samples)
+        self._write_samples(step, samples)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,12 +77,6 @@ class Limits:
     """CPU seconds for each test."""
 
 
-def check(task: Mapping[str, Any]) -> None:
-    """Raises InvalidTask unless the task can be graded."""
-    tests_of(task)
-    limits_of(task)
-
-
 def limits_of(task: Mapping[str, Any]) -> Limits:
     """The task's "cpu_s" and "test_cpu_s", or the defaults. Raises InvalidTask for anything but a time up to
     MAX_CPU_S."""

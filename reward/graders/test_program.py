@@ -32,7 +32,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from reward.graders.code_tests import Tests, is_name, limits_of
+from reward.graders.code_tests import Tests, is_name
 from reward.graders.grade import InvalidTask, require
 
 MAX_ROUNDS = 50
@@ -137,7 +137,6 @@ def check(task: Mapping[str, Any]) -> None:
     changes = task.get("changes_arguments", False)
     require(isinstance(changes, bool), '"changes_arguments" must be true or false')
     require("test_cpu_s" not in task, '"test_cpu_s" is for tasks with inputs and outputs: write "cpu_s"')
-    limits_of(task)
     require(
         len(program) + len(preamble) <= _MAX_BYTES, f"the test program is longer than {_MAX_BYTES} characters"
     )

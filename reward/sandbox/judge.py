@@ -158,13 +158,24 @@ class Allowance:
         return execution
 
 
+def check(task: Mapping[str, Any]) -> None:
+    """Raises InvalidTask unless the task can be graded."""
+    _read(task)
+
+
+def _read(task: Mapping[str, Any]) -> tuple[Limits, Tests | None]:
+    """Returns the task's limits and tests; None for the tests of a task with a test program. Raises InvalidTask."""
+    limits = code_tests.limits_of(task)
+    if "test_program" not in task:
+        return limits, code_tests.tests_of(task)
+    test_program.check(task)
+    return limits, None
+
+
 def grade(sandbox: Sandbox, response: str, task: Mapping[str, Any], *, in_thought: bool = False) -> Grade:
     """Grades a response: passed / all within the task's time limits, or 1 or 0 with a test program. `in_thought`: the
     response begins inside a thought. Raises InvalidTask, and ZygoteError if the sandbox failed."""
-    limits = code_tests.limits_of(task)
-    tests = None if "test_program" in task else code_tests.tests_of(task)
-    if tests is None:
-        test_program.check(task)
+    limits, tests = _read(task)
     text = gate(response, task, in_thought=in_thought)
     if isinstance(text, Grade):
         return text

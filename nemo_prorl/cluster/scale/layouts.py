@@ -110,9 +110,8 @@ def _changes(case: Case) -> Iterator[RunConfig]:
     """Yields changes to a configuration that does not fit, cheapest first: smaller passes cost kernel launches,
     releasing the sampler's memory a copy of its weights, recomputation a third of an update. At last other layouts."""
     config = case.config
-    released = replace(
-        config.sampler, release_memory=True, ahead=False
-    )  # ahead needs the memory at all times
+    # Sampling ahead needs the sampler's memory at all times.
+    released = replace(config.sampler, release_memory=True, ahead=False)
     tokens = [config.trainer.micro_batch_tokens]
     while config.sampler.context_tokens < tokens[-1]:
         tokens.append(tokens[-1] // 2)
