@@ -321,9 +321,7 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
 
     policy = MegatronPolicy(config, ranks)
     if start.checkpoint is None:
-        return policy, RunState(
-            stage=config.stage.name, entropy_coefficient=config.algorithm.entropy_coefficient
-        )
+        return policy, RunState(stage=config.stage.name)
     state, stage = start.state(), config.stage
     load_policy(policy, start.checkpoint, num_updates=state.num_updates)
     if start.is_resume:
@@ -334,8 +332,6 @@ def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple
         policy.reset_optimizer()
     if stage.reset_data:
         state.prompts = {}
-    if state.entropy_coefficient == 0.0:  # the parent had no entropy bonus
-        state.entropy_coefficient = config.algorithm.entropy_coefficient
     state.stage, state.stage_step, state.outcome = stage.name, 0, ""
     return policy, state
 

@@ -264,8 +264,8 @@ class RunState:
     """Informative share of the sampled prompts: a running average in which the newest step counts one half."""
     entropy: float = 0.0
     """Mean entropy of the last step, in nats per token."""
-    entropy_coefficient: float = 0.0
-    """State of the adaptive entropy bonus."""
+    entropy_coefficient: float | None = None
+    """State of the adaptive entropy bonus; None if the last step had none."""
     validation: list[dict[str, Any]] = field(default_factory=list)
     """One record per validation: its step, and the results of `training.evaluation.summarise`."""
     reward: dict[str, str] = field(default_factory=dict)

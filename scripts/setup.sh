@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes .venv (trainer) and .venv-reward (reward service) from the locks in requirements/. Two environments, because
 # the graders and Hydra need different versions of the same parser. Does nothing when both are up to date.
-# `scripts/setup.sh reward` makes .venv-reward only. `scripts/setup.sh nemo` makes .venv-nemo as well, `scripts/setup.sh trl` .venv-trl, `scripts/setup.sh clients`
-# .venv-clients: NeMo's packages, TRL's, and those of the other trainers whose clients we test, on top of .venv's, which
+# `scripts/setup.sh reward` makes .venv-reward only. With `nemo`, `trl` or `clients` it also makes .venv-nemo, .venv-trl or
+# .venv-clients: the packages of NeMo, of TRL, and of the other trainers whose clients we test, on top of .venv's, which
 # they see.
 #   PYTHON             the interpreter to use; otherwise python3.11, then python3.12. An environment of another
 #                      version of Python is made anew
@@ -33,7 +33,7 @@ find_python() {
 }
 
 fingerprint() { # of files: what a stamp holds
-    cat "$@" | { sha256sum 2>/dev/null || shasum -a 256; } | cut -d ' ' -f 1
+    cat "$@" | sha256sum | cut -d ' ' -f 1
 }
 
 install() { # ENVIRONMENT ARGUMENTS...
@@ -42,10 +42,9 @@ install() { # ENVIRONMENT ARGUMENTS...
     "$environment/bin/python" -m pip install -qq --disable-pip-version-check --no-input --no-deps "$@"
 }
 
-install_torch() { # ENVIRONMENT: the build without CUDA, which PyPI has for macOS only
+install_torch() { # ENVIRONMENT: the build without CUDA, which PyPI does not have
     local version
-    version=$(sed -n 's/^torch==//p' requirements/train.txt)
-    [ "$(uname)" = Darwin ] || version+="+cpu"
+    version=$(sed -n 's/^torch==//p' requirements/train.txt)+cpu
     install "$1" "torch==$version" 2>/dev/null ||
         install "$1" --index-url "$PYTORCH_CPU_INDEX" "torch==$version" ||
         status=3 fail "torch $version was found neither in pip's sources nor at $PYTORCH_CPU_INDEX: set PYTORCH_CPU_INDEX or" \

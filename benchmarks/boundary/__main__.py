@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -48,16 +48,16 @@ class Scale:
     """Samples of each held-out problem from every checkpoint; the largest k of pass@k."""
     base_samples: int
     """The same from the base policy, of which the claim is that it never solves something."""
+    temperatures: Sequence[float]
+    """At which the base policy is measured too. The papers evaluate at 0.6 and train at 1.2."""
     short: int
     """Steps of the short run: a tenth of the others."""
 
 
-FULL = Scale(steps=80, num_samples=128, base_samples=512, short=24)
-QUICK = Scale(steps=2, num_samples=4, base_samples=8, short=1)
+FULL = Scale(steps=80, num_samples=128, base_samples=512, temperatures=(0.6, 1.2), short=24)
+QUICK = Scale(steps=2, num_samples=2, base_samples=4, temperatures=(1.2,), short=1)
 PARALLEL = 2
 """Runs side by side; each uses one core."""
-OTHER_TEMPERATURES = (0.6, 1.2)
-"""At which the base policy is measured too: the papers' temperatures of evaluation and of training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ def main() -> None:
                     if arm == CONTROL
                     else pool.submit(bench.train, arm, seed, is_watched=arm == "resets" and seed == seeds[0])
                 )
-            starts |= {one: pool.submit(bench.measure_base, one) for one in OTHER_TEMPERATURES}
+            starts |= {one: pool.submit(bench.measure_base, one) for one in bench.scale.temperatures}
             for run in runs.values():
                 run.result()
     results = gather(out, {temperature: start.result() for temperature, start in starts.items()})

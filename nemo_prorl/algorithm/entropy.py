@@ -16,28 +16,36 @@ import math
 from nemo_prorl.config import AlgorithmConfig, EntropyBonus
 
 
-def active_entropy_coefficient(coefficient: float, entropy: float, config: AlgorithmConfig) -> float:
+def active_entropy_coefficient(coefficient: float | None, entropy: float, config: AlgorithmConfig) -> float:
     """Returns alpha_k above: the weight of the bonus in this step's loss.
 
-    coefficient: c_k, the state. entropy: most recently measured, in nats a token. With a fixed bonus returns the
-    configured weight, whatever the state. Raises ValueError on an entropy that is NaN or infinite.
+    coefficient: c_k, the state; None stands for the configured c_0. entropy: most recently measured, in nats a token.
+    With a fixed bonus returns the configured weight, whatever the state. Raises ValueError on an entropy that is NaN or
+    infinite.
     """
     if config.entropy_bonus is EntropyBonus.fixed:
         return config.entropy_coefficient
     _check(entropy)
-    return coefficient if entropy <= config.entropy_target else 0.0
+    return _state(coefficient, config) if entropy <= config.entropy_target else 0.0
 
 
-def next_entropy_coefficient(coefficient: float, entropy: float, config: AlgorithmConfig) -> float:
-    """Returns c_(k+1) above, from c_k and the entropy of step k in nats a token.
+def next_entropy_coefficient(
+    coefficient: float | None, entropy: float, config: AlgorithmConfig
+) -> float | None:
+    """Returns c_(k+1) above, from c_k (None stands for the configured c_0) and the entropy of step k in nats a token.
 
-    With a fixed bonus returns the configured weight. Raises ValueError on an entropy that is NaN or infinite.
+    With a fixed bonus returns None, so that a later stage with an adaptive one begins at its own c_0. Raises ValueError
+    on an entropy that is NaN or infinite.
     """
     if config.entropy_bonus is EntropyBonus.fixed:
-        return config.entropy_coefficient
+        return None
     _check(entropy)
     step = config.entropy_step if entropy < config.entropy_target else -config.entropy_step
-    return min(max(coefficient + step, 0.0), config.entropy_coefficient_max)
+    return min(max(_state(coefficient, config) + step, 0.0), config.entropy_coefficient_max)
+
+
+def _state(coefficient: float | None, config: AlgorithmConfig) -> float:
+    return config.entropy_coefficient if coefficient is None else coefficient
 
 
 def _check(entropy: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -46,7 +47,15 @@ def test_a_fixed_bonus_is_what_the_configuration_says(state, entropy):
     """The state does not matter, because a stage may follow one with an adaptive bonus or another coefficient."""
     config = AlgorithmConfig(entropy_coefficient=0.003)
     assert active_entropy_coefficient(state, entropy, config) == 0.003
-    assert next_entropy_coefficient(state, entropy, config) == 0.003
+    assert next_entropy_coefficient(state, entropy, config) is None
+
+
+def test_without_a_state_the_configured_coefficient_is_the_first():
+    """A coefficient that has fallen to 0 is a state, which a later stage continues."""
+    config = replace(ADAPTIVE, entropy_coefficient=0.01)
+    assert active_entropy_coefficient(None, 0.1, config) == 0.01
+    assert next_entropy_coefficient(None, 0.1, config) == pytest.approx(0.015)
+    assert active_entropy_coefficient(0.0, 0.1, config) == 0.0
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -377,7 +377,7 @@ def test_the_adaptive_coefficient_is_state(tmp_path: Path) -> None:
     algorithm = AlgorithmConfig(
         entropy_bonus=EntropyBonus.adaptive, entropy_coefficient=0.01, entropy_step=0.005, entropy_target=0.2
     )
-    state = RunState(stage="main", entropy_coefficient=0.01)
+    state = RunState(stage="main")
     run = Run(tmp_path, num_steps=3, algorithm=algorithm, state=state, every=1)
     run.policy.entropy = 0.1
     run.fit()
@@ -392,9 +392,7 @@ def test_the_adaptive_bonus_is_off_above_its_target(tmp_path: Path) -> None:
     algorithm = AlgorithmConfig(
         entropy_bonus=EntropyBonus.adaptive, entropy_coefficient=0.01, entropy_target=0.2
     )
-    run = Run(
-        tmp_path, num_steps=2, algorithm=algorithm, state=RunState(stage="main", entropy_coefficient=0.01)
-    )
+    run = Run(tmp_path, num_steps=2, algorithm=algorithm)
     run.policy.entropy = 0.9
     run.fit()
     assert [record["objective/entropy_coefficient"] for record in run.records[1:]] == [0.01, 0.0]
