@@ -138,7 +138,7 @@ def _allow_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # Linux refuses if fs.nr_open is less than the hard limit
+        with contextlib.suppress(ValueError, OSError):  # fs.nr_open may be less than `hard`
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
