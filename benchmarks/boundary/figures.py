@@ -36,7 +36,7 @@ def draw_boundary(start: Counts, runs: Runs, k: int, path: Path) -> None:
     """Draws pass@1 and pass@k by size, a column a task: the base and the end of every arm, the mean over seeds in a
     band from the lowest to the highest. Bars below mark the sizes of the warm start's wholes and of RL."""
     figure, rows = plt.subplots(
-        2, len(SHOWN), figsize=(4 * len(SHOWN), 6.6), sharey=True, sharex="col", layout="constrained"
+        2, len(SHOWN), figsize=(4 * len(SHOWN), 6.6), sharey="row", sharex="col", layout="constrained"
     )
     for at, axes in zip((1, k), rows, strict=True):
         for axis, task in zip(axes, SHOWN, strict=True):
