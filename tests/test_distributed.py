@@ -185,6 +185,7 @@ def lone_process() -> None:
     initialise(1, 1)
 
 
+@pytest.mark.slow
 def test_one_process_is_a_job_of_one_rank() -> None:
     run_ranks(lone_process, 1)
 

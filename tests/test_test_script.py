@@ -44,6 +44,7 @@ def run(checkout: Path, *arguments: str) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_both_parts_run_and_their_last_lines_are_repeated_at_the_end(checkout):
     status, printed = run(checkout)
     assert status == 1
@@ -65,6 +66,7 @@ def test_a_path_runs_in_its_environment_alone(checkout):
     assert not any(line.startswith("trainer: ") for line in printed)
 
 
+@pytest.mark.slow
 def test_a_part_without_a_selected_test_is_no_failure_but_an_unknown_option_is(checkout):
     assert run(checkout, "-k", "test_service")[0] == 0
     assert run(checkout, "--no-such-option")[0] == 1

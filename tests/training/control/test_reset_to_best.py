@@ -263,6 +263,7 @@ def test_all_ranks_go_back_to_the_same_checkpoint(tmp_path: Path, ahead: bool) -
     )
 
 
+@pytest.mark.slow
 def test_whenever_it_dies_around_the_reset_the_resumed_run_is_that_of_one_that_did_not(
     tmp_path: Path,
 ) -> None:
