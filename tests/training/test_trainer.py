@@ -27,7 +27,6 @@ from nemo_prorl.run import POINTLESS_TO_REPEAT, STOPS
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
-from nemo_prorl.types import RunState
 from tests.training.conftest import (
     FAILED,
     MIXED,
@@ -377,8 +376,7 @@ def test_the_adaptive_coefficient_is_state(tmp_path: Path) -> None:
     algorithm = AlgorithmConfig(
         entropy_bonus=EntropyBonus.adaptive, entropy_coefficient=0.01, entropy_step=0.005, entropy_target=0.2
     )
-    state = RunState(stage="main")
-    run = Run(tmp_path, num_steps=3, algorithm=algorithm, state=state, every=1)
+    run = Run(tmp_path, num_steps=3, algorithm=algorithm, every=1)
     run.policy.entropy = 0.1
     run.fit()
     used = [record["objective/entropy_coefficient"] for record in run.records[1:]]
