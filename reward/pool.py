@@ -217,7 +217,11 @@ class Pool:
         except asyncio.CancelledError:  # the thread starts it all the same
             await Link(await starting).end()
             raise
-        await link.open()
+        try:
+            await link.open()
+        except BaseException:
+            await link.end()
+            raise
         return link
 
     async def _started(self) -> Link:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from reward import trial
-from reward.pool import Pool, PoolOptions
+from reward.pool import Link, Pool, PoolOptions
 from reward.protocol import ScoreRequest, ScoreResult, Status
 from reward.service import Service
 from tests.reward.serving import ROOT, alive, wait_until
@@ -363,6 +363,28 @@ def test_a_service_that_closes_in_mid_trial_leaves_nothing_behind(act: Callable[
     act(use)
     assert results
     assert all(is_undecided(result) for result in results)
+
+
+def test_a_start_that_is_given_up_while_it_connects_leaves_no_process(
+    act: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use(service: Service, stage: Stage) -> None:
+        opens, connects = asyncio.Event(), Link.open
+
+        async def connects_for_ever(link: Link) -> None:
+            await connects(link)
+            opens.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(Link, "open", connects_for_ever)
+        starting = asyncio.create_task(service.pools["math"].fresh())
+        await opens.wait()
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert starting.cancelled()
+        assert len(stage.processes) == 2
+
+    act(use)
 
 
 def test_a_caller_that_leaves_takes_its_trial_along(act: Callable[..., None]) -> None:
