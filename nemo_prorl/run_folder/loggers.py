@@ -221,7 +221,7 @@ class _Feed:
                 if not num_failures:
                     self._say(f"warning: {self._title} fails, and is tried again: {_one_line(error)}")
                 num_failures += 1
-                is_done = self._pause(PAUSES_S[min(num_failures, len(PAUSES_S)) - 1])
+                is_done = self._pause(num_failures)
         if num_failures:
             self._say(f"warning: {self._title} still fails. {self._what_is_missing()}")
 
@@ -256,12 +256,16 @@ class _Feed:
             self._say(f"warning: {self._title} refuses {what}, and may refuse more: {_one_line(error)}")
         self._has_refused = True
 
-    def _pause(self, seconds: float) -> bool:
-        """Returns whether the run has ended, at once if it does meanwhile. A run that ends tries once more."""
+    def _pause(self, num_failures: int) -> bool:
+        """Waits before the next try, and returns whether there is none. The end of the run cuts the wait short, and
+        comes before one more try, even if the first failure comes after it."""
         with self._changed:
             had_ended = bool(self._status)
-            self._changed.wait_for(lambda: bool(self._status), 0 if had_ended else seconds)
-            return had_ended
+            if had_ended and num_failures > 1:
+                return True
+            seconds = PAUSES_S[min(num_failures, len(PAUSES_S)) - 1]
+            self._changed.wait_for(lambda: bool(self._status) and not had_ended, seconds)
+            return False
 
     def _what_is_missing(self) -> str:
         num_missing = sum(index >= self._num_sent for index, _ in list(self._queue))

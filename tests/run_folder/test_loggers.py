@@ -125,6 +125,24 @@ def test_a_logger_that_is_down_for_a_while_gets_everything_later(tmp_path: Path,
     assert len(read_metrics(tmp_path / "metrics.jsonl")) == 10
 
 
+@pytest.mark.parametrize("num_answered", [0, 1, 9, 10])
+def test_a_logger_that_first_fails_as_the_run_ends_is_tried_again(
+    tmp_path: Path, server: Server, num_answered: int
+) -> None:
+    """The last number: it has every record, and only the end is left to tell."""
+    has_ended = threading.Event()
+    downs = iter([False] * num_answered + [True])
+    server.is_down = lambda: has_ended.wait(10) and next(downs, False)
+    feeds = loggers.Feeds(config(tmp_path), first_step=0, past=[], say=lambda _: None)
+    for step in range(10):
+        feeds.log(record(step, loss=1.0))
+    (feed,) = feeds._feeds
+    feed.close("success")
+    has_ended.set()
+    feed.wait(time.monotonic() + 30, 30)
+    assert (server.told, server.ended) == ([(step, 1.0) for step in range(10)], ["success"])
+
+
 def test_a_logger_that_stays_down_stops_nothing(tmp_path: Path, server: Server) -> None:
     server.is_down = lambda: True
     train(tmp_path, 0, 9)
