@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from reward.protocol import ScoreRequest
     from reward.service import Service
 
 _SERVER_MODULES = ("fastapi", "langdetect", "math_verify", "reasoning_gym", "sympy", "uvicorn", "uvloop")
@@ -105,7 +106,8 @@ def _common(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _service(options: argparse.Namespace) -> Service:
+def _service(options: argparse.Namespace, requests: Sequence[ScoreRequest] | None = None) -> Service:
+    """Returns a service for these requests alone, or for all that may come."""
     from reward.sandbox.probe import strongest
     from reward.server import UserError
     from reward.service import Service, default_workers
@@ -116,7 +118,8 @@ def _service(options: argparse.Namespace) -> Service:
     level, reasons = strongest(allow_none=options.unsafe_no_sandbox)
     for reason in reasons:
         print(f"reward: {reason}", file=sys.stderr)
-    return Service(level, options.workers or default_workers(), version())
+    only = None if requests is None else sorted({request.domain for request in requests})
+    return Service(level, options.workers or default_workers(), version(), only=only)
 
 
 def _serve(options: argparse.Namespace) -> None:
@@ -142,7 +145,7 @@ def _score(options: argparse.Namespace) -> int:
     from reward.offline import read_requests, score_requests
 
     requests = read_requests(options.file)
-    return asyncio.run(score_requests(_service(options), requests, options.output))
+    return asyncio.run(score_requests(_service(options, requests), requests, options.output))
 
 
 def _explain(options: argparse.Namespace) -> int:
@@ -150,7 +153,7 @@ def _explain(options: argparse.Namespace) -> int:
 
     (request,) = read_requests(options.file, options.line)
     options.workers = 1
-    return asyncio.run(explain(_service(options), request))
+    return asyncio.run(explain(_service(options, [request]), request))
 
 
 def _check(options: argparse.Namespace) -> None:

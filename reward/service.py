@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -32,8 +32,8 @@ _MAX_TOLD = 100
 class SharedZygote:
     """A fork server (zygote) for graders, started on first use, and again on the next use after it has died."""
 
-    def __init__(self, level: Level) -> None:
-        self._level = level
+    def __init__(self, level: Level, domains: Collection[str]) -> None:
+        self._level, self._domains = level, domains
         self._zygote: Zygote | None = None
 
     def worker(self) -> ForkedWorker:
@@ -43,7 +43,7 @@ class SharedZygote:
                 return ForkedWorker(self._zygote)
             except ZygoteError:
                 self.close()
-        self._zygote = Zygote("graders", self._level)
+        self._zygote = Zygote("graders", self._level, self._domains)
         return ForkedWorker(self._zygote)
 
     def close(self) -> None:
@@ -63,11 +63,18 @@ class NotRun(Exception):
 class Service:
     """All pools, and the function that grades. Used by the HTTP server and by the offline commands."""
 
-    def __init__(self, level: Level | None, num_workers: int, version: str, queue: int = 4096) -> None:
+    def __init__(
+        self,
+        level: Level | None,
+        num_workers: int,
+        version: str,
+        queue: int = 4096,
+        only: Collection[str] | None = None,
+    ) -> None:
         """If `level` is None, this machine has no sandbox: code is refused, and other graders run with resource limits
-        only."""
+        only. `only`: the domains that will be asked for (default: all), because graders take seconds to load."""
         self.level, self.version, self.num_workers, self.metrics = level, version, num_workers, Metrics()
-        self._zygote = SharedZygote(level or Level.none)
+        self._zygote = SharedZygote(level or Level.none, domains() if only is None else only)
         self._zygote_lock = threading.Lock()
         self._told: set[str] = set()
         """Failures of plug-ins whose tracebacks have already been logged."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -36,12 +37,12 @@ _MAX_GROWTH_KIB = 200 << 10
 _GROUP_S = 0.1
 
 
-def preload() -> None:
-    """Imports the graders and grades once with each built-in one, so that forked workers share what that loads. Raises
-    PluginError."""
+def preload(names: Collection[str]) -> None:
+    """Imports the graders of these domains and grades once with each built-in one, so that forked workers share what
+    that loads. Raises PluginError."""
     from reward.canaries import CANARIES
 
-    graded_here = [name for name, domain in domains().items() if domain.pool != "code"]
+    graded_here = [name for name in names if domains()[name].pool != "code"]
     graded_here.sort(key=lambda name: name in BUILT_IN)  # a plug-in that cannot be loaded says so at once
     for grader in dict.fromkeys(map(graders.grader, graded_here)):  # math and stem share one
         if hasattr(grader, "warm_up"):

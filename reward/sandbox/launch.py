@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from reward.sandbox.cell import Level
@@ -40,7 +40,8 @@ class ZygoteError(RuntimeError):
 class Zygote:
     """A fork server for `role` (`code` or `graders`) at a level. Thread-safe; calls block for milliseconds."""
 
-    def __init__(self, role: str, level: Level) -> None:
+    def __init__(self, role: str, level: Level, domains: Collection[str] = ()) -> None:
+        """`domains`: those whose graders the fork server of graders loads. Raises ZygoteError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Untrusted programs get no site-packages, and an interpreter outside any virtual environment.
         python = [os.path.realpath(sys.executable), "-S"] if role == "code" else [sys.executable]
@@ -49,10 +50,14 @@ class Zygote:
         with theirs:
             self._process = _isolated(python, theirs, "zygote")
         try:
-            packages = sysconfig.get_path("purelib")
-            self._ask(
-                {"role": role, "level": level.value, "read": list(read_paths(role)), "packages": packages}, []
-            )
+            start: dict[str, object] = {
+                "role": role,
+                "level": level.value,
+                "read": list(read_paths(role)),
+                "packages": sysconfig.get_path("purelib"),
+                "domains": list(domains),
+            }
+            self._ask(start, [])
         except ZygoteError:
             self.close()
             raise

@@ -32,7 +32,7 @@ def main(control_fd: int) -> None:
     control = socket.socket(fileno=control_fd)
     config = json.loads(control.recv(1 << 16))
     try:
-        child_main = _preload(config["role"], config["packages"])
+        child_main = _preload(config["role"], config["packages"], config["domains"])
         ground = Ground.prepare(
             Level(config["level"]), [*config["read"], *_folders_of_plugins(config["role"])]
         )
@@ -103,7 +103,7 @@ def _folders_of_plugins(role: str) -> tuple[str, ...]:
     return plugins.folders()
 
 
-def _preload(role: str, packages: str) -> ChildMain:
+def _preload(role: str, packages: str, domains: list[str]) -> ChildMain:
     if role == "code":
         from reward.sandbox import runner
 
@@ -111,5 +111,5 @@ def _preload(role: str, packages: str) -> ChildMain:
         return runner.main
     from reward import worker
 
-    worker.preload()
+    worker.preload(domains)
     return worker.main

@@ -147,7 +147,7 @@ def score_together(
     requests: list[ScoreRequest], use: Callable[[Service, list[Any]], Awaitable[None]]
 ) -> None:
     async def main() -> None:
-        service = Service(None, num_workers=1, version="test")
+        service = Service(None, num_workers=1, version="test", only=("logic", "instruction"))
         await service.open()
         try:
             pool = service.pools["rules"]

@@ -144,7 +144,7 @@ def test_a_broken_plug_in_is_found_before_the_other_graders_are_loaded(
     installed("haiku", "import nowhere")
     monkeypatch.delattr("reward.graders.import_module")
     with pytest.raises(plugins.PluginError, match="No module named 'nowhere'"):
-        worker.preload()
+        worker.preload(domains())
 
 
 def test_a_failing_warm_up_is_one_sentence(installed: Install) -> None:
