@@ -17,8 +17,8 @@ test: setup  ## run the tests, except slow ones (PYTEST_ARGS=PATH runs other tes
 test-slow: setup  ## run the slow tests: whole runs, kills and resumes, several ranks, Slurm, other people's data
 	@scripts/test.sh -m slow $(PYTEST_ARGS)
 
-test-fast: setup  ## run the tests that start no engine, service, browser, Slurm or other process
-	@scripts/test.sh -m "not live and not slow" $(PYTEST_ARGS)
+test-fast: setup  ## run the tests that take less than half a second and start no engine, service or other process
+	@scripts/test.sh -m "not live and not medium and not slow" --ignore=tests/engines/vllm --ignore=tests/real $(PYTEST_ARGS)
 
 test-nemo: setup  ## run the tests of NeMo's exp_manager in .venv-nemo: its packages on top of the trainer's
 	@scripts/setup.sh nemo

@@ -1,16 +1,22 @@
 """Fixtures of both environments. Sets the engines' environment variables before any test module is imported."""
 
+import copy
+import gc
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from tests.live import is_live
 
-if importlib.util.find_spec("torch"):  # only in the trainer's environment; the service's has no torch
+IS_TRAINERS = importlib.util.find_spec("torch") is not None
+"""Whether this is the trainer's environment; the service's has no torch."""
+
+if IS_TRAINERS:
     from nemo_prorl.engines import environment
 
     environment.prepare()
@@ -28,13 +34,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-TOGETHER = ("tests/slurm", "tests/engines/megatron", "tests/engines/vllm")
-"""Folders whose tests share what takes long to start: a Slurm cluster, jobs of several ranks, an engine."""
+TOGETHER = (
+    ("tests/slurm/",),
+    ("tests/engines/megatron/",),
+    ("tests/engines/vllm/",),
+    (
+        "tests/reward/frontends/",
+        *(
+            f"tests/reward/test_{name}.py"
+            for name in ("adapters", "client", "repetition", "server", "thoughts")
+        ),
+    ),
+)
+"""Folders and files whose tests share what takes long to start: a Slurm cluster, jobs of several ranks, an engine, a
+reward service."""
 
 
 def unit(nodeid: str) -> str:
-    """Returns what one worker runs as a whole: the folder of a test if it is in TOGETHER, otherwise its file."""
-    return next((folder for folder in TOGETHER if nodeid.startswith(f"{folder}/")), nodeid.split("::")[0])
+    """Returns what one worker runs as a whole: the first name of a test's group in TOGETHER, or its file."""
+    return next((group[0] for group in TOGETHER if nodeid.startswith(group)), nodeid.split("::")[0])
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
@@ -43,8 +61,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_live(item):
             item.add_marker("live")
-    long = {item.path for item in items if item.get_closest_marker("live") or item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (unit(item.nodeid) not in TOGETHER, item.path not in long))
+    long = {
+        item.path
+        for item in items
+        if {"live", "medium", "slow"} & {mark.name for mark in item.iter_markers()}
+    }
+    backwards = {path: -index for index, path in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(
+        key=lambda item: (
+            not any(item.nodeid.startswith(group) for group in TOGETHER),
+            item.path not in long,
+            backwards[item.path],  # tests/training takes longer than tests/algorithm
+        )
+    )
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
@@ -61,11 +90,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """With -n auto, there is a worker for each processor that this process may use, but none without 4 GiB of memory:
-    a worker's engines and ranks need them."""
+    """With -n auto, there is a worker for each processor that this process may use, and one more for the service's
+    tests, which often wait; but none without 4 GiB of memory: a worker's engines and ranks need them."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return max(1, min(processors, int(memory_gib / 4)))
+    return max(1, min(processors + (not IS_TRAINERS), int(memory_gib / 4)))
+
+
+@pytest.fixture(scope="session", autouse=IS_TRAINERS)
+def composing_once() -> Iterator[None]:
+    """Remembers what Hydra made of files, which takes it 0.15 s: tests ask 600 times for what is mostly the same."""
+    from hydra.core.config_store import ConfigStore
+
+    from nemo_prorl.config import compose
+
+    memory: dict[Any, Any] = {}
+    of_files = compose._of_files
+
+    def of_files_or_memory(config_name: str, choices: Sequence[str], conf_dir: Path) -> Any:
+        files = tuple((path, path.read_bytes()) for path in sorted(conf_dir.rglob("*.yaml")))
+        given = ConfigStore.instance().repo.get(f"{compose.GIVEN}.yaml")
+        key = (config_name, tuple(choices), conf_dir, files, given and str(given.node))
+        if key not in memory:
+            memory[key] = of_files(config_name, choices, conf_dir)
+        return copy.deepcopy(memory[key])
+
+    with mock.patch.object(compose, "_of_files", of_files_or_memory):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -85,3 +136,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     config = RewardConfig(python=REWARD_PYTHON, ready_timeout_s=500.0)  # a busy machine is slow
     with reward_service(config, tmp_path_factory.mktemp("service")) as url:
         yield url
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Spares the collections of garbage with which pytest and Python end, which take seconds after many tests."""
+    gc.freeze()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from nemo_prorl.config.help import entries
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,6 +74,7 @@ def test_files_fit_a_readers_patience() -> None:
     assert long.keys() <= LONG_FILES.keys(), long
 
 
+@pytest.mark.medium
 def test_functions_fit_a_screen() -> None:
     long = {
         f"{name_of(path)}:{name}": lines

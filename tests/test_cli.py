@@ -310,6 +310,7 @@ def test_check_reads_the_prompts_that_it_says_one_can_start_with(
     )
 
 
+@pytest.mark.medium
 def test_check_says_how_many_prompts_are_left_out(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def test_the_licence_is_the_repositorys() -> None:
     assert (SOURCE / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_installed_command_serves_from_an_empty_folder(service: dict[str, object]) -> None:
     box = ScoreRequest(request_id="box", domain="math", response="\\boxed{4}", task={"answer": "4"})
     task = {"inputs": ["1\n"], "outputs": ["2\n"]}

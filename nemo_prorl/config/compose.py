@@ -26,7 +26,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import Node, OmegaConf, errors, open_dict
+from omegaconf import DictConfig, Node, OmegaConf, errors, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from nemo_prorl.config import ConfigError, DataBuildConfig, RunConfig, did_you_mean
@@ -95,9 +95,7 @@ def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> Ru
         ConfigStore.instance().store(name=GIVEN, node=_load(Path(config_name)))
         config_name = GIVEN
     try:
-        GlobalHydra.instance().clear()
-        with initialize_config_dir(config_dir=str(conf_dir.resolve()), version_base="1.3"):
-            composed = hydra_compose(config_name, overrides=choices)
+        composed = _of_files(config_name, choices, conf_dir)
         if OmegaConf.get_type(composed) is not RunConfig:
             raise ConfigError(
                 f"{source} does not list {SCHEMA} first: begin it with 'defaults: [{SCHEMA}, _self_]'."
@@ -148,6 +146,13 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
         return {name: value.name if isinstance(value, Enum) else value for name, value in fields}
 
     return dataclasses.asdict(config, dict_factory=plain)
+
+
+def _of_files(config_name: str, choices: Sequence[str], conf_dir: Path) -> DictConfig:
+    """Returns what Hydra makes of the files alone."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(config_dir=str(conf_dir.resolve()), version_base="1.3"):
+        return hydra_compose(config_name, overrides=list(choices))
 
 
 @functools.cache

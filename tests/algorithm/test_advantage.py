@@ -146,6 +146,7 @@ STEPS = st.lists(
 BATCH_STD = AlgorithmConfig(advantage=Advantage.batch_std)
 
 
+@pytest.mark.medium
 @given(step=STEPS)
 @settings(deadline=None)
 def test_batch_std_normalises_over_every_token_of_the_step(step):

@@ -75,6 +75,7 @@ def test_a_kl_beyond_float32_is_infinite_so_that_the_update_is_refused():
 # --- Clamps -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 @given(
     d=st.floats(-30, 30),
     estimator=st.sampled_from(KlEstimator),

@@ -32,6 +32,7 @@ def config_of(
     )
 
 
+@pytest.mark.medium
 @given(
     rows=ROWS,
     level=st.sampled_from(CorrectionLevel),

@@ -168,6 +168,7 @@ def test_a_replica_without_rows_adds_zero(make_batch):
 # --- Any split over micro-batches and ranks ---------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 @given(
     seed=st.integers(0, 1000), cuts=st.lists(st.integers(0, 6), max_size=3), config=st.sampled_from(CONFIGS)
 )

@@ -33,6 +33,7 @@ def drawn(name: str, size: int) -> list[tasks.Problem]:
     return tasks.problems(name, size, count=20, split="train")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("name", "size"), LEVELS)
 def test_the_answer_is_right_and_the_last_state_leads_to_it(name: str, size: int) -> None:
     for problem in drawn(name, size):
@@ -233,6 +234,7 @@ def test_recorded_runs_stand_beside_own_ones_of_the_same_base() -> None:
         other.beside(recorded)
 
 
+@pytest.mark.medium
 def test_figures_and_tables_are_written_about_any_arms(tmp_path: Path) -> None:
     only_control = some_results(control={1: a_run(a_measurement(4), is_trained=False)})
     report.write(tmp_path, only_control)
@@ -250,6 +252,7 @@ def test_the_record_is_of_the_recorded_policy() -> None:
     assert recorded.policy == hashlib.sha256(weights).hexdigest()
 
 
+@pytest.mark.medium
 def test_the_page_of_numbers_is_that_of_the_record() -> None:
     recorded = results.from_json((ROOT / "docs/boundary.json").read_text(encoding="utf-8"))
     assert (ROOT / "docs/boundary_numbers.md").read_text(encoding="utf-8") == report.text(recorded)

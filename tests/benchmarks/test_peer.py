@@ -159,17 +159,14 @@ def test_both_sides_are_told_the_same(peer: ModuleType, name: str) -> None:
     assert "max_completion_length=" in configured(work, ())
 
 
-def test_without_trl_it_says_what_to_do(tmp_path: Path) -> None:
+def test_without_trl_it_says_what_to_do(
+    peer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without .venv-trl the benchmark ends before anything is built or trained."""
-    found = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "bench_peer.py")],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(BENCHMARKS.parent)},
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 1
-    assert found.stderr.startswith("error: .venv-trl/bin/python does not exist: `make bench`")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bench_peer.py"])
+    with pytest.raises(SystemExit, match=r"^error: \.venv-trl/bin/python does not exist: `make bench`"):
+        peer.main()
     assert not list(tmp_path.iterdir())
 
 

@@ -96,6 +96,7 @@ def test_every_run_of_the_recipe_has_its_launcher() -> None:
     ]
 
 
+@pytest.mark.medium
 def test_each_stage_waits_for_the_one_before(slurm: Slurm, files: list[str], tmp_path: Path) -> None:
     assert cli.main(["submit", *files, "algorithm.kl_beta=0"]) == 0
     lines = slurm.submitted

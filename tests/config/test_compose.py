@@ -212,6 +212,7 @@ def test_a_mistake_in_an_override_is_one_sentence(override: str, must_say: str) 
     assert_one_sentence(message)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("content", "must_say"),
     [
@@ -270,6 +271,7 @@ def test_a_missing_configuration_is_one_sentence(tmp_path: Path) -> None:
     assert "does not exist" in mistake(name=str(tmp_path / "nothing.yaml"))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["train", "laptop", "stories"])
 def test_the_resolved_configuration_can_be_fed_back(tmp_path: Path, name: str) -> None:
     path = tmp_path / "new" / "resolved.yaml"

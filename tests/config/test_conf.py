@@ -25,6 +25,7 @@ def test_every_configuration_composes(name: str) -> None:
     compose(name, [], conf_dir=CONF_DIR)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", conf_names(CONF_DIR))
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_composes_on_every_configuration(name: str, choice: str) -> None:

@@ -142,6 +142,7 @@ def test_every_recipe_has_its_row() -> None:
     assert sorted(EXPECTED) == RECIPES
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_changes_what_its_source_says_and_nothing_else(recipe: str) -> None:
     assert changes(recipe) == EXPECTED[recipe]
@@ -153,6 +154,7 @@ def test_prorl_is_the_default() -> None:
     assert changes("prorl", "laptop") == {"controller.mode": "automatic"}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_no_recipe_touches_the_scale(recipe: str, name: str) -> None:

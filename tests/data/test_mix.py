@@ -53,6 +53,7 @@ def test_the_order_is_the_seeds_and_the_contents_alone(write_file: WriteFile) ->
     assert len({tuple(order) for order in orders.values()}) == 3
 
 
+@pytest.mark.medium
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     weights=st.lists(st.floats(0.01, 100), min_size=2, max_size=4),
@@ -118,6 +119,7 @@ def test_two_files_with_the_same_problems_are_one_sentence(write_file: WriteFile
         mix({one: 1.0, two: 1.0})
 
 
+@pytest.mark.medium
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=st.integers(0, 60), seed=st.integers(0, 5), data=st.data())
 def test_a_resumed_mix_goes_on_at_the_very_row(
@@ -145,6 +147,7 @@ def test_the_state_follows_the_content_to_another_place(write_file: WriteFile, t
     assert uids(resumed.take(20)) == uids(first.take(20))
 
 
+@pytest.mark.medium
 def test_a_stage_with_another_mix_takes_the_new_weights_at_once(write_file: WriteFile) -> None:
     """A new file does not catch up, and an old one continues at its row."""
     old, new = write_file("old", 1000), write_file("new", 1000)

@@ -45,6 +45,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.medium
 @settings(deadline=None, max_examples=50)
 @given(rows=ROWS)
 def test_rows_come_back_as_they_were_written(

@@ -71,6 +71,7 @@ def test_a_summary_is_first_against_last_and_what_lay_between() -> None:
     }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "records",
     [RECORDS, [step(1)]],

@@ -38,6 +38,7 @@ def is_in_code(message: str) -> bool:
     return any(pattern.search(text) for text in strings_of_code())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("message", MESSAGES)
 def test_the_code_can_give_the_message(message: str) -> None:
     assert is_in_code(message)

@@ -92,6 +92,7 @@ def test_wrong_arguments_are_mistakes(arguments: tuple[str, ...]) -> None:
     assert cli.main(["doctor", *arguments]) == 2
 
 
+@pytest.mark.medium
 def test_this_machines_service_says_what_it_can_grade() -> None:
     facts = finish_reward_check(REWARD_PYTHON, start_reward_check(REWARD_PYTHON))
     assert facts.refusal == ""

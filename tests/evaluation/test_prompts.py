@@ -199,6 +199,7 @@ def test_the_puzzles_can_be_some_tasks(tmp_path: Path) -> None:
         loaded("reasoning_gym", tmp_path, puzzles=["mazes"])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("num_found", "num_expected"), [(9_590, 9_590), (9_552, 9_552), (9_551, 9_600), (9_500, 9_600)]
 )

@@ -172,6 +172,7 @@ def test_ifeval_drops_nulls_only() -> None:
     assert problem.question + problem.suffix == "p", "nothing about format is added"
 
 
+@pytest.mark.medium
 def test_graphs_grow_and_are_the_same_every_time() -> None:
     first, again = (
         get("graph_color_sizes").problems(puzzles.graphs()).rows,

@@ -106,6 +106,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str, rows: Any) -> int
     return check.main()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("rows", "code"),
     [

@@ -126,6 +126,7 @@ def test_alternative_texts_have_the_numbers(make_run: Callable[..., Run]) -> Non
     assert "0.25 at step 1, 15 at step 60" in drawing.description
 
 
+@pytest.mark.medium
 def test_plotly_and_matplotlib_take_every_drawing(
     make_run: Callable[..., Run], long_run: Run, tmp_path: Path
 ) -> None:

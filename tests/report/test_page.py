@@ -102,6 +102,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.medium
 def test_the_page_needs_nothing_else(folder: Path) -> None:
     text = (folder / "report.html").read_text(encoding="utf-8")
     outline = Outline()

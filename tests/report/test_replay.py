@@ -151,6 +151,7 @@ def test_what_a_reset_went_back_to_counts_as_measured() -> None:
     assert [decision.step for decision in replay(records, config).decisions] == [6]
 
 
+@pytest.mark.medium
 def test_the_picture_is_drawn_whatever_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = [
         {"step": 0, "stage": "run1"},

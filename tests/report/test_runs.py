@@ -15,6 +15,7 @@ from nemo_prorl.report.runs import OTHER, Run, read_run
 from tests.report.made_up_runs import write_run
 
 
+@pytest.mark.medium
 def test_a_line_that_is_being_written_does_no_harm(long_run: Run) -> None:
     assert long_run.last["step"] == 3000
     assert long_run.num_unread_lines == 1

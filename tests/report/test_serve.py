@@ -104,6 +104,7 @@ def test_nothing_besides_the_page_is_served(tmp_path: Path) -> None:
             assert server.server_address[0] == "127.0.0.1", "no other machine can reach it"
 
 
+@pytest.mark.medium
 def test_many_browsers_cost_no_more_than_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path / "run")
     drawn: list[int] = []
@@ -130,6 +131,7 @@ def test_drawing_takes_a_small_share_of_the_time(tmp_path: Path) -> None:
     assert page.newest()[1] != before
 
 
+@pytest.mark.medium
 def test_several_runs_of_which_one_has_not_begun(tmp_path: Path, at_once: None) -> None:
     write_run(tmp_path / "a" / "run")
     folders = (tmp_path / "a" / "run", tmp_path / "b" / "run")

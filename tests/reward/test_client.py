@@ -23,6 +23,9 @@ from tests.reward.serving import ROOT, Server
 Answer = Callable[[list[dict[str, Any]]], tuple[int, Any]]
 
 
+pytestmark = pytest.mark.medium  # clients wait before they try again
+
+
 def ask(number: int = 0, **changes: Any) -> ScoreRequest:
     fields: dict[str, Any] = {
         "request_id": f"r{number}",

@@ -59,6 +59,7 @@ def test_results(value: object, expected: object, same: bool) -> None:
     assert same_result(value, expected) is same
 
 
+@pytest.mark.medium
 def test_deep_results_do_not_break_the_judge() -> None:
     deep: list[object] = []
     for _ in range(100_000):

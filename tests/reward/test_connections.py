@@ -14,6 +14,8 @@ import uvicorn
 
 from reward.connections import Connection, raise_descriptor_limit
 
+pytestmark = pytest.mark.medium  # they wait until the server gives up
+
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[], Awaitable[Stream]]

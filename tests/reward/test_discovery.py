@@ -132,6 +132,7 @@ def test_clients_do_not_go_on_in_step() -> None:
     assert max(seconds.values()) < 0.25 * len(moments)
 
 
+@pytest.mark.medium
 def test_of_many_servers_a_client_uses_its_own_and_a_few_others(monkeypatch: pytest.MonkeyPatch) -> None:
     job, clients = Job(64), []
     for name in NODES:

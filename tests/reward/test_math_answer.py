@@ -25,6 +25,7 @@ def score(gold: str, answer: str, **options: object) -> float:
     return grade("math", f"<think>so</think> \\boxed{{{answer}}}", {"answer": gold, **options}).score
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_acceptance_case(case: dict[str, str]) -> None:
     found = int(grade("math", case["response"], {"answer": case["gold"]}).score)

@@ -79,6 +79,7 @@ def test_what_only_looks_the_same(gold: str, answer: str) -> None:
     assert score(answer, gold) == 0
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("link", ["to", "or", "/", "if", "but maybe", "and", "vs"])
 @pytest.mark.parametrize("form", ["%s\\text{ %s }%s", "x=%s\\text{ %s }x=%s", "%s %s %s", "\\text{%s %s %s}"])
 def test_two_guesses_are_never_right_for_both(form: str, link: str) -> None:

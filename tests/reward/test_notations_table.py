@@ -18,6 +18,7 @@ def test_the_table_is_found() -> None:
     assert len(ROWS) > 60
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['gold']}={row['answer']}")
 def test_row(row: re.Match[str]) -> None:
     found = grade("math", f"\\boxed{{{row['answer']}}}", {"answer": row["gold"]})

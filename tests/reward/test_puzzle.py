@@ -34,6 +34,7 @@ def score(name: str, entry: dict[str, object], answer: str, **options: object) -
     ).score
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", sorted(set(TASKS) - NO_ORACLE - SLOW_TO_MAKE))
 def test_the_right_answer_scores_1_and_garbage_nothing(name: str) -> None:
     entry = entry_of(name)

@@ -126,6 +126,7 @@ def test_the_page_says_what_the_data_say() -> None:
 
 
 # ----------------------------------------------------------------------------------- the answers that were found
+@pytest.mark.medium
 @pytest.mark.parametrize("task", sorted(NAMED))
 def test_the_library_pays_for_an_answer_that_ignores_the_question(task: str) -> None:
     one = DATA["tasks"][task]["library"]["any"]
@@ -137,6 +138,7 @@ def test_the_library_pays_for_an_answer_that_ignores_the_question(task: str) -> 
     assert sum(scores) / len(scores) > NAMED[task]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "task",
     [pytest.param(task, marks=[] if task in QUICK else [pytest.mark.slow]) for task in sorted(DATA["tasks"])],
@@ -153,6 +155,7 @@ def test_recorded_guesses_earn_what_they_hit_on_fresh_entries(task: str) -> None
 
 
 # ----------------------------------------------------------------------------------- answers that do not ignore it
+@pytest.mark.medium
 @pytest.mark.parametrize("task", RESCALED)
 def test_a_nearly_right_answer_gets_a_part(task: str) -> None:
     stream = random.Random(1)

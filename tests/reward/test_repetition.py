@@ -104,6 +104,7 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("name", READERS)
 def test_the_work_grows_with_the_text_and_no_faster(name: str) -> None:
@@ -163,6 +164,7 @@ def originals_title(text: str) -> bool:
     return any(title.lstrip("<").rstrip(">").strip() for title in re.findall(r"<<[^\n]+>>", text))
 
 
+@pytest.mark.medium
 def test_the_rules_find_what_the_originals_patterns_find() -> None:
     """instruction_following_eval/instructions.py: PlaceholderChecker, BulletListChecker, TitleChecker."""
     placeholders = constraints.RULES["detectable_content:number_placeholders"].follows

@@ -43,6 +43,7 @@ def run_one(kind: str, machine: str, number: int, arguments: tuple[int, ...], ar
             position += jump_true if test else jump_false
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 @pytest.mark.parametrize("kind", ["runner", "submission"])
 def test_the_filter_admits_what_is_listed_and_nothing_else(machine: str, kind: str) -> None:

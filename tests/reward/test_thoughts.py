@@ -218,6 +218,7 @@ def test_a_thought_opened_in_the_prompt_is_as_one_opened_in_the_response(task: d
         assert gate(response, task, in_thought=True) == opened_by_itself, response
 
 
+@pytest.mark.medium
 def test_to_open_a_thought_and_not_to_end_it_is_worth_nothing() -> None:
     for before, after in itertools.product(TEXTS[:300], repeat=2):
         thought = after.replace("</think>", "")

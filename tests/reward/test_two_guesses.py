@@ -25,12 +25,14 @@ def right_for_both(form: str, pairs: tuple[tuple[str, str], ...], domain: str = 
     return [box for box, pair in boxes if all(score(gold, box, domain) == 1 for gold in pair)]
 
 
+@pytest.mark.medium
 def test_the_pairs_are_pairs_of_different_answers() -> None:
     for first, second in PAIRS:
         assert score(first, first) == score(second, second) == 1
         assert score(first, second) == score(second, first) == 0
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("domain", ["math", "stem"])
 def test_no_form_is_right_for_two_answers(domain: str) -> None:
     draw = random.Random(domain)
@@ -38,12 +40,14 @@ def test_no_form_is_right_for_two_answers(domain: str) -> None:
         assert right_for_both(form, (draw.choice(PAIRS),), domain) == []
 
 
+@pytest.mark.medium
 def test_no_notation_is_right_for_two_answers() -> None:
     draw = random.Random(1)
     for form in FORMS[:NUM_NOTATIONS]:
         assert right_for_both(form, tuple(draw.sample(PAIRS, 2))) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("answer", "gold"), IN_PARTS)
 def test_no_part_of_an_answer_is_right_for_two_golds(answer: str, gold: str) -> None:
     for part, first, second in UNCERTAIN_PARTS:

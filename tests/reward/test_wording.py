@@ -115,6 +115,7 @@ def layout(text: str, level: str = "") -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.medium
 def test_texts_that_look_different_are_not_the_same_text() -> None:
     fragments = [
         "x",

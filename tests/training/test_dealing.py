@@ -65,6 +65,7 @@ def dealt(ranks: Ranks | ThreadRanks, config: RunConfig, policy: ScriptedPolicy)
     ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kl_in", KlIn)
 @pytest.mark.parametrize(
     ("world_size", "tensor", "pipeline"), [(2, 1, 1), (4, 2, 1), (4, 1, 2), (5, 1, 1), (8, 2, 2)]

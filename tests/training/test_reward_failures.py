@@ -32,6 +32,8 @@ from tests.training.conftest import (
     uids,
 )
 
+pytestmark = pytest.mark.medium  # clients wait before they try again
+
 NUM_PROMPTS = 6
 Items = list[dict[str, Any]]
 Behaviour = Callable[["ScriptedServer", int, Items], Awaitable[web.StreamResponse]]
@@ -185,7 +187,7 @@ def start() -> Iterator[Start]:
 class Run:
     """One step through the real client, with small batches and short timeouts."""
 
-    def __init__(self, *servers: ScriptedServer, patience_s: float = 2.0, **config: Any) -> None:
+    def __init__(self, *servers: ScriptedServer, patience_s: float = 1.0, **config: Any) -> None:
         self.client = RewardClient(
             urls=[server.url for server in servers],
             request_timeout_s=patience_s,
@@ -297,11 +299,11 @@ def test_another_server_takes_over_from_a_dead_one(start: Start) -> None:
 
 
 def test_a_service_that_hangs_stops_the_run(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client waits 35 s longer for a batch than a request may take, for requests that a worker has begun; here 1 s
-    in all."""
+    """The client waits 35 s longer for a batch than a request may take, for requests that a worker has begun; here
+    0.5 s in all."""
     patient = aiohttp.ClientTimeout
     monkeypatch.setattr(
-        aiohttp, "ClientTimeout", lambda total, **rest: patient(total=total and min(total, 1.0), **rest)
+        aiohttp, "ClientTimeout", lambda total, **rest: patient(total=total and min(total, 0.5), **rest)
     )
     run = Run(start(first(3, honest, then=hangs)), max_failed_share=0.5)
     with pytest.raises(RewardServiceFailing, match=r"failed on 18 of 24 rollouts.*Timeout"):

@@ -113,6 +113,7 @@ def test_without_held_out_prompts_there_is_no_validation(tmp_path: Path) -> None
     assert [record["step"] for record in run.records] == [0, 1, 2]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("every", "keep", "expected"),
     [(0, 9, [5]), (1, 9, [1, 2, 3, 4, 5]), (2, 9, [2, 4, 5]), (2, 1, [5]), (5, 9, [5]), (9, 9, [5])],

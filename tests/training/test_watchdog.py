@@ -144,11 +144,13 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     }
 
 
+@pytest.mark.slow
 def test_only_the_main_rank_has_to_beat_while_it_works_alone(ended: dict[str, Ended]) -> None:
     assert ended["main idles"].code == 1
     assert ended["rank 3 idles"].code == 0, ended["rank 3 idles"].err
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_says_where_and_ends(ended: dict[str, Ended]) -> None:
     done = ended["hangs"]
     assert (done.code, done.out) == (1, "moved\n")
@@ -161,6 +163,7 @@ def test_a_rank_that_hangs_says_where_and_ends(ended: dict[str, Ended]) -> None:
     assert "trainer.hang_timeout_s" in line
 
 
+@pytest.mark.slow
 def test_a_rank_that_cannot_write_its_stacks_ends_all_the_same(ended: dict[str, Ended]) -> None:
     done = ended["cannot write"]
     assert done.code == 1
@@ -168,12 +171,14 @@ def test_a_rank_that_cannot_write_its_stacks_ends_all_the_same(ended: dict[str, 
     assert "rank-00003.txt is not complete" in line
 
 
+@pytest.mark.slow
 def test_a_rank_whose_interpreter_is_held_ends_as_well(ended: dict[str, Ended]) -> None:
     done = ended["holds the interpreter"]
     assert (done.code, done.out) == (1, "moved\n")
     assert "in wait_for_a_message_that_never_comes" in done.err
 
 
+@pytest.mark.slow
 def test_a_rank_that_waits_for_another_says_in_which_collective(ended: dict[str, Ended]) -> None:
     waits, comes_not = ended["waits for another"], ended["does not come"]
     assert (waits.code, comes_not.code) == (1, 1)

@@ -72,15 +72,18 @@ def test_what_is_no_chain_is_refused(parents: dict[str, str], words: str) -> Non
     assert said.endswith(".")
 
 
+@pytest.mark.medium
 def test_parents_are_followed_to_the_beginning(conf_dir: Path) -> None:
     assert names_of(load(conf_dir, ["c"])) == ["a", "b", "c"]
     assert names_of(load(conf_dir, ["b", "c", "a"])) == ["a", "b", "c"]
 
 
+@pytest.mark.medium
 def test_overrides_hold_for_every_stage(conf_dir: Path) -> None:
     assert [config.seed for config in load(conf_dir, ["c"], "seed=7")] == [7, 7, 7]
 
 
+@pytest.mark.medium
 def test_another_name_and_parent_are_those_of_the_named_stage_only(conf_dir: Path) -> None:
     assert names_of(load(conf_dir, ["c"], "stage.parent=a")) == ["a", "c"]
     assert names_of(load(conf_dir, ["c"], "stage.name=mine")) == ["a", "b", "mine"]
@@ -97,6 +100,7 @@ def test_a_parent_without_a_file_is_refused_with_the_closest_name(conf_dir: Path
         load(conf_dir, ["zzz"])
 
 
+@pytest.mark.medium
 def test_a_circle_of_files_ends_in_a_sentence(conf_dir: Path) -> None:
     write_stage(conf_dir, "a", "c")
     with pytest.raises(ConfigError, match="form a circle"):

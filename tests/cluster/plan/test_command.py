@@ -95,6 +95,7 @@ def test_overrides_hold_for_all_stages_and_are_no_difference(capsys: pytest.Capt
     assert " 80 " in next(line for line in said.splitlines() if line.startswith("  total"))
 
 
+@pytest.mark.medium
 def test_without_the_model_it_says_what_it_did_not_check(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "must_say"),
     [
@@ -189,6 +191,7 @@ def test_memory_and_time_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> No
     assert max(map(len, said.splitlines())) <= 100
 
 
+@pytest.mark.medium
 def test_one_stage_comes_with_the_layouts_that_fit(capsys: pytest.CaptureFixture[str]) -> None:
     said = plan(capsys, "stage=run8", "--time", "--model", "qwen2.5-7b", "trainer.tensor_parallel=4")
     assert "Layouts that fit: " in said
@@ -230,6 +233,7 @@ def test_what_a_crash_costs_is_said(how: tuple[str, ...], capsys: pytest.Capture
     assert "no checkpoint before the stage's end" in " ".join(plan(capsys, "stage=run1", *how, *none).split())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "must_say"),
     [

@@ -32,6 +32,7 @@ def test_tokens_by_hand() -> None:
     assert cost(steps=2).response_tokens == 2 * 256 * 16 * 4096
 
 
+@pytest.mark.medium
 def test_the_recipe_costs_what_the_paper_says() -> None:
     """16,000 GPU hours; the calibration's table agrees with conf/stage/."""
     chain = load_chain(paper_stages(CONF_DIR), [], config_name="train", conf_dir=CONF_DIR)

@@ -215,6 +215,7 @@ def test_published_numbers_are_met_within_a_factor_of_two_and_a_half() -> None:
         assert low < row.estimate / row.number < 2.5, row.what
 
 
+@pytest.mark.medium
 def test_the_tables_of_the_documentation_are_what_is_computed() -> None:
     documented = (ROOT / "docs" / "scale.md").read_text()
     for line in [*scale_text(scale_plans()), *comparisons_text(comparisons())]:

@@ -50,6 +50,7 @@ def test_a_busy_endpoint_is_asked_again(tmp_path: Path, status: int) -> None:
         assert server.asked == {"a": 3, "b": 3}
 
 
+@pytest.mark.medium
 def test_retry_after_is_waited_for(tmp_path: Path) -> None:
     with chat_server(lambda question, before: "yes" if before else Failure(429, 1)) as server:
         ask(server, tmp_path, ["a"])

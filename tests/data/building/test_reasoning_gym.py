@@ -42,6 +42,7 @@ def test_the_paper_has_96_tasks_and_three_apart(monkeypatch: pytest.MonkeyPatch)
     assert not set(source.tasks()) & set(source.OUT_OF_DISTRIBUTION)
 
 
+@pytest.mark.medium
 def test_tasks_that_can_be_guessed_are_measured_but_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert source.guessed() == {"propositional_logic", "string_insertion"}
     monkeypatch.setattr(source, "tasks", lambda: ("chain_sum", "string_insertion", "spell_backward"))

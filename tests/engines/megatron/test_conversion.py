@@ -63,6 +63,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return built
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", ["", "-tied"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -87,6 +88,7 @@ def test_import_and_export_give_back_every_bit(
     assert_same(first, second)
 
 
+@pytest.mark.medium
 def test_shards_are_written_as_transformers_writes_them(models: dict[str, Path], tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 

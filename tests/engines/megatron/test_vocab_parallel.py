@@ -151,6 +151,7 @@ def peak_mib(num_tokens: int, chunk_tokens: int, trace: Path) -> float:
     return max(itertools.accumulate(changes)) / 2**20
 
 
+@pytest.mark.medium
 def test_memory_grows_with_the_chunk_and_not_with_the_sequence(tmp_path: Path) -> None:
     """8192 entries in fp32 are 32 KiB a token: a sequence of 4096 would take 128 MiB in one piece."""
     short, long, wide = (

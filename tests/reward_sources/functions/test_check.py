@@ -61,6 +61,7 @@ def test_what_can_be_called_is_accepted(tmp_path: Path, source: str) -> None:
     checked(tmp_path, source)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -89,6 +90,7 @@ def test_what_cannot_be_called_is_one_sentence(tmp_path: Path, source: str, said
     assert re.search(said, sentence), sentence
 
 
+@pytest.mark.medium
 def test_an_import_that_never_ends_is_ended(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"took longer than 0.5 s"):
         checked(tmp_path, "while True: pass", ready_timeout_s=0.5)

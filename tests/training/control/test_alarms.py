@@ -66,6 +66,7 @@ def test_a_value_that_wavers_about_its_threshold_is_one_alarm() -> None:
     assert [line.split(":")[1] for _, line in lines] == [" Yield of dynamic sampling"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("resumed_at", [1, 20, 33, 34, 35, 45, 61, 75, 99, 119])
 def test_a_resumed_run_says_what_an_uninterrupted_one_says(resumed_at: int) -> None:
     made = records(clips=(31, 60))
@@ -98,6 +99,7 @@ def test_a_record_that_cannot_be_judged_stops_nothing() -> None:
     assert said(alarms, records(clips=(1, 60))) == []
 
 
+@pytest.mark.medium
 def test_in_a_run_it_is_in_the_log_and_stays_said_through_a_resume(tmp_path: Path) -> None:
     """The loop, scripted engines, real checkpoints: most prompts are all wrong, so most of the sampling is wasted."""
     prompts = [make_prompt(f"p{index}", MIXED if index % 8 == 0 else WRONG) for index in range(2000)]

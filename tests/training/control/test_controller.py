@@ -83,6 +83,7 @@ def runs(draw: st.DrawFn) -> list[dict[str, Any]]:
     return records
 
 
+@pytest.mark.medium
 @given(records=runs(), cooldown=st.integers(0, 8), interval=st.sampled_from([0, 7]))
 @settings(max_examples=60, deadline=None)
 def test_a_restart_between_any_two_records_changes_nothing(
@@ -97,6 +98,7 @@ def test_a_restart_between_any_two_records_changes_nothing(
     assert state == json.loads(json.dumps(uninterrupted.state()))
 
 
+@pytest.mark.medium
 @given(records=runs(), cooldown=st.integers(0, 12))
 @settings(max_examples=60, deadline=None)
 def test_no_signal_counts_in_the_cool_down_of_a_decision_or_a_stage(
@@ -113,6 +115,7 @@ def test_no_signal_counts_in_the_cool_down_of_a_decision_or_a_stage(
             since = decision.step
 
 
+@pytest.mark.medium
 @given(records=runs())
 @settings(max_examples=40, deadline=None)
 def test_a_decision_can_always_be_written_down(records: list[dict[str, Any]]) -> None:
@@ -133,6 +136,7 @@ def test_a_decision_can_always_be_written_down(records: list[dict[str, Any]]) ->
             )
 
 
+@pytest.mark.medium
 @given(records=runs())
 @settings(max_examples=30, deadline=None)
 def test_noting_a_reset_of_its_own_changes_nothing(records: list[dict[str, Any]]) -> None:
@@ -145,6 +149,7 @@ def test_noting_a_reset_of_its_own_changes_nothing(records: list[dict[str, Any]]
     assert told.state() == untold.state()
 
 
+@pytest.mark.medium
 @given(records=runs())
 @settings(max_examples=20, deadline=None)
 def test_manual_mode_never_decides(records: list[dict[str, Any]]) -> None:

@@ -232,6 +232,7 @@ def test_a_later_drop_is_measured_against_the_best(tmp_path: Path) -> None:
     assert history["series"]["validation/domain_mean_reward"] == [[4, 0.75], [6, 0.5]]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("ahead", [False, True])
 def test_all_ranks_go_back_to_the_same_checkpoint(tmp_path: Path, ahead: bool) -> None:
     def fit(ranks: ThreadRanks) -> tuple[Any, ...]:

@@ -315,6 +315,7 @@ def test_the_trend_is_median_and_mad_in_array_arithmetic(
         assert (SIGNALS["kl_spike"](history, config) is not None) == (recent.min() > limit)
 
 
+@pytest.mark.medium
 @given(scale=st.floats(1e-6, 1e2), exponent=st.floats(0.0, 3.0), start=st.integers(1, 20))
 @settings(max_examples=50, deadline=None)
 def test_growth_along_a_power_of_the_step_is_no_spike_with_the_defaults(
@@ -326,6 +327,7 @@ def test_growth_along_a_power_of_the_step_is_no_spike_with_the_defaults(
     assert decisions(records, config) == []
 
 
+@pytest.mark.medium
 @given(values=st.lists(st.floats(1e-9, 1.0), min_size=60, max_size=90))
 @settings(max_examples=50, deadline=None)
 def test_what_only_falls_is_no_spike_and_what_only_rises_is_no_drop(values: list[float]) -> None:
@@ -358,6 +360,7 @@ def test_the_standard_error_is_no_smaller_than_that_of_simulated_validations() -
         assert spread <= decision.numbers["standard_error"] * 1.02
 
 
+@pytest.mark.medium
 def test_a_run_that_stands_still_hardly_ever_looks_like_one_that_drops() -> None:
     """Five domains of 60 prompts x 16 rollouts and 50 validations: at most one false alarm in 100 runs."""
     generator = np.random.default_rng(2)

@@ -131,6 +131,7 @@ def test_no_checkpoint_has_a_round_under_way(tmp_path: Path) -> None:
     assert taken == {2: 8, 4: 16, 6: 24}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("killed_in", range(1, 7))
 def test_a_resumed_run_goes_on_exactly(tmp_path: Path, killed_in: int) -> None:
     """Across planned checkpoints, and those after resets, which were not known when the round began."""

@@ -64,6 +64,7 @@ def test_the_first_informative_groups_in_prompt_order_are_kept() -> None:
     assert uids(collection.sampled) == ["p0", "p1", "p2"] + ["p3"] * (collection.num_rounds == 3)
 
 
+@pytest.mark.medium
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     scripts=st.lists(st.sampled_from([MIXED, RIGHT, WRONG, [0.5] * 4, [0.2, 0.4, 0.2, 0.2]]), min_size=40, max_size=40),
@@ -152,6 +153,7 @@ def test_every_layout_collects_the_same_on_every_rank(
 # What is counted
 
 
+@pytest.mark.medium
 @settings(deadline=None)
 @given(
     scripts=st.lists(st.sampled_from([MIXED, RIGHT, WRONG, [0.5] * 4, FAILED, [None, None, None, 1.0]]), max_size=12)
@@ -173,6 +175,7 @@ def test_every_prompt_is_counted_under_its_reason(scripts: list[Any]) -> None:
     assert collection.kinds.total() == len(collection.sampled) == len(prompts)
 
 
+@pytest.mark.medium
 @settings(deadline=None, max_examples=200)
 @given(k=st.integers(0, 30), m=st.integers(1, 30), n=st.integers(2, 33), factor=st.floats(0.01, 1.0))
 def test_equal_fractions_are_uninformative(k: int, m: int, n: int, factor: float) -> None:

@@ -34,6 +34,7 @@ from tests.training.conftest import (
 )
 
 
+@pytest.mark.medium
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     scripts=st.lists(st.sampled_from([MIXED, RIGHT, WRONG]), min_size=12, max_size=12),
@@ -69,6 +70,7 @@ def test_uninformative_groups_cost_no_forward_pass() -> None:
     assert policy.num_prepared == NUM_ROLLOUTS
 
 
+@pytest.mark.medium
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     scripts=st.lists(st.sampled_from([MIXED, MIXED, RIGHT, WRONG]), min_size=24, max_size=24),

@@ -146,6 +146,7 @@ def test_wrong_weights_stop_the_run_within_two_steps(
     assert named in run.records[-1]["controller"]["reason"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fault", [doubled_norm, frozen_layer, one_late])
 def test_a_single_accident_is_mended_before_anything_is_drawn(
     tmp_path: Path, fault: Callable[[], Stream]
@@ -273,6 +274,7 @@ def test_a_reset_does_not_restart_the_count_of_faulty_steps(tmp_path: Path) -> N
     assert "warning after step 1" in log_of(run), "beside the reset of that step"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("ahead", [False, True])
 def test_one_rank_that_has_wrong_weights_stops_all(tmp_path: Path, ahead: bool) -> None:
     def fit(ranks: ThreadRanks) -> tuple[str, int]:
@@ -333,6 +335,7 @@ def test_the_canary_never_meets_a_round_that_is_sampled_ahead(tmp_path: Path) ->
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("sampling-ahead")]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("ahead", [False, True])
 def test_the_canary_changes_nothing_else(tmp_path: Path, ahead: bool) -> None:
     algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
@@ -347,6 +350,7 @@ def test_the_canary_changes_nothing_else(tmp_path: Path, ahead: bool) -> None:
     assert weights[0] == weights[1]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("killed_in", [1, 2, 3])
 def test_a_resumed_run_decides_as_if_nothing_had_been(tmp_path: Path, killed_in: int) -> None:
     """The faults of two steps count together, although the process was killed between them."""
