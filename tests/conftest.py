@@ -13,6 +13,8 @@ import pytest
 
 from tests.live import is_live
 
+gc.disable()  # until all tests are collected, and never for what was imported: that is no garbage
+
 IS_TRAINERS = importlib.util.find_spec("torch") is not None
 """Whether this is the trainer's environment; the service's has no torch."""
 
@@ -74,6 +76,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             backwards[item.path],  # tests/training takes longer than tests/algorithm
         )
     )
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
