@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from reward.pool import Pool
 from reward.protocol import ScoreRequest, ScoreResult, Status
 from reward.readiness import Readiness
 from reward.service import Service
+from tests.reward.serving import PYTHON, ROOT
 
 TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
 
@@ -137,3 +139,12 @@ def test_a_task_that_nests_too_deep_for_a_worker_is_invalid(with_service: Callab
         assert (await service.score(ask())).score == 1
 
     with_service(use)
+
+
+def test_only_the_graders_that_are_asked_for_are_loaded() -> None:
+    program = "import sys; from reward import worker; worker.preload(['instruction']); print(*sys.modules)"
+    loaded = subprocess.run(
+        [PYTHON, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "reward.graders.constraints" in loaded
+    assert not {"math_verify", "reasoning_gym", "sympy"} & set(loaded)
