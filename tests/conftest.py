@@ -116,7 +116,7 @@ def composing_once() -> Iterator[None]:
 
     def of_files_or_memory(config_name: str, choices: Sequence[str], conf_dir: Path) -> Any:
         files = tuple((path, path.read_bytes()) for path in sorted(conf_dir.rglob("*.yaml")))
-        given = ConfigStore.instance().repo.get(f"{compose.GIVEN}.yaml")
+        given = ConfigStore.instance().load(f"{compose.GIVEN}.yaml") if config_name == compose.GIVEN else None
         key = (config_name, tuple(choices), conf_dir, files, given and str(given.node))
         if key not in memory:
             memory[key] = of_files(config_name, choices, conf_dir)

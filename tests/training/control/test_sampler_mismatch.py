@@ -173,14 +173,14 @@ def healthy(
 @pytest.mark.parametrize("level", [1e-6, 0.01, 0.025], ids=["fp32", "bf16", "noisier"])
 def test_200_healthy_steps_raise_no_alarm(level: float, ahead: bool, num_engines: int) -> None:
     repeats = 0
-    for seed in range(4):
+    for seed in range(10):
         controller = ResetController(ControllerConfig(mode=ControllerMode.automatic))
         run = healthy(Noise(seed, level), ahead=ahead, num_engines=num_engines, controller=controller)
         for record, repeated in run:
             decision = controller.observe(record)
             assert decision is None, f"seed {seed}: {decision}"
             repeats += repeated
-    assert repeats <= 8, "and refits are hardly ever repeated in vain: at most one of a hundred"
+    assert repeats <= 20, "and refits are hardly ever repeated in vain: at most one of a hundred"
 
 
 @pytest.mark.medium
