@@ -1,6 +1,7 @@
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.config.help import options
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.engines import environment
+from nemo_prorl.training import deadline
 from tests.data.conftest import CharacterTokenizer, make_row
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -236,6 +238,27 @@ def test_another_rank_speaks_only_when_the_first_has_had_its_time(
         "by then the launcher has ended it, if rank 0 made the mistake too"
     )
     assert capsys.readouterr().err.startswith("error on rank 1: a is not an option")
+
+
+def test_another_rank_that_is_slower_leaves_the_mistake_to_the_first_which_has_ended(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended_by_the_launcher_while_it_reads_the_options() -> None:
+        catch_signals()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    catch_signals = deadline.catch_signals
+    monkeypatch.setattr(deadline, "catch_signals", ended_by_the_launcher_while_it_reads_the_options)
+    monkeypatch.setattr(deadline, "_received", [])
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    try:
+        assert cli.main(["train", "a=1"]) == 2
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert capsys.readouterr().err == ""
 
 
 def test_what_the_laptop_lacks_is_named_with_the_command_that_makes_it(

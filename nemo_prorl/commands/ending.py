@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from nemo_prorl.config.layout import rank_from_environment
 from nemo_prorl.run_folder import terminal
+from nemo_prorl.training import deadline
 
 SPEAKING_TIME_S = 5.0
 """How long the other ranks wait, because launchers end every rank as soon as one has ended: the main rank has to print
@@ -28,6 +29,8 @@ def say(error: object, code: int) -> int:
     if rank:
         # `train` has made a pause of it, and there is nothing to pause.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if code == 2 and deadline.has_come(signal.SIGTERM):
+            return code  # the main rank was faster: it has printed the same mistake and ended, so the launcher ends all
         time.sleep(SPEAKING_TIME_S)
     print(f"error{f' on rank {rank}' if rank else ''}: {error}", file=sys.stderr, flush=True)
     return code

@@ -20,13 +20,12 @@ from nemo_prorl.config import RunConfig
 from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder import terminal
+from nemo_prorl.training import deadline
 
 
 def main(arguments: Sequence[str]) -> int:
     """Trains the stage on every rank and returns the exit code: 130 after Ctrl-C. With --check, only says whether it
     could start. Exits with code 1 if the stage has to stop."""
-    from nemo_prorl.training import deadline
-
     deadline.catch_signals()
     from nemo_prorl.commands.starting import check_inputs
     from nemo_prorl.config.help import options_text

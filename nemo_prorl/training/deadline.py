@@ -18,7 +18,7 @@ from nemo_prorl.config import ExpManagerConfig
 from nemo_prorl.config.layout import rank_from_environment
 
 STARTED = time.time()
-"""When this module was first imported, which `train` does before anything else; in seconds since 1970."""
+"""When this module was first imported, which the command line does at once; in seconds since 1970."""
 MARGIN = 1.5
 """The next step, validation and save may take this many times as long as the longest recent ones (our choice)."""
 SPARE_S = 10.0
@@ -33,6 +33,11 @@ def catch_signals() -> None:
     """Makes SIGUSR1 and SIGTERM requests for a pause. The handler only notes them; the loop saves after the step."""
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, _remember)
+
+
+def has_come(number: signal.Signals) -> bool:
+    """Returns whether the signal was received, if it was caught."""
+    return number.name in _received
 
 
 @contextmanager
