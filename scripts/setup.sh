@@ -65,6 +65,13 @@ packages_of() { # ENVIRONMENT: the folder they are in
     "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 }
 
+set_aside() { # FOLDER: an environment, which comes back if its successor cannot be made
+    rm -rf "$1.before"
+    mv "$1" "$1.before"
+    # shellcheck disable=SC2064 # the folder's name as it is now
+    trap "rm -rf '$1' && mv '$1.before' '$1'" EXIT
+}
+
 environment() { # FOLDER LOCKS...
     local folder=$1 key lock
     shift
@@ -77,12 +84,13 @@ environment() { # FOLDER LOCKS...
         return
     fi
     echo "Setting up $folder: $(cat "$@" | grep -c '==') packages, a few minutes the first time..."
-    rm -f "$folder/setup-stamp"
     if ! "$folder/bin/python" -c 'import pip' 2>/dev/null || ! has_the_version_asked_for "$folder"; then
         local python
         python=$(find_python) || exit 1
-        "$python" -m venv --clear "$folder"
+        [ ! -d "$folder" ] || set_aside "$folder"
+        "$python" -m venv "$folder"
     fi
+    rm -f "$folder/setup-stamp"
     local requirements=()
     for lock in "$@"; do requirements+=(-r "$lock"); done
     [ "$folder" != .venv ] || install_torch "$folder"
@@ -92,6 +100,8 @@ environment() { # FOLDER LOCKS...
     # The checkout itself is on the path: `python -m nemo_prorl` works from any folder, and an edit needs no build.
     pwd >"$(packages_of "$folder")/nemo_prorl.pth"
     echo "$key" >"$folder/setup-stamp"
+    trap - EXIT
+    rm -rf "$folder.before"
 }
 
 [ "${1:-}" = reward ] || environment .venv requirements/train.txt requirements/dev.txt
