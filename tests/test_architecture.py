@@ -97,6 +97,7 @@ def test_every_option_and_section_is_documented() -> None:
     assert undocumented == []
 
 
+@pytest.mark.medium
 def test_only_the_engines_import_megatron_transformer_engine_or_vllm() -> None:
     others = [path for path in SOURCES if "nemo_prorl/engines/" not in name_of(path)]
     assert_no_imports(others, lambda name: starts_with_any(name, ENGINES_ONLY))

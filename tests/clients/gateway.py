@@ -57,7 +57,7 @@ def gateway(url: str, *statuses: int) -> Iterator[Gateway]:
     """Starts a gateway that answers with `statuses` in turn, then forwards to the service at `url`."""
     parts = urlsplit(url)
     made = Gateway(f"{parts.scheme}://{parts.netloc}", statuses)
-    thread = threading.Thread(target=made.server.serve_forever, daemon=True)
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield made

@@ -222,6 +222,7 @@ def test_the_documentation_has_every_recipe() -> None:
     assert sorted(documented()) == RECIPES
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_documented_scale_is_one_that_can_be_trained(recipe: str) -> None:
     """The options that the table lists for recipe=NAME compose, and change only the scale."""

@@ -49,6 +49,7 @@ def test_messages_are_found_on_the_page() -> None:
     assert len(set(MESSAGES)) == len(MESSAGES)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "message",
     ["the reward service will not start", "grading … more than reward.max_share", "no such sentence"],

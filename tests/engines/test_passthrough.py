@@ -142,6 +142,7 @@ def test_what_runs_on_cpu_alone_may_be_set_on_a_gpu(monkeypatch: pytest.MonkeyPa
     check_engine_args(engine_args(block_size=64, max_num_batched_tokens=8192, enable_chunked_prefill=False))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("target", [VLLM, MEGATRON], ids=["vllm", "megatron"])
 def test_the_source_says_what_the_imported_dataclasses_say(target: passthrough.Target) -> None:
     """The fields are read without an import; here the real ones are asked. And no table names a field that is gone."""

@@ -69,6 +69,7 @@ def test_braces_stand_for_every_name_that_was_recorded() -> None:
     assert expand(panel, metrics) == [("reward/code/mean", "in code"), ("reward/math/mean", "in math")]
 
 
+@pytest.mark.medium
 def test_a_long_run_is_drawn_with_its_spikes_marks_and_trends(long_run: Run) -> None:
     (kl,) = draw(PANELS["kl"], [long_run])
     (line,) = kl.lines

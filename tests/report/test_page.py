@@ -118,6 +118,7 @@ def test_the_page_needs_nothing_else(folder: Path) -> None:
     assert {path.suffix for path in (folder / "report").iterdir()} == {".png"}
 
 
+@pytest.mark.medium
 def test_nothing_that_a_run_records_is_taken_for_html(folder: Path) -> None:
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert "<script>alert" not in text
@@ -128,6 +129,7 @@ def test_nothing_that_a_run_records_is_taken_for_html(folder: Path) -> None:
     assert len(charts["loss"]["data"][0]["y"]) == 59  # the last one is not a number
 
 
+@pytest.mark.medium
 def test_what_a_reader_looks_for_is_there(folder: Path) -> None:
     text = (folder / "report.html").read_text(encoding="utf-8")
     for said in (
@@ -145,6 +147,7 @@ def test_what_a_reader_looks_for_is_there(folder: Path) -> None:
     assert re.findall(r"<th scope=\"row\">(.*?)</th>", differences) == ["sampler.num_rollouts"]
 
 
+@pytest.mark.medium
 def test_all_numbers_come_with_their_meaning(folder: Path) -> None:
     text = (folder / "report.html").read_text(encoding="utf-8")
     (section,) = re.findall(r'<section id="numbers".*?</section>', text, re.DOTALL)
@@ -157,6 +160,7 @@ def test_all_numbers_come_with_their_meaning(folder: Path) -> None:
     assert [name for name, meaning in meanings.items() if not meaning] == []
 
 
+@pytest.mark.medium
 def test_a_comparison_has_both_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, seed in (("a/run", 1), ("b/run", 2)):
         write_run(tmp_path / name, seed=seed)

@@ -30,7 +30,7 @@ from tests.report.made_up_runs import write_run
 def served(*folders: Path) -> Iterator[int]:
     """The port."""
     with serve.make_server(folders, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         yield server.server_address[1]
         server.shutdown()

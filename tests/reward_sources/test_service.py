@@ -287,6 +287,7 @@ def test_the_main_rank_finds_the_servers_for_all_ranks(service: str, tmp_path: P
     )
 
 
+@pytest.mark.medium
 def test_who_waits_for_a_result_notices_that_the_service_is_gone(
     tmp_path: Path, fake_python: MakePython
 ) -> None:

@@ -81,7 +81,7 @@ class Reporting(BaseHTTPRequestHandler):
 @pytest.fixture
 def reporting() -> Iterator[ReportingServer]:
     with ReportingServer() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
         server.released.set()
         server.shutdown()

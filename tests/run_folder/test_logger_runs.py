@@ -238,6 +238,7 @@ def test_what_mlflow_refuses_does_not_hold_up_the_rest(tmp_path: Path, use: Any)
     assert made.ended == ["success"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("ends", ["pause", "ctrl-c", "done"])
 def test_loggers_that_hang_share_one_time_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str

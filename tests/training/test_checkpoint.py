@@ -202,6 +202,7 @@ def test_the_last_checkpoint_of_every_other_stage_is_kept(tmp_path: Path, model_
 SCORES = {1: 0.5, 2: 0.75, 3: None, 4: 0.25, 5: 0.75, 6: 0.5, 7: None}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("mode", "best", "kept"),
     [

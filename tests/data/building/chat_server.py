@@ -88,7 +88,7 @@ def chat_server(script: Script, *, takes_s: float = 0.0) -> Iterator[ChatServer]
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     state = ChatServer(url=f"http://127.0.0.1:{server.server_address[1]}/v1")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield state

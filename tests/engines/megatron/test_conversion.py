@@ -109,6 +109,7 @@ def test_shards_are_written_as_transformers_writes_them(models: dict[str, Path],
     assert_same(tensors(tmp_path / "whole"), tensors(source))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["bf16", Precision.bf16])
 def test_another_precision_can_be_asked_for(dtype: Any, models: dict[str, Path], tmp_path: Path) -> None:
     source = models["qwen2-float32"]
