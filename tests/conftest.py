@@ -4,6 +4,7 @@ import copy
 import gc
 import importlib.util
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def pytest_sessionfinish() -> None:
     """Spares the collections of garbage with which pytest and Python end, which take seconds after many tests."""
     gc.freeze()
+
+
+@pytest.fixture
+def handlers_restored() -> Iterator[None]:
+    """Restores the handlers of the signals that `train` catches."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -241,7 +241,7 @@ def test_another_rank_speaks_only_when_the_first_has_had_its_time(
 
 
 def test_another_rank_that_is_slower_leaves_the_mistake_to_the_first_which_has_ended(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    handlers_restored: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ended_by_the_launcher_while_it_reads_the_options() -> None:
         catch_signals()
@@ -252,12 +252,7 @@ def test_another_rank_that_is_slower_leaves_the_mistake_to_the_first_which_has_e
     monkeypatch.setattr(deadline, "_received", [])
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
-    try:
-        assert cli.main(["train", "a=1"]) == 2
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    assert cli.main(["train", "a=1"]) == 2
     assert capsys.readouterr().err == ""
 
 

@@ -36,7 +36,7 @@ def catch_signals() -> None:
 
 
 def has_come(number: signal.Signals) -> bool:
-    """Returns whether the signal was received, if it was caught."""
+    """Returns whether this process has received the signal since `catch_signals`."""
     return number.name in _received
 
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from tests.background import serve_in_background
+
 HANG_UP = 0
 """A "status" that closes the connection without an answer, like a service that is killed."""
 
@@ -57,8 +59,7 @@ def gateway(url: str, *statuses: int) -> Iterator[Gateway]:
     """Starts a gateway that answers with `statuses` in turn, then forwards to the service at `url`."""
     parts = urlsplit(url)
     made = Gateway(f"{parts.scheme}://{parts.netloc}", statuses)
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
+    serve_in_background(made.server)
     try:
         yield made
     finally:

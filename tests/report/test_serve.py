@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ import pytest
 from nemo_prorl.commands import report
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report import serve
+from tests.background import serve_in_background
 from tests.conftest import ROOT
 from tests.report.browser import CHROMIUM, Browser
 from tests.report.made_up_runs import write_run
@@ -30,8 +30,7 @@ from tests.report.made_up_runs import write_run
 def served(*folders: Path) -> Iterator[int]:
     """The port."""
     with serve.make_server(folders, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
+        serve_in_background(server)
         yield server.server_address[1]
         server.shutdown()
 

@@ -18,6 +18,7 @@ pytest.importorskip("aiohttp")
 from reward.client import CannotGrade, RewardClient, RewardServiceError
 from reward.discovery import Servers
 from reward.protocol import MAX_RESPONSE_BYTES, PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
+from tests.background import serve_in_background
 from tests.reward.serving import ROOT, Server
 
 Answer = Callable[[list[dict[str, Any]]], tuple[int, Any]]
@@ -106,7 +107,7 @@ class Fake:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        serve_in_background(self.server)
 
     def close(self) -> None:
         self.server.shutdown()

@@ -31,6 +31,7 @@ from nemo_prorl.reward_sources.service import (
 )
 from reward.client import RewardServiceError
 from reward.protocol import PROTOCOL_VERSION, ScoreRequest
+from tests.background import serve_in_background
 from tests.conftest import REWARD_PYTHON
 from tests.data.conftest import make_row
 
@@ -81,7 +82,7 @@ class Reporting(BaseHTTPRequestHandler):
 @pytest.fixture
 def reporting() -> Iterator[ReportingServer]:
     with ReportingServer() as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        serve_in_background(server)
         yield server
         server.released.set()
         server.shutdown()

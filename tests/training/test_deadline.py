@@ -26,12 +26,8 @@ def _no_signal_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def catching() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+def catching(handlers_restored: None) -> None:
     deadline.catch_signals()
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])

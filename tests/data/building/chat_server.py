@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.background import serve_in_background
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -88,8 +90,7 @@ def chat_server(script: Script, *, takes_s: float = 0.0) -> Iterator[ChatServer]
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     state = ChatServer(url=f"http://127.0.0.1:{server.server_address[1]}/v1")
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
+    thread = serve_in_background(server)
     try:
         yield state
     finally:
