@@ -13,6 +13,7 @@ changes verdicts but an older server would silently ignore it.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,18 @@ MAX_RESPONSE_BYTES = 400 * 1024
 """A longer response (UTF-8) gets 0 with the verdict `too_long` and is not graded. 16k tokens are about 64 KB of
 ordinary text; they only exceed this limit if a policy repeats long tokens, such as runs of spaces."""
 MAX_BATCH_ITEMS = 256
+MAX_ID_CHARACTERS = 500
+"""A server refuses requests with a longer id."""
+
+
+def id_of(*parts: object) -> str:
+    """Returns a request's id: the parts joined by "/", or a hash of them where that would be longer than a server
+    takes, so that names of any length can be part of an id.
+
+    Example: id_of(7, "chain_sum/train/17#0", 3, 0) == "7/chain_sum/train/17#0/3/0"
+    """
+    text = "/".join(map(str, parts))
+    return text if len(text) <= MAX_ID_CHARACTERS else hashlib.sha256(text.encode()).hexdigest()
 
 
 class Status(StrEnum):

@@ -43,13 +43,21 @@ from reward import frames
 from reward.bodies import Invalid, items_of
 from reward.connections import KEEP_ALIVE_S, Connection, raise_descriptor_limit
 from reward.graders.registry import domains
-from reward.protocol import MAX_BATCH_ITEMS, PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
+from reward.protocol import (
+    MAX_BATCH_ITEMS,
+    MAX_ID_CHARACTERS,
+    PROTOCOL_VERSION,
+    ScoreRequest,
+    ScoreResult,
+    Status,
+)
 from reward.readiness import Readiness
 from reward.service import Service
 
 _MAX_BODY_BYTES = 192 << 20
 _MAX_DEADLINE_MS = 2**53
 """JSON libraries of all languages read integers exactly up to here (RFC 8259, section 6)."""
+_BAD_ID = f'"request_id" must be a text of 1 to {MAX_ID_CHARACTERS} characters'
 _RETRY_AFTER_S = 1
 _HTTP_STATUS = {
     Status.graded: 200,
@@ -92,9 +100,9 @@ def request_of(body: Any) -> ScoreRequest:
         raise Invalid("a request must be a JSON object")
     request_id = body.get("request_id")
     if not isinstance(request_id, str):
-        raise Invalid('"request_id" must be a text of 1 to 500 characters')
-    if not 0 < len(request_id) <= 500:
-        raise Invalid('"request_id" must be a text of 1 to 500 characters', request_id)
+        raise Invalid(_BAD_ID)
+    if not 0 < len(request_id) <= MAX_ID_CHARACTERS:
+        raise Invalid(_BAD_ID, request_id)
     domain, response, task, deadline_ms = (
         body.get(key) for key in ("domain", "response", "task", "deadline_ms")
     )

@@ -23,7 +23,7 @@ from nemo_prorl.data.rows import Row, RowFile
 from reward.client import CannotGrade, RewardClient, RewardServiceError
 from reward.discovery import Announced, read_folder
 from reward.known_server import never_grades
-from reward.protocol import DOMAINS, ScoreRequest, ScoreResult, Status
+from reward.protocol import DOMAINS, ScoreRequest, ScoreResult, Status, id_of
 
 if TYPE_CHECKING:
     from nemo_prorl.distributed import Ranks
@@ -225,7 +225,7 @@ class ServiceGrader:
         submit = self._client.submit if self._service is None else watched(self._client.submit, self._service)
         asked = {
             index: submit(
-                ScoreRequest(request_id=f"check/{row.uid}", domain=row.domain, response="", task=row.task)
+                ScoreRequest(request_id=id_of("check", row.uid), domain=row.domain, response="", task=row.task)
             )
             for index, row in enumerate(rows)
             if self.grades(row.domain)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import MAX_ID_CHARACTERS, ScoreRequest, ScoreResult, Status, id_of
 
 
 def test_only_a_graded_result_has_a_score() -> None:
@@ -45,3 +45,12 @@ def test_a_request_leaves_out_a_deadline_that_it_has_not() -> None:
 def test_nonsense_is_not_a_result(body: dict[str, object]) -> None:
     with pytest.raises((KeyError, ValueError)):
         ScoreResult.from_json(body)
+
+
+@pytest.mark.parametrize("length", [1, MAX_ID_CHARACTERS - 10, 480, 494, MAX_ID_CHARACTERS, 10_000])
+def test_an_id_of_names_of_any_length_is_short_and_its_own(length: int) -> None:
+    names = ["x" * (length - 1) + letter for letter in "ab"]
+    ids = [id_of(12, f"{name}#3", 45, sibling) for name in names for sibling in (6, 7)]
+    assert len(set(ids)) == 4
+    assert all(len(text) <= MAX_ID_CHARACTERS for text in ids)
+    assert id_of("check", "a", 0) == "check/a/0"

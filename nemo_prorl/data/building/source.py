@@ -17,7 +17,7 @@ from typing import Any
 
 from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.data.rows import Row
-from reward.protocol import ScoreRequest, ScoreResult
+from reward.protocol import ScoreRequest, ScoreResult, id_of
 
 Submit = Callable[[ScoreRequest], Future[ScoreResult]]
 """Sends one request to the reward service."""
@@ -102,7 +102,7 @@ class Candidate:
     def request(self, response: str) -> ScoreRequest:
         """Returns the request to grade a response to it."""
         row = self.row
-        return ScoreRequest(request_id=row.uid, domain=row.domain, response=response, task=row.task)
+        return ScoreRequest(request_id=id_of(row.uid), domain=row.domain, response=response, task=row.task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.interface import Grader
 from nemo_prorl.training.timing import union_s
 from nemo_prorl.types import PARTS, Prompt, Rollout, RolloutGroup, RolloutOutline, ScoredRollout
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import ScoreRequest, ScoreResult, Status, id_of
 
 _REASON = "reason"
 """Key in a verdict's details: why there is no score."""
@@ -102,7 +102,7 @@ class GradingInFlight:
         """Sends a rollout to the graders. Raises if they are known to be gone for good, so that sampling stops."""
         self._grader.check()
         request = ScoreRequest(
-            request_id=f"{rollout.policy_version}/{rollout.prompt.uid}/{key[0]}/{key[1]}",
+            request_id=id_of(rollout.policy_version, rollout.prompt.uid, *key),
             domain=rollout.prompt.domain,
             response=rollout.text,
             in_thought=rollout.prompt.opens_thought,

@@ -20,6 +20,7 @@ from nemo_prorl.training.sampling.grading import (
 from nemo_prorl.training.step_metrics import grading_metrics
 from nemo_prorl.training.timing import Stopwatch, union_s
 from reward.protocol import ScoreResult, Status
+from reward.server import request_of
 from tests.training.conftest import (
     FAILED,
     MIXED,
@@ -232,6 +233,16 @@ def test_what_has_not_arrived_is_not_asked_for(clock: Clock, monkeypatch: pytest
         in_flight.submit((0, sibling), make_rollout(prompt, sibling))
     grader.release()
     assert set(in_flight.take_finished()) == {(0, 0)}
+
+
+@pytest.mark.parametrize("length", [400, 485, 494, 5000])
+def test_the_service_takes_the_ids_of_prompts_with_long_uids(clock: Clock, length: int) -> None:
+    """A check of the tasks before the run sends shorter ids than training does, so only one of them may be refused."""
+    grader = ScriptedGrader(at_once=True)
+    prompt = make_prompt("u" * length, MIXED, domain="math")
+    make_collector(make_config(prompts_per_step=1), [prompt], grader=grader).collect(new_state())
+    taken = [request_of(request.to_json()).request_id for request in grader.requests]
+    assert len(set(taken)) == len(taken) == 4
 
 
 def test_requests_carry_all_that_the_service_needs(clock: Clock) -> None:
