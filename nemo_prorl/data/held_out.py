@@ -20,7 +20,7 @@ def held_out(
     max_prompt_tokens: int,
     with_extra: bool = False,
 ) -> tuple[list[Prompt], list[FileLengths]]:
-    """Returns (prompts, lengths): all prompts of the validation files, or the first `max_prompts` of each, without
+    """Returns (prompts, lengths): all prompts of the validation files, or `max_prompts` of each, evenly spaced, without
     those that are too long; and the lengths of all that were looked at, including those. with_extra: prompts also carry
     the files' further columns.
 
@@ -32,8 +32,7 @@ def held_out(
     if files:
         check_distinct(files)
     for file in files:
-        count = min(len(file), max_prompts) if max_prompts else len(file)
-        rendered = [render(file[index], tokenizer) for index in range(count)]
+        rendered = [render(row, tokenizer) for _, row in file.sample(max_prompts or len(file))]
         fitting = [prompt for prompt in rendered if len(prompt.token_ids) <= max_prompt_tokens]
         if not fitting:
             raise ConfigError(
@@ -42,5 +41,5 @@ def held_out(
             )
         prompts += fitting
         of_file = tuple(len(prompt.token_ids) for prompt in rendered)
-        lengths.append(FileLengths(path=file.name, num_rows=count, lengths=of_file))
+        lengths.append(FileLengths(path=file.name, num_rows=len(rendered), lengths=of_file))
     return prompts, lengths

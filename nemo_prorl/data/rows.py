@@ -230,8 +230,13 @@ class RowFile:
 
     def sample(self, max_rows: int) -> list[tuple[int, Row]]:
         """(index, row) of at most so many rows, evenly spaced over the file."""
-        places = np.linspace(0, len(self) - 1, min(len(self), max_rows)).round().astype(int)
-        return [(int(place), self[int(place)]) for place in places]
+        return [(place, self[place]) for place in evenly_spaced(len(self), max_rows)]
+
+
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """Returns at most `most` of the indices 0 .. count - 1, evenly spaced from the first to the last: files are in the
+    order of their sources, so their first rows may all be of one task."""
+    return [int(place) for place in np.linspace(0, count - 1, min(count, most)).round()]
 
 
 def check_distinct(files: Sequence[RowFile]) -> None:

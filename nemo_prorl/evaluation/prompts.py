@@ -10,7 +10,7 @@ from pathlib import Path
 from nemo_prorl.config import ConfigError, EvaluationConfig
 from nemo_prorl.data import records
 from nemo_prorl.data.mix import Tokenizer, render
-from nemo_prorl.data.rows import Row
+from nemo_prorl.data.rows import Row, evenly_spaced
 from nemo_prorl.evaluation.benchmark import OUTSIDE_WINDOW, Benchmark
 from nemo_prorl.types import Prompt
 
@@ -48,7 +48,7 @@ def load(
 ) -> tuple[list[Loaded], list[Benchmark]]:
     """Returns (the loaded benchmarks, those whose files are missing), each in the given order.
 
-    max_prompts: problems of each benchmark, from its beginning; 0: all. dates and puzzles: as in EvaluationConfig.
+    max_prompts: problems of each benchmark, evenly spaced; 0: all. dates and puzzles: as in EvaluationConfig.
     Raises ConfigError for a malformed file.
     """
     loaded, missing = [], []
@@ -124,7 +124,7 @@ def _loaded(
     other_window = bool(benchmark.date_column) and dates != DATES
     return Loaded(
         benchmark=benchmark,
-        rows=rows[: max_prompts or None],
+        rows=tuple(rows[place] for place in evenly_spaced(len(rows), max_prompts or len(rows))),
         num_found=num_found,
         files=tuple(
             str(path.relative_to(data_dir if path.is_relative_to(data_dir) else data_dir.parent))

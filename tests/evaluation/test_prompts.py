@@ -214,7 +214,9 @@ def test_a_few_puzzles_that_the_builder_drops_are_not_marked(
     one = loaded("reasoning_gym", tmp_path)
     assert (one.num_found, one.num_expected) == (num_found, num_expected)
     assert ("It should have 9,600" in next(iter(prompts.accounts([one])))) == (num_expected == 9_600)
-    assert loaded("reasoning_gym", tmp_path, max_prompts=100).num_expected == num_expected, "a part is a part"
+    part = loaded("reasoning_gym", tmp_path, max_prompts=100)
+    assert part.num_expected == num_expected, "a part is a part"
+    assert (part.rows[0], part.rows[-1], len(part.rows)) == (one.rows[0], one.rows[-1], 100), "of the whole"
 
 
 def test_a_part_of_a_benchmark_is_marked_in_every_table() -> None:

@@ -20,7 +20,7 @@ class ValidationConfig:
     top_p: float = 0.95
     """Nucleus sampling threshold of validation and `evaluate` (ProRL: 0.95)."""
     max_prompts: int = 0
-    """Number of prompts taken from each file, from its beginning; 0: all."""
+    """Number of prompts taken from each file, and by `evaluate` from each benchmark, evenly spaced; 0: all."""
     num_kept: int = 64
     """Number of rollouts per validation whose text is kept in RUN/samples/, spread over the prompts; 0: none."""
 
