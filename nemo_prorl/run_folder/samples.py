@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # they import torch, which takes seconds; `status` and `repor
 
 
 def sample_files(run_dir: Path) -> StepFiles:
-    """Returns the run's sample files. A file is named after the step that its validation followed."""
+    """Returns the run's sample files. A file is named after its stage and the step that its validation followed."""
     return StepFiles(run_dir / "samples", ".jsonl")
 
 
@@ -62,11 +62,11 @@ def _chosen(groups: Sequence[RolloutGroup], num_kept: int | None) -> Iterator[tu
         num_left -= num_taken
 
 
-def write_samples(run_dir: Path, step: int, samples: Sequence[Sample]) -> None:
-    """Writes the samples of one validation, which followed `step`."""
+def write_samples(run_dir: Path, stage: str, step: int, samples: Sequence[Sample]) -> None:
+    """Writes the samples of a stage's validation, which followed `step`."""
     lines = [json.dumps(_record(step, sample), ensure_ascii=False) for sample in samples]
     if lines:
-        replace_text(sample_files(run_dir).path(step), "\n".join(lines) + "\n")
+        replace_text(sample_files(run_dir).path(step, stage), "\n".join(lines) + "\n")
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:

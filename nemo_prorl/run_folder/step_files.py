@@ -17,14 +17,15 @@ class StepFiles:
     folder: Path
     suffix: str
 
-    def path(self, step: int) -> Path:
-        """Returns the path of a step's file, whether it exists or not."""
-        return self.folder / f"step-{step:08d}{self.suffix}"
+    def path(self, step: int, stage: str = "") -> Path:
+        """Returns the path of a step's file, whether it exists or not. stage: of what several stages may write for one
+        step, as a stage and the next one validate the step between them."""
+        return self.folder / f"step-{step:08d}{f'-{stage}' if stage else ''}{self.suffix}"
 
     def all(self) -> list[tuple[int, Path]]:
         """Returns (step, file) in the order of the steps; empty if there is no folder."""
         files = sorted(self.folder.glob(f"step-*{self.suffix}"))
-        return [(int(path.name.removeprefix("step-").removesuffix(self.suffix)), path) for path in files]
+        return [(int(path.name.removesuffix(self.suffix).split("-")[1]), path) for path in files]
 
     def take_back(self, step: int) -> None:
         """Deletes the files of all steps after `step`."""

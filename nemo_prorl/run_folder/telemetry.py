@@ -108,7 +108,7 @@ class Telemetry:
         difficulty.difficulty_files(run_dir).take_back(state.step)
         samples.sample_files(run_dir).take_back(state.step)
         self._write_difficulty = partial(difficulty.write_difficulty, run_dir)
-        self._write_samples = partial(samples.write_samples, run_dir)
+        self._write_samples = partial(samples.write_samples, run_dir, state.stage)
         first_step = state.step + 1 if state.num_records else 0
         self._loggers = Feeds(config, first_step=first_step, past=past, say=log.say)
         self.is_paused = False

@@ -30,6 +30,6 @@ def test_two_steps_and_a_reset_through_the_normal_train_command(
     assert first["dynamic_sampling/num_kept"] == 4
     assert first["num_resets"] == 1
     assert last["objective/kl_at_sampling"] == 0.0
-    texts = [json.loads(line) for line in (folder / "samples" / "step-00000000.jsonl").open()]
+    texts = [json.loads(line) for line in (folder / "samples" / "step-00000000-stories.jsonl").open()]
     assert len({text["uid"] for text in texts}) == 16
     assert sum(len(text["response"].split()) for text in texts) / 16 > 20

@@ -15,7 +15,7 @@ from tests.report.made_up_runs import write_run
 def write_samples(run_dir: Path, step: int, *records: dict[str, Any]) -> None:
     whole = {"domain": "math", "source": "sums", "prompt": "3 + 4?", "score": 0.5, "verdict": "graded"}
     whole |= {"step": step, "finish": "stop", "num_tokens": 7, "response": "seven"}
-    path = run_dir / "samples" / f"step-{step:08d}.jsonl"
+    path = run_dir / "samples" / f"step-{step:08d}-main.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(whole | record) + "\n" for record in records))
 

@@ -9,7 +9,7 @@ import pytest
 
 from nemo_prorl.run_folder.samples import Sample, gather_samples, read_samples, sample_files, write_samples
 from nemo_prorl.types import Rollout, RolloutGroup
-from tests.training.conftest import FAILED, SINGLE, make_group, make_rollout
+from tests.training.conftest import FAILED, MIXED, SINGLE, make_group, make_prompt, make_rollout
 from tests.training.scripted_run import Run
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
@@ -26,14 +26,14 @@ def share_of(groups: Sequence[RolloutGroup]) -> dict[int, list[Rollout]]:
 def write(folder: Path, num_prompts: int, *, num_kept: int, num_rollouts: int = 2) -> list[str]:
     """Returns the uids that a validation of this many prompts keeps."""
     groups = [make_group(f"p{number}", [1.0] * num_rollouts) for number in range(num_prompts)]
-    write_samples(folder, 4, gather_samples(groups, share_of(groups), SINGLE, num_kept=num_kept))
+    write_samples(folder, "main", 4, gather_samples(groups, share_of(groups), SINGLE, num_kept=num_kept))
     return [str(record["uid"]) for records in kept(folder).values() for record in records]
 
 
 def test_a_record_tells_what_was_asked_what_was_answered_and_what_it_was_worth(tmp_path: Path) -> None:
     group = make_group("sums/a#0", [0.5])
     member = group.members[0]
-    write_samples(tmp_path, 4, [Sample(member=member, text="because")])
+    write_samples(tmp_path, "main", 4, [Sample(member=member, text="because")])
     assert kept(tmp_path) == {
         4: [
             {
@@ -64,7 +64,7 @@ def test_rollouts_are_taken_evenly_from_the_prompts(
 
 def test_nothing_is_written_for_rollouts_that_the_service_failed_on(tmp_path: Path) -> None:
     groups = [make_group("a", FAILED)]
-    write_samples(tmp_path, 4, gather_samples(groups, {}, SINGLE, num_kept=8))
+    write_samples(tmp_path, "main", 4, gather_samples(groups, {}, SINGLE, num_kept=8))
     assert kept(tmp_path) == {}
 
 
@@ -93,8 +93,22 @@ def test_a_resumed_run_leaves_the_texts_of_one_that_was_not_interrupted(tmp_path
     )
     whole.fit()
     first.fit()
-    lost = first.folder / "samples" / "step-00000099.jsonl"  # it had gone on after its last checkpoint
+    lost = first.folder / "samples" / "step-00000099-main.jsonl"  # it had gone on after its last checkpoint
     lost.write_text("{}\n")
     first.resume(num_steps=4).fit()
     assert kept(whole.folder).keys() == {0, 1, 2, 3, 4}
     assert kept(first.folder) == kept(whole.folder)
+
+
+def test_a_stage_and_the_next_keep_their_texts_of_the_step_between_them(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=2, every=1)
+    run.fit()
+    parents = {path: path.read_text() for _, path in sample_files(tmp_path).all()}
+    child = run.resume(num_steps=3)
+    child.state.stage, child.state.stage_step = "second", 0
+    child.held_out = [make_prompt("other", MIXED, domain="code")]
+    child.fit()
+    found = {path.name: path for _, path in sample_files(tmp_path).all()}
+    assert {path: path.read_text() for path in parents} == parents
+    assert [step for step, _ in sample_files(tmp_path).all()] == [0, 2, 2, 5]
+    assert read_samples(found["step-00000002-second.jsonl"])[0]["uid"] == "other"
