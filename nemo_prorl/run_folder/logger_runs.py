@@ -21,7 +21,7 @@ FINISH_S = 30.0
 
 
 class Marks:
-    """RUN/loggers.json: logger -> {"id", "num_records", "to"}. Threads share it."""
+    """RUN/loggers.json: logger -> {"id", "num_records", "num_rows", "to"}. Threads share it."""
 
     def __init__(self, path: Path, *, is_new: bool) -> None:
         """`is_new`: the run begins, so what the file says belongs to a run that was there before."""
@@ -45,11 +45,16 @@ class Marks:
         return str(self._entries.get(name, {}).get("id", ""))
 
     def num_records(self, name: str) -> int:
+        """Returns how many of the run's records it has."""
         return int(self._entries.get(name, {}).get("num_records", 0))
 
-    def note(self, name: str, run_id: str, num_records: int) -> None:
+    def num_rows(self, name: str) -> int:
+        """Returns how many records it was sent by all processes, with those that were repeated after a resume."""
+        return int(self._entries.get(name, {}).get("num_rows", self.num_records(name)))
+
+    def note(self, name: str, **values: str | int) -> None:
         with self._lock:
-            self._entries.setdefault(name, {}).update(id=run_id, num_records=num_records)
+            self._entries.setdefault(name, {}).update(values)
             with suppress(OSError):  # without it, records may be delivered twice
                 replace_text(self._path, json.dumps(self._entries) + "\n")
 
@@ -68,7 +73,7 @@ def with_ids(config: ExpManagerConfig, marks: Marks) -> ExpManagerConfig:
         wandb |= {"id": run_id}
         if settings := _time_limits() | dict(wandb.get("settings") or {}):
             wandb |= {"settings": settings}
-        marks.note("wandb", run_id, marks.num_records("wandb"))
+        marks.note("wandb", id=run_id)
     if config.create_mlflow_logger:
         # Without an address it is the database in the run's folder, which may be moved.
         place = mlflow.get("tracking_uri") or mlflow.get("save_dir") or environment("MLFLOW_TRACKING_URI")

@@ -2,7 +2,7 @@
 
 Training never waits for a logger, and none can stop it: what cannot be delivered is tried again, with one warning in
 the log, and metrics.jsonl has every record anyway. A resumed run continues its run at Weights & Biases and at MLflow
-(logger_runs.py), without the records that it repeats. See docs/loggers.md.
+(logger_runs.py), and sends what it repeats again, because it may differ. See docs/loggers.md.
 """
 
 from __future__ import annotations
@@ -174,8 +174,12 @@ class _Feed:
     ) -> None:
         self._logger, self._config, self._marks, self._tell = logger, config, marks, say
         self._title = type(logger).__name__.removesuffix("Logger")
-        self._num_sent = marks.num_records(self.name) if self.name else len(past)
-        """Records that an earlier process has delivered, which are not sent again."""
+        self._num_marked, self._num_rows = marks.num_records(self.name), marks.num_rows(self.name)
+        """Records that it had when this process began, and rows: with those that later processes repeated."""
+        self._num_sent = min(self._num_marked, len(past)) if self.name else len(past)
+        """Records that it has and that are still true, which are not sent again."""
+        if self.name:
+            marks.note(self.name, num_records=self._num_sent)
         self._num_put = len(past)
         self._queue = deque(enumerate(past))
         self._has_refused = False
@@ -233,19 +237,22 @@ class _Feed:
         while self._queue:
             index, record = self._queue[0]
             if index >= self._num_sent:
-                self._send_or_skip(index, record)
+                self._send_or_skip(record)
+                self._num_rows += 1
                 if self.name:
-                    self._marks.note(self.name, self._run_id(), index + 1)
+                    self._marks.note(
+                        self.name, id=self._run_id(), num_records=index + 1, num_rows=self._num_rows
+                    )
             self._queue.popleft()
         if status:
             self._end(status)
         return bool(status)
 
-    def _send_or_skip(self, index: int, record: Mapping[str, Any]) -> None:
+    def _send_or_skip(self, record: Mapping[str, Any]) -> None:
         """Skips a record that the logger refuses, because it would refuse it each time and never get the next one."""
         numbers = {key: value for key, value in record.items() if isinstance(value, int | float)}
         try:
-            self._send(index, int(record["step"]), numbers)
+            self._send(int(record["step"]), numbers)
         except Exception as error:
             if not _is_refusal(error):
                 raise
@@ -278,7 +285,7 @@ class _Feed:
         """Tells it the options."""
         self._logger.log_hyperparams(_options(self._config))
 
-    def _send(self, index: int, step: int, numbers: dict[str, float]) -> None:
+    def _send(self, step: int, numbers: dict[str, float]) -> None:
         self._logger.log_metrics(numbers, step=step)
 
     def _end(self, status: str) -> None:
@@ -306,7 +313,7 @@ class _TensorBoardFeed(_Feed):
         rows = "\n".join(f"| {name} | {value} |" for name, value in flat.items())
         writer.add_text("options", f"| option | value |\n|---|---|\n{rows}", self._num_put)
 
-    def _send(self, index: int, step: int, numbers: dict[str, float]) -> None:
+    def _send(self, step: int, numbers: dict[str, float]) -> None:
         """Flushed, because a killed process would lose what its checkpoint counts as told."""
         self._logger.log_metrics(numbers, step=step)
         self._logger.experiment.flush()
@@ -316,15 +323,18 @@ class _WandbFeed(_Feed):
     name = "wandb"
 
     def _open(self) -> None:
-        """What a process before has handed to W&B may not have been uploaded: the server says where to go on."""
+        """What a process before has handed to W&B may not have been uploaded: the server says how many rows it has."""
         self._logger.log_hyperparams(_options(self._config))
         run = self._logger.experiment
         if not run.offline:
-            self._num_sent = min(self._num_sent, int(run.starting_step))
+            num_lost = max(0, self._marks.num_rows(self.name) - int(run.starting_step))
+            self._num_sent = max(0, min(self._num_sent, self._num_marked - num_lost))
+            self._num_rows = int(run.starting_step)
 
-    def _send(self, index: int, step: int, numbers: dict[str, float]) -> None:
-        """Sends the record's number as W&B's own step, so that a server that has the record does not add it again."""
-        self._logger.experiment.log({**numbers, "trainer/global_step": step}, step=index, commit=True)
+    def _send(self, step: int, numbers: dict[str, float]) -> None:
+        """Numbers the rows as W&B's own steps, which must not go back. A repeated step is a new row."""
+        row = {**numbers, "trainer/global_step": step}
+        self._logger.experiment.log(row, step=self._num_rows, commit=True)
 
     def _end(self, status: str) -> None:
         self._logger.finalize(status)
@@ -356,7 +366,7 @@ class _MlflowFeed(_Feed):
         from mlflow.entities import Param, RunTag
 
         client, run_id = self._logger.experiment, self._logger.run_id
-        self._marks.note(self.name, run_id, self._num_sent)
+        self._marks.note(self.name, id=run_id)
         client.update_run(run_id, status="RUNNING")
         known = client.get_run(run_id).data.params
         flat = flatten(_options(self._config))
@@ -373,7 +383,7 @@ class _MlflowFeed(_Feed):
                 raise
             self._refused("an option of the run", error)
 
-    def _send(self, index: int, step: int, numbers: dict[str, float]) -> None:
+    def _send(self, step: int, numbers: dict[str, float]) -> None:
         self._logger.log_metrics({_mlflow_name(name): value for name, value in numbers.items()}, step=step)
 
     def _run_id(self) -> str:

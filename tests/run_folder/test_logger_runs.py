@@ -29,11 +29,11 @@ MLFLOW = {"create_mlflow_logger": True}
 
 
 class WandbLogger(Server):
-    """On a server that keeps the records of a run by their number, and ignores those that it has."""
+    """On a server that keeps the rows of a run by their number, and ignores those that it has."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: dict[int, float] = {}
+        self.rows: dict[int, tuple[int, float]] = {}
         self.offline, self.id, self.save_dir = False, "x", "runs/mine"
         self.finish: Callable[..., None] = lambda exit_code: None
 
@@ -46,8 +46,10 @@ class WandbLogger(Server):
         return 0 if self.offline else max(self.rows, default=-1) + 1
 
     def log(self, numbers: dict[str, float], step: int, commit: bool) -> None:
+        if self.is_down():
+            raise ConnectionError("no route to host")
         self.told.append((step, numbers["loss"]))
-        self.rows.setdefault(step, numbers["loss"])
+        self.rows.setdefault(step, (int(numbers["trainer/global_step"]), numbers["loss"]))
 
 
 class MLFlowLogger(Server):
@@ -60,6 +62,7 @@ class MLFlowLogger(Server):
         self.params: dict[str, str] = {}
         self.tags: dict[str, str] = {}
         self.metrics: list[dict[str, float]] = []
+        self.latest: dict[int, float] = {}
 
     @property
     def experiment(self) -> MLFlowLogger:
@@ -80,7 +83,10 @@ class MLFlowLogger(Server):
             error = RuntimeError("not this")
             error.error_code = "INVALID_PARAMETER_VALUE"  # type: ignore[attr-defined]
             raise error
+        if self.is_down():
+            raise ConnectionError("no route to host")
         self.metrics.append(numbers)
+        self.latest[step] = numbers["loss"]
 
 
 @pytest.fixture
@@ -155,20 +161,40 @@ def test_what_wandb_has_not_uploaded_in_time_can_be_sent_by_hand(tmp_path: Path,
     assert "`wandb sync runs/mine/wandb/run-*`" in warning
 
 
-@pytest.mark.parametrize(("offline", "sent"), [(False, [3, 4, 5, 6, 7, 8]), (True, [6, 7, 8])])
+@pytest.mark.parametrize(
+    ("offline", "rows", "steps"),
+    [(False, [3, 4, 5, 6, 7, 8], [3, 4, 5, 6, 7, 8]), (True, [6, 7, 8, 9], [5, 6, 7, 8])],
+)
 def test_what_wandb_has_not_uploaded_is_sent_again(
-    tmp_path: Path, use: Any, offline: bool, sent: list[int]
+    tmp_path: Path, use: Any, offline: bool, rows: list[int], steps: list[int]
 ) -> None:
     """The first process has handed over 6 records, of which 3 were uploaded; the second goes on after step 4."""
     made = use(WandbLogger())
     made.offline = offline
     train(tmp_path, 0, 5, **WANDB)
-    made.rows = dict.fromkeys(range(3), 1.0)
-    made.told.clear()
+    made.rows = {} if offline else {step: (step, 1.0) for step in range(3)}
     train(tmp_path, 5, 8, loss=2.0, **WANDB)
-    assert [step for step, _ in made.told] == sent
-    if not offline:
-        assert made.rows == {step: 1.0 if step < 5 else 2.0 for step in range(9)}
+    found = {row: value for row, value in made.rows.items() if row >= rows[0]}
+    assert found == {
+        row: (step, 1.0 if step < 5 else 2.0) for row, step in zip(rows, steps, strict=True)
+    }
+
+
+@pytest.mark.parametrize("options", [WANDB, MLFLOW])
+@pytest.mark.parametrize("is_down", [False, True])
+def test_what_a_resumed_run_and_the_next_stage_record_arrives(
+    tmp_path: Path, use: Any, options: dict[str, Any], is_down: bool
+) -> None:
+    """Killed after step 30 with a checkpoint of step 19, resumed on another path to step 25, and the next stage. The
+    logger may be down during the whole of the resumed process."""
+    made = use(WandbLogger() if options is WANDB else MLFlowLogger())
+    train(tmp_path, 0, 30, **options)
+    made.is_down = lambda: is_down
+    train(tmp_path, 20, 25, loss=2.0, **options)
+    made.is_down = lambda: False
+    train(tmp_path, 26, 39, loss=3.0, stage="second", **options)
+    latest = dict(made.rows.values()) if options is WANDB else made.latest
+    assert latest == {step: 1.0 if step < 20 else 2.0 if step < 26 else 3.0 for step in range(40)}
 
 
 @pytest.mark.parametrize(
@@ -191,13 +217,13 @@ def test_a_run_elsewhere_gets_everything(
     before = ExpManagerConfig(**options, wandb_logger_kwargs={"project": "p"})
     marks = Marks(file, is_new=True)
     with_ids(before, marks)
-    marks.note(name, "first", 7)
+    marks.note(name, id="first", num_records=7)
     marks = Marks(file, is_new=False)
     made = with_ids(ExpManagerConfig(**options, **change), marks)
     assert marks.num_records(name) == (7 if continues else 0)
     arguments = getattr(made, f"{name}_logger_kwargs")
     assert (arguments.get("id" if name == "wandb" else "run_id") == "first") is continues
-    marks.note(name, "second", 0)
+    marks.note(name, id="second", num_records=0)
     assert "secret" not in file.read_text()
 
 
