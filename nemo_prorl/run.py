@@ -52,6 +52,7 @@ from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.control.requests import withdraw_reset_request
 from nemo_prorl.training.control.resets import reset_policy
 from nemo_prorl.training.deadline import SPARE_S, STARTED, Deadline, find_ends, pausing_on_interrupt
+from nemo_prorl.training.measurement import begin_measuring, measurement
 from nemo_prorl.training.sampling.canary import canary_prompt
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
@@ -197,9 +198,9 @@ def train_stage(
             if start.is_resume:
                 check_same_rows(prompts, state)
             prompts.restore(state.prompts)
-        if start.is_resume and (change := what_changed(state.reward, grader.parts)):
+        measured = ranks.on_main(lambda: measurement(config, validation_prompts, grader.version))
+        for change in noted_changes(state, grader.parts, measured, is_resume=start.is_resume):
             log.say(change)
-        state.reward = grader.parts
         watchdog.beat()
         # The loop starts with a refit, so the sampler does not have to read weights.
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer, reads_weights=False))
@@ -241,6 +242,16 @@ def train_stage(
         if telemetry is not None:
             telemetry.is_paused = outcome is Outcome.paused
         return outcome, state
+
+
+def noted_changes(
+    state: RunState, reward: dict[str, str], measured: dict[str, str], *, is_resume: bool
+) -> list[str]:
+    """Notes in `state` what the stage is rewarded by and what its validations measure. Returns a sentence on each that
+    has changed; of the reward only since the stage's own last checkpoint, because stages may have different ones."""
+    changes = [what_changed(state.reward, reward) if is_resume else "", begin_measuring(state, measured)]
+    state.reward = reward
+    return [change for change in changes if change]
 
 
 def open_telemetry(config: RunConfig, log: RunLog, state: RunState, at_the_end: ExitStack) -> Telemetry:

@@ -211,7 +211,7 @@ class ServiceGrader:
         self._client = client
         self.version = client.version
         """Version of the graders: equal versions give equal results."""
-        self.parts = {SERVICE: "weight 1"}
+        self.parts = {SERVICE: f"weight 1, version {client.version}"}
         """Name -> description of each part of the reward."""
         self._service = service
 
@@ -225,7 +225,9 @@ class ServiceGrader:
         submit = self._client.submit if self._service is None else watched(self._client.submit, self._service)
         asked = {
             index: submit(
-                ScoreRequest(request_id=id_of("check", row.uid), domain=row.domain, response="", task=row.task)
+                ScoreRequest(
+                    request_id=id_of("check", row.uid), domain=row.domain, response="", task=row.task
+                )
             )
             for index, row in enumerate(rows)
             if self.grades(row.domain)

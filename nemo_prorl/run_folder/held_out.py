@@ -21,6 +21,10 @@ DOMAIN_MEAN = "validation/domain_mean_reward"
 CORRECT = 1.0
 """A rollout with at least this score counts as solved."""
 
+MEASUREMENT = "measurement"
+"""Name of what the validation measured, in the record of each validation: its prompts, settings and graders. Values of
+validations with different names do not compare."""
+
 WENT_BACK = "went_back_to_step"
 """The step whose weights the policy was given. It is in the record of a step after which a reset went back to an
 earlier checkpoint, and in the first record of a stage that begins with one."""

@@ -16,6 +16,9 @@ METRICS = {
     "numbers. Absent if there was none.",
     "went_back_to_step": "Step whose weights the policy was given, in a reset (`controller.reset_to=best`) or at the "
     "start of a stage (`stage.start_from=best`). Absent in all other records.",
+    "measurement": "Name of what the record's validation measured: a hash of its prompts, its settings "
+    "(`validation.num_rollouts`, `temperature`, `top_p`, `sampler.max_response_tokens`) and the version of the graders. "
+    "Values of validations with different names do not compare.",
     # Rewards of training
     "reward/mean": "Mean reward, after shaping, over all rollouts that the step sampled, trained on or not.",
     "reward/pass_rate": "Share of all sampled rollouts with a full score (1.0, before shaping).",

@@ -41,6 +41,7 @@ from nemo_prorl.run_folder.storage import (
     write_manifest,
     write_text,
 )
+from nemo_prorl.training.measurement import score_kind
 from nemo_prorl.types import RunState
 
 STATE_FILE = "state.json"
@@ -67,13 +68,18 @@ class Checkpoint:
     score: float | None
     """Value of the monitored metric for these weights; None if it was not measured."""
     monitor: str
-    """Name of that metric. Scores of different metrics are never compared."""
+    """Name of that metric."""
     reference_hash: str
     """`Policy.reference_hash` at the time of saving."""
 
     @property
     def policy(self) -> Path:
         return self.path / POLICY_FOLDER
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What its score measures. Scores of different kinds are never compared."""
+        return score_kind(self.monitor, self.state)
 
 
 def checkpoint_name(state: RunState) -> str:
@@ -303,17 +309,17 @@ def worth_keeping(
     of_stage = [checkpoint for checkpoint in checkpoints if checkpoint.state.stage == stage]
     best = [
         checkpoint
-        for monitor in sorted({checkpoint.monitor for checkpoint in checkpoints})
+        for kind in sorted({checkpoint.kind for checkpoint in checkpoints})
         for limited_to in ("", stage)
-        for checkpoint in by_score(checkpoints, monitor, params.mode, stage=limited_to)[: params.save_top_k]
+        for checkpoint in by_score(checkpoints, kind, params.mode, stage=limited_to)[: params.save_top_k]
     ]
     return [*last_of_each.values(), *of_stage[-params.save_last_k :], *best]
 
 
 def by_score(
-    checkpoints: Sequence[Checkpoint], monitor: str, mode: BestMode, *, stage: str = ""
+    checkpoints: Sequence[Checkpoint], kind: tuple[str, str], mode: BestMode, *, stage: str = ""
 ) -> list[Checkpoint]:
-    """Returns the checkpoints that have a score by this metric, best first. stage: only this one's; empty: all stages'.
+    """Returns the checkpoints that have a score of this kind, best first. stage: only this one's; empty: all stages'.
 
     Among equal scores the oldest comes first: after a reset to the best checkpoint, newer ones have the same weights
     and score, and the one whose weights were measured must remain the best.
@@ -322,9 +328,7 @@ def by_score(
     scored = [
         (-sign * checkpoint.score, checkpoint.state.step, checkpoint)
         for checkpoint in checkpoints
-        if checkpoint.score is not None
-        and checkpoint.monitor == monitor
-        and stage in ("", checkpoint.state.stage)
+        if checkpoint.score is not None and checkpoint.kind == kind and stage in ("", checkpoint.state.stage)
     ]
     return [checkpoint for *_, checkpoint in sorted(scored, key=lambda entry: entry[:2])]
 

@@ -13,6 +13,7 @@ from nemo_prorl.run_folder.held_out import VALIDATION
 from nemo_prorl.run_folder.markers import is_done, why_failed
 from nemo_prorl.training.checkpoint import Checkpoint, by_score, find_checkpoints, is_intact, last_of_stage
 from nemo_prorl.training.control.resets import take_policy_of
+from nemo_prorl.training.measurement import score_kind
 from nemo_prorl.training.step_boundary import Outcome
 from nemo_prorl.types import RunState
 
@@ -116,12 +117,13 @@ def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpo
     """Returns the best checkpoint of the parent as the start; `last` is the parent's last one. Raises ConfigError if
     none of them has a score."""
     params, parent = config.exp_manager.checkpoint_callback_params, last.state.stage
-    candidates = by_score(checkpoints, params.monitor, params.mode, stage=parent)
+    candidates = by_score(checkpoints, score_kind(params.monitor, last.state), params.mode, stage=parent)
     if candidates:
         equals = [checkpoint for checkpoint in candidates if checkpoint.score == candidates[0].score]
         best = last if last in equals else candidates[0]
         return StartingPoint(checkpoint=best, is_resume=False, last=None if best is last else last)
-    others = sorted({c.monitor for c in checkpoints if c.score is not None and c.state.stage == parent})
+    others = {c.monitor for c in checkpoints if c.score is not None and c.state.stage == parent}
+    others = sorted(others - {params.monitor})  # which they have of another measurement
     option = "exp_manager.checkpoint_callback_params.monitor"
     hint = f"write {option}={others[0]}, which they have, or " if others else ""
     raise ConfigError(

@@ -18,7 +18,7 @@ from nemo_prorl.data.batch import train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
-from nemo_prorl.run_folder.held_out import WENT_BACK, check_monitor
+from nemo_prorl.run_folder.held_out import MEASUREMENT, WENT_BACK, check_monitor
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointWriter
@@ -28,6 +28,7 @@ from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.dealing import deal
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
+from nemo_prorl.training.measurement import name_of
 from nemo_prorl.training.sampling.collector import Collection, Collector, NothingToLearn, Saturated
 from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
@@ -243,7 +244,7 @@ class ProRLTrainer:
         best = None
         if self.config.controller.reset_to is ResetTo.best:
             self._finish_saving()
-            best = better_checkpoint(self.config, self.state.stage, self._measured, self.ranks, self.log.say)
+            best = better_checkpoint(self.config, self.state, self._measured, self.ranks, self.log.say)
         if best is None:
             reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
             return
@@ -342,7 +343,7 @@ class ProRLTrainer:
         found = [record for record in self.state.validation[-1:] if record["step"] == self.state.step]
         return {f"validation/{name}": value for r in found for name, value in r.items() if name != "step"}
 
-    def _validate(self) -> dict[str, float]:
+    def _validate(self) -> dict[str, Any]:
         """Returns the metrics of the current weights on the held-out prompts; empty if there are none. Collective."""
         if not self.held_out:
             return {}
@@ -364,7 +365,9 @@ class ProRLTrainer:
         self.deadline.note("validation", seconds)
         summary = summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))
         self.state.validation.append({"step": self.state.step, **summary})
-        measured = {f"validation/{name}": value for name, value in summary.items()}
+        measured: dict[str, Any] = {f"validation/{name}": value for name, value in summary.items()}
+        if self.state.measurement:
+            measured[MEASUREMENT] = name_of(self.state.measurement)
         return measured | {"time/validation_s": seconds}
 
     def _samples_ahead(self) -> bool:

@@ -19,6 +19,7 @@ from nemo_prorl.run_folder.telemetry import RunLog, Telemetry, read_metrics
 from nemo_prorl.training.checkpoint import CheckpointWriter, find_checkpoints
 from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.deadline import Deadline
+from nemo_prorl.training.measurement import begin_measuring, measurement
 from nemo_prorl.training.trainer import ProRLTrainer
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
@@ -66,6 +67,7 @@ class Run:
         self.prompts = ListedPrompts(prompts or [make_prompt(f"p{index}", MIXED) for index in range(200)])
         self.on_phase: Callable[[str], None] = lambda phase: None
         self.canary: Prompt | None = None
+        self.graders = "1.0"
         self.held_out = [make_prompt(f"v{index}", MIXED, domain="logic") for index in range(held_out)]
 
     @staticmethod
@@ -96,6 +98,9 @@ class Run:
         """Trains as `run.train_stage` does. On several ranks each has a Run of its own in the same folder."""
         is_main, rank = ranks.layout.is_main, ranks.layout.rank
         log = RunLog(self.folder, speaks=is_main)
+        asked = [replace(prompt, task={}) for prompt in self.held_out]  # a script may change while a run goes on
+        if change := begin_measuring(self.state, measurement(self.config, asked, self.graders)):
+            log.say(change)
         telemetry = None
         if is_main:
             telemetry = Telemetry(self.config, log=log, state=self.state, watch=Alarms(self.config).observe)

@@ -270,15 +270,17 @@ class MixedGrader:
         self._functions_count = any(self._weights[function.name] for function in functions)
         self._unknown: set[str] = set()
         self._given_up: set[str] = set()
-        digest = hashlib.sha256(repr(sorted(self._weights.items())).encode())
+        counting = {name: weight for name, weight in sorted(self._weights.items()) if weight}
+        digest = hashlib.sha256(repr(counting).encode())
         for function in functions:
-            digest.update(f"{function.text} {function.digest}".encode())
-        self.version = f"{service.version if service else 'functions'}+{digest.hexdigest()[:12]}"
+            digest.update(f"{function.text} {function.digest}".encode() if function.name in counting else b"")
+        asked = service.version if service and SERVICE in counting else "functions"
+        self.version = f"{asked}+{digest.hexdigest()[:12]}"
         """Equal versions give equal scores, if the functions depend on nothing but their files."""
         self.parts = {f.text: f"weight {self._weights[f.name]:g}, file {f.digest[:12]}" for f in functions}
         """Describes the parts of the reward, by name."""
         if service is not None:
-            self.parts[SERVICE] = f"weight {self._weights[SERVICE]:g}"
+            self.parts[SERVICE] = f"weight {self._weights[SERVICE]:g}, version {service.version}"
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
         """Returns a future of the weighted sum; the result's details have each part's score by name."""

@@ -173,6 +173,7 @@ def _history_of(state: Mapping[str, Any], config: ControllerConfig) -> History:
         entropy_level=tuple(float(value) for value in state["entropy_level"]),
         peaks={str(key): tuple(float(value) for value in values) for key, values in peaks.items()},
         series=series,
+        measurement=str(state.get("measurement", "")),
     )
 
 

@@ -11,6 +11,7 @@ from nemo_prorl.config import CheckpointCallbackParams, ConfigError, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Policy
 from nemo_prorl.training.checkpoint import Checkpoint, by_score, find_checkpoints, is_better, is_intact
+from nemo_prorl.training.measurement import score_kind
 from nemo_prorl.types import RunState
 
 
@@ -50,21 +51,23 @@ def go_back(policy: Policy, state: RunState, checkpoint: Checkpoint) -> None:
 
 
 def better_checkpoint(
-    config: RunConfig, stage: str, measured: Mapping[str, Any], ranks: Ranks, say: Callable[[str], None]
+    config: RunConfig, state: RunState, measured: Mapping[str, Any], ranks: Ranks, say: Callable[[str], None]
 ) -> Checkpoint | None:
     """Returns the stage's best intact checkpoint, for a reset with controller.reset_to=best. Collective. Returns None,
     and says why, if the current policy is as good, or if no checkpoint has a score. measured: the policy's metrics."""
     params = config.exp_manager.checkpoint_callback_params
     run_dir = Path(config.exp_manager.explicit_log_dir)
-    best = ranks.on_main(lambda: _best_of(run_dir, stage, params))
+    best = ranks.on_main(lambda: _best_of(run_dir, state, params))
     while best is not None and not is_intact(best, ranks):
-        best = ranks.on_main(lambda: _best_of(run_dir, stage, params))
+        best = ranks.on_main(lambda: _best_of(run_dir, state, params))
     if best is None or best.score is None:
-        say(f"no checkpoint of stage {stage} has a value of {params.monitor}: the policy stays as it is")
+        say(
+            f"no checkpoint of stage {state.stage} has a value of {params.monitor}: the policy stays as it is"
+        )
         return None
     now = measured.get(params.monitor)
     if now is not None and not is_better(best.score, now, params.mode):
-        say(f"{params.monitor} {now:.4f} is the best of stage {stage}: the policy stays as it is")
+        say(f"{params.monitor} {now:.4f} is the best of stage {state.stage}: the policy stays as it is")
         return None
     value = "is not measured at this step" if now is None else f"is {now:.4f} now"
     say(
@@ -73,7 +76,8 @@ def better_checkpoint(
     return best
 
 
-def _best_of(run_dir: Path, stage: str, params: CheckpointCallbackParams) -> Checkpoint | None:
+def _best_of(run_dir: Path, state: RunState, params: CheckpointCallbackParams) -> Checkpoint | None:
+    kind = score_kind(params.monitor, state)
     with suppress(ConfigError):  # no checkpoint is complete
-        return next(iter(by_score(find_checkpoints(run_dir), params.monitor, params.mode, stage=stage)), None)
+        return next(iter(by_score(find_checkpoints(run_dir), kind, params.mode, stage=state.stage)), None)
     return None

@@ -13,7 +13,14 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from nemo_prorl.config import ControllerAction, ControllerConfig, SamplerMismatchConfig, ValidationMean
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, NUM_ROLLOUTS, PROMPT_MEAN, REWARD, VALIDATION
+from nemo_prorl.run_folder.held_out import (
+    DOMAIN_MEAN,
+    MEASUREMENT,
+    NUM_ROLLOUTS,
+    PROMPT_MEAN,
+    REWARD,
+    VALIDATION,
+)
 from nemo_prorl.training.control.trends import above_log_trend, above_trend, mismatch_limit
 
 KL = "objective/kl_to_reference"
@@ -58,11 +65,16 @@ class History:
     """Best value of each period between the stage's resets, by metric of HELD_OUT."""
     series: Mapping[str, Series] = field(default_factory=dict)
     """Values by metric."""
+    measurement: str = ""
+    """What the validations in `peaks` and `series` measured (held_out.MEASUREMENT); empty if it is not known."""
 
     def extended(self, record: Mapping[str, Any], config: ControllerConfig) -> History:
-        """Returns the history with one more record. It keeps all validations, and of other metrics what a signal may
-        need."""
+        """Returns the history with one more record. It keeps all validations that measured the same as the newest, and
+        of other metrics what a signal may need."""
         step, series, level = int(record["step"]), dict(self.series), self.entropy_level
+        peaks, measured = self.peaks, str(record.get(MEASUREMENT, self.measurement))
+        if self.measurement and measured != self.measurement:
+            peaks, series = {}, {key: points for key, points in series.items() if not _is_of_validation(key)}
         horizon = _horizon(config)
         for key, value in record.items():
             if not _is_number(value) or (key == ROLLOUTS and record.get(UPDATES_BEHIND)):
@@ -73,7 +85,7 @@ class History:
         num_level = max(config.entropy_collapse.window, config.entropy_runaway.window)
         if len(level) < num_level and _is_number(record.get(ENTROPY)):
             level = (*level, float(record[ENTROPY]))
-        return replace(self, step=step, entropy_level=level, series=series)
+        return replace(self, step=step, entropy_level=level, peaks=peaks, series=series, measurement=measured)
 
     def restarted(self, step: int) -> History:
         """Returns the history after a reset at `step`. Of `series` it keeps SAMPLER_KEYS and that step's validation."""
