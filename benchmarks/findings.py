@@ -94,6 +94,7 @@ TINY = Family(
         *UNCLAMPED,
         "trainer.prompts_per_step=8",
         "validation.interval=3",
+        "validation.early=false",
         "validation.max_prompts=16",
         "exp_manager.create_checkpoint_callback=false",
     ),
@@ -126,6 +127,7 @@ STALLED = Family(
         "algorithm.kl_beta=3",
         "trainer.prompts_per_step=16",
         "validation.interval=4",
+        "validation.early=false",
         "validation.max_prompts=32",
         "exp_manager.create_checkpoint_callback=false",
         # Patience and cool-down suit dozens of steps; min_delta is two standard errors, each at most 0.0156 with 1,024

@@ -98,6 +98,7 @@ def our_options(work: Work) -> dict[str, Any]:
         "sampler.max_response_tokens": work.max_response_tokens,
         "sampler.max_prompt_tokens": work.max_prompt_tokens,
         "validation.interval": work.validation_interval,
+        "validation.early": "false",
         "validation.max_prompts": work.held_out_per_source,
         "validation.num_rollouts": work.held_out_rollouts,
         "validation.temperature": work.temperature,

@@ -84,7 +84,8 @@ def _line(run: Run, metric: str, label: str, colour: int, panel: Panel) -> Line 
         return None
     if panel.kind is not Kind.lines:
         return Line(label=label, colour=colour, points=curve, trend=None)
-    breaks = [event.step for event in events_of(run) if event.kind in (EventKind.reset, EventKind.stage)]
+    breaking = (EventKind.reset, EventKind.stage, EventKind.measurement)
+    breaks = [event.step for event in events_of(run) if event.kind in breaking]
     trend = None
     if len(curve.steps) >= curves.MIN_POINTS_FOR_TREND:
         trend = curves.thinned(curves.trend(curve, breaks))

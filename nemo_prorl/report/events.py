@@ -1,4 +1,4 @@
-"""Events of a run besides steps: stages, resets, decisions of the controller, resumes, ends."""
+"""Events of a run besides steps: stages, resets, decisions of the controller, other measurements, resumes, ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from nemo_prorl.report.runs import Run, once_a_run
-from nemo_prorl.run_folder.held_out import WENT_BACK
+from nemo_prorl.run_folder.held_out import MEASUREMENT, WENT_BACK
 
 NOT_COMPARED = ("stage.name", "stage.parent")
 """Options that always differ between stages."""
@@ -21,6 +21,7 @@ class Kind(StrEnum):
     stage = "stage"
     reset = "reset"
     decision = "decision"
+    measurement = "measurement"
     resume = "resume"
     end = "end"
     failure = "failure"
@@ -44,6 +45,10 @@ def events_of(run: Run) -> tuple[Event, ...]:
     events = [Event(first["step"], first["stage"], Kind.stage, f"{first['stage']} begins")]
     for before, after in pairwise(run.records):
         events += _between(run, before, after)
+    for before, after in pairwise(run.validations):
+        if before.get(MEASUREMENT) != after.get(MEASUREMENT):
+            text = "validation measures something else from here on (run.log says what): do not compare across it"
+            events.append(Event(int(after["step"]), str(after["stage"]), Kind.measurement, text))
     for when, stage, step in run.resumes:
         events.append(Event(step, stage, Kind.resume, f"went on from its checkpoint, {when}"))
     events.sort(key=lambda event: event.step)

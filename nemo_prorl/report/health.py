@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from nemo_prorl.report.panels import names_in
 from nemo_prorl.report.runs import LOOP_TIMES, Run
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, MEASUREMENT, PROMPT_MEAN
 from nemo_prorl.training.control.checks import Finding, Followed
 
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Held-out reward of a domain, or one of the two means: at the first validation, now, and at its best."""
+    """Held-out reward of a domain, or one of the two means: at the first validation, now, and at its best; of the
+    validations that measured the same as the newest."""
 
     domain: str
     first: float
@@ -39,10 +40,10 @@ def bests_of(run: Run) -> list[Best]:
     keys = {"mean over domains": DOMAIN_MEAN, "mean over prompts": PROMPT_MEAN}
     keys |= {name: f"validation/{name}/reward" for name in names_in("validation/{}/reward", run.metrics)}
     bests = []
+    validations = run.validations
+    comparable = [one for one in validations if one.get(MEASUREMENT) == validations[-1].get(MEASUREMENT)]
     for domain, key in keys.items():
-        if points := [
-            (float(record[key]), int(record["step"])) for record in run.validations if key in record
-        ]:
+        if points := [(float(record[key]), int(record["step"])) for record in comparable if key in record]:
             best = max(points, key=lambda point: point[0])
             bests.append(Best(domain, points[0][0], points[-1][0], *best))
     return bests

@@ -25,6 +25,10 @@ MEASUREMENT = "measurement"
 """Name of what the validation measured, in the record of each validation: its prompts, settings and graders. Values of
 validations with different names do not compare."""
 
+EARLY = "is_early_validation"
+"""1 in the record of a validation that is due only because of validation.early. The controller ignores it, because it
+counts validations and expects them an interval apart."""
+
 WENT_BACK = "went_back_to_step"
 """The step whose weights the policy was given. It is in the record of a step after which a reset went back to an
 earlier checkpoint, and in the first record of a stage that begins with one."""

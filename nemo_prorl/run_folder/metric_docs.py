@@ -16,6 +16,8 @@ METRICS = {
     "numbers. Absent if there was none.",
     "went_back_to_step": "Step whose weights the policy was given, in a reset (`controller.reset_to=best`) or at the "
     "start of a stage (`stage.start_from=best`). Absent in all other records.",
+    "is_early_validation": "1 in the record of a validation that is due only because of `validation.early`, which the "
+    "reset controller ignores. Absent in all other records.",
     "measurement": "Name of what the record's validation measured: a hash of its prompts, its settings "
     "(`validation.num_rollouts`, `temperature`, `top_p`, `sampler.max_response_tokens`) and the version of the graders. "
     "Values of validations with different names do not compare.",

@@ -18,7 +18,7 @@ from nemo_prorl.data.batch import train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
-from nemo_prorl.run_folder.held_out import MEASUREMENT, WENT_BACK, check_monitor
+from nemo_prorl.run_folder.held_out import EARLY, MEASUREMENT, WENT_BACK, check_monitor
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointWriter
@@ -175,11 +175,11 @@ class ProRLTrainer:
 
         metrics: of the step; empty if none was trained. why: the reason for an outcome that the caller knows already.
         """
-        interval = self.config.validation.interval
+        validation, stage_step = self.config.validation, self.state.stage_step
         now = StepBoundary(
             trained=bool(metrics),
             is_last=self._has_all_steps(),
-            is_validation_due=interval > 0 and self.state.stage_step % interval == 0,
+            is_validation_due=validation.is_due(stage_step),
             is_validated=self._is_validated(),
             is_sampler_lost=self.refitted.is_lost,
         )
@@ -189,6 +189,8 @@ class ProRLTrainer:
             match action:
                 case Action.validate:
                     metrics |= self._validate()
+                    if now.validates_step and not now.is_last and validation.is_early(stage_step):
+                        metrics[EARLY] = 1
                     self._measured |= metrics
                 case Action.decide:
                     why = self._decide(now, metrics)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nemo_prorl.report.events import Kind, events_of, stage_spans
+from nemo_prorl.report.health import bests_of
 from nemo_prorl.report.runs import Run, read_run
 from tests.report.made_up_runs import write_run
 
@@ -41,6 +42,26 @@ def test_a_run_that_went_back_says_so(make_run: Callable[..., Run]) -> None:
 
     texts = [event.text for event in events_of(make_run(went_back, num_stages=2))]
     assert "the policy goes back to step 20 and becomes the reference, asked for by hand" in texts
+
+
+def test_another_measurement_is_an_event_and_the_best_is_one_of_the_newest(
+    make_run: Callable[..., Run],
+) -> None:
+    """The validations of steps 0, 20 and 30 measured what those of steps 40 and 60 did not, and had higher rewards."""
+
+    def measured(record: dict) -> dict:
+        if "validation/reward" not in record:
+            return record
+        is_other = record["step"] >= 40
+        reward = {"validation/reward": 0.4 if is_other else 0.9}
+        return record | reward | {"measurement": "b" if is_other else "a"}
+
+    run = make_run(measured, num_stages=2)
+    (event,) = [event for event in events_of(run) if event.kind is Kind.measurement]
+    assert (event.step, event.stage) == (40, "run2")
+    (best,) = [best for best in bests_of(run) if best.domain == "mean over prompts"]
+    assert (best.first, best.best, best.best_step) == (0.4, 0.4, 40)
+    assert not [event for event in events_of(make_run()) if event.kind is Kind.measurement]
 
 
 def test_a_new_stage_says_what_is_new(make_run: Callable[..., Run]) -> None:

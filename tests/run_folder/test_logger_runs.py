@@ -175,9 +175,7 @@ def test_what_wandb_has_not_uploaded_is_sent_again(
     made.rows = {} if offline else {step: (step, 1.0) for step in range(3)}
     train(tmp_path, 5, 8, loss=2.0, **WANDB)
     found = {row: value for row, value in made.rows.items() if row >= rows[0]}
-    assert found == {
-        row: (step, 1.0 if step < 5 else 2.0) for row, step in zip(rows, steps, strict=True)
-    }
+    assert found == {row: (step, 1.0 if step < 5 else 2.0) for row, step in zip(rows, steps, strict=True)}
 
 
 @pytest.mark.parametrize("options", [WANDB, MLFLOW])

@@ -98,7 +98,9 @@ class Run:
         """Trains as `run.train_stage` does. On several ranks each has a Run of its own in the same folder."""
         is_main, rank = ranks.layout.is_main, ranks.layout.rank
         log = RunLog(self.folder, speaks=is_main)
-        asked = [replace(prompt, task={}) for prompt in self.held_out]  # a script may change while a run goes on
+        asked = [
+            replace(prompt, task={}) for prompt in self.held_out
+        ]  # a script may change while a run goes on
         if change := begin_measuring(self.state, measurement(self.config, asked, self.graders)):
             log.say(change)
         telemetry = None

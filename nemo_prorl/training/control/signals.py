@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from nemo_prorl.config import ControllerAction, ControllerConfig, SamplerMismatchConfig, ValidationMean
 from nemo_prorl.run_folder.held_out import (
     DOMAIN_MEAN,
+    EARLY,
     MEASUREMENT,
     NUM_ROLLOUTS,
     PROMPT_MEAN,
@@ -79,7 +80,7 @@ class History:
         for key, value in record.items():
             if not _is_number(value) or (key == ROLLOUTS and record.get(UPDATES_BEHIND)):
                 continue  # rollouts that were sampled ahead differ because of the updates since
-            if key in STEP_KEYS or _is_of_validation(key):
+            if key in STEP_KEYS or (_is_of_validation(key) and not record.get(EARLY)):
                 points = (*series.get(key, ()), (step, float(value)))
                 series[key] = points[-horizon:] if key in STEP_KEYS else points
         num_level = max(config.entropy_collapse.window, config.entropy_runaway.window)
