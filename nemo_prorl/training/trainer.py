@@ -175,11 +175,12 @@ class ProRLTrainer:
 
         metrics: of the step; empty if none was trained. why: the reason for an outcome that the caller knows already.
         """
-        validation, stage_step = self.config.validation, self.state.stage_step
+        is_due = self.config.validation.is_due(self.state.stage_step)
+        is_early = not is_due and self.config.validation.is_early(self.state.step)
         now = StepBoundary(
             trained=bool(metrics),
             is_last=self._has_all_steps(),
-            is_validation_due=validation.is_due(stage_step),
+            is_validation_due=is_due or is_early,
             is_validated=self._is_validated(),
             is_sampler_lost=self.refitted.is_lost,
         )
@@ -189,7 +190,7 @@ class ProRLTrainer:
             match action:
                 case Action.validate:
                     metrics |= self._validate()
-                    if now.validates_step and not now.is_last and validation.is_early(stage_step):
+                    if is_early and now.validates_step and not now.is_last:
                         metrics[EARLY] = 1
                     self._measured |= metrics
                 case Action.decide:

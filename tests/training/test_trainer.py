@@ -136,6 +136,16 @@ def test_early_validations_follow_the_powers_of_two_below_the_interval(
     assert {step for step, _ in seen} == regular, "the controller counts validations, an interval apart"
 
 
+def test_a_later_stage_has_no_early_validations(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=5, interval=5)
+    run.config.validation.early = True
+    run.fit()
+    child = run.resume()
+    child.state.stage, child.state.stage_step = "second", 0
+    child.fit()
+    assert [record["step"] for record in run.records if "is_early_validation" in record] == [1, 2, 4]
+
+
 def test_without_held_out_prompts_there_is_no_validation(tmp_path: Path) -> None:
     run = Run(tmp_path, num_steps=2, held_out=0, interval=1)
     run.fit()

@@ -14,9 +14,9 @@ class ValidationConfig:
     interval: int = 20
     """Steps between validations; 0: only before the first and after the last step."""
     early: bool = False
-    """Whether a stage also validates after steps 1, 2, 4, 8, ... before its first interval, which shows a rise that is
-    over by then. The reset controller ignores these validations. Off by default, because a validation of the papers'
-    blend samples about four times the rollouts that a step trains on."""
+    """Whether a run also validates after its steps 1, 2, 4, 8, ... below the interval, which shows a rise that is over
+    by then. The reset controller ignores these validations. Off by default, because a validation of the papers' blend
+    samples about four times the rollouts that a step trains on."""
     num_rollouts: int = 16
     """Rollouts per prompt (ProRL: 16)."""
     temperature: float = 0.6
@@ -35,9 +35,9 @@ class ValidationConfig:
         require(0 < self.top_p <= 1, "validation.top_p", self.top_p, "in (0, 1]")
 
     def is_due(self, stage_step: int) -> bool:
-        """Whether a validation follows this step of a stage, early or not; the stage's last step has one anyway."""
-        return self.interval > 0 and (stage_step % self.interval == 0 or self.is_early(stage_step))
+        """Whether a validation follows this step of a stage; its last step has one anyway."""
+        return self.interval > 0 and stage_step % self.interval == 0
 
-    def is_early(self, stage_step: int) -> bool:
-        """Whether a validation is due after this step only because of `early`."""
-        return self.early and stage_step < self.interval and stage_step.bit_count() == 1
+    def is_early(self, step: int) -> bool:
+        """Whether one follows this step of the run because of `early`."""
+        return self.early and step < self.interval and step.bit_count() == 1
