@@ -70,8 +70,9 @@ def recognise(first: Mapping[str, Any], *, needs_answer: bool) -> Layout:
         advice = (
             "" if lacks == "prompt" else ", or write reward.function with a function that needs no answer"
         )
+        columns = [name if name == name.strip() else repr(name) for name in sorted(first)]
         raise ConfigError(
-            f"no {lacks} is recognised among the columns {', '.join(sorted(first)) or '(none)'}. {KNOWN}: rename a "
+            f"no {lacks} is recognised among the columns {', '.join(columns) or '(none)'}. {KNOWN}: rename a "
             f"column{advice}."
         )
     return Layout(prompt=prompt, label=label)
@@ -84,7 +85,7 @@ def row_of(
 
     With needs_answer=False a label that says no task leaves the task empty. Raises BadRecord."""
     if media := shown_media(values):
-        raise BadRecord(f"has {media}, which the model cannot see: only text is supported")
+        raise BadRecord(f"has {media}, which the model would not see")
     extra_info = values.get("extra_info")
     info = extra_info if isinstance(extra_info, Mapping) else {}
     try:
@@ -108,9 +109,14 @@ def row_of(
     return row
 
 
+def is_media(column: str) -> bool:
+    """Returns whether a column's name says that it holds images, videos or sound."""
+    return _MEDIA.fullmatch(column) is not None
+
+
 def shown_media(values: Mapping[str, Any]) -> str:
     """Returns the first column that holds images, videos or sound; empty if there is none."""
-    return next((name for name, value in values.items() if _MEDIA.fullmatch(str(name)) and _holds(value)), "")
+    return next((name for name, value in values.items() if is_media(str(name)) and _holds(value)), "")
 
 
 def final_answer(text: str) -> str:

@@ -221,8 +221,8 @@ class RowFile:
         if not (is_whole and any(m["content"] for m in messages)):
             raise ConfigError(f"{where} has no messages with role and content: correct it, or leave it out.")
         try:
-            task = json.loads(columns["task"])
-        except json.JSONDecodeError:
+            task = json.loads(columns["task"], parse_constant=_no_number)
+        except (ValueError, RecursionError):
             task = None
         if not isinstance(task, dict):
             raise ConfigError(f"{where}: the task is not a JSON object, see docs/data.md.")
@@ -232,6 +232,11 @@ class RowFile:
         """(index, row) of at most so many rows, evenly spaced over the file."""
         places = np.linspace(0, len(self) - 1, min(len(self), max_rows)).round().astype(int)
         return [(int(place), self[int(place)]) for place in places]
+
+
+def _no_number(constant: str) -> None:
+    """Refuses NaN and Infinity, which Python's reader of JSON takes."""
+    raise ValueError(f"{constant} is no JSON")
 
 
 def check_distinct(files: Sequence[RowFile]) -> None:

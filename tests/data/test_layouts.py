@@ -123,6 +123,7 @@ def test_the_answer_is_at_the_end_of_the_working(text: str, answer: str) -> None
         (["text", "answer"], "no prompt is recognised among the columns answer, text"),
         (["prompt", "completion"], "no answer is recognised among the columns completion, prompt"),
         ([], "no prompt"),
+        (["question", " answer"], "among the columns ' answer', question"),
     ],
 )
 def test_an_unknown_layout_lists_its_columns_and_the_known_ones(columns: list[str], lacks: str) -> None:
@@ -156,7 +157,7 @@ def test_an_unknown_layout_lists_its_columns_and_the_known_ones(columns: list[st
         ({"prompt": "?", "task": {"answer": float("nan")}}, "has no task"),
         ({"prompt": "?", "answer": "4", "uid": {"id": 1}}, "has a uid that is no text"),
         ({"prompt": "?", "answer": "4", "images": [{"bytes": None, "path": "a.png"}]}, "has images, which"),
-        ({"prompt": "?", "answer": "4", "image_2": b"PNG"}, "has image_2, which the model cannot see"),
+        ({"prompt": "?", "answer": "4", "image_2": b"PNG"}, "has image_2, which the model would not see"),
         ({"prompt": "?", "solution": "We add them. So the answer is 4."}, "neither in"),
         ({"prompt": "?", "solution": "2 + 2 = 4\n4 + 1 = 5"}, "neither in .* nor after ####"),
         ({"prompt": "?", "solution": "一加一。答案是二。"}, "neither in"),
