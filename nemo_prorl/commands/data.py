@@ -166,7 +166,9 @@ def _summary(manifest: dict[str, Any], out: Path) -> Iterator[str]:
 
 
 def _show(arguments: Sequence[str]) -> int:
-    parser = Parser("data show", "Shows rows of a file of problems, as a run reads them, and says which it would refuse.")
+    parser = Parser(
+        "data show", "Shows rows of a file of problems, as a run reads them, and says which it would refuse."
+    )
     parser.path("file", "FILE", "a file of problems")
     parser.add_argument("--rows", type=int, default=3, metavar="N", help="number of rows (default: 3)")
     parser.add_argument(

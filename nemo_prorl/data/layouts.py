@@ -199,7 +199,9 @@ def _messages(value: Any, column: str) -> tuple[dict[str, str], ...]:
     if not any(message["content"].strip() for message in messages):
         raise BadRecord(f"has an empty {column}")
     if messages[-1]["role"] == "assistant":
-        raise BadRecord(f"has a {column} that ends with an assistant's turn, which the model is to write: take it out")
+        raise BadRecord(
+            f"has a {column} that ends with an assistant's turn, which the model is to write: take it out"
+        )
     return tuple(messages)
 
 

@@ -194,7 +194,9 @@ def _convert(
         raise ConfigError(f"data file {name}: {reading.refusal}.")
     table = table_of(row for row in reading.rows if isinstance(row, Row))
     for column in dict.fromkeys(key for values in reading.further for key in values):
-        table = table.append_column(_storable(column), _column([values.get(column) for values in reading.further]))
+        table = table.append_column(
+            _storable(column), _column([values.get(column) for values in reading.further])
+        )
     metadata = {DESCRIPTION: reading.sentence.encode(), CONVERTED_FROM: name.encode()}
     write_table(path, table.replace_schema_metadata(metadata))
 

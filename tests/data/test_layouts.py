@@ -187,7 +187,14 @@ def test_a_reward_function_needs_no_answer() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    ["4", "3.5 m. per s", r"\begin{pmatrix} 1 \\" + "\n2" + r"\end{pmatrix}", "St. Louis", "x = 1. y = 2", "in 1900"],
+    [
+        "4",
+        "3.5 m. per s",
+        r"\begin{pmatrix} 1 \\" + "\n2" + r"\end{pmatrix}",
+        "St. Louis",
+        "x = 1. y = 2",
+        "in 1900",
+    ],
 )
 def test_a_short_solution_is_an_answer(answer: str) -> None:
     assert converted({"prompt": "?", "solution": answer}).task == {"answer": answer}

@@ -194,8 +194,10 @@ BAD: dict[str, tuple[str, bytes]] = {
     "twice.json": ("the name answer is there twice", b'[{"prompt": "?", "answer": "4", "answer": "5"}]'),
     "deep.jsonl": ("line 1 is not JSON", b'{"prompt": ' + b"[" * 100_000),
     "zeros.jsonl.gz": ("cannot be read as jsonl", gzip.compress(LINES.encode() * 9)[:10] + b"\xff" * 99),
-    "nan.jsonl": (r"1 of 2 rows .*, and row 0 \(from 0\) has no answer", b'{"prompt": "?", "answer": NaN}\n' * 1
-                  + b'{"prompt": "?", "answer": 4}'),
+    "nan.jsonl": (
+        r"1 of 2 rows .*, and row 0 \(from 0\) has no answer",
+        b'{"prompt": "?", "answer": NaN}\n' * 1 + b'{"prompt": "?", "answer": 4}',
+    ),
     "working.jsonl": (
         r"2 of 3 rows cannot be used, and row 1 \(from 0\) has a solution that gives its answer neither",
         b'{"prompt": "?", "solution": "4"}\n' + b'{"prompt": "?", "solution": "We add. So it is 4."}\n' * 2,
@@ -239,7 +241,9 @@ def test_a_prompt_file_with_images_is_read_row_by_row(tmp_path: Path) -> None:
 
 def test_answers_of_several_sentences_are_said(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
-    path.write_text('{"prompt": "\\\\boxed{}?", "answer": "We add them. It is 4."}\n{"prompt": "?", "answer": "4"}\n')
+    path.write_text(
+        '{"prompt": "\\\\boxed{}?", "answer": "We add them. It is 4."}\n{"prompt": "?", "answer": "4"}\n'
+    )
     assert "The answers of 1 rows have several sentences, such as that of p-" in converted(path, tmp_path)[1]
 
 
