@@ -253,10 +253,15 @@ def _difficulty(arguments: Sequence[str]) -> int:
     from nemo_prorl.run_folder.difficulty import read_difficulty, summary
 
     formats = {"prompts": ",", "visits": ",", "first": ".3f", "last": ".3f", "never": ".1%", "always": ".1%"}
-    table = summary(read_difficulty(run_dir))
+    rows, damaged = read_difficulty(run_dir)
+    if not rows.num_rows:
+        raise ConfigError(f"no file of {run_dir / 'difficulty'} can be read: restore the folder.")
+    table = summary(rows)
     print(f"{'domain':<14}" + "".join(f"{name:>10}" for name in formats))
     for domain, fared in table.items():
         print(f"{domain:<14}" + "".join(f"{fared[name]:>10{form}}" for name, form in formats.items()))
+    if damaged:
+        print(f"without {', '.join(damaged)} of {run_dir / 'difficulty'}, which cannot be read")
     return 0
 
 

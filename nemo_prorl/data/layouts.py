@@ -2,9 +2,9 @@
 
 The prompt is in the first of PROMPT_COLUMNS that a file has: a text, which becomes the user's turn, or a list of
 messages with role and content. A conversation that includes the model's answer, as in data sets for fine-tuning, is
-passed over if a later column has the prompt. The task is in `task` (an object), or its label is in the first of ANSWER_COLUMNS, which
-comes before a `task` that is no object (some data sets name the subject there);
-reward/rows.py says what a label may be. verl keeps the label in the field `ground_truth` of `reward_model`.
+passed over if a later column has the prompt. The task is in `task` (an object), or its label is in the first of
+ANSWER_COLUMNS, which comes before a `task` that is no object (some data sets name the subject there); reward/rows.py
+says what a label may be. verl keeps the label in the field `ground_truth` of `reward_model`.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def shown_media(values: Mapping[str, Any]) -> str:
 
 
 def final_answer(text: str) -> str:
-    r"""The answer of a text that may also hold the working: what follows GSM8K's `####` in the last line, or the content
-    of the last `\boxed{}` as in MATH, or else the whole text."""
+    r"""The answer of a text that may also hold the working: what follows GSM8K's `####` in the last line, or the
+    content of the last `\boxed{}` as in MATH, or else the whole text."""
     last_line = text.strip().rpartition("\n")[2]
     marked = last_line.removeprefix(_ANSWER_MARK).strip() if last_line.startswith(_ANSWER_MARK) else ""
     return ", ".join(joined_boxes(marked)) or marked or ", ".join(joined_boxes(text)) or text.strip()

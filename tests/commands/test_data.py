@@ -13,7 +13,9 @@ from nemo_prorl.commands import data
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.own import prompt_file
 from nemo_prorl.data.rows import SCHEMA, write_rows
+from nemo_prorl.run_folder.difficulty import write_difficulty
 from tests.data.conftest import make_row
+from tests.training.conftest import make_group
 
 
 def shown(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> str:
@@ -31,7 +33,7 @@ def test_rows_that_a_run_takes_are_shown_as_it_reads_them(
     assert "--- 2 of 3  p/2  math  p  train\nuser:\n    2 + 2?\ntask:\n    answer: 4\n" in said
     assert "refuse" not in said
     assert [path.name for path in tmp_path.iterdir()] == ["p.jsonl"], "it writes nothing"
-    with pytest.raises(ConfigError, match="--from 3 is out of range: .* has rows 0 to 2"):
+    with pytest.raises(ConfigError, match=r"--from 3 is out of range: .* has rows 0 to 2"):
         data.main(["show", str(file), "--from=3"])
 
 
@@ -59,6 +61,20 @@ def test_what_a_run_refuses_is_said_in_its_words(
     if len(records) > 1:
         assert f"--- 1 of 2  a run refuses it: {says}" in said
         assert "Reward functions alone" in said or "empty" in says
+
+
+def test_difficulty_without_torn_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for step in (1, 2):
+        write_difficulty(tmp_path, step, [make_group(f"a#{step}", [1.0, 0.0])])
+    torn = tmp_path / "difficulty" / "step-00000002.parquet"
+    torn.write_bytes(torn.read_bytes()[:-5])
+    assert data.main(["difficulty", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "math                   1         1     0.500" in said
+    assert f"without {torn.name} of {tmp_path}/difficulty, which cannot be read" in said
+    (tmp_path / "difficulty" / "step-00000001.parquet").write_bytes(b"")
+    with pytest.raises(ConfigError, match="no file of .* can be read: restore the folder"):
+        data.main(["difficulty", str(tmp_path)])
 
 
 def test_a_prompt_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

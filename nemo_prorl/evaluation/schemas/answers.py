@@ -80,8 +80,9 @@ def _check_options(record: Record) -> None:
     is_asked = isinstance(options, list) and all(str(option).strip() in question for option in options)
     if not is_asked or str(record.first(ANSWER)).strip() not in tuple(LETTERS):
         raise ConfigError(
-            f"{record.origin} has its options in {column}, which are not asked: give GPQA's own file (Question, Correct "
-            "Answer, Incorrect Answer 1 to 3), or questions that end with their options, and a letter as the answer."
+            f"{record.origin} has its options in {column}, which are not asked: give GPQA's own file (Question, "
+            "Correct Answer, Incorrect Answer 1 to 3), or questions that end with their options, and a letter as the "
+            "answer."
         )
 
 
