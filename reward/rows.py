@@ -12,14 +12,15 @@ The first rule that fits decides what a label means:
 3. Any other text or number is the answer, if the default domain is math or stem. Text that only looks like data, such
    as `[1, 2]`, `{1,2}`, `(0, 1)` or `{}`, is an answer too.
 
-Everything else (nothing, true, a list, an object of no known form) raises BadLabel, because every response would be
-wrong against such a label.
+Everything else (nothing, NaN, true, a list, an object of no known form) raises BadLabel, because every response would
+be wrong against such a label. `answer_text` says what an answer may be.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -38,6 +39,10 @@ _LONGEST_END_TOKEN = 50
 
 class BadLabel(ValueError):
     """A label that defines no task; the message is one sentence for the person who made the data set."""
+
+
+class NoAnswer(BadLabel):
+    """A label that holds nothing, such as an empty field or the NaN that pandas writes for one."""
 
 
 def request_of_label(
@@ -74,18 +79,37 @@ def domain_and_task(label: object, default_domain: str = "math") -> tuple[str, d
     fields = label if isinstance(label, Mapping) else _object_in(label)
     if fields is not None:
         return _domain_and_task_of(dict(fields), default_domain)
-    if isinstance(label, bool) or not isinstance(label, str | int | float):
-        raise BadLabel(
-            f"a label must be an answer (text or a number) or an object with a task, not {type(label).__name__}"
-        )
-    answer = str(label)
-    if not answer.strip():
-        raise BadLabel("the label is empty; it must be the right answer, or an object with a task")
+    answer = answer_text(label)
     if default_domain not in ANSWER_DOMAINS:
         raise BadLabel(
             f"a {default_domain} label must be an object with the task's fields; {answer[:60]!r} is text"
         )
     return default_domain, {"answer": answer}
+
+
+def answer_text(value: object) -> str:
+    """Returns an answer as the text with which responses are compared: 27.0, as tables store whole numbers beside
+    missing ones, is 27. Raises NoAnswer for nothing, white space, NaN (also as text) and infinity, and BadLabel for
+    what is neither text nor a number."""
+    if value is None:
+        raise NoAnswer("the label is NoneType, which is no answer")
+    if not is_number(value) and not isinstance(value, str):
+        raise BadLabel(
+            f"a label must be an answer (text or a number) or an object with a task, not {type(value).__name__}"
+        )
+    text = str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if not text.strip():
+        raise NoAnswer("the label is empty; it must be the right answer, or an object with a task")
+    if (isinstance(value, float) and not math.isfinite(value)) or text.strip().lower() == "nan":
+        raise NoAnswer(f"the label is {text.strip()}, which is no answer")
+    return text
+
+
+def with_answer_text(domain: str, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a task with its answer, if the domain's tasks are answers, as `answer_text` has it. Raises BadLabel."""
+    if domain in ANSWER_DOMAINS and "answer" in task:
+        return {**task, "answer": answer_text(task["answer"])}
+    return dict(task)
 
 
 def opens_thought(prompt: object) -> bool:
@@ -145,7 +169,7 @@ def _domain_and_task_of(fields: dict[str, Any], default_domain: str) -> tuple[st
                 f"the label has the unknown domain {str(domain)[:80]!r}; there are {', '.join(domains())}"
             )
         task = fields["task"] if isinstance(fields.get("task"), dict) else fields
-        return domain, dict(task)
+        return domain, with_answer_text(domain, task)
     if "test_program" in fields or ("inputs" in fields and "outputs" in fields):
         return "code", fields
     if "instruction_id_list" in fields:
@@ -155,8 +179,7 @@ def _domain_and_task_of(fields: dict[str, Any], default_domain: str) -> tuple[st
     if "answer" in fields:
         if default_domain not in ANSWER_DOMAINS:
             raise BadLabel(f'the label has an "answer", which is no task of the domain {default_domain}')
-        answer = fields["answer"]
-        return default_domain, {**fields, "answer": str(answer)} if is_number(answer) else fields
+        return default_domain, with_answer_text(default_domain, fields)
     raise BadLabel(
         f"the label is an object with {', '.join(map(repr, list(fields)[:8])) or 'no fields'}; "
         f'a task has {_FORMS}, or a "domain" beside its fields'

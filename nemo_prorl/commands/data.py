@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +18,8 @@ from nemo_prorl.run_folder.storage import check_writable
 
 if TYPE_CHECKING:
     from nemo_prorl.data.building.source import Source, Submit
-    from nemo_prorl.data.rows import RowFile
+    from nemo_prorl.data.own import Refused
+    from nemo_prorl.data.rows import Row, RowFile
 
 USAGE = """usage: python -m nemo_prorl data list
        python -m nemo_prorl data build NAME ... [KEY=VALUE ...]
@@ -29,7 +30,7 @@ Builds prompt files from public data sets, shows their rows, and shows the pass 
 
   list        lists the sources of `build`, and which of them are built in data/
   build       writes data/NAME/{train,validation}.parquet, manifest.json and overlap.json; `build all`: every source
-  show        shows rows of a file of problems, as a run reads them
+  show        shows rows of a file of problems, as a run reads them, and says which it would refuse
   difficulty  shows pass rates of a run's prompts, by domain
 
 `python -m nemo_prorl data build --help` lists its options. docs/data.md has the row type."""
@@ -165,7 +166,9 @@ def _summary(manifest: dict[str, Any], out: Path) -> Iterator[str]:
 
 
 def _show(arguments: Sequence[str]) -> int:
-    parser = Parser("data show", "Shows rows of a file of problems, as a run reads them.")
+    parser = Parser(
+        "data show", "Shows rows of a file of problems, as a run reads them, and says which it would refuse."
+    )
     parser.path("file", "FILE", "a file of problems")
     parser.add_argument("--rows", type=int, default=3, metavar="N", help="number of rows (default: 3)")
     parser.add_argument(
@@ -174,32 +177,72 @@ def _show(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.rows < 1:
         raise ConfigError(f"--rows {given.rows} is out of range: it must be at least 1.")
-    from nemo_prorl.data.own import prompt_file
+    from nemo_prorl.data.own import is_prompt_file
     from nemo_prorl.data.rows import RowFile
 
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # a file in another layout is converted there, as a run does
-        path, recognised = prompt_file(str(given.file), Path(folder), split="train", needs_answer=False)
-        file = RowFile(path)
-        if not 0 <= given.start < len(file):
-            raise ConfigError(
-                f"--from {given.start} is out of range: {given.file} has rows 0 to {len(file) - 1}."
-            )
-        places = range(given.start, min(given.start + given.rows, len(file)))
-        show([*filter(None, [recognised]), *_row_lines(file, places)])
+    if given.file.is_file() and is_prompt_file(given.file):
+        file, lines = RowFile(given.file), []
+        rows: Sequence[Row | Refused] = _of_prompt_file(file, _places(given, len(file)))
+        num_rows = len(file)
+    else:
+        lines, found = _as_read(given.file)
+        rows, num_rows = [found[index] for index in _places(given, len(found))], len(found)
+    show([*lines, *_row_lines(rows, given.start, num_rows)])
     return 0
 
 
-def _row_lines(file: RowFile, places: Iterable[int]) -> Iterator[str]:
+def _places(given: argparse.Namespace, num_rows: int) -> range:
+    """Returns the indices of the rows to show. Raises ConfigError if there are none."""
+    if not 0 <= given.start < num_rows:
+        raise ConfigError(f"--from {given.start} is out of range: {given.file} has rows 0 to {num_rows - 1}.")
+    return range(given.start, min(given.start + given.rows, num_rows))
+
+
+def _as_read(file: Path) -> tuple[list[str], Sequence[Row | Refused]]:
+    """Returns (what a run recognises in a file of another layout, and what it refuses; its rows). Raises ConfigError
+    for a file without prompts."""
+    from nemo_prorl.data.own import Refused, read
+
+    try:
+        reading = read(str(file), needs_answer=True)
+        refusal = reading.refusal
+    except ConfigError as error:  # perhaps only the answers are missing
+        reading = read(str(file), needs_answer=False)
+        refusal = str(error).removeprefix(f"data file {file}: ").removesuffix(".")
+    if not refusal:
+        return [reading.sentence], reading.rows
+    lacks_prompts = any(isinstance(row, Refused) and row.row is None for row in reading.rows)
+    but = "" if lacks_prompts else " Reward functions alone can grade them: they need no answer."
+    return [reading.sentence, f"A run refuses this file: {refusal}.{but}"], reading.rows
+
+
+def _of_prompt_file(file: RowFile, places: range) -> Iterator[Row | Refused]:
+    """Yields rows of a prompt file, or what a run says of them."""
+    from nemo_prorl.data.own import Refused
+
     for index in places:
-        row = file[index]
-        yield f"--- {index} of {len(file)}  {row.uid}  {row.domain}  {row.source}  {row.split}"
-        for message in row.messages:
+        try:
+            yield file[index]
+        except ConfigError as error:
+            yield Refused(where=f"row {index}", why=str(error), row=None)
+
+
+def _row_lines(rows: Iterable[Row | Refused], start: int, num_rows: int) -> Iterator[str]:
+    from nemo_prorl.data.own import Refused
+
+    for index, row in enumerate(rows, start):
+        if isinstance(row, Refused):
+            yield f"--- {index} of {num_rows}  a run refuses it: {row.why}"
+        shown = row.row if isinstance(row, Refused) else row
+        if shown is None:
+            continue
+        if not isinstance(row, Refused):
+            yield f"--- {index} of {num_rows}  {shown.uid}  {shown.domain}  {shown.source}  {shown.split}"
+        for message in shown.messages:
             yield f"{message['role']}:"
             yield textwrap.indent(_short(message["content"], 1500), "    ")
-        yield "task:"
-        for key, value in row.task.items():
+        yield "task:" if shown.task else "task: none"
+        for key, value in shown.task.items():
             yield f"    {key}: {_short(value if isinstance(value, str) else json.dumps(value), 300)}"
 
 
@@ -210,10 +253,15 @@ def _difficulty(arguments: Sequence[str]) -> int:
     from nemo_prorl.run_folder.difficulty import read_difficulty, summary
 
     formats = {"prompts": ",", "visits": ",", "first": ".3f", "last": ".3f", "never": ".1%", "always": ".1%"}
-    table = summary(read_difficulty(run_dir))
+    rows, damaged = read_difficulty(run_dir)
+    if not rows.num_rows:
+        raise ConfigError(f"no file of {run_dir / 'difficulty'} can be read: restore the folder.")
+    table = summary(rows)
     print(f"{'domain':<14}" + "".join(f"{name:>10}" for name in formats))
     for domain, fared in table.items():
         print(f"{domain:<14}" + "".join(f"{fared[name]:>10{form}}" for name, form in formats.items()))
+    if damaged:
+        print(f"without {', '.join(damaged)} of {run_dir / 'difficulty'}, which cannot be read")
     return 0
 
 

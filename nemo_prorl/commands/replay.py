@@ -48,18 +48,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     """Reads a run's records. Raises ConfigError unless there are some and each has a step and a stage."""
-    from nemo_prorl.run_folder.telemetry import read_metrics
+    from nemo_prorl.run_folder.telemetry import is_record, read_metrics
 
     if not path.is_file():
         raise ConfigError(
             f"METRICS={path} does not exist: write the metrics.jsonl of a run, or the folder of a run."
         )
-    try:
-        records = read_metrics(path)
-    except UnicodeDecodeError:
-        records = []
+    records = read_metrics(path)
     for number, record in enumerate(records, start=1):
-        if not (isinstance(record, dict) and isinstance(record.get("step"), int) and "stage" in record):
+        if not is_record(record):
             raise ConfigError(
                 f"line {number} of METRICS={path} is no record of a run: it must have a step and a stage, as in "
                 f"{json.dumps({'step': 1, 'stage': 'main'})}."

@@ -1,23 +1,27 @@
 """Recognises how people lay out problems (plain columns, TRL's and verl's data sets) and turns a record into a row.
 
 The prompt is in the first of PROMPT_COLUMNS that a file has: a text, which becomes the user's turn, or a list of
-messages with role and content. The task is in `task` (an object), or its label is in the first of ANSWER_COLUMNS, which
-comes before a `task` that is no object (some data sets name the subject there);
-reward/rows.py says what a label may be. verl keeps the label in the field `ground_truth` of `reward_model`.
+messages with role and content. A conversation that includes the model's answer, as in data sets for fine-tuning, is
+passed over if a later column has the prompt. The task is in `task` (an object), or its label is in the first of
+ANSWER_COLUMNS, which comes before a `task` that is no object (some data sets name the subject there); reward/rows.py
+says what a label may be. verl keeps the label in the field `ground_truth` of `reward_model`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.rows import Row
 from reward.extract import joined_boxes
 from reward.protocol import DOMAINS
-from reward.rows import ANSWER_DOMAINS, BadLabel, domain_and_task
+from reward.rows import ANSWER_DOMAINS, BadLabel, NoAnswer, domain_and_task, with_answer_text
+
+_Read = TypeVar("_Read")
 
 PROMPT_COLUMNS = ("messages", "prompt", "problem", "question")
 ANSWER_COLUMNS = ("answer", "ground_truth", "reward_model", "solution")
@@ -26,6 +30,12 @@ KNOWN = (
     f"A file has a prompt ({', '.join(PROMPT_COLUMNS[:-1])} or {PROMPT_COLUMNS[-1]}) and an answer (answer, solution, "
     "ground_truth, reward_model with ground_truth as verl has it, or domain and task as docs/data.md says)"
 )
+_MEDIA = re.compile(r"(image|video|audio)s?(_\d+)?", re.IGNORECASE)
+"""Names of columns that hold what a text model cannot see, as in geo3k and OlympiadBench."""
+_ANSWER_MARK = "####"
+"""Begins the last line of a solution of GSM8K. Elsewhere it begins a heading of Markdown."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+_COMMAND = re.compile(r"\\[a-zA-Z]+")
 
 
 class BadRecord(ValueError):
@@ -52,15 +62,17 @@ def recognise(first: Mapping[str, Any], *, needs_answer: bool) -> Layout:
 
     Raises ConfigError that lists the columns and the layouts that are known."""
     labels = ("task", *ANSWER_COLUMNS) if _object(first.get("task")) else (*ANSWER_COLUMNS, "task")
-    prompt = next((name for name in PROMPT_COLUMNS if name in first), "")
+    prompts = [name for name in PROMPT_COLUMNS if name in first]
+    prompt = next((name for name in prompts if not _is_answered(first[name])), next(iter(prompts), ""))
     label = next((name for name in labels if name in first), "")
     if not prompt or (needs_answer and not label):
         lacks = "prompt" if not prompt else "answer"
         advice = (
             "" if lacks == "prompt" else ", or write reward.function with a function that needs no answer"
         )
+        columns = [name if name == name.strip() else repr(name) for name in sorted(first)]
         raise ConfigError(
-            f"no {lacks} is recognised among the columns {', '.join(sorted(first)) or '(none)'}. {KNOWN}: rename a "
+            f"no {lacks} is recognised among the columns {', '.join(columns) or '(none)'}. {KNOWN}: rename a "
             f"column{advice}."
         )
     return Layout(prompt=prompt, label=label)
@@ -72,6 +84,8 @@ def row_of(
     """The row of one record. `uid`, `source` and `split` are for records that do not say their own.
 
     With needs_answer=False a label that says no task leaves the task empty. Raises BadRecord."""
+    if media := shown_media(values):
+        raise BadRecord(f"has {media}, which the model would not see")
     extra_info = values.get("extra_info")
     info = extra_info if isinstance(extra_info, Mapping) else {}
     try:
@@ -79,9 +93,9 @@ def row_of(
     except BadRecord:
         if needs_answer:
             raise
-        domain, task = _text(values.get("domain")) or "math", {}
+        domain, task = _word(values, "domain") or "math", {}
     row = Row(
-        uid=_text(values.get("uid")) or uid,
+        uid=_word(values, "uid") or uid,
         domain=domain,
         source=_text(values.get("source")) or _text(values.get("data_source")) or source,
         split=_text(values.get("split")) or _text(info.get("split")) or split,
@@ -95,38 +109,68 @@ def row_of(
     return row
 
 
+def is_media(column: str) -> bool:
+    """Returns whether a column's name says that it holds images, videos or sound."""
+    return _MEDIA.fullmatch(column) is not None
+
+
+def shown_media(values: Mapping[str, Any]) -> str:
+    """Returns the first column that holds images, videos or sound; empty if there is none."""
+    return next((name for name, value in values.items() if is_media(str(name)) and _holds(value)), "")
+
+
 def final_answer(text: str) -> str:
-    r"""The answer at the end of a text that may also hold the working: what follows GSM8K's `####`, or the content of
-    the last `\boxed{}` as in MATH, or else the whole text."""
-    _, mark, answer = text.rpartition("####")
-    if mark and answer.strip():
-        return answer.strip()
-    return ", ".join(joined_boxes(text)) or text.strip()
+    r"""The answer of a text that may also hold the working: what follows GSM8K's `####` in the last line, or the
+    content of the last `\boxed{}` as in MATH, or else the whole text."""
+    last_line = text.strip().rpartition("\n")[2]
+    marked = last_line.removeprefix(_ANSWER_MARK).strip() if last_line.startswith(_ANSWER_MARK) else ""
+    return ", ".join(joined_boxes(marked)) or marked or ", ".join(joined_boxes(text)) or text.strip()
+
+
+def is_prose(answer: str) -> bool:
+    """Returns whether an answer is working rather than an answer: several lines, but for LaTeX's environments, or
+    several sentences of some letters each. No boxed answer equals such a text."""
+    if "\n" in answer and r"\begin" not in answer:
+        return True
+    sentences = _SENTENCE_END.split(_COMMAND.sub("", answer))
+    return sum(sum(map(str.isalpha, sentence)) >= 3 for sentence in sentences) > 1
 
 
 def _domain_and_task(
     values: Mapping[str, Any], layout: Layout, info: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     label = _without_nulls(_label(values, layout))
-    domain = _text(values.get("domain")) or _text(info.get("domain"))
+    domain = _word(values, "domain") or _text(info.get("domain"))
     if layout.label == "task":
         task = _object(label)
         if task is None:
             raise BadRecord("has a task that is not a JSON object")
-        return domain or "math", task
+        domain = domain or "math"
+        return domain, _understood(lambda: with_answer_text(domain, task), layout)
     if not domain and values.get("ability") in ANSWER_DOMAINS:
         domain = str(values["ability"])
-    if label is None or label == "":
-        raise BadRecord(f"has no {layout.label or 'answer'}")
     if domain and domain not in DOMAINS:  # of a grader plug-in, which alone knows its tasks
+        if not _holds(label):
+            raise BadRecord(f"has no {layout.label or 'answer'}")
         return domain, _object(label) or {"answer": str(label)}
-    try:
-        domain, task = domain_and_task(label, domain or "math")
-    except BadLabel as error:
-        raise BadRecord(f"has a label in {layout.label} that is no task ({error})") from None
+    domain, task = _understood(lambda: domain_and_task(label, domain or "math"), layout)
     if isinstance(label, str) and task == {"answer": label}:
         task = {"answer": final_answer(label)}
+        if layout.label == "solution" and is_prose(task["answer"]):
+            raise BadRecord(
+                f"has a solution that gives its answer neither in \\boxed{{}} nor after {_ANSWER_MARK} in the last line"
+            )
     return domain, task
+
+
+def _understood(read: Callable[[], _Read], layout: Layout) -> _Read:
+    """Calls a reader of labels, and raises BadRecord for its errors."""
+    try:
+        return read()
+    except NoAnswer:
+        raise BadRecord(f"has no {layout.label or 'answer'}") from None
+    except BadLabel as error:
+        raise BadRecord(f"has a label in {layout.label} that is no task ({error})") from None
 
 
 def _label(values: Mapping[str, Any], layout: Layout) -> Any:
@@ -142,7 +186,7 @@ def _label(values: Mapping[str, Any], layout: Layout) -> Any:
 def _messages(value: Any, column: str) -> tuple[dict[str, str], ...]:
     """The conversation up to the model's turn, of a text, a list of messages, or the JSON text of such a list."""
     if isinstance(value, str):
-        value = _messages_in(value) or [{"role": "user", "content": value}]
+        value = _turns(value) or [{"role": "user", "content": value}]
     if not isinstance(value, list | tuple) or not value:
         raise BadRecord(f"has no {column}")
     messages = []
@@ -155,20 +199,26 @@ def _messages(value: Any, column: str) -> tuple[dict[str, str], ...]:
     if not any(message["content"].strip() for message in messages):
         raise BadRecord(f"has an empty {column}")
     if messages[-1]["role"] == "assistant":
-        raise BadRecord(f"has a {column} that ends with an assistant's turn, which the model is to write")
+        raise BadRecord(
+            f"has a {column} that ends with an assistant's turn, which the model is to write: take it out"
+        )
     return tuple(messages)
 
 
-def _messages_in(text: str) -> list[Any] | None:
-    """The messages that a text spells as JSON, as a CSV file has them."""
-    if not text.lstrip().startswith("["):
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    is_list = isinstance(value, list) and bool(value)
-    return value if is_list and all(isinstance(one, dict) and "role" in one for one in value) else None
+def _is_answered(value: Any) -> bool:
+    """Returns whether a conversation ends with the assistant's turn."""
+    turns = _turns(value)
+    return bool(turns) and isinstance(turns[-1], Mapping) and turns[-1].get("role") == "assistant"
+
+
+def _turns(value: Any) -> list[Any]:
+    """The turns of a conversation, given as a list, or as the JSON text of one, as a CSV file has it; empty for any
+    other text."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    found = _parsed(value) if isinstance(value, str) and value.lstrip().startswith("[") else None
+    is_list = isinstance(found, list) and all(isinstance(one, dict) and "role" in one for one in found)
+    return list(found) if is_list else []
 
 
 def _content(content: Any) -> str | None:
@@ -181,12 +231,27 @@ def _content(content: Any) -> str | None:
 
 
 def _object(value: Any) -> dict[str, Any] | None:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return None
+    value = _parsed(value) if isinstance(value, str) else value
     return dict(value) if isinstance(value, Mapping) else None
+
+
+def _parsed(text: str) -> Any:
+    """What a text spells as JSON; None if it spells nothing."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _holds(value: Any) -> bool:
+    """Returns whether a column of a row has a value: not null, NaN, or an empty text or list, also as JSON."""
+    if isinstance(value, str):
+        return value.strip().lower() not in ("", "[]", "{}", "null", "none", "nan")
+    if isinstance(value, Mapping):
+        return any(map(_holds, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds, value))
+    return value is not None and value == value  # NaN differs from itself
 
 
 def _without_nulls(value: Any) -> Any:
@@ -194,6 +259,14 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return value
+
+
+def _word(values: Mapping[str, Any], column: str) -> str:
+    """The text of a column that says what the row is, a whole number as text; empty for none. Raises BadRecord."""
+    value = values.get(column)
+    if isinstance(value, bool) or not isinstance(value, str | int | None):
+        raise BadRecord(f"has a {column} that is no text")
+    return "" if value is None else str(value)
 
 
 def _text(value: Any) -> str:

@@ -12,8 +12,10 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ import pyarrow.parquet as pq
 from nemo_prorl.config import ConfigError, DataConfig, is_hub_name
 from nemo_prorl.data import records
 from nemo_prorl.data.building import load
-from nemo_prorl.data.layouts import BadRecord, recognise, row_of
+from nemo_prorl.data.layouts import BadRecord, is_media, is_prose, recognise, row_of
 from nemo_prorl.data.rows import CONVERTED_FROM, SCHEMA, Row, read_content, table_of, write_table
 from nemo_prorl.run_folder.storage import replace_text
+from reward.rows import ANSWER_DOMAINS
 
-VERSION = "1"
+VERSION = "2"
 """Changes with what a conversion makes of the same files."""
 DESCRIPTION = b"nemo_prorl.description"
 """The entry of the Parquet metadata that holds the sentence on what was recognised."""
@@ -64,11 +67,26 @@ def prompt_files(
     ), said
 
 
+def is_prompt_file(path: Path) -> bool:
+    """Returns whether a file has our columns, with messages as a list and the task as text, and no images. A file with
+    the names alone, such as one whose tasks are objects, is converted like any other."""
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError):
+        return False
+    names = set(schema.names)
+    if not set(SCHEMA.names) <= names or len(names) < len(schema.names) or any(map(is_media, names)):
+        return False
+    messages, task = (schema.field(name).type for name in ("messages", "task"))
+    is_list = pa.types.is_list(messages) or pa.types.is_large_list(messages)
+    return bool(is_list and (pa.types.is_string(task) or pa.types.is_large_string(task)))
+
+
 def prompt_file(
     name: str, folder: Path, *, split: str, needs_answer: bool, beat: Callable[[], object] = lambda: None
 ) -> tuple[Path, str]:
     """(the prompt file with what `name` holds, what was recognised or an empty text). Raises ConfigError."""
-    if Path(name).is_file() and _is_prompt_file(Path(name)):
+    if Path(name).is_file() and is_prompt_file(Path(name)):
         return Path(name), ""
     if Path(name).exists() or not is_hub_name(name):
         return _converted(name, folder, split=split, needs_answer=needs_answer, beat=beat)
@@ -121,6 +139,46 @@ def _files(name: str, split: str) -> list[Path]:
     return of_split
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A row that a run refuses."""
+
+    where: str
+    """Such as "row 3 (from 0)"."""
+    why: str
+    """Completes the sentence that begins with `where`."""
+    row: Row | None
+    """What reward functions would get, which need no answer; None if it has no prompt either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a run makes of the rows of a data file."""
+
+    sentence: str
+    """What was recognised, for people."""
+    rows: tuple[Row | Refused, ...]
+    further: tuple[Mapping[str, Any], ...]
+    """The columns of each row that a prompt file does not have anyway."""
+
+    @property
+    def refusal(self) -> str:
+        """How many rows are refused, with an example; empty if a run takes all of them."""
+        refused = [row for row in self.rows if isinstance(row, Refused)]
+        if not refused:
+            return ""
+        return (
+            f"{len(refused):,} of {len(self.rows):,} rows cannot be used, and {refused[0].where} {refused[0].why}: "
+            "correct such rows, or leave them out"
+        )
+
+
+def read(name: str, *, split: str = "train", needs_answer: bool) -> Reading:
+    """Reads what `name` holds without writing anything. Raises ConfigError for what cannot be read, or if no layout is
+    recognised, and not for rows that cannot be used."""
+    return _read(name, _files(name, split), split=split, needs_answer=needs_answer, stem=_stem(name))
+
+
 def _convert(
     name: str,
     files: Sequence[Path],
@@ -131,38 +189,58 @@ def _convert(
     beat: Callable[[], object],
 ) -> None:
     """Writes the prompt file aside and renames it. Raises ConfigError."""
-    rows, raw = [], []
-    found = itertools.chain.from_iterable(load.rows_of(file) for file in files)
+    reading = _read(name, files, split=split, needs_answer=needs_answer, stem=path.stem, beat=beat)
+    if reading.refusal:
+        raise ConfigError(f"data file {name}: {reading.refusal}.")
+    table = table_of(row for row in reading.rows if isinstance(row, Row))
+    for column in dict.fromkeys(key for values in reading.further for key in values):
+        table = table.append_column(
+            _storable(column), _column([values.get(column) for values in reading.further])
+        )
+    metadata = {DESCRIPTION: reading.sentence.encode(), CONVERTED_FROM: name.encode()}
+    write_table(path, table.replace_schema_metadata(metadata))
+
+
+def _read(
+    name: str,
+    files: Sequence[Path],
+    *,
+    split: str,
+    needs_answer: bool,
+    stem: str,
+    beat: Callable[[], object] = lambda: None,
+) -> Reading:
+    """Reads the rows of files. stem: the beginning of the uids of rows that have none. Raises ConfigError."""
+    found = ((file, index, values) for file in files for index, values in enumerate(load.rows_of(file)))
     first = next(found)
     try:
-        layout = recognise(first, needs_answer=needs_answer)
+        layout = recognise(first[2], needs_answer=needs_answer)
     except ConfigError as error:
         raise ConfigError(f"data file {name}: {error}") from None
-    bad: list[str] = []
-    for index, values in enumerate(itertools.chain([first], found)):
+    rows: list[Row | Refused] = []
+    further = []
+    for number, (file, index, values) in enumerate(itertools.chain([first], found)):
         beat()
-        uid = f"{path.stem}/{index}"
+        further.append({key: value for key, value in values.items() if key not in SCHEMA.names})
+        make = partial(row_of, values, layout, uid=f"{stem}/{number}", source=_stem(name), split=split)
         try:
-            row = row_of(values, layout, uid=uid, source=_stem(name), split=split, needs_answer=needs_answer)
-            rows.append(row)
-            raw.append({key: value for key, value in values.items() if key not in SCHEMA.names})
+            rows.append(make(needs_answer=needs_answer))
         except BadRecord as error:
-            bad.append(f"row {index} (from 0) {error}")
-    if bad:
-        raise ConfigError(
-            f"data file {name}: {len(bad)} of {len(rows) + len(bad)} rows cannot be used, and {bad[0]}: correct such "
-            "rows, or leave them out."
-        )
-    table = table_of(rows)
-    for column in dict.fromkeys(key for values in raw for key in values):
-        table = table.append_column(column, _column([values.get(column) for values in raw]))
+            row = None
+            with suppress(BadRecord):
+                row = make(needs_answer=False)
+            where = f"row {index} (from 0){f' of {file.name}' if len(files) > 1 else ''}"
+            rows.append(Refused(where=where, why=str(error), row=row))
     names = [file.name for file in files]
     listed = ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}, {len(names)} files"
     taken = "" if _is_one_file(name) else f" ({listed})"
     num_rows = f"{len(rows):,} row{'s' if len(rows) > 1 else ''}"
-    sentence = f"{name}{taken}: {num_rows}, {layout}, {_described(rows, needs_answer)}"
-    table = table.replace_schema_metadata({DESCRIPTION: sentence.encode(), CONVERTED_FROM: name.encode()})
-    write_table(path, table)
+    whole = [row for row in rows if isinstance(row, Row)]
+    return Reading(
+        sentence=f"{name}{taken}: {num_rows}, {layout}, {_described(whole, needs_answer)}",
+        rows=tuple(rows),
+        further=tuple(further),
+    )
 
 
 def _column(values: list[Any]) -> pa.Array:
@@ -172,7 +250,12 @@ def _column(values: list[Any]) -> pa.Array:
         if not _is_empty(array.type):
             return array
     texts = [value if isinstance(value, str | None) else json.dumps(value, default=str) for value in values]
-    return pa.array([text and text.encode(errors="replace").decode() for text in texts], type=pa.string())
+    return pa.array([text and _storable(text) for text in texts], type=pa.string())
+
+
+def _storable(text: str) -> str:
+    """Returns a text with `?` for halves of characters, which UTF-8 cannot hold."""
+    return text.encode(errors="replace").decode()
 
 
 def _is_empty(kind: pa.DataType) -> bool:
@@ -186,14 +269,21 @@ def _is_empty(kind: pa.DataType) -> bool:
 
 
 def _described(rows: Sequence[Row], needs_answer: bool) -> str:
-    """Domains, and a hint where the service looks for answers in a box that no prompt asks for."""
+    """Domains, and a hint where the service looks for answers in a box that no prompt asks for, or where answers are no
+    answers that stand in a box."""
     domains = sorted({row.domain for row in rows})
-    text = f"domain {', '.join(domains)}."
-    boxed = [row for row in rows if needs_answer and row.domain in ("math", "stem")]
+    text = f"domain {', '.join(domains)}." if domains else "no row of use."
+    boxed = [row for row in rows if needs_answer and row.domain in ANSWER_DOMAINS]
     if boxed and not any("boxed" in message["content"] for row in boxed for message in row.messages):
         text += (
             " No prompt asks for the answer within \\boxed{}, and the graders of math and stem look for it there: "
             "unless the model does so by itself, add that to the prompts."
+        )
+    prose = [row for row in boxed if is_prose(str(row.task.get("answer", "")))]
+    if prose:
+        text += (
+            f" The answers of {len(prose):,} rows have several sentences, such as that of {prose[0].uid}, which hardly "
+            "any response repeats: give the answer alone, or the working with the answer in \\boxed{}."
         )
     return text
 
@@ -208,20 +298,6 @@ def _description(path: Path) -> str:
         return (pq.read_schema(path).metadata or {}).get(DESCRIPTION, b"").decode()
     except (pa.ArrowException, OSError):
         return ""
-
-
-def _is_prompt_file(path: Path) -> bool:
-    """Whether the file has our columns, with messages as a list and the task as text. A file with the names alone, such
-    as one whose tasks are objects, is converted like any other."""
-    try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError):
-        return False
-    if not set(SCHEMA.names) <= set(schema.names):
-        return False
-    messages, task = (schema.field(name).type for name in ("messages", "task"))
-    is_list = pa.types.is_list(messages) or pa.types.is_large_list(messages)
-    return bool(is_list and (pa.types.is_string(task) or pa.types.is_large_string(task)))
 
 
 def _stem(name: str) -> str:

@@ -11,7 +11,8 @@ import gzip
 import io
 import json
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ KINDS = (".json", ".jsonl", ".csv", ".parquet", ".json.gz", ".jsonl.gz", ".csv.g
 def read(path: Path) -> Iterator[Record]:
     """Yields the records of a file, one after the other, without holding all of them in memory (but for a JSON list).
 
-    Raises ConfigError for a file that cannot be read, or is of no known kind."""
+    Raises ConfigError for a file that cannot be read, is of no known kind, or has two columns of one name."""
     kind = kind_of(path)
     readers = {".json": _json, ".jsonl": _json_lines, ".csv": _csv, ".parquet": _parquet}
     if kind not in readers:
@@ -34,7 +35,7 @@ def read(path: Path) -> Iterator[Record]:
             if not isinstance(values, dict):
                 raise ValueError(f"entry {index} is no object with named fields")
             yield Record(values=values, split="test", origin=f"{path.name}:{index}")
-    except (ValueError, OSError, EOFError, csv.Error) as error:
+    except (ValueError, OSError, EOFError, OverflowError, RecursionError, csv.Error, zlib.error) as error:
         if isinstance(error, ConfigError):
             raise
         reason = " ".join(str(error).split())[:200]
@@ -59,8 +60,10 @@ def _json_lines(path: Path) -> Iterator[Any]:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 try:
-                    yield json.loads(line)
-                except ValueError as error:
+                    yield json.loads(line, object_pairs_hook=_with_one_name_each)
+                except _TwiceTheName as error:
+                    raise ValueError(f"in line {number} {error}") from None
+                except (ValueError, RecursionError) as error:
                     raise ValueError(f"line {number} is not JSON: {error}") from error
 
 
@@ -75,7 +78,9 @@ def _json(path: Path) -> Iterator[Any]:
     with _open(path) as file:
         text = file.read()
     try:
-        loaded = json.loads(text)
+        loaded = json.loads(text, object_pairs_hook=_with_one_name_each)
+    except _TwiceTheName:
+        raise
     except ValueError:
         yield from _json_lines(path)
         return
@@ -88,14 +93,36 @@ def _json(path: Path) -> Iterator[Any]:
 def _is_object(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
+
+
+class _TwiceTheName(ValueError):
+    """Two columns, or two keys of an object, have the same name, so that nobody knows which one is meant."""
+
+
+def _with_one_name_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object, of which Python would keep the last of two values with one name."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        _check_names(name for name, _ in pairs)
+    return values
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Raises _TwiceTheName unless all names differ; columns without a name do not count."""
+    seen = set[str]()
+    for name in filter(None, names):
+        if name in seen:
+            raise _TwiceTheName(f"the name {name} is there twice, and it is not clear which one is meant")
+        seen.add(name)
 
 
 def _csv(path: Path) -> Iterator[Any]:
     csv.field_size_limit(sys.maxsize)
     with _open(path) as file:
         reader = csv.DictReader(file)
+        _check_names(reader.fieldnames or ())
         for values in reader:
             if None in values:
                 raise ValueError(f"line {reader.line_num} has more fields than the first line names")
@@ -107,7 +134,9 @@ def _parquet(path: Path) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     try:
-        for batch in pq.ParquetFile(path).iter_batches(64):
+        file = pq.ParquetFile(path)
+        _check_names(file.schema_arrow.names)
+        for batch in file.iter_batches(64):
             yield from batch.to_pylist()
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error

@@ -221,8 +221,8 @@ class RowFile:
         if not (is_whole and any(m["content"] for m in messages)):
             raise ConfigError(f"{where} has no messages with role and content: correct it, or leave it out.")
         try:
-            task = json.loads(columns["task"])
-        except json.JSONDecodeError:
+            task = json.loads(columns["task"], parse_constant=_no_number)
+        except (ValueError, RecursionError):
             task = None
         if not isinstance(task, dict):
             raise ConfigError(f"{where}: the task is not a JSON object, see docs/data.md.")
@@ -237,6 +237,11 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     """Returns at most `most` of the indices 0 .. count - 1, evenly spaced from the first to the last: files are in the
     order of their sources, so their first rows may all be of one task."""
     return [int(place) for place in np.linspace(0, count - 1, min(count, most)).round()]
+
+
+def _no_number(constant: str) -> None:
+    """Refuses NaN and Infinity, which Python's reader of JSON takes."""
+    raise ValueError(f"{constant} is no JSON")
 
 
 def check_distinct(files: Sequence[RowFile]) -> None:

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.building.source import Dropped, Problem, Record
+from nemo_prorl.data.building.source import Dropped, NotMeant, Problem, Record
+from nemo_prorl.data.layouts import shown_media
 from nemo_prorl.data.rows import Row
 
 
@@ -38,6 +39,10 @@ class Problems:
     """Records with the same question as an earlier one."""
     dropped: Mapping[str, int]
     """Reason -> number of records that gave no problem."""
+    lost: Mapping[str, str]
+    """Reason, of those that are no property of the benchmark -> the first record that gave no problem for it."""
+    remarks: Mapping[str, int]
+    """`Problem.remark` -> number of problems that have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,23 +92,38 @@ class Benchmark:
         """
         first, _, last = dates.partition("..")
         rows: dict[str, Row] = {}
-        num_duplicates, dropped = 0, Counter[str]()
+        num_duplicates, dropped, remarks = 0, Counter[str](), Counter[str]()
+        lost: dict[str, str] = {}
         for record in records:
             try:
                 if dates and not date.fromisoformat(first) <= self._date(record) <= date.fromisoformat(last):
-                    raise Dropped(OUTSIDE_WINDOW)
-                row = self._row(self.convert(record))
+                    raise NotMeant(OUTSIDE_WINDOW)
+                if shown_media(record.values):
+                    raise Dropped("not_text_alone")
+                problem = self.convert(record)
             except Dropped as reason:
                 dropped[str(reason)] += 1
+                if not isinstance(reason, NotMeant):
+                    lost.setdefault(str(reason), record.origin)
                 continue
-            num_duplicates += row.uid in rows
-            rows.setdefault(row.uid, row)
+            row = self._row(problem)
+            if row.uid in rows:
+                num_duplicates += 1
+                continue
+            rows[row.uid] = row
+            remarks.update(filter(None, [problem.remark]))
         if not rows:
-            why = ", ".join(sorted(dropped)) or "it is empty"
+            why = ", ".join(_with_place(reason, lost) for reason in sorted(dropped)) or "it is empty"
             raise ConfigError(
                 f"{self.name}: no problem could be made of its file ({why}); get it from {self.where}."
             )
-        return Problems(rows=tuple(rows.values()), num_duplicates=num_duplicates, dropped=dict(dropped))
+        return Problems(
+            rows=tuple(rows.values()),
+            num_duplicates=num_duplicates,
+            dropped=dict(dropped),
+            lost=lost,
+            remarks=dict(remarks),
+        )
 
     def _date(self, record: Record) -> date:
         """Returns the day of a problem, from text that begins with YYYY-MM-DD, or a date or datetime as in Parquet."""
@@ -133,6 +153,10 @@ class Benchmark:
             messages=({"role": "user", "content": question},),
             task={**problem.task, **self.task},
         )
+
+
+def _with_place(reason: str, lost: Mapping[str, str]) -> str:
+    return f"{reason}, such as {lost[reason]}" if reason in lost else reason
 
 
 def missing_column(record: Record, wanted: str) -> ConfigError:

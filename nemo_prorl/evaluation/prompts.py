@@ -34,6 +34,8 @@ class Loaded:
     """How many problems the benchmark has (Benchmark.num_problems, or num_found if that is close enough); 0: not
     known."""
     num_outside_window: int = 0
+    notes: tuple[str, ...] = ()
+    """What else to know of its records: which make no problem, and which problems lack something."""
     other_dates: str = ""
     """See BenchmarkResult."""
 
@@ -82,6 +84,7 @@ def accounts(loaded: Sequence[Loaded]) -> Iterator[str]:
             line += f"; {one.num_duplicates:,} duplicates were removed"
         if one.num_outside_window:
             line += f"; {one.num_outside_window:,} lie outside evaluation.livecodebench_dates"
+        line += "".join(f"; {note}" for note in one.notes)
         if len(one.rows) < one.num_found:
             line += f"; {len(one.rows):,} of them are asked"
         if one.num_expected and one.num_found != one.num_expected:
@@ -132,6 +135,13 @@ def _loaded(
         ),
         num_duplicates=problems.num_duplicates,
         num_expected=0 if other_window else num_expected,
+        notes=(
+            *(
+                f"{problems.dropped[reason]:,} make no problem ({reason}, such as {origin})"
+                for reason, origin in problems.lost.items()
+            ),
+            *(f"{count:,} of them {remark}" for remark, count in problems.remarks.items()),
+        ),
         num_outside_window=problems.dropped.get(OUTSIDE_WINDOW, 0),
         other_dates=(dates or "any date") if other_window else "",
     )

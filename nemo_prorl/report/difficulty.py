@@ -21,11 +21,14 @@ NOW, BEFORE = "difficulty/revisited_pass_rate", "difficulty/previous_pass_rate"
 """Mean over a step's prompts that were sampled before: at this visit, and at the previous one."""
 
 
-def difficulty_metrics(run_dir: Path) -> dict[int, dict[str, float]]:
-    """Returns the metrics by step; empty for a run without difficulty files."""
+def difficulty_metrics(run_dir: Path) -> tuple[dict[int, dict[str, float]], list[str]]:
+    """Returns (the metrics by step, names of files that cannot be read); both empty for a run without difficulty
+    files."""
     if not difficulty_files(run_dir).all():
-        return {}
-    table = read_difficulty(run_dir)
+        return {}, []
+    table, damaged = read_difficulty(run_dir)
+    if not table.num_rows:
+        return {}, damaged
     steps, rates = table["step"].to_numpy(), table["pass_rate"].to_numpy()
     prompts = table["uid"].combine_chunks().dictionary_encode().indices.to_numpy()
     numbers, position = np.unique(steps, return_inverse=True)
@@ -42,4 +45,4 @@ def difficulty_metrics(run_dir: Path) -> dict[int, dict[str, float]]:
         sums = np.bincount(position[now], weights=rates[visits], minlength=len(numbers))
         for index in np.flatnonzero(num_again):
             found[int(numbers[index])][metric] = float(sums[index] / num_again[index])
-    return found
+    return found, damaged

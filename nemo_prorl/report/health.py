@@ -71,13 +71,15 @@ def _is_alive(run: Run) -> Finding:
 
 
 def _is_whole(run: Run) -> Finding | None:
-    if run.num_unread_lines <= 1:  # a line that is still being written
+    damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
+    damaged += run.unread_files
+    if not damaged:
         return None
+    listed = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} other files" if len(damaged) > 3 else "")
     return Finding(
-        title="Metrics file",
+        title="Damaged files",
         is_fine=False,
-        text=f"{run.num_unread_lines} lines behind step {run.last['step']} cannot be read and are left out: "
-        f"a line of {run.folder / 'metrics.jsonl'} is broken.",
+        text=f"{listed} cannot be read and are left out: look for a disk that is full or fails.",
     )
 
 

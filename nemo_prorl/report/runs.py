@@ -20,7 +20,7 @@ from nemo_prorl.report.texts import Conversation, read_conversations
 from nemo_prorl.run_folder.held_out import PROMPT_MEAN, with_domain_mean
 from nemo_prorl.run_folder.lives import Life, read_lives
 from nemo_prorl.run_folder.resolved import flatten
-from nemo_prorl.run_folder.telemetry import read_metrics
+from nemo_prorl.run_folder.telemetry import read_records
 
 Record = Mapping[str, Any]
 _Found = TypeVar("_Found")
@@ -48,6 +48,10 @@ RUNNING_S = 900.0
 """A run is alive if its newest sign of life is younger than this; a long step gives several."""
 
 
+class NoRecords(ConfigError):
+    """A metrics.jsonl with lines of which none is a record."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """An evaluation: RUN/evaluation/NAME.json with title, columns, rows and optionally a note."""
@@ -67,7 +71,7 @@ class Run:
     records: tuple[Record, ...]
     """Lines of metrics.jsonl in order, extended by time/other_s and the difficulty metrics."""
     num_unread_lines: int
-    """Lines after the first incomplete one. The last line of a live run may be incomplete."""
+    """Damaged lines of metrics.jsonl, without a last one that is still being written."""
     configs: Mapping[str, Mapping[str, Any]]
     """Stage -> every option by its full name, in the order of the stages."""
     outcomes: Mapping[str, str]
@@ -83,6 +87,8 @@ class Run:
     """The versions that wrote the newest checkpoint."""
     lives: tuple[Life, ...]
     """Its processes, the oldest first; empty for a run of an older version."""
+    unread_files: tuple[str, ...]
+    """Damaged files on prompts and responses, relative to the folder."""
     tables: tuple[Table, ...]
     unread_tables: tuple[str, ...]
     """Files in the evaluation folder that are not tables."""
@@ -128,18 +134,24 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
             f"RUN_DIR={folder} holds no metrics.jsonl: write the folder of a run, its "
             "exp_manager.explicit_log_dir, such as runs/demo."
         )
-    records = [record for record in read_metrics(metrics) if "step" in record]
+    records, num_unread_lines = read_records(metrics)
+    if not records and num_unread_lines:
+        raise NoRecords(f"{metrics} is not that of a run: none of its lines holds a step and a stage.")
     if not records:
         raise ConfigError(f"{metrics} has no whole line yet: wait for the run's first step.")
     stages = list(dict.fromkeys(record["stage"] for record in records))
-    num_lines = sum(1 for line in metrics.read_text(encoding="utf-8").splitlines() if line.strip())
-    difficulty = difficulty_metrics(folder) if with_prompts else {}
+    difficulty, no_difficulty = difficulty_metrics(folder) if with_prompts else ({}, [])
+    conversations, no_samples = read_conversations(folder) if with_prompts else ((), [])
     tables, unread = _read_tables(folder / "evaluation")
     return Run(
         name=name or folder.resolve().name,
         folder=folder,
         records=tuple(_completed(record, difficulty) for record in records),
-        num_unread_lines=num_lines - len(records),
+        num_unread_lines=num_unread_lines,
+        unread_files=(
+            *(f"difficulty/{name}" for name in no_difficulty),
+            *(f"samples/{name}" for name in no_samples),
+        ),
         configs=dict(_read_configs(folder, stages)),
         outcomes={path.stem: read_json(path).get("outcome", "") for path in folder.glob("stages/*.done")},
         failures={path.stem: read_json(path).get("reason", "") for path in folder.glob("stages/*.failed")},
@@ -149,7 +161,7 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
         tables=tables,
         unread_tables=unread,
         lives=tuple(read_lives(folder)),
-        conversations=read_conversations(folder) if with_prompts else (),
+        conversations=conversations,
     )
 
 

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.health import bests_of, duration, findings_of
-from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, Run, read_json, read_run
+from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, NoRecords, Run, read_json, read_run
 from nemo_prorl.run_folder.lives import Life, hours_by_stage, read_lives
 from nemo_prorl.run_folder.storage import ENGINES_FILE
 from nemo_prorl.training.control.checks import RECENT
@@ -195,7 +195,9 @@ def _without_steps(folder: Path, lives: Sequence[Life], error: Exception) -> Sta
         stage, job = next(iter(jobs.items()))
         state, sentence = "waiting", f"{stage} waits in the queue as job {job}, unless it was cancelled."
     elif (folder / "metrics.jsonl").is_file() or (folder / "resolved.yaml").is_file():
-        if isinstance(error, ConfigError):
+        if isinstance(error, NoRecords):
+            sentence = str(error)
+        elif isinstance(error, ConfigError):
             state, sentence = "empty", "a run that has not come to its first step."
         else:
             sentence = f"metrics.jsonl is not that of a run ({type(error).__name__}: {error})."

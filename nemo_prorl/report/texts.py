@@ -35,15 +35,19 @@ class Conversation:
     responses: tuple[Response, ...]
 
 
-def read_conversations(run_dir: Path) -> tuple[Conversation, ...]:
-    """Returns the first prompts of each domain that all chosen validations have; empty for a run without samples."""
+def read_conversations(run_dir: Path) -> tuple[tuple[Conversation, ...], list[str]]:
+    """Returns (the first prompts of each domain that all chosen validations have, names of files that cannot be read);
+    both empty for a run without samples."""
     files = sample_files(run_dir).all()
-    if not files:
-        return ()
-    chosen = sorted({0, len(files) // 2, len(files) - 1})
-    by_step = [_first_of_each_prompt(files[index][1]) for index in chosen]
+    by_step, damaged = [], []
+    for index in sorted({0, len(files) // 2, len(files) - 1}) if files else ():
+        path = files[index][1]
+        try:
+            by_step.append(_first_of_each_prompt(path))
+        except (ValueError, KeyError, TypeError, OSError):
+            damaged.append(path.name)
     by_domain: dict[str, list[Conversation]] = {}
-    for uid, first in by_step[0].items():
+    for uid, first in by_step[0].items() if by_step else ():
         if all(uid in records for records in by_step):
             conversation = Conversation(
                 domain=str(first["domain"]),
@@ -52,7 +56,8 @@ def read_conversations(run_dir: Path) -> tuple[Conversation, ...]:
                 responses=tuple(_response(records[uid]) for records in by_step),
             )
             by_domain.setdefault(conversation.domain, []).append(conversation)
-    return tuple(one for _, found in sorted(by_domain.items()) for one in found[:PROMPTS_PER_DOMAIN])
+    conversations = (one for _, found in sorted(by_domain.items()) for one in found[:PROMPTS_PER_DOMAIN])
+    return tuple(conversations), damaged
 
 
 def _first_of_each_prompt(path: Path) -> dict[str, Mapping[str, Any]]:

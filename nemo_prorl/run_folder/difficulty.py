@@ -36,23 +36,30 @@ def write_difficulty(run_dir: Path, step: int, groups: Sequence[RolloutGroup]) -
             pq.write_table(pa.Table.from_pylist(rows), aside)
 
 
-def read_difficulty(run_dir: Path) -> pa.Table:
-    """Returns a row for every time that a prompt was sampled, in the order of the steps, with the columns step, uid,
-    epoch, domain, source, num_rollouts, reward_mean and pass_rate. Raises ConfigError if the run has none."""
+def read_difficulty(run_dir: Path) -> tuple[pa.Table, list[str]]:
+    """Returns (rows, names of files that cannot be read). A row is a time that a prompt was sampled, in the order of
+    the steps, with the columns step, uid, epoch, domain, source, num_rollouts, reward_mean and pass_rate. Raises
+    ConfigError if there are no files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parts = difficulty_files(run_dir).all()
-    if not parts:
+    files = difficulty_files(run_dir).all()
+    if not files:
         raise ConfigError(
             f"{run_dir} has no difficulty/ with files of steps: write the folder of a run that has trained for a step."
         )
-    return pa.concat_tables([pq.read_table(part) for _, part in parts])
+    parts, damaged = [], []
+    for _, path in files:
+        try:
+            parts.append(pq.read_table(path))
+        except (pa.ArrowException, OSError):
+            damaged.append(path.name)
+    return pa.concat_tables(parts) if parts else pa.table({}), damaged
 
 
 def summary(table: pa.Table) -> dict[str, dict[str, float]]:
     """Returns domain -> how a run fared on its prompts, in alphabetical order, and at last the same for "all" domains.
-    table: from `read_difficulty`.
+    table: the rows of `read_difficulty`.
 
     prompts, visits: their number, and how often they were sampled. first, last: mean over prompts of the pass rate when
     they were first and last sampled. never, always: share of the prompts that no rollout ever solved, and that every

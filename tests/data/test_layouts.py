@@ -45,6 +45,14 @@ def converted(values: dict[str, Any], *, needs_answer: bool = True) -> Row:
         {"prompt": "2 + 2?", "task": {"answer": "4"}, "answer": "5"},
         {"prompt": "2 + 2?", "task": "algebra", "answer": "4"},
         {"prompt": "2 + 2?", "task": None, "answer": "4"},
+        {"prompt": "2 + 2?", "answer": 4.0, "images": None, "videos": []},
+        {"prompt": "2 + 2?", "task": {"answer": 4.0}},
+        {"messages": [*ASKED, {"role": "assistant", "content": "5"}], "problem": "2 + 2?", "answer": "4"},
+        {
+            "messages": json.dumps([*ASKED, {"role": "assistant", "content": "4"}]),
+            "problem": "2 + 2?",
+            "solution": r"\boxed{4}",
+        },
     ],
 )
 def test_every_layout_of_a_problem_is_the_same_row(values: dict[str, Any]) -> None:
@@ -96,6 +104,10 @@ def test_own_columns_win_over_what_is_made_up() -> None:
         (" 4 ", "4"),
         ("so\n#### 1,234", "1,234"),
         ("#### ", "####"),
+        ("#### Step 1\nWe add, so \\boxed{4}.\n\n#### Check\nIt fits.\n", "4"),
+        ("#### Step 1\nWe add, so 4.\n#### 4\n", "4"),
+        ("so \\boxed{3} apples\n#### 4", "4"),
+        ("so\n#### The answer is \\boxed{4}.", "4"),
         (r"\boxed{1}, but no: \boxed{\frac{1}{2}}", r"1, \frac{1}{2}"),
         ("first \\boxed{1}.\n\nThen \\boxed{2}.", "2"),
         (r"\boxed{never closed", r"\boxed{never closed"),
@@ -111,6 +123,7 @@ def test_the_answer_is_at_the_end_of_the_working(text: str, answer: str) -> None
         (["text", "answer"], "no prompt is recognised among the columns answer, text"),
         (["prompt", "completion"], "no answer is recognised among the columns completion, prompt"),
         ([], "no prompt"),
+        (["question", " answer"], "among the columns ' answer', question"),
     ],
 )
 def test_an_unknown_layout_lists_its_columns_and_the_known_ones(columns: list[str], lacks: str) -> None:
@@ -136,12 +149,24 @@ def test_an_unknown_layout_lists_its_columns_and_the_known_ones(columns: list[st
         ({"messages": [*ASKED, {"role": "assistant", "content": "4"}], "answer": "4"}, "assistant's turn"),
         ({"prompt": "?", "answer": None}, "has no answer"),
         ({"prompt": "?", "answer": ""}, "has no answer"),
+        ({"prompt": "?", "answer": float("nan")}, "has no answer"),
+        ({"prompt": "?", "answer": float("inf")}, "has no answer"),
+        ({"prompt": "?", "answer": "nan"}, "has no answer"),
+        ({"prompt": "?", "answer": {"answer": float("nan")}}, "has no answer"),
+        ({"prompt": "?", "reward_model": {"ground_truth": float("nan")}}, "has no reward_model"),
+        ({"prompt": "?", "task": {"answer": float("nan")}}, "has no task"),
+        ({"prompt": "?", "answer": "4", "uid": {"id": 1}}, "has a uid that is no text"),
+        ({"prompt": "?", "answer": "4", "images": [{"bytes": None, "path": "a.png"}]}, "has images, which"),
+        ({"prompt": "?", "answer": "4", "image_2": b"PNG"}, "has image_2, which the model would not see"),
+        ({"prompt": "?", "solution": "We add them. So the answer is 4."}, "neither in"),
+        ({"prompt": "?", "solution": "2 + 2 = 4\n4 + 1 = 5"}, "neither in .* nor after ####"),
+        ({"prompt": "?", "solution": "一加一。答案是二。"}, "neither in"),
         ({"prompt": "?", "answer": True}, "has a label in answer that is no task"),
         ({"prompt": "?", "answer": ["4"]}, "is no task"),
         ({"prompt": "?", "task": "[1]"}, "a task that is not a JSON object"),
         ({"prompt": "?", "task": "{"}, "a task that is not a JSON object"),
         ({"prompt": "?", "reward_model": {"style": "rule"}}, "a reward_model without ground_truth"),
-        ({"prompt": "?", "task": {"answer": float("nan")}}, "JSON in UTF-8 cannot hold"),
+        ({"prompt": "?", "task": {"cpu_s": float("nan")}}, "JSON in UTF-8 cannot hold"),
         ({"prompt": "half a character: \ud83d", "answer": "4"}, "JSON in UTF-8 cannot hold"),
     ],
 )
@@ -158,3 +183,22 @@ def test_a_reward_function_needs_no_answer() -> None:
     assert (row.domain, row.task) == ("math", {})
     row = converted({"prompt": "?", "answer": ["a", "b"], "domain": "poems"}, needs_answer=False)
     assert (row.domain, row.task) == ("poems", {"answer": "['a', 'b']"})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "4",
+        "3.5 m. per s",
+        r"\begin{pmatrix} 1 \\" + "\n2" + r"\end{pmatrix}",
+        "St. Louis",
+        "x = 1. y = 2",
+        "in 1900",
+    ],
+)
+def test_a_short_solution_is_an_answer(answer: str) -> None:
+    assert converted({"prompt": "?", "solution": answer}).task == {"answer": answer}
+
+
+def test_a_whole_number_is_a_uid() -> None:
+    assert converted({"prompt": "?", "answer": "4", "uid": 7}).uid == "7"

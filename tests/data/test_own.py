@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nemo_prorl.config import ConfigError, DataConfig
@@ -184,6 +186,22 @@ BAD: dict[str, tuple[str, bytes]] = {
     "latin.jsonl": ("cannot be read as jsonl .*utf-8", b'{"prompt": "caf\xe9", "answer": "4"}\n'),
     "empty.jsonl": ("holds no record", b""),
     "fields.csv": ("line 2 has more fields", b"prompt,answer\n?,4,5\n"),
+    "twice.csv": ("the name answer is there twice", b"prompt,answer,answer\n?,4,5\n"),
+    "twice.jsonl": (
+        "in line 2 the name answer is there twice",
+        b'{"prompt": "?", "answer": "4"}\n{"prompt": "?", "answer": "4", "answer": "5"}\n',
+    ),
+    "twice.json": ("the name answer is there twice", b'[{"prompt": "?", "answer": "4", "answer": "5"}]'),
+    "deep.jsonl": ("line 1 is not JSON", b'{"prompt": ' + b"[" * 100_000),
+    "zeros.jsonl.gz": ("cannot be read as jsonl", gzip.compress(LINES.encode() * 9)[:10] + b"\xff" * 99),
+    "nan.jsonl": (
+        r"1 of 2 rows .*, and row 0 \(from 0\) has no answer",
+        b'{"prompt": "?", "answer": NaN}\n' * 1 + b'{"prompt": "?", "answer": 4}',
+    ),
+    "working.jsonl": (
+        r"2 of 3 rows cannot be used, and row 1 \(from 0\) has a solution that gives its answer neither",
+        b'{"prompt": "?", "solution": "4"}\n' + b'{"prompt": "?", "solution": "We add. So it is 4."}\n' * 2,
+    ),
     "header.csv": ("holds no record", b"prompt,answer\n"),
     "broken.parquet": ("cannot be read as parquet", b"PAR1 no PAR1"),
     "torn.jsonl.gz": ("cannot be read as jsonl", gzip.compress(LINES.encode() * 99)[:-20]),
@@ -200,6 +218,33 @@ def test_what_cannot_be_read_is_one_sentence_and_leaves_nothing(tmp_path: Path, 
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_two_columns_of_one_name_in_parquet_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "twice.parquet"
+    columns = [pa.array([text]) for text in ("?", "4", "5")]
+    pq.write_table(pa.table(columns, names=["prompt", "answer", "answer"]), path)
+    with pytest.raises(ConfigError, match="the name answer is there twice"):
+        converted(path, tmp_path / "run")
+
+
+def test_a_prompt_file_with_images_is_read_row_by_row(tmp_path: Path) -> None:
+    path = tmp_path / "ours.parquet"
+    write_rows(path, [make_row("a/0"), make_row("a/1")])
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("images", pa.array([[], []], pa.list_(pa.string()))), path)
+    assert [row.uid for row in converted(path, tmp_path / "run")[0]] == ["a/0", "a/1"]
+    pq.write_table(table.append_column("images", [[[], ["a.png"]]]), path)
+    with pytest.raises(ConfigError, match=r"1 of 2 rows cannot be used, and row 1 \(from 0\) has images"):
+        converted(path, tmp_path / "run")
+
+
+def test_answers_of_several_sentences_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(
+        '{"prompt": "\\\\boxed{}?", "answer": "We add them. It is 4."}\n{"prompt": "?", "answer": "4"}\n'
+    )
+    assert "The answers of 1 rows have several sentences, such as that of p-" in converted(path, tmp_path)[1]
 
 
 def folder_of(tmp_path: Path, *names: str) -> Path:

@@ -68,6 +68,46 @@ def test_what_two_files_both_ask_is_asked_once_and_said(tmp_path: Path) -> None:
     assert "; 30 duplicates were removed" in next(iter(prompts.accounts([one])))
 
 
+def test_what_makes_no_problem_or_lacks_tests_is_counted_and_named(tmp_path: Path) -> None:
+    test = {"input": "1", "output": "2", "testtype": "stdin"}
+    asked = {"contest_date": "2024-09-01T00:00:00", "public_test_cases": [test], "private_test_cases": [test]}
+    rows = [
+        {"question_content": "whole", **asked},
+        {"question_content": "public", **asked, "private_test_cases": None},
+        {"question_content": "old", **asked, "contest_date": "2023-01-01"},
+        {"question_content": "function", **asked, "public_test_cases": [{**test, "testtype": "functional"}]},
+        {"question_content": "picture", **asked, "images": ["a.png"]},
+        {
+            "question_content": "another function",
+            **asked,
+            "public_test_cases": [{**test, "testtype": "functional"}],
+        },
+    ]
+    write(tmp_path / "livecodebench.jsonl", rows)
+    one = loaded("livecodebench", tmp_path)
+    assert len(one.rows) == 2
+    (line,) = prompts.accounts([one])
+    for said in (
+        "; 2 make no problem (no_function_name, such as livecodebench.jsonl:3)",
+        "; 1 make no problem (not_text_alone, such as livecodebench.jsonl:4)",
+        "; 1 of them have no private tests, and are graded on the examples in their question alone",
+    ):
+        assert said in line
+    assert "1 lie outside" in line
+
+
+def test_records_of_other_benchmarks_are_no_loss(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "p"}]
+    label = {"ground_truth": json.dumps({"inputs": ["1"], "outputs": ["2"]})}
+    rows = [
+        {"data_source": source, "prompt": turns, "ability": "code", "reward_model": label}
+        for source in ("apps", "taco")
+    ]
+    (tmp_path / "Eurus-2-RL-Data").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "Eurus-2-RL-Data" / "validation.parquet")
+    assert loaded("apps", tmp_path).notes == ()
+
+
 def test_mathematics_by_subject_is_every_subject(tmp_path: Path) -> None:
     for place, subject in enumerate(("algebra", "geometry")):
         folder = tmp_path / "math" / subject

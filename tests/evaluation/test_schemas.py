@@ -7,6 +7,7 @@ import gzip
 import json
 import pickle
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data import records
 from nemo_prorl.data.building.source import Dropped, Record
+from nemo_prorl.data.sources import llama_nemotron_if
 from nemo_prorl.evaluation import prompts
 from nemo_prorl.evaluation.catalogue import BENCHMARKS, CATEGORIES, TABLES, get
 from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
@@ -34,6 +36,11 @@ def record(**values: Any) -> Record:
         ({"problem": "q", "answer": 7}, "7"),
         ({"problem": "q", "solution": "so \\boxed{1} or \\boxed{\\frac{1}{2}}."}, "\\frac{1}{2}"),
         ({"question": "q", "final_answer": ["$2$", "$-1$"], "solution": ["..."]}, "2, -1"),
+        ({"question": "q", "final_answer": "['$2$', '$-1$']"}, "2, -1"),
+        ({"question": "q", "final_answer": "['$2$' '$-1$']"}, "2, -1"),
+        ({"question": "q", "final_answer": r"""["$\\frac{1}{2}$", '$it\'s$']"""}, r"\frac{1}{2}, it's"),
+        ({"question": "q", "answer": "[1, 2]"}, "[1, 2]"),
+        ({"question": "q", "answer": "['"}, "['"),
     ],
 )
 def test_questions_with_answers(values: dict[str, Any], answer: str) -> None:
@@ -53,6 +60,24 @@ def test_an_unknown_schema_is_a_sentence_and_a_missing_answer_a_dropped_row() ->
         answers.convert(record(problem="q", solution="no box"))
 
 
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (None, "no_answer"),
+        (float("nan"), "no_answer"),
+        (float("inf"), "no_answer"),
+        ("nan", "no_answer"),
+        (["1", float("nan")], "no_answer"),
+        ([], "no_answer"),
+        (True, "answer_not_text"),
+        ({"value": 1}, "answer_not_text"),
+    ],
+)
+def test_what_is_no_answer_is_a_dropped_row(answer: Any, why: str) -> None:
+    with pytest.raises(Dropped, match=why):
+        answers.convert(record(problem="q", answer=answer))
+
+
 def gpqa(**changes: Any) -> Record:
     wrong = {f"Incorrect Answer {n}": f"w{n}" for n in (1, 2, 3)}
     return record(**{"Question": "why?", "Correct Answer": "right", **wrong, **changes})
@@ -64,6 +89,25 @@ def test_options_stand_in_an_order_that_does_not_give_the_answer_away() -> None:
     problem = answers.choices(gpqa())
     assert f"{problem.task['answer']}. right" in problem.question
     assert problem == answers.choices(gpqa()), "the order is a function of the question"
+    with pytest.raises(Dropped, match="no_option"):
+        answers.choices(gpqa(**{"Incorrect Answer 2": None}))
+
+
+OPTIONS = ["left", "right", "up"]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"), [("Which?", 2), ("Which?", "B"), ("Which? A. left B. right C. up", 1)]
+)
+def test_options_that_would_not_be_asked_are_refused(question: str, answer: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^file:0 has its options in choices, which are not asked"):
+        answers.choices(record(question=question, choices=OPTIONS, answer=answer))
+
+
+def test_options_that_the_question_lists_are_asked() -> None:
+    given = record(question="Which? A. left B. right C. up", choices=OPTIONS, answer="B")
+    assert answers.choices(given).task == {"answer": "B"}
+    assert answers.choices(record(question="Which?", options=None, answer="B")).task == {"answer": "B"}
 
 
 TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
@@ -87,21 +131,37 @@ def test_functions_keep_their_name_and_arguments_of_any_kind() -> None:
     assert programs.tests(given) == {"inputs": [[[1, [2]], "a"]], "outputs": [[3]], "fn_name": "f"}
 
 
-@pytest.mark.parametrize("given", ["{", "[]", {}, {"inputs": [], "outputs": []}, 3])
-def test_no_tests(given: Any) -> None:
-    with pytest.raises(Dropped):
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("{", "tests_not_json"),
+        ("[" * 100_000, "tests_not_json"),
+        ("[]", "no_tests"),
+        ({}, "no_tests"),
+        ({"inputs": [], "outputs": []}, "no_tests"),
+        (3, "no_tests"),
+        ([{"input": "1", "output": "2"}, {"input": "3"}], "tests_without_input_or_output"),
+        (["1", "2"], "tests_without_input_or_output"),
+        ({"inputs": "12", "outputs": "34"}, "tests_not_in_pairs"),
+        ({"inputs": ["1", "2"], "outputs": ["3"]}, "tests_not_in_pairs"),
+        ({**TESTS, "fn_name": ["f"]}, "no_function_name"),
+    ],
+)
+def test_no_tests(given: Any, why: str) -> None:
+    with pytest.raises(Dropped, match=why):
         programs.tests(given)
 
 
-def livecodebench(private: str, **changes: Any) -> Record:
-    public = json.dumps([{"input": "1", "output": "2", "testtype": "stdin"}])
+def livecodebench(private: Any, **changes: Any) -> Record:
     values = {
         "question_content": "add",
-        "public_test_cases": public,
+        "public_test_cases": json.dumps([{"input": "1", "output": "2", "testtype": "stdin"}]),
         "private_test_cases": private,
+        "starter_code": "",
+        "metadata": '{"func_name": "add"}',
         **changes,
     }
-    return record(**values, starter_code="", metadata='{"func_name": "add"}')
+    return record(**values)
 
 
 def packed(value: Any) -> str:
@@ -110,7 +170,7 @@ def packed(value: Any) -> str:
 
 def test_livecodebench_private_tests_plain_and_packed() -> None:
     private = json.dumps([{"input": "3", "output": "4", "testtype": "stdin"}])
-    for text in (private, packed(private)):
+    for text in (private, packed(private), json.loads(private)):
         assert programs.convert(livecodebench(text)).task == {"inputs": ["1", "3"], "outputs": ["2", "4"]}
     public = json.dumps([{"input": "1\n2", "output": "3", "testtype": "functional"}])
     functional = programs.convert(
@@ -120,6 +180,56 @@ def test_livecodebench_private_tests_plain_and_packed() -> None:
         )
     )
     assert functional.task["fn_name"] == "add"
+
+
+STDIN = [{"input": "1", "output": "2", "testtype": "stdin"}]
+FUNCTIONAL = [{"input": "1\n2", "output": "3", "testtype": "functional"}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "task"),
+    [
+        ({"public_test_cases": STDIN}, {"inputs": ["1"], "outputs": ["2"]}),
+        ({"public_test_cases": [], "private_test_cases": STDIN}, {"inputs": ["1"], "outputs": ["2"]}),
+        ({"public_test_cases": None, "private_test_cases": STDIN}, {"inputs": ["1"], "outputs": ["2"]}),
+        (
+            {"public_test_cases": FUNCTIONAL, "metadata": {"func_name": "add"}},
+            {"inputs": ["1\n2"], "outputs": ["3"], "fn_name": "add"},
+        ),
+    ],
+)
+def test_livecodebench_as_lists_and_objects(changes: dict[str, Any], task: dict[str, Any]) -> None:
+    assert programs.convert(livecodebench("[]", **changes)).task == task
+
+
+@pytest.mark.parametrize("metadata", [None, "", "{}", {}, {"func_name": None}, {"func_name": 3}])
+def test_a_function_without_a_name_cannot_be_called(metadata: Any) -> None:
+    with pytest.raises(Dropped, match="no_function_name"):
+        programs.convert(livecodebench("[]", public_test_cases=FUNCTIONAL, metadata=metadata))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"public_test_cases": '[{"input": "1"'}, "file:0: the column public_test_cases is not JSON"),
+        ({"public_test_cases": '{"input": "1"}'}, "file:0: the column public_test_cases is no list"),
+        ({"public_test_cases": 3}, "file:0: the column public_test_cases is no list"),
+        ({"public_test_cases": FUNCTIONAL, "metadata": "add"}, "file:0: the column metadata is not JSON"),
+        ({"public_test_cases": FUNCTIONAL, "metadata": [1]}, "file:0: the column metadata is no object"),
+    ],
+)
+def test_a_damaged_record_names_file_row_and_column(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        programs.convert(livecodebench("[]", **changes))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "private", ["{", '{"a": 1}', "12", "QUJD", packed(3), packed('{"a": 1}'), {"a": 1}, 3]
+)
+def test_private_tests_that_cannot_be_read_are_a_dropped_row(private: Any) -> None:
+    with pytest.raises(Dropped, match="private_tests_not_readable"):
+        programs.convert(livecodebench(private))
 
 
 class Bomb:
@@ -163,6 +273,50 @@ def test_human_eval_asks_for_the_function_and_keeps_its_test() -> None:
     assert "```python\n" + prompt in problem.question
     with pytest.raises(Dropped):
         human_eval.convert(record(prompt=prompt, entry_point="f", test="assert f(1) == 2"))
+
+
+@pytest.mark.parametrize(
+    ("convert", "values"),
+    [
+        (human_eval.convert, {"prompt": None, "entry_point": "f", "test": "def check(candidate): ..."}),
+        (human_eval.convert, {"prompt": "p", "entry_point": "f", "test": ["def check(candidate): ..."]}),
+        (instructions.convert, {"prompt": "p", "instruction_id_list": ["a"], "kwargs": None}),
+        (instructions.convert, {"prompt": "p", "instruction_id_list": ["a"], "kwargs": ["{"]}),
+        (instructions.convert, {"prompt": "p", "instruction_id_list": ["a"], "kwargs": [3]}),
+        (puzzles.row, {"messages": [{"role": "user"}], "task": "{}"}),
+        (puzzles.row, {"messages": ["p"], "task": "{}"}),
+        (puzzles.row, {"messages": [{"role": "user", "content": "p"}], "task": {}}),
+        (programs.convert, {"ability": "code", "data_source": "a", "prompt": [None], "reward_model": "{}"}),
+        (
+            programs.convert,
+            {"ability": "code", "data_source": "a", "prompt": "p", "reward_model": {"ground_truth": "[1]"}},
+        ),
+    ],
+)
+def test_values_of_another_type_are_dropped_rows(
+    convert: Callable[[Record], object], values: dict[str, Any]
+) -> None:
+    with pytest.raises(Dropped):
+        convert(record(**values))
+
+
+@pytest.mark.parametrize(
+    ("convert", "values"),
+    [
+        (instructions.convert, {"prompt": "p", "instruction_id_list": "{", "kwargs": []}),
+        (puzzles.row, {"messages": "[", "task": "{}"}),
+        (puzzles.row, {"messages": [], "task": "{"}),
+        (programs.convert, {"ability": "code", "data_source": "a", "prompt": "p", "reward_model": "{"}),
+        (programs.convert, {"reward_model": {}}),
+        (
+            llama_nemotron_if.convert,
+            {"input": "p", "args": '{"instruction_id_list": ["a"], "instruction_kwargs": [{}'},
+        ),
+    ],
+)
+def test_damaged_json_names_file_and_row(convert: Callable[[Record], object], values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^file:0"):
+        convert(record(**values))
 
 
 def test_ifeval_drops_nulls_only() -> None:

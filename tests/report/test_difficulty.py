@@ -25,7 +25,7 @@ def write(folder: Path, parts: dict[int, dict[str, list[float]]]) -> None:
 def test_prompts_are_counted_by_the_share_of_their_rollouts_that_passed(tmp_path: Path) -> None:
     shares = (0, 1, 2, 3, 4, 4)
     write(tmp_path, {3: {f"p{number}": [1.0] * n + [0.0] * (4 - n) for number, n in enumerate(shares)}})
-    (metrics,) = difficulty_metrics(tmp_path).values()
+    (metrics,) = difficulty_metrics(tmp_path)[0].values()
     assert [metrics[name] for name in BANDS] == [1, 1, 2, 0, 2]
 
 
@@ -34,7 +34,7 @@ def test_a_prompt_is_compared_with_its_own_last_visit(tmp_path: Path) -> None:
         tmp_path,
         {1: {"a": [0, 0], "b": [1, 1]}, 2: {"a": [1, 0], "c": [0, 0]}, 5: {"a": [1, 1], "b": [1, 0]}},
     )
-    metrics = difficulty_metrics(tmp_path)
+    metrics, _ = difficulty_metrics(tmp_path)
     assert NOW not in metrics[1]
     assert (metrics[2][BEFORE], metrics[2][NOW]) == (0.0, 0.5)
     assert (metrics[5][BEFORE], metrics[5][NOW]) == (0.75, 0.75)
@@ -57,7 +57,7 @@ def test_visits_agree_with_a_plain_count(tmp_path: Path) -> None:
             if uid in last:
                 expected[step].append((last[uid], float(np.mean(scores))))
             last[uid] = float(np.mean(scores))
-    metrics = difficulty_metrics(tmp_path)
+    metrics, _ = difficulty_metrics(tmp_path)
     for step, pairs in expected.items():
         before, now = np.mean(pairs, axis=0)
         assert (metrics[step][BEFORE], metrics[step][NOW]) == pytest.approx((before, now))

@@ -149,7 +149,16 @@ def test_unread_lines_and_failures_are_said(make_run: Callable[..., Run]) -> Non
     text = (folder / "metrics.jsonl").read_text().splitlines()
     text[40] = text[40][:50]
     (folder / "metrics.jsonl").write_text("\n".join(text) + "\n")
-    assert "cannot be read" in warnings(read_run(folder))["Metrics file"]
+    said = warnings(read_run(folder))["Damaged files"]
+    assert said.startswith("1 line(s) of metrics.jsonl cannot be read and are left out")
+    (folder / "difficulty").mkdir(exist_ok=True)
+    for step in range(2, 6):
+        (folder / "difficulty" / f"step-0000000{step}.parquet").write_bytes(b"PAR1 torn")
+    said = warnings(read_run(folder))["Damaged files"]
+    assert (
+        "metrics.jsonl, difficulty/step-00000002.parquet, difficulty/step-00000003.parquet and 2 other files"
+        in said
+    )
     (folder / "stages" / "run2.failed").write_text('{"reason": "disk full"}')
     assert "disk full" in warnings(read_run(folder))["Progress"]
 

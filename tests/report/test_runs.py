@@ -18,7 +18,7 @@ from tests.report.made_up_runs import write_run
 @pytest.mark.medium
 def test_a_line_that_is_being_written_does_no_harm(long_run: Run) -> None:
     assert long_run.last["step"] == 3000
-    assert long_run.num_unread_lines == 1
+    assert long_run.num_unread_lines == 0
     assert len(long_run.steps) == 3000
     assert len(long_run.records) == 3008  # each stage begins with a validation
 
@@ -29,6 +29,36 @@ def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 0, "sta')
     with pytest.raises(ConfigError, match="no whole line yet"):
         read_run(tmp_path)
+
+
+DAMAGED = [
+    b"\xff\xfe\n",
+    b"\0\0\0\0\n",
+    b'{"step": 0, "sta\n',
+    b"5\n",
+    b'{"step": NaN, "stage": "a"}\n',
+    b"[" * 9999 + b"\n",
+]
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+@pytest.mark.parametrize("place", [0, 3])
+def test_damaged_lines_are_counted_and_the_good_ones_are_read(
+    tmp_path: Path, line: bytes, place: int
+) -> None:
+    write_run(tmp_path / "run", num_steps=6)
+    file = tmp_path / "run" / "metrics.jsonl"
+    whole = read_run(tmp_path / "run").records
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:place], line, *lines[place + 1 :]]))
+    run = read_run(tmp_path / "run")
+    assert run.num_unread_lines == 1
+    assert [record["step"] for record in run.records] == [
+        record["step"] for number, record in enumerate(whole) if number != place
+    ]
+    file.write_bytes(line * 2)
+    with pytest.raises(ConfigError, match="none of its lines holds a step and a stage"):
+        read_run(tmp_path / "run")
 
 
 def test_the_time_of_a_step_is_all_accounted_for(make_run: Callable[..., Run]) -> None:

@@ -25,7 +25,7 @@ def test_a_prompt_is_followed_through_first_middle_and_last_validation(tmp_path:
         write_samples(
             tmp_path, step, {"uid": "a", "response": f"at {step}"}, {"uid": "a", "response": "a sibling"}
         )
-    (conversation,) = read_conversations(tmp_path)
+    (conversation,), _ = read_conversations(tmp_path)
     assert [(response.step, response.text) for response in conversation.responses] == [
         (0, "at 0"),
         (40, "at 40"),
@@ -39,17 +39,28 @@ def test_prompts_that_a_validation_lacks_are_left_out_and_each_domain_has_three(
         write_samples(
             tmp_path, step, *({"uid": uid, "domain": uid[:4]} for uid in uids if uid != f"math{step}")
         )
-    conversations = read_conversations(tmp_path)
+    conversations, _ = read_conversations(tmp_path)
     assert [conversation.domain for conversation in conversations] == ["code"] * 3 + ["math"] * 3
     assert all(len(conversation.responses) == 2 for conversation in conversations)
 
 
 def test_a_long_response_keeps_its_beginning_and_its_answer(tmp_path: Path) -> None:
     write_samples(tmp_path, 0, {"uid": "a", "response": "b" * HEAD + "x" * 12_345 + "e" * TAIL})
-    text = read_conversations(tmp_path)[0].responses[0].text
+    text = read_conversations(tmp_path)[0][0].responses[0].text
     assert text.startswith("b" * HEAD + "\n")
     assert text.endswith("\n" + "e" * TAIL)
     assert "12,345" in text
+
+
+def test_a_damaged_file_is_left_out_and_named(tmp_path: Path) -> None:
+    for step in (0, 20, 40):
+        write_samples(tmp_path, step, {"uid": "a"})
+    damaged = tmp_path / "samples" / "step-00000020.jsonl"
+    for content in (damaged.read_bytes()[:-9], b"\xff\n", b"5\n"):
+        damaged.write_bytes(content)
+        (conversation,), names = read_conversations(tmp_path)
+        assert [response.step for response in conversation.responses] == [0, 40]
+        assert names == [damaged.name]
 
 
 def test_the_page_shows_texts_as_text(tmp_path: Path) -> None:

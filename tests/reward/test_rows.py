@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reward.rows import BadLabel, content_id, domain_and_task, opens_thought, request_of_label
+from reward.rows import BadLabel, NoAnswer, content_id, domain_and_task, opens_thought, request_of_label
 from tests.reward.serving import ROOT
 
 TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
@@ -64,6 +64,24 @@ def test_text_that_is_no_object_is_the_answer(label: str) -> None:
 def test_numbers_are_answers() -> None:
     assert domain_and_task(72) == ("math", {"answer": "72"})
     assert domain_and_task(0.5) == ("math", {"answer": "0.5"})
+    assert domain_and_task(27.0) == ("math", {"answer": "27"})
+
+
+@pytest.mark.parametrize(
+    "nothing", [None, "", " \n", float("nan"), float("inf"), -float("inf"), "nan", " NaN "]
+)
+@pytest.mark.parametrize("form", [None, {}, {"domain": "stem"}, {"domain": "math", "task": ...}])
+def test_a_missing_answer_is_none_in_every_form(nothing: Any, form: dict[str, Any] | None) -> None:
+    """pandas and json.dumps write NaN where an answer is missing."""
+    label = nothing
+    if form is not None:
+        label = {**form, "task": {"answer": nothing}} if "task" in form else {**form, "answer": nothing}
+    with pytest.raises(NoAnswer):
+        domain_and_task(label)
+
+
+def test_words_for_infinity_are_answers() -> None:
+    assert domain_and_task("infinity") == ("math", {"answer": "infinity"})
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,18 @@ def test_lines_that_were_lost_do_not_make_later_ones_stay(metrics: Path) -> None
     assert steps(metrics) == [("main", 0), ("main", 1)]
 
 
+def test_a_damaged_line_costs_no_other_and_is_said(metrics: Path) -> None:
+    log = telemetry(metrics.parent)
+    for step in range(4):
+        log.step(record(step), stage_step=step)
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(["\0" * 9 + "\n", *lines[1:]]))
+    said: list[str] = []
+    kept = rewind_metrics(metrics, 3, 3, said.append)
+    assert [one["step"] for one in kept] == [1, 2], "the fourth line is behind the checkpoint"
+    assert said == [f"{metrics} has 1 damaged line(s), which are left out from now on"]
+
+
 def test_rewinding_a_new_run_is_no_work(metrics: Path) -> None:
     telemetry(metrics.parent)
     assert not metrics.exists()

@@ -18,6 +18,7 @@ from typing import Any
 from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.data.rows import Row
 from reward.protocol import ScoreRequest, ScoreResult, id_of
+from reward.rows import BadLabel, answer_text
 
 Submit = Callable[[ScoreRequest], Future[ScoreResult]]
 """Sends one request to the reward service."""
@@ -33,6 +34,10 @@ class Dropped(Exception):
     """This record makes no row; the message is a short stable name, counted in the manifest."""
 
 
+class NotMeant(Dropped):
+    """This record makes no row because it belongs to something else, so that nothing is lost."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """A record as read. Example: Record(values={"problem": "2+2?", "answer": "4"}, split="train",
@@ -45,12 +50,39 @@ class Record:
 
     def text(self, column: str, *, otherwise: str) -> str:
         """Returns the stripped text of a column, a number as text. Raises Dropped(otherwise) if there is none."""
+        try:
+            return answer_text(self.values.get(column)).strip()
+        except BadLabel:
+            raise Dropped(otherwise) from None
+
+    def list(self, column: str) -> list[Any]:
+        """Returns a list, given as such or as JSON text; empty for none. Raises ConfigError for anything else."""
+        found = self._data(column)
+        if found is not None and not isinstance(found, list):
+            raise self.unreadable(column, "is no list")
+        return found or []
+
+    def object(self, column: str) -> dict[str, Any]:
+        """Returns an object, given as such or as JSON text; empty for none. Raises ConfigError for anything else."""
+        found = self._data(column)
+        if found is not None and not isinstance(found, Mapping):
+            raise self.unreadable(column, "is no object")
+        return dict(found or {})
+
+    def _data(self, column: str) -> Any:
         value = self.values.get(column)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, str) or not value.strip():
-            raise Dropped(otherwise)
-        return value.strip()
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value) if value.strip() else None
+        except (ValueError, RecursionError) as error:
+            raise self.unreadable(column, f"is not JSON ({' '.join(str(error).split())})") from None
+
+    def unreadable(self, column: str, why: str) -> ConfigError:
+        """Returns the error for a value that cannot be read, which names file and row."""
+        return ConfigError(
+            f"{self.origin}: the column {column} {why}: get the file anew, as its publisher ships it."
+        )
 
     def first(self, columns: str) -> Any:
         """Returns the value of the first of `a|b|c` that exists and is not null, else None."""
@@ -58,15 +90,21 @@ class Record:
         return next((value for value in values if value is not None), None)
 
 
+def user_turns(turns: Any) -> list[str]:
+    """Returns the texts of a conversation's user turns; a text is such a conversation with one turn."""
+    if isinstance(turns, str):
+        return [turns]
+    found = [turn for turn in turns or [] if isinstance(turn, Mapping) and turn.get("role") == "user"]
+    return [turn["content"] for turn in found if isinstance(turn.get("content"), str)]
+
+
 def only_user_turn(turns: Any, *, otherwise: str) -> str:
     """Returns the stripped text of a conversation's only user turn; a text is such a conversation. Raises
     Dropped(otherwise) if there is not exactly one, or if it is empty."""
-    if isinstance(turns, str):
-        turns = [{"role": "user", "content": turns}]
-    texts = [turn["content"] for turn in turns or [] if turn["role"] == "user"]
+    texts = user_turns(turns)
     if len(texts) != 1 or not texts[0].strip():
         raise Dropped(otherwise)
-    return str(texts[0]).strip()
+    return texts[0].strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +125,9 @@ class Problem:
     """A response that has to score 1; None if the source has none."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Input for the source's `refine`; not kept in the row."""
+    remark: str = ""
+    """What readers of a benchmark's score should know of this problem, which counts such problems; ends the sentence
+    "3 of them ..."."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ formed.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from nemo_prorl.data.building.source import Dropped, Problem, Record, Source, only_user_turn
@@ -20,7 +21,7 @@ SUFFIX = (
 
 
 def convert(record: Record) -> Problem:
-    """Turns a record into a problem. Raises Dropped."""
+    """Turns a record into a problem. Raises Dropped, and ConfigError for a damaged one."""
     if record.values["ability"] != "code":
         raise Dropped("not_code")
     question, suffix = only_user_turn(record.values["prompt"], otherwise="no_problem"), ""
@@ -29,17 +30,17 @@ def convert(record: Record) -> Problem:
         suffix = SUFFIX
     elif "```" not in question[-200:]:  # the question does not say how to present the code
         suffix = SUFFIX
-    solution = (record.values.get("extra_info") or {}).get("solution")
+    solution = record.object("extra_info").get("solution")
     return Problem(
         question=question,
-        task=_tests(record.values["reward_model"]),
+        task=_tests(record.object("reward_model")),
         suffix=suffix,
         kind=str(record.values["data_source"]),
         gold=f"```python\n{solution}\n```" if solution else None,
     )
 
 
-def _tests(reward_model: Any) -> dict[str, Any]:
+def _tests(reward_model: Mapping[str, Any]) -> dict[str, Any]:
     try:
         tests = json.loads(reward_model["ground_truth"])
     except (TypeError, KeyError, ValueError, RecursionError):

@@ -13,11 +13,10 @@ from nemo_prorl.data.building.source import Dropped, Problem, Record, Source, on
 
 
 def convert(record: Record) -> Problem:
-    """Turns a record into a problem. Raises Dropped."""
-    given = record.values["args"]
-    arguments = json.loads(given) if isinstance(given, str) else given or {}
+    """Turns a record into a problem. Raises Dropped, and ConfigError for a damaged one."""
+    arguments = record.object("args")
     ids, kwargs = arguments.get("instruction_id_list"), arguments.get("instruction_kwargs")
-    if not ids or not isinstance(kwargs, list):
+    if not ids or not isinstance(ids, list) or not isinstance(kwargs, list):
         raise Dropped("no_instructions")
     return Problem(
         question=only_user_turn(record.values["input"], otherwise="not_one_user_turn"),
@@ -26,9 +25,14 @@ def convert(record: Record) -> Problem:
 
 
 def without_nulls(arguments: Any) -> dict[str, Any]:
-    """Returns a rule's arguments, given as an object or its JSON text, without nulls; 0 and the empty text are
-    values."""
-    given = json.loads(arguments) if isinstance(arguments, str) else arguments
+    """Returns a rule's arguments, given as an object or its JSON text, without nulls; 0 and the empty text are values.
+    Raises Dropped for anything else."""
+    try:
+        given = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        raise Dropped("arguments_not_json") from None
+    if not isinstance(given, dict | None):
+        raise Dropped("arguments_not_an_object")
     return {name: value for name, value in (given or {}).items() if value is not None}
 
 

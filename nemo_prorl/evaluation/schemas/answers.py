@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import re
 from typing import Any
 
+from nemo_prorl.config import ConfigError
 from nemo_prorl.data.building.source import Dropped, Problem, Record
 from nemo_prorl.evaluation.benchmark import missing_column
 from reward.extract import last_box
+from reward.rows import BadLabel, NoAnswer, answer_text
 
 QUESTION = "problem|question|Question|Problem|prompt"
 ANSWER = "answer|Answer|final_answer|expected_answer"
+OPTIONS = "choices|options|Choices|Options"
 LETTERS = "ABCDEFGH"
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_LIST = re.compile(rf"\[\s*(?:{_QUOTED})(?:[\s,]+(?:{_QUOTED}))*\s*,?\s*\]")
+"""A list of texts as JSON, Python or NumPy write it into a CSV file. `[1, 2]`, without quotes, is an interval."""
 
 
 def convert(record: Record) -> Problem:
@@ -24,6 +32,8 @@ def convert(record: Record) -> Problem:
     answer = record.first(ANSWER)
     if answer is None:
         solution = record.first("solution|Solution")
+        if not isinstance(solution, str) and any(name in record.values for name in ANSWER.split("|")):
+            raise Dropped("no_answer")
         if not isinstance(solution, str):
             raise missing_column(record, f"answer ({ANSWER.replace('|', ', ')}, or a solution with a box)")
         answer = last_box(solution)
@@ -37,18 +47,21 @@ def convert(record: Record) -> Problem:
 
 
 def choices(record: Record) -> Problem:
-    """Reads GPQA's own schema, with the options in an order that depends on the question alone; others as `convert`."""
-    values = record.values
-    right = values.get("Correct Answer")
-    if right is None:
+    """Reads GPQA's own schema, with the options in an order that depends on the question alone; others as `convert`, if
+    the question has its options. Raises Dropped, and ConfigError for a file of another schema."""
+    if "Correct Answer" not in record.values:
+        _check_options(record)
         return convert(record)
     question = record.text("Question", otherwise="no_question")
-    wrong = [str(values[name]).strip() for name in sorted(values) if name.startswith("Incorrect Answer")]
+    right = record.text("Correct Answer", otherwise="no_answer")
+    names = sorted(name for name in record.values if name.startswith("Incorrect Answer"))
+    wrong = [record.text(name, otherwise="no_option") for name in names]
     options = sorted(
-        [str(right).strip(), *wrong],
-        key=lambda option: hashlib.sha256(f"{question}/{option}".encode()).digest(),
+        [right, *wrong], key=lambda option: hashlib.sha256(f"{question}/{option}".encode()).digest()
     )
-    letter = LETTERS[options.index(str(right).strip())]
+    if len(options) > len(LETTERS):
+        raise Dropped("too_many_options")
+    letter = LETTERS[options.index(right)]
     listed = "\n".join(f"{name}. {option}" for name, option in zip(LETTERS, options, strict=False))
     return Problem(
         question=f"{question}\n\n{listed}\n\nThe final answer is the letter of the right option.",
@@ -57,11 +70,33 @@ def choices(record: Record) -> Problem:
     )
 
 
+def _check_options(record: Record) -> None:
+    """Raises ConfigError if options in a column of their own would not be asked, or the answer would not be a
+    letter."""
+    column = next((name for name in OPTIONS.split("|") if record.values.get(name)), None)
+    if column is None:
+        return
+    question, options = str(record.first(QUESTION)), record.values[column]
+    is_asked = isinstance(options, list) and all(str(option).strip() in question for option in options)
+    if not is_asked or str(record.first(ANSWER)).strip() not in tuple(LETTERS):
+        raise ConfigError(
+            f"{record.origin} has its options in {column}, which are not asked: give GPQA's own file (Question, "
+            "Correct Answer, Incorrect Answer 1 to 3), or questions that end with their options, and a letter as the "
+            "answer."
+        )
+
+
 def as_text(answer: Any) -> str:
-    """Returns an answer as text: 27.0 is 27; a list, OlympiadBench's form of several answers, is its members; "" for
-    none."""
+    """Returns an answer as text: 27.0 is 27; a list, OlympiadBench's form of several answers, is its members, also as
+    the text of a list of texts; "" for none. Raises Dropped for a value that cannot be an answer."""
+    if isinstance(answer, str) and _LIST.fullmatch(answer.strip()):
+        answer = [ast.literal_eval(text) for text in re.findall(_QUOTED, answer)]
     if isinstance(answer, list):
-        return ", ".join(filter(None, map(as_text, answer)))
-    if isinstance(answer, float) and answer.is_integer():
-        answer = int(answer)
-    return "" if answer is None else str(answer).strip().strip("$").strip()
+        members = [as_text(member) for member in answer]
+        return ", ".join(members) if all(members) else ""
+    try:
+        return answer_text(answer).strip().strip("$").strip()
+    except NoAnswer:
+        return ""
+    except BadLabel:
+        raise Dropped("answer_not_text") from None

@@ -26,11 +26,14 @@ _IMPORT = re.compile(r"^import numpy as np[ \t]*$", re.MULTILINE)
 
 def convert(record: Record) -> Problem:
     """Turns a record into a problem. The tests run apart from the submission (reward/graders/test_program.py). Raises
-    Dropped."""
-    for column in ("prompt", "entry_point", "test"):
+    Dropped, and ConfigError for a file of another schema."""
+    columns = ("prompt", "entry_point", "test")
+    for column in columns:
         if column not in record.values:
             raise missing_column(record, f"column {column}")
-    prompt, test = str(record.values["prompt"]), str(record.values["test"])
+    prompt, entry_point, test = (record.values[column] for column in columns)
+    if not (isinstance(prompt, str) and isinstance(entry_point, str) and isinstance(test, str)):
+        raise Dropped("not_text")
     if "def check(" not in test:
         raise Dropped("no_check")
     solution = record.values.get("canonical_solution")
@@ -40,7 +43,7 @@ def convert(record: Record) -> Problem:
         task={
             "preamble": f"{prompt}    pass\n",
             "test_program": _IMPORT.sub(lambda _: NUMPY, test),
-            "entry_point": str(record.values["entry_point"]),
+            "entry_point": entry_point,
         },
         gold=f"```python\n{prompt}{solution}\n```" if isinstance(solution, str) else None,
     )

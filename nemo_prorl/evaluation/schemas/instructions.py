@@ -10,12 +10,12 @@ from nemo_prorl.evaluation.benchmark import missing_column
 def convert(record: Record) -> Problem:
     """Reads google-research's input_data.jsonl, and the hub's copies of it, which list every argument of every rule,
     mostly as null. Graded strictly, after </think>; the prompt asks for no format (ProRL, appendix D.5). Raises
-    Dropped."""
-    prompt, ids = record.values.get("prompt"), record.values.get("instruction_id_list")
-    if not isinstance(prompt, str) or not isinstance(ids, list):
+    Dropped, and ConfigError for a damaged record."""
+    prompt = record.values.get("prompt")
+    if not isinstance(prompt, str) or "instruction_id_list" not in record.values:
         raise missing_column(record, "prompt and instruction_id_list")
-    kwargs = record.values.get("kwargs")
-    if not isinstance(kwargs, list) or len(kwargs) != len(ids):
+    ids, kwargs = record.list("instruction_id_list"), record.list("kwargs")
+    if not ids or len(kwargs) != len(ids):
         raise Dropped("no_arguments")
     return Problem(
         question=prompt,

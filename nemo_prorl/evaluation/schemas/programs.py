@@ -7,7 +7,6 @@ APPS's and TACO's `input_output`, the hub's Codeforces submissions, and LiveCode
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import json
 import pickle
@@ -15,12 +14,16 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nemo_prorl.data.building.source import Dropped, Problem, Record
+from nemo_prorl.data.building.source import Dropped, NotMeant, Problem, Record
 from nemo_prorl.data.sources import eurus
 from nemo_prorl.evaluation.benchmark import missing_column
 
 QUESTION = "problem|question|question_content|problem-description|description"
 TESTS = ("tests", "input_output", "test_cases", "public_test_cases")
+_OF_DAMAGED_PICKLES = (
+    *(ValueError, TypeError, EOFError, AttributeError, IndexError, KeyError, RecursionError),
+    *(zlib.error, pickle.UnpicklingError),
+)
 
 
 def of(*kinds: str) -> Callable[[Record], Problem]:
@@ -29,7 +32,7 @@ def of(*kinds: str) -> Callable[[Record], Problem]:
     def convert_those(record: Record) -> Problem:
         origin = record.values.get("data_source")
         if isinstance(origin, str) and origin not in kinds:
-            raise Dropped("of_another_set")
+            raise NotMeant("of_another_set")
         return convert(record)
 
     return convert_those
@@ -38,20 +41,20 @@ def of(*kinds: str) -> Callable[[Record], Problem]:
 def convert(record: Record) -> Problem:
     """Turns a record into a problem. Raises Dropped, and ConfigError for a file of another schema."""
     if "reward_model" in record.values:
+        eurus.SOURCE.check_columns(record.values, record.origin)
         return eurus.convert(record)
     question = record.first(QUESTION)
-    column = next((name for name in TESTS if record.values.get(name)), None)
     if not isinstance(question, str):
         raise missing_column(record, f"question ({QUESTION.replace('|', ', ')})")
-    if column is None:
-        if any(name in record.values for name in TESTS):
-            raise Dropped("no_tests")
+    column = next((name for name in TESTS if record.values.get(name)), None)
+    if column is None and not any(name in record.values for name in TESTS):
         raise missing_column(record, f"tests ({', '.join(TESTS)})")
-    task = (
-        livecodebench_tests(record.values) if column == "public_test_cases" else tests(record.values[column])
-    )
+    if "private_test_cases" in record.values or column == "public_test_cases":
+        task, remark = livecodebench_tests(record)
+    else:
+        task, remark = tests(record.values[column] if column else None), ""
     suffix = "" if "```" in question[-200:] else eurus.SUFFIX  # unless it says how to present the code
-    return Problem(question=_asked(record.values, question), task=task, suffix=suffix)
+    return Problem(question=_asked(record.values, question), task=task, suffix=suffix, remark=remark)
 
 
 def tests(given: Any) -> dict[str, Any]:
@@ -63,33 +66,51 @@ def tests(given: Any) -> dict[str, Any]:
         except (ValueError, RecursionError):
             raise Dropped("tests_not_json") from None
     if isinstance(given, list):
-        pairs = [pair for pair in given if isinstance(pair, Mapping) and {"input", "output"} <= pair.keys()]
-        given = {"inputs": [p["input"] for p in pairs], "outputs": [p["output"] for p in pairs]}
+        if not all(isinstance(pair, Mapping) and {"input", "output"} <= pair.keys() for pair in given):
+            raise Dropped("tests_without_input_or_output")
+        given = {"inputs": [p["input"] for p in given], "outputs": [p["output"] for p in given]}
     if not isinstance(given, Mapping) or not given.get("inputs") or not given.get("outputs"):
         raise Dropped("no_tests")
-    task = {"inputs": list(given["inputs"]), "outputs": list(given["outputs"])}
-    return task | ({"fn_name": given["fn_name"]} if given.get("fn_name") else {})
+    inputs, outputs, name = given["inputs"], given["outputs"], given.get("fn_name")
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+        raise Dropped("tests_not_in_pairs")
+    if not isinstance(name, str | None):
+        raise Dropped("no_function_name")
+    return {"inputs": list(inputs), "outputs": list(outputs)} | ({"fn_name": name} if name else {})
 
 
-def livecodebench_tests(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the public and the private tests; long private ones are compressed. Raises Dropped."""
-    pairs = json.loads(values["public_test_cases"]) + _private_tests(values.get("private_test_cases") or "[]")
+def livecodebench_tests(record: Record) -> tuple[dict[str, Any], str]:
+    """Returns (the public and the private tests, `Problem.remark`), from JSON text or lists; long private ones are
+    compressed. Raises Dropped, and ConfigError for a damaged record."""
+    private = _private_tests(record.values.get("private_test_cases"))
+    pairs = record.list("public_test_cases") + private
     task = tests(pairs)
     if any(pair.get("testtype") == "functional" for pair in pairs):
-        task["fn_name"] = json.loads(values.get("metadata") or "{}").get("func_name")
-    return task
+        name = record.object("metadata").get("func_name")
+        if not isinstance(name, str) or not name.strip():
+            raise Dropped("no_function_name")
+        task["fn_name"] = name
+    remark = "have no private tests, and are graded on the examples in their question alone"
+    return task, "" if private else remark
 
 
-def _private_tests(text: str) -> list[Any]:
-    """Decodes JSON, or JSON pickled as text, zipped and in base 64; LiveCodeBench ships both."""
+def _private_tests(given: Any) -> list[Any]:
+    """Decodes a list, JSON, or JSON pickled as text, zipped and in base 64; LiveCodeBench ships the last two. Raises
+    Dropped."""
+    if isinstance(given, str) and given.strip():
+        try:
+            given = json.loads(given)
+        except ValueError:
+            given = _unpacked(given)
+    if given and not isinstance(given, list):
+        raise Dropped("private_tests_not_readable")
+    return given or []
+
+
+def _unpacked(text: str) -> Any:
     try:
-        return list(json.loads(text))
-    except ValueError:
-        pass
-    try:
-        unpacked = _TextUnpickler(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
-        return list(json.loads(unpacked))
-    except (binascii.Error, zlib.error, pickle.UnpicklingError, ValueError, TypeError, EOFError):
+        return json.loads(_TextUnpickler(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load())
+    except _OF_DAMAGED_PICKLES:
         raise Dropped("private_tests_not_readable") from None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from nemo_prorl.data.building.source import Dropped, Problem, Record
+from nemo_prorl.data.building.source import Dropped, NotMeant, Problem, Record, user_turns
 from nemo_prorl.data.sources import reasoning_gym
 from nemo_prorl.evaluation.benchmark import missing_column
 
@@ -22,23 +22,24 @@ GRAPH_SEED = 20_250_530
 
 def row(record: Record) -> Problem:
     """Reads a row of a prompt file (docs/data.md); its prompt is complete, and it is scored as in the papers. Raises
-    Dropped."""
-    messages, task = record.values.get("messages"), record.values.get("task")
-    if not isinstance(messages, list) or not isinstance(task, str):
+    Dropped, and ConfigError for a file of another schema or a damaged row."""
+    if not {"messages", "task"} <= record.values.keys():
         raise missing_column(record, "messages and task (docs/data.md)")
-    asked = [turn["content"] for turn in messages if turn["role"] == "user"]
+    asked, task = user_turns(record.list("messages")), record.object("task")
     if len(asked) != 1:
         raise Dropped("not_one_user_turn")
-    return Problem(question=asked[0], task=json.loads(task) | reasoning_gym.HELD_OUT_CREDIT)
+    if not isinstance(task.get("task"), str):
+        raise Dropped("no_puzzle")
+    return Problem(question=asked[0], task=task | reasoning_gym.HELD_OUT_CREDIT)
 
 
 def by_category(record: Record) -> Problem:
     """Reads a row as `row` does, with the kind `category/task`, so that results are reported by task. Raises
     Dropped."""
     problem = row(record)
-    task = str(problem.task.get("task", ""))
+    task = problem.task["task"]
     if task in reasoning_gym.OUT_OF_DISTRIBUTION:
-        raise Dropped("out_of_distribution")
+        raise NotMeant("out_of_distribution")
     return replace(problem, kind=f"{category(task)}/{task}")
 
 
@@ -47,8 +48,8 @@ def only(task: str) -> Callable[[Record], Problem]:
 
     def convert(record: Record) -> Problem:
         problem = row(record)
-        if problem.task.get("task") != task:
-            raise Dropped("of_another_task")
+        if problem.task["task"] != task:
+            raise NotMeant("of_another_task")
         return problem
 
     return convert
