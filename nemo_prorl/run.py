@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import reduce
@@ -94,10 +95,11 @@ def train(config: RunConfig) -> int:
     run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage.name
     if is_done(run_dir, stage):
         if rank_from_environment() == 0:
-            print(
+            said = (
                 f"stage {stage} is already done in {run_dir}; to train it further, remove "
                 f"{done_marker(run_dir, stage)} and raise trainer.num_steps"
             )
+            print(terminal.fitted(said, sys.stdout))
         return 0
     with alone_in(run_dir, is_gone) if rank_from_environment() == 0 else nullcontext():
         train_alone(config)
