@@ -114,7 +114,7 @@ check_nodes() { # STEP-AT-START OVERRIDE...: runs `doctor` on every node; return
     step "${REWARD_CONTAINER:-}" --job-name=sandbox "${each[@]}" bash -c '
         trap "" USR1
         answer=$0/$SLURMD_NODENAME.reward
-        "${REWARD_PYTHON:-.venv-reward/bin/python}" -m reward check >"$answer.writing" 2>"$answer.log" ||
+        "${REWARD_PYTHON:-.venv-reward/bin/python}" -m reward check --json >"$answer.writing" 2>"$answer.log" ||
             tail -n 1 "$answer.log" >"$answer.writing"
         mv "$answer.writing" "$answer"' "$DOCTOR_DIR" &
     trainer doctor "${each[@]}" -- --folder "$DOCTOR_DIR" --nodes "$(joined "${NODES[@]}")" --reward-elsewhere \

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.output import show
-from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
+from nemo_prorl.commands.parsing import CONF_DIR, Parser, check_limits, parse_overrides
 from nemo_prorl.config import ConfigError
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def main(arguments: Sequence[str]) -> int:
     _add_estimates(parser)
     given = parse_overrides(parser, arguments)
     chain, of_one_stage = asked_chain(given.config_name, given.overrides, CONF_DIR)
+    for config in chain:
+        check_limits(config)
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
     model = shape_of(given.shape) if given.shape else model_of(chain[0])
     cases = _cases(given, chain[-1:] if of_one_stage else chain, cluster, model)

@@ -69,7 +69,7 @@ def test_it_fits_the_terminal(
     assert [line for line in lines if line != line.rstrip()] == []
     assert [line for line in lines if line.startswith("  ")] == rows
     for line, following in pairwise(lines[2:]):
-        if line and not line.endswith((".", ":")) and following[:1].islower():
+        if line[:1].strip() and not line.endswith((".", ":")) and following[:1].islower():
             assert len(line) + 1 + len(following.split()[0]) > 80, (line, following)
 
 
