@@ -10,7 +10,8 @@
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.out
 # Run 7 of 8, responses of up to 8k, on 4 nodes x 8 H100. conf/stage/run7.yaml describes it. Overrides are arguments:
-#   sbatch launchers/run7_8k.sh algorithm.kl_beta=0 trainer.learning_rate=1e-6
+#   sbatch launchers/run7_8k.sh algorithm.kl_beta=0 trainer.learning_rate=1e-6          # run 6 is done
+#   sbatch launchers/run7_8k.sh stage.parent= model.path=FOLDER exp_manager.explicit_log_dir=FOLDER     # alone
 # Ten minutes before the time limit the job saves a checkpoint and requeues itself to continue: docs/cluster.md.
 
 cd "$SLURM_SUBMIT_DIR"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -23,6 +25,7 @@ from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
 from nemo_prorl.engines import device
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
+from nemo_prorl.engines.limits import with_begun_limits, with_limits
 from nemo_prorl.reward_sources.functions.agreement import agreed_digests, what_changed
 from nemo_prorl.reward_sources.functions.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
 from nemo_prorl.reward_sources.service import (
@@ -95,10 +98,11 @@ def train(config: RunConfig) -> int:
     run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage.name
     if is_done(run_dir, stage):
         if rank_from_environment() == 0:
-            print(
+            said = (
                 f"stage {stage} is already done in {run_dir}; to train it further, remove "
                 f"{done_marker(run_dir, stage)} and raise trainer.num_steps"
             )
+            print(terminal.fitted(said, sys.stdout))
         return 0
     with alone_in(run_dir, is_gone) if rank_from_environment() == 0 else nullcontext():
         train_alone(config)
@@ -173,15 +177,20 @@ def train_stage(
     """Builds everything that the loop needs, the cheapest checks first, and runs it. Returns why the loop ended and the
     final state. The loggers stay open until the caller leaves `at_the_end`."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
+    if start.is_resume:
+        config = ranks.on_main(lambda: with_begun_limits(config))
     if ranks.layout.is_main:
-        write_resolved(config, run_dir / "resolved.yaml")
-        write_resolved(config, run_dir / "stages" / f"{config.stage.name}.yaml")
+        record_options(config, run_dir)
     terminal.wait_for("reading tokenizer and prompt files")
     with watchdog.trusting_main():
-        config, recognised = ranks.on_main(lambda: with_prompt_files(config, watchdog.beat))
-    for sentence in recognised:
-        log.say(sentence)
+        converted, recognised = ranks.on_main(lambda: with_prompt_files(config, watchdog.beat))
     tokenizer = ranks.together(lambda: load_tokenizer(config))
+    converted, found = ranks.on_main(lambda: with_limits(converted, tokenizer))
+    if found and ranks.layout.is_main:
+        record_options(replace(converted, data=config.data), run_dir)
+    config = converted
+    for sentence in [*recognised, *found]:
+        log.say(sentence)
     prompts, validation_prompts, held_out_lengths = read_prompts(config, tokenizer, ranks)
     files = [*config.data.train, *config.data.validation]
     log.say(ranks.on_main(lambda: left_out_prompts(config, tokenizer, held_out_lengths)))
@@ -252,6 +261,12 @@ def noted_changes(
     changes = [what_changed(state.reward, reward) if is_resume else "", begin_measuring(state, measured)]
     state.reward = reward
     return [change for change in changes if change]
+
+
+def record_options(config: RunConfig, run_dir: Path) -> None:
+    """Writes every option of the stage into the run's folder."""
+    for path in (run_dir / "resolved.yaml", run_dir / "stages" / f"{config.stage.name}.yaml"):
+        write_resolved(config, path)
 
 
 def open_telemetry(config: RunConfig, log: RunLog, state: RunState, at_the_end: ExitStack) -> Telemetry:

@@ -79,7 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--line", type=int, default=1, help="which line of the file, from 1 (default 1)")
     _common(explain)
     explain.set_defaults(run=_explain)
-    check = commands.add_parser("check", help="say what this machine can grade, as JSON")
+    check = commands.add_parser("check", help="say what this machine can grade")
+    check.add_argument("--json", action="store_true", help="as JSON, with the packages that are installed")
     check.add_argument(
         "--tasks",
         action="store_true",
@@ -157,8 +158,8 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Prints the sandbox level that works here, why no stronger one does, the domains, and the installed packages; with
-    --tasks, which tasks cannot be graded."""
+    """Prints whether all domains can be graded here, the sandbox level that works, and why no stronger one does; with
+    --json also the installed packages; with --tasks only which tasks cannot be graded."""
     if options.tasks:
         from reward.offline import invalid_tasks
 
@@ -169,14 +170,22 @@ def _check(options: argparse.Namespace) -> None:
     from reward.version import version
 
     level, reasons = strongest()
-    report = {
-        "sandbox": "none" if level is None else level.value,
-        "reasons": reasons,
-        "domains": sorted(domains()),
-        "version": version(),
-        "packages": {item.metadata["Name"]: item.version for item in metadata.distributions()},
-    }
-    print(json.dumps(report))
+    known = sorted(domains())
+    if options.json:
+        report = {
+            "sandbox": "none" if level is None else level.value,
+            "reasons": reasons,
+            "domains": known,
+            "version": version(),
+            "packages": {item.metadata["Name"]: item.version for item in metadata.distributions()},
+        }
+        print(json.dumps(report))
+        return
+    print("yes: this machine can grade all domains" if level else "no: this machine cannot grade code")
+    print(f"domains: {', '.join(name for name in known if level or name != 'code')}")
+    print(f"sandbox: {f'level {level.value}, from which no attack escaped' if level else 'none'}")
+    for reason in reasons:
+        print(f"  {reason}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 #
 # Ranks are tasks of srun, one per GPU, without torchrun: Slurm starts and labels them, ends all when one fails, and
 # sends SIGUSR1 (#SBATCH --signal) to each of them, which would kill torchrun before its ranks have saved. What happens
-# next is decided by files in $RUN_DIR/stages (STAGE.done, STAGE.failed), not by exit codes (docs/cluster.md).
+# next is decided by files in $RUN_DIR/stages (STAGE.done, STAGE.failed), not by exit codes (docs/cluster.md). Nothing is
+# read from conf/ here, because an override may change it: `doctor` and `train` compose the same configuration.
 # shellcheck shell=bash
 
 if [ -n "${SITE_ENV:-}" ] && [ ! -e "$SITE_ENV" ]; then
@@ -43,10 +44,6 @@ mark_failed() { # REASON: ends the job without a requeue; a new sbatch tries aga
 newest_step() { # prints the step of the newest complete checkpoint, or 0
     local folders=("$RUN_DIR"/checkpoints/step-*)
     [[ ${folders[-1]} =~ /step-0*([0-9]+)- ]] && echo "${BASH_REMATCH[1]}" || echo 0
-}
-
-parent_of() { # STAGE: prints the stage that this one continues, according to its file; nothing for a first stage
-    sed -nE "s/^ +parent: *[\"']?([^\"'# ]+).*/\1/p" "conf/stage/$1.yaml"
 }
 
 # ------------------------------------------------------------------------------------------------ the allocation
@@ -117,13 +114,16 @@ check_nodes() { # STEP-AT-START OVERRIDE...: runs `doctor` on every node; return
     step "${REWARD_CONTAINER:-}" --job-name=sandbox "${each[@]}" bash -c '
         trap "" USR1
         answer=$0/$SLURMD_NODENAME.reward
-        "${REWARD_PYTHON:-.venv-reward/bin/python}" -m reward check >"$answer.writing" 2>"$answer.log" ||
+        "${REWARD_PYTHON:-.venv-reward/bin/python}" -m reward check --json >"$answer.writing" 2>"$answer.log" ||
             tail -n 1 "$answer.log" >"$answer.writing"
         mv "$answer.writing" "$answer"' "$DOCTOR_DIR" &
     trainer doctor "${each[@]}" -- --folder "$DOCTOR_DIR" --nodes "$(joined "${NODES[@]}")" --reward-elsewhere \
         ${allowed[@]+"${allowed[@]}"} "$@" || code=$?
     wait
-    [ "$code" -ne 2 ] || mark_failed "the configuration is refused, for the reason given above"
+    if [ "$code" -eq 2 ]; then
+        sentence=$(sentence_of "${NODES[0]}")
+        mark_failed "${sentence:-the configuration is refused, for the reason given above}"
+    fi
     for node in "${NODES[@]}"; do
         until grep -qs '"is_complete": true' "$DOCTOR_DIR/$node.json" || [ "$((patience--))" -le 0 ]; do
             sleep 1 # a shared file system may show late what another node has written
@@ -133,7 +133,7 @@ check_nodes() { # STEP-AT-START OVERRIDE...: runs `doctor` on every node; return
             silent=$((silent + 1))
             BAD_NODES+=("$node")
         elif ! grep -q '"verdict": "ok"' "$DOCTOR_DIR/$node.json"; then
-            sentence=$(sed -n 's/^ "sentence": "\(.*\)",$/\1/p' "$DOCTOR_DIR/$node.json")
+            sentence=$(sentence_of "$node")
             say "$node: $sentence"
             first=${first:-$sentence}
             BAD_NODES+=("$node")
@@ -147,6 +147,10 @@ check_nodes() { # STEP-AT-START OVERRIDE...: runs `doctor` on every node; return
     [ $((2 * ${#BAD_NODES[@]})) -le ${#NODES[@]} ] ||
         mark_failed "${#BAD_NODES[@]} of ${#NODES[@]} nodes cannot run this: ${first:-they did not answer}"
     [ ${#BAD_NODES[@]} -eq 0 ] || go_on_later "doctor found fault with ${BAD_NODES[*]}" "$first_step"
+}
+
+sentence_of() { # NODE: prints the first failure that its `doctor` found, as JSON text without its quotation marks
+    [ ! -e "$DOCTOR_DIR/$1.json" ] || sed -n 's/^ "sentence": "\(.*\)",$/\1/p' "$DOCTOR_DIR/$1.json"
 }
 
 joined() { # WORD...: prints the words with commas between them
@@ -239,23 +243,26 @@ go_on_later() { # WHAT-HAPPENED STEP-AT-START: requeues the job, unless too many
 }
 
 run_stage() { # STAGE [OVERRIDE...]: starts or continues a stage and trains it as long as the job's time allows
-    STAGE=$1 RUN_DIR=${RUN_DIR:-runs/prorl}
+    STAGE=$1
     shift
     for override in "$@"; do
         case $override in
+            exp_manager.explicit_log_dir=[\'\"]*) say "$override: write a folder that needs no quotation marks" && exit 1 ;;
             exp_manager.explicit_log_dir=*) RUN_DIR=${override#*=} ;;
             stage=* | stage.name=*) say "$override: a launcher trains its own stage; submit another one" && exit 1 ;;
         esac
     done
+    if [ -z "${RUN_DIR:-}" ] && [[ " $* " == *" --config-name"* ]]; then
+        say "--config-name may name another run folder than runs/prorl: write exp_manager.explicit_log_dir=FOLDER too"
+        exit 1
+    fi
+    : "${RUN_DIR:=runs/prorl}"
     MARKER=$RUN_DIR/stages/$STAGE REWARD_DIR=$RUN_DIR/reward DOCTOR_DIR=$RUN_DIR/doctor BAD_NODES=()
     mkdir -p "$RUN_DIR/stages" "$REWARD_DIR"
     [ -s "$REWARD_DIR/token" ] || (umask 077 && head -c 32 /dev/urandom | base64 >"$REWARD_DIR/token")
     [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$MARKER.failed" "$MARKER.restarts" "$MARKER.excluded"
     [ ! -e "$MARKER.done" ] || { say "is done already" && exit 0; }
-    # Slurm forgets old jobs and then counts a dependency on them (afterok) as fulfilled.
-    local code=0 parent first_step
-    parent=$(parent_of "$STAGE")
-    [ -z "$parent" ] || [ -e "$RUN_DIR/stages/$parent.done" ] || mark_failed "stage $parent, which it continues, is not done"
+    local code=0 first_step
     first_step=$(newest_step)
     read_allocation
     use_local_caches

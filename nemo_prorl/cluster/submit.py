@@ -12,12 +12,13 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nemo_prorl.cluster.plan.chain import OF_LAST_STAGE, Chain
 from nemo_prorl.cluster.slurm_queue import job_state
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.markers import is_done
 from nemo_prorl.run_folder.storage import replace_text
 
@@ -88,7 +89,7 @@ def cluster_size(launcher: Path, sbatch_options: Sequence[str]) -> tuple[int, in
 
 
 def plan_jobs(
-    chain: Iterable[RunConfig],
+    chain: Chain,
     *,
     run_dir: str,
     arguments: Sequence[str],
@@ -97,26 +98,40 @@ def plan_jobs(
 ) -> list[Job]:
     """Returns the jobs of the stages that are not done. `arguments` go to the launchers, `sbatch_options` to sbatch."""
     jobs: list[Job] = []
+    common = [text for text in arguments if not text.startswith(OF_LAST_STAGE)]
     for config in chain:
         stage = config.stage.name
         if is_done(Path(run_dir), stage):
             continue
         launcher = find_launcher(stage, root)
         log = f"--output={run_dir}/slurm/%x-%j.out"
-        command = ("sbatch", "--parsable", log, *sbatch_options, str(launcher), *arguments)
+        command = ("sbatch", "--parsable", log, *sbatch_options, str(launcher))
+        command += tuple(arguments if config is chain[-1] else common)
         parent = config.stage.parent if jobs else ""
         jobs.append(Job(stage=stage, parent=parent, launcher=launcher, command=command))
     return jobs
 
 
-def dry_run_text(jobs: Sequence[Job], submissions: Submissions, root: Path) -> str:
-    """Returns a shell script that would submit the same jobs, followed by every script that it submits."""
-    lines = [f"mkdir -p {shlex.quote(str(submissions.folder))}  # sbatch does not make the folder of a log"]
+def dry_run_text(jobs: Sequence[Job], submissions: Submissions, missing: Mapping[str, str]) -> str:
+    """Returns a shell script that would submit the same jobs. Comments before it name the files that are `missing`
+    (path -> what makes it)."""
+    lines = []
+    if missing:
+        lines += ["# Missing, and what makes each; the first job that needs one of them would fail:"]
+        lines += [f"#   {path}\n#       {maker}" for path, maker in missing.items()] + [""]
+    lines += [f"mkdir -p {shlex.quote(str(submissions.folder))}  # sbatch does not make the folder of a log"]
     for job in jobs:
         command = shlex.join(job.after(f"@{_variable(job.parent)}" if job.parent else ""))
         command = command.replace("afterok:@", "afterok:$")  # shlex would quote a $
-        command = command.replace(f" {job.launcher}", f" \\\n    {job.launcher}")
+        for word in (job.launcher, *(["--parsable"] if job.parent else [])):
+            command = command.replace(f" {word}", f" \\\n    {word}")
         lines.append(f"{_variable(job.stage)}=$({command})")
+    return "\n".join(lines)
+
+
+def scripts_text(jobs: Sequence[Job], root: Path) -> str:
+    """Returns every script that the jobs run, one after the other, each below a line with its name."""
+    lines: list[str] = []
     for script in dict.fromkeys([*(str(job.launcher) for job in jobs), *SHARED_SCRIPTS]):
         text = (root / script).read_text(encoding="utf-8").rstrip()
         lines += ["", f"# ---- {script} ".ljust(110, "-"), text]

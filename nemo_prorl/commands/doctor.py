@@ -145,7 +145,8 @@ def _check_start(config: RunConfig, place: Place, given: argparse.Namespace) -> 
         return []
     check_model(config)
     check_functions(config)
-    return describe_start(config)
+    lines, _ = describe_start(config)
+    return lines
 
 
 def _share(

@@ -32,7 +32,8 @@ def say(error: object, code: int) -> int:
         if code == 2 and deadline.has_come(signal.SIGTERM):
             return code  # the main rank was faster: it has printed the same mistake and ended, so the launcher ends all
         time.sleep(SPEAKING_TIME_S)
-    print(f"error{f' on rank {rank}' if rank else ''}: {error}", file=sys.stderr, flush=True)
+    text = f"error{f' on rank {rank}' if rank else ''}: {error}"
+    print(terminal.fitted(text, sys.stderr), file=sys.stderr, flush=True)
     return code
 
 

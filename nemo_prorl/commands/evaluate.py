@@ -11,6 +11,7 @@ from nemo_prorl.commands.output import show
 from nemo_prorl.commands.parsing import (
     Parser,
     check_functions,
+    check_limits,
     check_model,
     composed,
     parse_overrides,
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("data=FILE and benchmarks are both given: write one of them.")
     if given.write_prompts is not None:
         return _write_prompts(config, given.write_prompts)
+    check_limits(config)
     with terminal.shown(speaks=rank_from_environment() == 0):
         environment.choose_device(config.trainer.device)
         check_model(config, trains=False)

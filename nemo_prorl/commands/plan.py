@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.output import show
-from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
+from nemo_prorl.commands.parsing import CONF_DIR, Parser, check_limits, parse_overrides
+from nemo_prorl.config import ConfigError
 
 if TYPE_CHECKING:
     from nemo_prorl.cluster.plan.chain import Chain
     from nemo_prorl.cluster.plan.fit import Cluster
+    from nemo_prorl.cluster.scale.workload import Case
+    from nemo_prorl.engines.megatron.architecture import Architecture
 
 DESCRIPTION = """\
 stage=NAME  shows only this stage of conf/stage/, at the end of the chain that leads to it
@@ -29,6 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
     from nemo_prorl.cluster.plan.remaining import missing_files
     from nemo_prorl.cluster.plan.text import chain_text, remaining_text, stage_text
+    from nemo_prorl.cluster.scale.shapes import shape_of
 
     parser = Parser("plan", __doc__, DESCRIPTION)
     parser.add_argument("--nodes", type=int, default=4, help="number of nodes (default: 4, as in ProRL)")
@@ -38,16 +42,19 @@ def main(arguments: Sequence[str]) -> int:
     _add_estimates(parser)
     given = parse_overrides(parser, arguments)
     chain, of_one_stage = asked_chain(given.config_name, given.overrides, CONF_DIR)
+    for config in chain:
+        check_limits(config)
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
+    model = shape_of(given.shape) if given.shape else model_of(chain[0])
+    cases = _cases(given, chain[-1:] if of_one_stage else chain, cluster, model)
     if given.memory or given.time or given.tail:
-        show(_estimates(given, chain[-1:] if of_one_stage else chain, cluster))
+        show(_estimates(given, cases, model))
         return 0
-    model = model_of(chain[0])
     for config in chain:
         check_stage(config, cluster, model)
     check_handovers(chain)
     lines = (stage_text if of_one_stage else chain_text)(chain, cluster, model)
-    show([*lines, *remaining_text(missing_files(chain), model)])
+    show([*lines, *_hours(cases, model), *remaining_text(missing_files(chain), model)])
     return 0
 
 
@@ -59,10 +66,11 @@ def _add_estimates(parser: Parser) -> None:
         "--gpu", default="h100", help="type of GPU: h100, h200 or a100 (default: h100, as in ProRL)"
     )
     parser.add_argument(
-        "--model",
+        "--shape",
         default="",
         metavar="NAME",
-        help="a known model or a folder (default: model.path, or ProRL's model)",
+        help="plans for a well-known model that is not here, such as qwen2.5-7b (default: the model in model.path, "
+        "or ProRL's if that is not here)",
     )
     parser.add_argument(
         "--response-share", type=float, help="mean response length divided by the longest (default: 0.5)"
@@ -72,31 +80,53 @@ def _add_estimates(parser: Parser) -> None:
     )
 
 
-def _estimates(given: argparse.Namespace, chain: Chain, cluster: Cluster) -> list[str]:
-    """Returns the lines of --memory, --time and --tail. Raises ConfigError for a stage that does not fit."""
-    from nemo_prorl.cluster.plan.fit import model_of
-    from nemo_prorl.cluster.scale import text
+def _cases(
+    given: argparse.Namespace, chain: Chain, cluster: Cluster, model: Architecture | None
+) -> list[Case]:
+    """Returns what is estimated, stage by stage; for ProRL's model if there is no other."""
     from nemo_prorl.cluster.scale.hardware import gpu_of
-    from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
     from nemo_prorl.cluster.scale.shapes import PAPER_MODEL, shape_of
-    from nemo_prorl.cluster.scale.step_time import tail_of
     from nemo_prorl.cluster.scale.workload import Case
 
-    gpu = gpu_of(given.gpu)
-    model = shape_of(given.model) if given.model else model_of(chain[0]) or shape_of(PAPER_MODEL)
     asked = {"response_share": given.response_share, "informative_share": given.informative_share}
     shares = {name: share for name, share in asked.items() if share is not None}
-    cases = [Case(model=model, config=config, cluster=cluster, gpu=gpu, **shares) for config in chain]
+    shape, gpu = model or shape_of(PAPER_MODEL), gpu_of(given.gpu)
+    return [Case(model=shape, config=config, cluster=cluster, gpu=gpu, **shares) for config in chain]
+
+
+def _hours(cases: Sequence[Case], model: Architecture | None) -> list[str]:
+    """Returns sentences on the GPU hours of these stages by both estimates."""
+    from nemo_prorl.cluster.plan.estimate import estimate
+    from nemo_prorl.cluster.plan.text import hours_text
+    from nemo_prorl.cluster.scale.layouts import plan_of
+    from nemo_prorl.cluster.scale.text import step_hours
+
+    of_papers = sum(estimate(case.config, model).gpu_hours for case in cases)
+    try:
+        plans = [plan_of(case) for case in cases]
+    except ConfigError as error:  # --memory and --time refuse it; but their formulas may be too cautious
+        return [f"The time of a step is not estimated (plan --time): {error}"]
+    return hours_text(of_papers, step_hours(plans, cases[0].cluster))
+
+
+def _estimates(given: argparse.Namespace, cases: Sequence[Case], model: Architecture | None) -> list[str]:
+    """Returns the lines of --memory, --time and --tail. Raises ConfigError for a stage that does not fit."""
+    from nemo_prorl.cluster.scale import text
+    from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
+    from nemo_prorl.cluster.scale.step_time import tail_of
+
     plans = [plan_of(case) for case in cases]
-    lines = [f"{model.num_parameters / 1e9:.2f} B parameters on {cluster}, {gpu.name.upper()}"]
+    first = cases[0]
+    size = f"{first.model.num_parameters / 1e9:.2f} B parameters"
+    lines = [f"{size} on {first.cluster}, {first.gpu.name.upper()}"]
     if given.memory:
-        lines += ["", *text.memory_text(plans, gpu)]
+        lines += ["", *text.memory_text(plans, first.gpu)]
     if given.time:
-        lines += ["", *text.time_text(plans, cluster)]
+        lines += ["", *text.time_text(plans, first.cluster), *_hours(cases, model)]
         if len(plans) == 1:
-            lines += text.layouts_text(fitting_layouts(cases[0]))
+            lines += text.layouts_text(fitting_layouts(first))
     if given.tail:
         tails = [tail_of(case, plan.memory) for case, plan in zip(cases, plans, strict=True)]
-        names = [config.stage.name for config in chain]
+        names = [case.config.stage.name for case in cases]
         lines += ["", *text.tail_text(list(zip(names, tails, strict=True)))]
     return lines

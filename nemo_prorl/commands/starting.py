@@ -19,6 +19,9 @@ from nemo_prorl.run_folder.metric_docs import METRICS, metric_doc
 from nemo_prorl.run_folder.nemo_toolkit import check_nemo
 from nemo_prorl.run_folder.storage import check_writable
 
+LONG_STEP_S = 3600.0
+"""A step that takes longer is a mistake (our choice: the papers' take minutes)."""
+
 
 def check_inputs(config: RunConfig, world_size: int) -> None:
     """Raises ConfigError unless the ranks fit the layout and the files and packages that the run names are here.
@@ -84,24 +87,62 @@ def check_data(key: str, names: Iterable[str]) -> None:
             )
 
 
-def describe_start(config: RunConfig) -> list[str]:
-    """Reads model and data and returns sentences on prompts and starting point. Raises ConfigError."""
+def describe_start(config: RunConfig) -> tuple[list[str], RunConfig]:
+    """Reads model and data. Returns sentences on prompts and starting point, and the configuration with the limits that
+    were found. Raises ConfigError."""
     from nemo_prorl import run
     from nemo_prorl.data import inputs
     from nemo_prorl.distributed import alone
+    from nemo_prorl.engines.limits import with_begun_limits, with_limits
     from nemo_prorl.reward_sources.service import check_tasks, refused_here
     from nemo_prorl.training.stages import best_without_checkpoint
 
     start = run.starting_point(config)
+    if start.is_resume:
+        config = with_begun_limits(config)
     config, recognised = inputs.with_prompt_files(config)
     tokenizer = inputs.load_tokenizer(config)
+    config, found = with_limits(config, tokenizer)
     *_, held_out_lengths = inputs.read_prompts(config, tokenizer, alone())
     left_out = inputs.left_out_prompts(config, tokenizer, held_out_lengths)
     check_tasks([*config.data.train, *config.data.validation], partial(refused_here, config.reward))
     how = "go on" if start.is_resume else "start"
+    begins = start if start.checkpoint else f"the weights in {config.model.path}"
     return [
         *recognised,
+        *found,
         left_out,
-        f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {start}",
+        f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {begins}",
         *filter(None, [best_without_checkpoint(start, config)]),
+    ], config
+
+
+def describe_work(config: RunConfig, num_ranks: int) -> list[str]:
+    """Returns lines on the size of a step and on how long it takes here; as a warning if that is hours. Needs torch,
+    which `prepare_engines` has to have prepared."""
+    import torch
+
+    from nemo_prorl.cluster.scale.here import step_here
+    from nemo_prorl.engines.environment import has_cuda
+
+    trainer, sampler = config.trainer, config.sampler
+    size = f"{trainer.prompts_per_step:,} prompts x {sampler.num_rollouts} rollouts"
+    most = trainer.prompts_per_step * sampler.num_rollouts * sampler.max_response_tokens
+    gpu_name = torch.cuda.get_device_name() if has_cuda() else ""
+    here = step_here(config, num_ranks=num_ranks, gpu_name=gpu_name)
+    lines = [
+        f"  batch     {size} a step, with responses of up to {sampler.max_response_tokens:,} tokens: {most:,} tokens at "
+        f"most, in {trainer.updates_per_step} update(s)",
+        f"  steps     {trainer.num_steps:,} in this stage",
     ]
+    if here is None:
+        return [*lines, f"  time      not known for this model and batch on {gpu_name}: the first steps tell"]
+    lines.append(f"  time      {here.times(1)} a step, {here.times(trainer.num_steps)} in all ({here.source})")
+    lines += [f"warning: {here.advice}."] if here.advice else []
+    if here.low_s > LONG_STEP_S:
+        lines.append(
+            f"warning: a step of {size} x {sampler.max_response_tokens:,} tokens is too much for this machine: write "
+            "--config-name small, or smaller trainer.prompts_per_step, sampler.num_rollouts and "
+            "sampler.max_response_tokens."
+        )
+    return lines

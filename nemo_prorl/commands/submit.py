@@ -13,6 +13,7 @@ from nemo_prorl.config import ConfigError
 
 if TYPE_CHECKING:
     from nemo_prorl.cluster.plan.chain import Chain
+    from nemo_prorl.cluster.submit import Job
 
 RUN_DIR_KEY = "exp_manager.explicit_log_dir"
 
@@ -26,7 +27,8 @@ Stages that are done or already in the queue are skipped, so the command can be 
 def main(arguments: Sequence[str]) -> int:
     """Submits the jobs, or prints them with --dry-run, and returns exit code 0."""
     parser = Parser("submit", __doc__, DESCRIPTION)
-    parser.flag("--dry-run", "prints every command and script instead; needs no Slurm")
+    parser.flag("--dry-run", "prints what is missing and the commands of sbatch instead; needs no Slurm")
+    parser.flag("--full", "with --dry-run, also prints every script that would be submitted")
     parser.add_argument(
         "--sbatch",
         default="",
@@ -34,6 +36,8 @@ def main(arguments: Sequence[str]) -> int:
         help="options for sbatch that replace the launchers', such as --sbatch='--nodes=2 --time=8:00:00'",
     )
     given = parse_overrides(parser, arguments)
+    if given.full and not given.dry_run:
+        raise ConfigError("--full prints scripts: write --dry-run too.")
     root = CONF_DIR.parent
     if not (root / "launchers").is_dir():
         raise ConfigError(
@@ -44,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
             f"the launchers use paths relative to the root of the repository: cd {root}, and submit from there."
         )
     from nemo_prorl.cluster import submit
+    from nemo_prorl.cluster.plan.remaining import missing_files
 
     try:
         options = shlex.split(given.sbatch)
@@ -65,10 +70,11 @@ def main(arguments: Sequence[str]) -> int:
     if not jobs:
         print(f"every stage is done in {run_dir}: nothing to submit.")
     elif given.dry_run:
-        show([submit.dry_run_text(jobs, submissions, root)], exact=True)
+        text = submit.dry_run_text(jobs, submissions, missing_files(_of_jobs(chain, jobs)))
+        show([text, *([submit.scripts_text(jobs, root)] if given.full else [])], exact=True)
     else:
         submit.check_slurm()
-        _check_first_files(chain, jobs[0].stage)
+        _check_first_files(_of_jobs(chain, jobs[:1]))
         for job, job_id, is_old in submit.submit(jobs, submissions, root):
             print(f"{job.stage:<8} job {job_id}{' (in the queue already)' if is_old else ''}", flush=True)
         print(f"logs: {submissions.folder}/    queue: squeue --me    stop: scancel JOB")
@@ -92,13 +98,17 @@ def _checked_chain(config_name: str, overrides: list[str], options: list[str]) -
     return chain
 
 
-def _check_first_files(chain: Chain, stage: str) -> None:
+def _of_jobs(chain: Chain, jobs: Sequence[Job]) -> Chain:
+    names = {job.stage for job in jobs}
+    return tuple(config for config in chain if config.stage.name in names)
+
+
+def _check_first_files(first: Chain) -> None:
     """Raises ConfigError unless the next stage's model and data are there; those of later stages may be missing."""
     from nemo_prorl.cluster.plan.remaining import missing_files
 
-    missing = missing_files(tuple(config for config in chain if config.stage.name == stage))
-    if missing:
+    if missing := missing_files(first):
         raise ConfigError(
-            f"stage {stage} needs {next(iter(missing))}, which does not exist yet ({len(missing)} missing in all): "
-            "`python -m nemo_prorl plan` prints the command that makes each."
+            f"stage {first[0].stage.name} needs {next(iter(missing))}, which does not exist yet ({len(missing)} "
+            "missing in all): `python -m nemo_prorl plan` prints the command that makes each."
         )

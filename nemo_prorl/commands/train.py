@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _train(config: RunConfig, *, only_check: bool) -> int:
-    from nemo_prorl.commands.starting import describe_start
+    from nemo_prorl.commands.starting import describe_start, describe_work
 
     terminal.wait_for("checking model and data")
     environment.choose_device(config.trainer.device)
@@ -51,7 +51,8 @@ def _train(config: RunConfig, *, only_check: bool) -> int:
     terminal.wait_for("loading PyTorch and the engines")
     prepare_engines()
     if only_check:
-        show(describe_start(config))
+        lines, found = describe_start(config)
+        show([*lines, *describe_work(found, world_size_from_environment())])
         return 0
     from nemo_prorl import run
 

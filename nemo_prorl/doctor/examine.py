@@ -80,8 +80,8 @@ def examine_node(
     """Returns the findings of all checks in `groups` except the network's.
 
     check_start: describes configuration, model and data in lines, or raises ConfigError. domains: returns the domains
-    of the data. reward_report: the file to which the launcher writes the output of `python -m reward check`; None to
-    run it here.
+    of the data. reward_report: the file to which the launcher writes the output of `python -m reward check --json`;
+    None to run it here.
     """
     findings: list[Finding] = []
     reward, python = config.reward, str(config.reward.interpreter)

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from textwrap import wrap
 
 from nemo_prorl.doctor.finding import Finding, Status
 from nemo_prorl.doctor.waiting import wait_until
 from nemo_prorl.run_folder.storage import replace_text
 
-WIDTH = 100
 MARGIN = 32
 """Columns for name and status, which stand before the finding."""
+GPUS = "GPUs"
+"""Name of the check that finds them; without any, a run trains on the CPU."""
 NOTABLE = (Status.failure, Status.warning)
 
 
@@ -82,12 +82,12 @@ def wait_for_reports(
 
 
 def table(findings: Sequence[Finding]) -> list[str]:
-    """Returns the lines of a node's table, which have at most WIDTH characters unless a word is longer."""
+    """Returns the lines of a node's table, to be folded where they are printed."""
     lines = []
     for item in findings:
-        lines += _wrapped(f"{item.name:<20}{item.status.value:<{MARGIN - 20}}", item.found, MARGIN)
+        lines.append(f"{item.name:<20}{item.status.value:<{MARGIN - 20}}{item.found}")
         if item.advice and item.status in NOTABLE:
-            lines += _wrapped(" " * MARGIN + "-> ", item.advice, MARGIN + 3)
+            lines.append(f"{'':<{MARGIN}}-> {item.advice}")
     return lines
 
 
@@ -108,13 +108,16 @@ def nodes_table(reports: dict[str, NodeReport | None]) -> list[str]:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Returns the last line of a table."""
+    """Returns the last line of a table: what is wrong, or for which device everything is fine, and what was not
+    checked."""
     counts = Counter(item.status for item in findings)
     present = [(status.value, counts[status]) for status in NOTABLE if counts[status]]
-    bad = [f"{count} {name}{'s' * (count > 1)}" for name, count in present]
-    return f"{' and '.join(bad)}; every other check is fine." if bad else "Every check is fine."
-
-
-def _wrapped(head: str, text: str, indent: int) -> list[str]:
-    lines = wrap(text, WIDTH, initial_indent=head, subsequent_indent=" " * indent, break_on_hyphens=False)
-    return lines or [head]
+    if present:
+        bad = [f"{count} {name}{'s' * (count > 1)}" for name, count in present]
+        return f"{' and '.join(bad)}; every other check is fine."
+    devices = [
+        "the CPU" if item.status is Status.not_applicable else "GPUs" for item in findings if item.name == GPUS
+    ]
+    left_out = [item.name for item in findings if item.status is Status.not_applicable]
+    what = f" for training on {devices[0]}" if devices else ""
+    return f"Every check is fine{what}" + (f"; not checked: {', '.join(left_out)}." if left_out else ".")

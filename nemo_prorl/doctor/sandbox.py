@@ -27,7 +27,7 @@ ELSEWHERE_S = 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardFacts:
-    """The result of `python -m reward check`."""
+    """The result of `python -m reward check --json`."""
 
     refusal: str = ""
     """Why there is no result; empty if there is one."""
@@ -62,7 +62,7 @@ def judge_sandbox(facts: RewardFacts, *, domains: Collection[str], has_functions
 
 
 def parse_reward_report(text: str) -> RewardFacts:
-    """Parses the JSON that `python -m reward check` prints. Other text becomes the refusal."""
+    """Parses the JSON that `python -m reward check --json` prints. Other text becomes the refusal."""
     try:
         report: dict[str, Any] = json.loads(text)
         return RewardFacts(
@@ -72,14 +72,14 @@ def parse_reward_report(text: str) -> RewardFacts:
             packages=report["packages"],
         )
     except (ValueError, KeyError, TypeError):
-        return RewardFacts(refusal=f"`python -m reward check` printed {text.strip()[-200:] or 'nothing'}")
+        return RewardFacts(refusal=f"`python -m reward check --json` printed {text.strip()[-200:] or 'nothing'}")
 
 
 def start_reward_check(python: str) -> subprocess.Popen[str] | None:
     """Starts `reward check` with the interpreter of the service's environment; None if that does not exist."""
     if not Path(python).exists():
         return None
-    command, pipe = [python, "-m", "reward", "check"], subprocess.PIPE
+    command, pipe = [python, "-m", "reward", "check", "--json"], subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment())
 
 
@@ -91,7 +91,7 @@ def finish_reward_check(python: str, process: subprocess.Popen[str] | None) -> R
         output, errors = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        return RewardFacts(refusal=f"`{python} -m reward check` did not end within {TIMEOUT_S:g} s")
+        return RewardFacts(refusal=f"`{python} -m reward check --json` did not end within {TIMEOUT_S:g} s")
     return parse_reward_report(output if process.returncode == 0 else errors)
 
 
@@ -99,6 +99,6 @@ def wait_for_reward_report(file: Path) -> RewardFacts:
     """Waits for the result of a check that the launcher runs in another container, and that it writes to `file`."""
     if not wait_until(file.exists, ELSEWHERE_S):
         return RewardFacts(
-            refusal=f"`python -m reward check` has not written {file} within {ELSEWHERE_S:g} s"
+            refusal=f"`python -m reward check --json` has not written {file} within {ELSEWHERE_S:g} s"
         )
     return parse_reward_report(file.read_text(encoding="utf-8", errors="replace"))

@@ -1,4 +1,4 @@
-"""What a person sees on standard error: messages, folded to the terminal, and in a silence what is being waited for.
+"""Fits text to the terminal, and shows on standard error during a silence what is being waited for.
 
 On a terminal this is one line that changes in place. In a file, such as a job's log, it is a line after 20 s of
 silence, and then after twice as long each time, so that it does not fill the log of a long run.
@@ -22,7 +22,8 @@ FIRST_LINE_S, LAST_LINE_S = 20.0, 600.0
 """Silence after which a file gets its first line, and the longest silence between lines."""
 CLEAR = "\r\x1b[2K"
 SPINNER = "|/-\\"
-SMALLEST_WIDTH = 40
+USUAL_WIDTH = 80
+"""Columns of a terminal that does not say how many it has."""
 
 
 class Waiting:
@@ -30,7 +31,7 @@ class Waiting:
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
-        self._is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._is_terminal = width_of(stream) > 0
         self._lock = threading.RLock()
         self._what, self._unit, self._count = "", "", 0
         self._since = self._last = clock()
@@ -51,10 +52,7 @@ class Waiting:
         """Prints a message of one or more lines."""
         with self._lock:
             self.clear()
-            width = self._width() if self._is_terminal else 0
-            if width:
-                text = "\n".join(folded(line, width - 1) for line in text.split("\n"))
-            print(text, file=self._stream, flush=True)
+            print(fitted(text, self._stream), file=self._stream, flush=True)
             self._last = self._clock()
 
     def tick(self) -> None:
@@ -68,7 +66,7 @@ class Waiting:
             text = f"{self._what} ({now - self._since:.0f} s{counted})"
             if self._is_terminal:
                 self._num_shown += 1
-                line = f"{SPINNER[self._num_shown % len(SPINNER)]} {text}"[: self._width() - 1]
+                line = f"{SPINNER[self._num_shown % len(SPINNER)]} {text}"[: width_of(self._stream) - 1]
                 # The cursor goes back to the margin: what a library prints then overwrites the line.
                 self._stream.write(f"{CLEAR}{line}\r")
                 self._stream.flush()
@@ -85,11 +83,22 @@ class Waiting:
                 self._stream.flush()
                 self._is_shown = False
 
-    def _width(self) -> int:
-        try:
-            return max(SMALLEST_WIDTH, os.get_terminal_size(self._stream.fileno()).columns)
-        except (OSError, ValueError):
-            return 80
+
+def width_of(stream: TextIO) -> int:
+    """Returns the columns at which text on this stream is folded: those of a terminal, or COLUMNS. It is 0 for a file,
+    a pipe and a dumb terminal, where a line remains one line, for `grep` and for programs."""
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        return 0
+    try:
+        return int(os.environ.get("COLUMNS") or os.get_terminal_size(stream.fileno()).columns) or USUAL_WIDTH
+    except (OSError, ValueError):
+        return USUAL_WIDTH
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Returns the text with lines that fit the stream. Everything that a person reads goes through here."""
+    width = width_of(stream)
+    return "\n".join(folded(line, width) for line in text.split("\n")) if width else text
 
 
 def folded(line: str, width: int) -> str:
@@ -138,7 +147,7 @@ def say(text: str) -> None:
     if _shown is not None:
         _shown.say(text)
     else:
-        print(text, file=sys.stderr, flush=True)
+        print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def wait_for(what: str, unit: str = "") -> None:

@@ -94,7 +94,8 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
         if parent is None or not is_done(run_dir, stage.parent):
             raise ConfigError(
                 f"stage {stage.name} continues stage {stage.parent}, which has not finished in {run_dir}: "
-                f"run stage={stage.parent} first, or point exp_manager.explicit_log_dir to its folder."
+                f"run stage={stage.parent} first, or point exp_manager.explicit_log_dir to its folder, or write "
+                "stage.parent= to begin with model.path."
             )
         if checkpoints[-1].state.stage != stage.parent:
             raise ConfigError(

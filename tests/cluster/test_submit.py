@@ -203,19 +203,51 @@ def test_it_is_given_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert cli.main(["submit", "--dry-run"]) == 2
 
 
-def test_a_dry_run_shows_a_script_that_submits_the_same_and_every_script_in_full(
+def test_a_dry_run_shows_a_script_that_submits_the_same(
     slurm: Slurm, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Runs the first part and compares it with what `submit` itself gives to sbatch."""
+    """Runs it and compares it with what `submit` itself gives to sbatch."""
     assert cli.main(["submit", "--dry-run", "stage=run2", "--sbatch=--time=1:00:00", *files]) == 0
     shown = capsys.readouterr().out
     assert slurm.submitted == []
     assert not (tmp_path / "run").exists()
-    for script in ("launchers/run1_8k.sh", "launchers/run2_8k.sh", *submit.SHARED_SCRIPTS):
-        assert (ROOT / script).read_text() in shown + "\n"
-    commands = shown.partition("\n\n# ---- ")[0]
-    subprocess.run(["bash", "-ec", commands], check=True)
+    assert shown.startswith("mkdir -p "), "nothing is missing"
+    subprocess.run(["bash", "-ec", shown], check=True)
     by_hand = slurm.submitted
     assert cli.main(["submit", "stage=run2", "--sbatch=--time=1:00:00", *files]) == 0
     renumbered = [line.replace("afterok:103", "afterok:101") for line in slurm.submitted]
     assert renumbered == [*by_hand, *by_hand]
+
+
+def test_a_dry_run_names_first_what_is_missing_and_shows_scripts_only_in_full(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["submit", "--dry-run", "stage=run2", *files[1:]]
+    assert cli.main(arguments) == 0
+    short = capsys.readouterr().out
+    model = "models/DeepSeek-R1-Distill-Qwen-1.5B"
+    missing, commands = short.split("\n\n")
+    assert f"#   {model}\n#       hf download deepseek-ai/DeepSeek" in missing
+    assert "sbatch" not in missing.replace("sbatch does", "")
+    assert [line.split("=")[0] for line in commands.splitlines() if "=$(" in line] == ["job_run1", "job_run2"]
+    assert cli.main([*arguments, "--full"]) == 0
+    full = capsys.readouterr().out
+    assert full.startswith(short)
+    for script in ("launchers/run1_8k.sh", "launchers/run2_8k.sh", *submit.SHARED_SCRIPTS):
+        assert (ROOT / script).read_text() in full + "\n"
+        assert (ROOT / script).read_text() not in short
+    assert cli.main(["submit", "--full", *files]) == 2
+    assert "write --dry-run too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("stage", "parent", "submitted"),
+    [("run8", "", {"run8": True}), ("run3", "run1", {"run1": False, "run3": True})],
+)
+def test_another_parent_is_for_the_last_stage_alone(
+    slurm: Slurm, files: list[str], stage: str, parent: str, submitted: dict[str, bool]
+) -> None:
+    """`stage.parent=run1` for run 1 itself would make it its own parent."""
+    assert cli.main(["submit", f"stage={stage}", f"stage.parent={parent}", *files]) == 0
+    given = {line.split("launchers/")[1].split("_")[0]: "stage.parent=" in line for line in slurm.submitted}
+    assert given == submitted

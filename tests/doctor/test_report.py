@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nemo_prorl.doctor.finding import Finding, failure, ok, refused, warning
+from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, refused, warning
 from nemo_prorl.doctor.report import (
-    WIDTH,
+    MARGIN,
     NodeReport,
     file_of,
     nodes_table,
@@ -17,6 +17,7 @@ from nemo_prorl.doctor.report import (
     wait_for_reports,
     write_report,
 )
+from nemo_prorl.run_folder.terminal import folded
 
 BAD = failure("run folder", "/runs: " + "no room " * 30, "make room")
 GOOD = ok("GPUs", "8 x H100")
@@ -28,8 +29,9 @@ def report(node: str, *findings: Finding, is_complete: bool = True) -> NodeRepor
 
 
 def test_a_table_fits_the_terminal_and_gives_advice_below_what_fails() -> None:
-    lines = table([GOOD, BAD])
-    assert max(map(len, lines)) <= WIDTH
+    lines = [part for line in table([GOOD, BAD]) for part in folded(line, 80).split("\n")]
+    assert max(map(len, lines)) <= 80
+    assert {line[:MARGIN].strip() for line in lines[2:]} == {""}
     assert lines[0].split() == ["GPUs", "ok", "8", "x", "H100"]
     assert lines[-1].strip() == "-> make room"
 
@@ -76,7 +78,10 @@ def test_other_nodes_are_shown_by_what_they_have_of_their_own() -> None:
 
 
 def test_the_last_line_counts() -> None:
-    assert summary([GOOD]) == "Every check is fine."
+    assert summary([GOOD]) == "Every check is fine for training on GPUs."
+    assert summary([ok("caches", "/tmp")]) == "Every check is fine."
+    skipped = [not_applicable("GPUs", "none is used"), ok("caches", "/tmp"), not_applicable("start", "no model")]
+    assert summary(skipped) == "Every check is fine for training on the CPU; not checked: GPUs, start."
     assert (
         summary([BAD, BAD, warning("x", "y", "z")]) == "2 failures and 1 warning; every other check is fine."
     )

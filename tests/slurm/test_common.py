@@ -140,23 +140,51 @@ def test_the_newest_step_is_that_of_a_whole_checkpoint(tmp_path: Path) -> None:
     assert bash("newest_step", RUN_DIR=str(tmp_path)) == ["10"]
 
 
+STARTED = """
+    read_allocation() { NODES=(a) RANKS_PER_NODE=1 WORLD_SIZE=1 CPUS_PER_RANK=1; }
+    use_local_caches() { :; }; check_nodes() { echo "doctor: $*"; }; needs_reward_service() { false; }
+    can_grade() { true; }; trainer() { echo "train: ${@: -2}"; touch "$MARKER.done"; }
+    SLURM_JOB_ID=7; run_stage run8 "$@"
+"""
+
+
+@pytest.mark.parametrize("parent", ["stage.parent=", "stage.parent=mine"])
+def test_a_launcher_leaves_it_to_the_configuration_which_stage_comes_before(
+    tmp_path: Path, parent: str
+) -> None:
+    """conf/stage/run8.yaml names a parent, but the overrides have the last word in all that the job runs."""
+    given = f"{parent} exp_manager.explicit_log_dir={tmp_path}"
+    lines = bash(f"set -- {given}; {STARTED}")
+    assert f"doctor: 0 {given}" in lines
+    assert f"train: {given}" in lines
+    assert lines[-1].endswith("run8: done")
+
+
 @pytest.mark.parametrize(
-    ("line", "parent"),
+    ("given", "sentence"),
     [
-        ("  parent: run1", ["run1"]),
-        ("  parent: run1  # its last checkpoint", ["run1"]),
-        ('    parent: "my-run"', ["my-run"]),
-        ("  parent: 'run1'", ["run1"]),
-        ('  parent: ""', []),
-        ("  # parent: run1", []),
+        ("stage=run3", "a launcher trains its own stage"),
+        ("stage.name=mine", "a launcher trains its own stage"),
+        ("\"exp_manager.explicit_log_dir='a b'\"", "write a folder that needs no quotation marks"),
+        ("--config-name mine.yaml", "write exp_manager.explicit_log_dir=FOLDER too"),
+        ("--config-name=mine.yaml algorithm.kl_beta=0", "write exp_manager.explicit_log_dir=FOLDER too"),
     ],
 )
-def test_the_parent_of_a_stage_is_read_however_yaml_lets_it_be_written(
-    tmp_path: Path, line: str, parent: list[str]
+def test_what_a_launcher_would_read_otherwise_than_the_trainer_is_refused(
+    tmp_path: Path, given: str, sentence: str
 ) -> None:
-    (tmp_path / "conf" / "stage").mkdir(parents=True)
-    (tmp_path / "conf" / "stage" / "mine.yaml").write_text(f"stage:\n  name: mine\n{line}\n")
-    assert bash(f"cd {tmp_path}; parent_of mine") == parent
+    script = f'set -- {given}; ({STARTED}) || echo "ended with $?"'
+    *_, said, ended = bash(script)
+    assert sentence in said
+    assert ended == "ended with 1"
+
+
+def test_a_named_configuration_trains_in_the_folder_that_is_named_too(tmp_path: Path) -> None:
+    for given in ("", f"exp_manager.explicit_log_dir={tmp_path}/other"):
+        lines = bash(f"set -- --config-name mine.yaml {given}; {STARTED}", RUN_DIR=f"{tmp_path}/run")
+        assert lines[-1].endswith("run8: done")
+    assert (tmp_path / "run" / "stages" / "run8.done").exists()
+    assert (tmp_path / "other" / "stages" / "run8.done").exists()
 
 
 @pytest.mark.parametrize(
@@ -182,6 +210,7 @@ def test_code_needs_a_server_with_a_sandbox(
 
 
 NODE = '{\n "node": "x",\n "verdict": "%s",\n "sentence": "%s",\n "is_complete": true,\n "findings": []\n}\n'
+SENTENCES = {"ok": "", "failure": "caches: no room: make some", "mistake": "start: stage run1 continues stage x"}
 CHECK = """
     scontrol() { echo "scontrol $*" >>"$RUN/calls"; [ "$1" != show ] || echo "  ExcNodeList=$EXCLUDED"; }
     srun() { cp "$RUN"/answers/* "$DOCTOR_DIR" 2>/dev/null; return "$CODE"; }
@@ -201,7 +230,8 @@ CHECK = """
         ({"a": "ok", "b": "failure", "c": "ok"}, 1, "found fault with b d", "b,d"),
         ({"a": "ok", "b": "failure"}, 1, "3 of 4 nodes cannot run this: caches: no room", ""),
         ({}, 1, "ended with code 1 and without an answer", ""),
-        ({"a": "mistake"}, 2, "the configuration is refused", ""),
+        ({"a": "mistake"}, 2, "run1: failed: start: stage run1 continues", ""),
+        ({}, 2, "run1: failed: the configuration is refused", ""),
     ],
 )
 def test_what_the_nodes_answer_decides_what_becomes_of_the_job(
@@ -210,13 +240,12 @@ def test_what_the_nodes_answer_decides_what_becomes_of_the_job(
     for folder in ("answers", "stages", "reward"):
         (tmp_path / folder).mkdir()
     for node, verdict in answers.items():
-        sentence = "caches: no room: make some" if verdict == "failure" else ""
-        (tmp_path / "answers" / f"{node}.json").write_text(NODE % (verdict, sentence))
+        (tmp_path / "answers" / f"{node}.json").write_text(NODE % (verdict, SENTENCES[verdict]))
     lines = bash(f"({CHECK}) || true", RUN=str(tmp_path), CODE=str(code), EXCLUDED="(null)")
     assert said in "\n".join(lines)
     calls = (tmp_path / "calls").read_text() if (tmp_path / "calls").exists() else ""
     assert f"ExcNodeList={excluded}\n" in calls if excluded else "ExcNodeList" not in calls
-    assert ("scontrol requeue 7" in calls) == (bool(excluded) or not answers)
+    assert ("scontrol requeue 7" in calls) == (code == 1 and (bool(excluded) or not answers))
 
 
 def test_nodes_that_were_left_out_before_stay_left_out(tmp_path: Path) -> None:

@@ -46,7 +46,6 @@ JOBS = {
     "restarts": Given("crash,crash_after_progress,crash,paused"),
     "stopped": Given("stopped"),
     "mistake": Given("mistake"),
-    "orphan": Given("done", launcher="run2_8k"),
     "elsewhere": Given("done", cwd=Path("/")),
     "other stage": Given("done", ("stage=run3",)),
     "usr1": Given("waiting,done"),
@@ -297,14 +296,6 @@ def test_a_dead_node_brings_the_job_back_to_the_queue(runs: dict[str, Run]) -> N
     assert run.end() == "COMPLETED 0:0"
     assert run.cluster.states(run.job)["Restarts"] == "1"
     assert run.lives() == 2
-
-
-def test_a_stage_does_not_begin_before_its_parent_is_done(runs: dict[str, Run]) -> None:
-    """Slurm forgets old jobs, and starts what depended on them."""
-    run = runs["orphan"]
-    assert run.end() == "FAILED 1:0"
-    assert "stage run1, which it continues, is not done" in run.log()
-    assert run.lives() == 0
 
 
 def test_a_launcher_submitted_from_elsewhere_says_so(runs: dict[str, Run]) -> None:

@@ -19,7 +19,7 @@ import yaml
 
 from tests.conftest import REWARD_PYTHON
 from tests.slurm.cluster import Cluster
-from tests.training.tiny import assert_close, make_case, steps
+from tests.training.tiny import Case, assert_close, make_case, steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # three starts of the engines, on a busy machine
 
@@ -45,17 +45,21 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(cluster: Cluster, service: str, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def case(service: str, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """The case, with the settings of its site beside it."""
     folder = tmp_path_factory.mktemp("slurm_training")
-    case = make_case(folder, service)
-    site = folder / "site.env"
-    site.write_text(f"REWARD_PYTHON={REWARD_PYTHON}\nREWARD_WORKERS=1\n")
+    (folder / "site.env").write_text(f"REWARD_PYTHON={REWARD_PYTHON}\nREWARD_WORKERS=1\n")
+    return make_case(folder, service)
+
+
+@pytest.fixture(scope="module")
+def trained(cluster: Cluster, case: Case) -> Trained:
     disturbed = case.run_dir("disturbed")
     submit = [sys.executable, "-m", "nemo_prorl", "submit", "stage=run1"]
     # The launchers ask for whole nodes (--exclusive), with all their GPUs.
     size = f"--sbatch=--nodes={NUM_NODES} --gpus-per-node=1 --exclusive=user"
     options = case.command("disturbed", *OVERRIDES, own_service=True)[1:]
-    cluster.run(*submit, size, *options, SITE_ENV=str(site))
+    cluster.run(*submit, size, *options, SITE_ENV=str(case.folder / "site.env"))
     job = json.loads((disturbed / "slurm" / "jobs.json").read_text())["run1"]
     wait_for_first_step(disturbed)
     cluster.run("scancel", "--signal=USR1", job)
@@ -93,3 +97,21 @@ def test_a_run_that_was_told_to_pause_continues_bit_for_bit(trained: Trained) ->
     actual, expected = steps(trained.disturbed, "run1"), steps(trained.undisturbed, "run1")
     for one, other in zip(actual, expected, strict=True):
         assert_close(one, other, 0.0)
+
+
+def test_a_stage_starts_alone_only_without_a_parent(cluster: Cluster, case: Case) -> None:
+    """conf/stage/run2.yaml says that run 2 continues run 1, which nobody has trained here. Slurm forgets old jobs, and
+    starts what depended on them."""
+    size = (f"--output={case.folder}/%x-%j.out", "--nodes=1", "--gpus-per-node=1", "--exclusive=user")
+    options = case.command("alone", "trainer.device=cpu", "trainer.num_steps=1", own_service=True)[1:]
+    submit = ("sbatch", "--parsable", *size, "launchers/run2_8k.sh", *options)
+    ends = []
+    for overrides in ((), ("stage.parent=",)):
+        job = cluster.run(*submit, *overrides, SITE_ENV=str(case.folder / "site.env"))
+        state = cluster.wait(job, timeout_s=600)
+        ends.append((state["JobState"], Path(state["StdOut"]).read_text()))
+    (orphan, why), (alone, log) = ends
+    assert orphan == "FAILED"
+    assert "failed: start: stage run2 continues stage run1, which has not finished in" in " ".join(why.split())
+    assert alone == "COMPLETED", log
+    assert [record["step"] for record in steps(case.run_dir("alone"), "run2")] == [1]

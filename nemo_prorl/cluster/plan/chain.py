@@ -14,6 +14,8 @@ from nemo_prorl.config.help import conf_names
 GROUP = "stage"
 PAPER_STAGE = re.compile(r"run\d+")
 """Names of the stages that are the papers' runs; a new run9.yaml is one of them by its name."""
+OF_LAST_STAGE = (f"{GROUP}.name=", f"{GROUP}.parent=")
+"""Beginnings of the overrides that apply to the last stage of a chain alone."""
 
 Chain = tuple[RunConfig, ...]
 """Resolved configurations, oldest first: each one's stage.parent is the stage.name of the one before."""
@@ -40,10 +42,10 @@ def asked_chain(config_name: str, overrides: Sequence[str], conf_dir: Path) -> t
 def load_chain(names: Sequence[str], overrides: Sequence[str], *, config_name: str, conf_dir: Path) -> Chain:
     """Returns the chain of these stages and all their ancestors. The overrides apply to every stage of it.
 
-    Overrides of stage.name and stage.parent apply to one stage only, so they need a single name. Raises ConfigError if
+    Overrides in OF_LAST_STAGE need a single name. Raises ConfigError if
     the stages are not one chain.
     """
-    own = [text for text in overrides if text.startswith((f"{GROUP}.name=", f"{GROUP}.parent="))]
+    own = [text for text in overrides if text.startswith(OF_LAST_STAGE)]
     if own and len(names) != 1:
         raise ConfigError(f"{own[0]} can change one stage only: write stage=NAME beside it.")
     common = [text for text in overrides if text not in own]

@@ -1,4 +1,5 @@
-"""Formats a plan for a terminal of 80 columns. Every function returns lines, except `large`."""
+"""Formats a plan: tables of 80 columns, and sentences that are folded where they are printed. Every function returns
+lines, except `large`."""
 
 from __future__ import annotations
 
@@ -61,8 +62,7 @@ def remaining_text(missing: Mapping[str, str], model: Architecture | None) -> li
     """Returns lines on what could not be checked and on the files that have to be made before the first `train`."""
     lines = []
     if model is None:
-        unchecked = "Not checked, because the model is not here: whether its layers, heads and context fit."
-        lines += ["", *wrap(unchecked, WIDTH)]
+        lines += ["", "Not checked, because the model is not here: whether its layers, heads and context fit."]
     if missing:
         lines += ["", "Still to do: files that are not here, and what makes them"]
     for maker in dict.fromkeys(missing.values()):
@@ -155,11 +155,7 @@ def _explanation(model: Architecture | None) -> list[str]:
         "every row above. Sources: nemo_prorl/cluster/plan/estimate.py."
     )
     tokens = f"tokens: of responses trained on, whose mean is {RESPONSE_SHARE:.0%} of the longest possible."
-    return [
-        *wrap(tokens, WIDTH),
-        *wrap(said, WIDTH),
-        "steps: at most. A stage ends earlier when its controller decides so.",
-    ]
+    return [tokens, said, "steps: at most. A stage ends earlier when its controller decides so."]
 
 
 def _crash(chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
@@ -179,11 +175,21 @@ def crash_text(steps: Sequence[tuple[RunConfig, float]], cluster: Cluster) -> li
         if value
     ]
     rule = f"a checkpoint every {' or '.join(rules)}" if rules else "no checkpoint before the stage's end"
-    said = (
+    return [
         f"A crash loses {hours / 2:,.1f} GPU h on average and {hours:,.1f} at most ({seconds / 60:,.0f} min; {rule}), "
         "and the time of the next start."
-    )
-    return wrap(said, WIDTH)
+    ]
+
+
+def hours_text(of_papers: float, of_steps: float) -> list[str]:
+    """Returns a sentence on the two estimates of the GPU hours: at the speed of the papers' total, and from the time of
+    a step; and one on which of them to ask for."""
+    return [
+        f"GPU hours: {of_papers:,.0f} on H100 at the speed of the papers' chain, whose {PAPER_GPU_HOURS:,} include "
+        f"validation, checkpoints and restarts; {of_steps:,.0f} for the steps alone, by the formulas of plan --time, "
+        f"which were never measured on a GPU. Ask for {of_papers:,.0f} in an allocation request, because only that "
+        "speed has been reached."
+    ]
 
 
 def large(number: float) -> str:
@@ -212,7 +218,7 @@ def table(rows: Sequence[Sequence[str]], alignment: str, width: int = WIDTH) -> 
         has_room = all(len(word) <= width - start for word in row[-1].split())
         indent = start if has_room else 6
         folded = wrap(row[-1], width - indent, break_long_words=False, break_on_hyphens=False)
-        beside = folded[:1] if has_room else []
+        beside = [folded[0].rjust(widths[-1] if alignment[-1] == "r" else 0)] if has_room and folded else []
         lines.append(("  " + "  ".join([*cells[:-1], *beside])).rstrip())
         lines += [" " * indent + part for part in folded[len(beside) :]]
     return lines

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.engines.megatron.architecture import FAMILIES, Architecture, read_architecture
+from nemo_prorl.engines.megatron.architecture import FAMILIES, Architecture
 
 PAPER_MODEL = "r1-distill-qwen-1.5b"
 """DeepSeek-R1-Distill-Qwen-1.5B (2507.12507 section 4.1)."""
@@ -27,16 +26,14 @@ _SHAPES = {
 }
 
 
-def shape_of(model: str) -> Architecture:
-    """Returns the shape of a model named above, or of a folder with a config.json. Raises ConfigError for anything
-    else."""
-    if model in _SHAPES:
-        shape: dict[str, Any] = dict(zip(_FIELDS, _SHAPES[model], strict=True))
-        shape |= {"norm_epsilon": 1e-6, "rope_theta": 1e6, "rope_factor": 0.0}
-        family = FAMILIES[shape["name"]]
-        return Architecture(**shape, qkv_bias=family.qkv_bias, qk_norm=family.qk_norm)
-    if (Path(model) / "config.json").is_file():
-        return read_architecture(model)
-    raise ConfigError(
-        f"--model={model} is neither a folder with a config.json nor a known shape: write one of {', '.join(_SHAPES)}."
-    )
+def shape_of(name: str) -> Architecture:
+    """Returns the shape of a model named above. Raises ConfigError for any other."""
+    if name not in _SHAPES:
+        raise ConfigError(
+            f"--shape={name} is not a known shape: write one of {', '.join(_SHAPES)}, or model.path=FOLDER of your "
+            "model."
+        )
+    shape: dict[str, Any] = dict(zip(_FIELDS, _SHAPES[name], strict=True))
+    shape |= {"norm_epsilon": 1e-6, "rope_theta": 1e6, "rope_factor": 0.0}
+    family = FAMILIES[shape["name"]]
+    return Architecture(**shape, qkv_bias=family.qkv_bias, qk_norm=family.qk_norm)

@@ -1,41 +1,39 @@
-"""Formats a plan's memory, time and long tail for a terminal: text of 80 columns, tables of 100. Functions return
-lines."""
+"""Formats a plan's memory, time and long tail: tables of 80 columns, and sentences that are folded where they are
+printed. Functions return lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from textwrap import wrap
 
-from nemo_prorl.cluster.plan.estimate import PAPER_GPU_HOURS
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.plan.text import WIDTH, crash_text, table
+from nemo_prorl.cluster.plan.text import crash_text, table
 from nemo_prorl.cluster.scale.hardware import GIB, Gpu
 from nemo_prorl.cluster.scale.layouts import Plan, overrides
 from nemo_prorl.cluster.scale.memory import GRAPH_SEQUENCES, PLANNED_SHARE
 from nemo_prorl.cluster.scale.tail import Sampling, Scheduling
 
-TABLE_WIDTH = 100
-
 MEMORY_PARTS = ("weights", "reference", "gradients", "optimizer", "activations", "logits", "refit", "vLLM")
 TIME_COLUMNS = (
     ("sampling", ("sampling",)),
     ("passes", ("old log-probabilities", "reference log-probabilities")),
-    ("grading", ("grading, exposed",)),
     ("updates", ("updates",)),
-    ("rest", ("gradient exchange", "optimizer", "refit")),
+    ("rest", ("grading, exposed", "gradient exchange", "optimizer", "refit")),
 )
 """Columns of the table of stages, each with the parts of a step that it adds up."""
 MAX_LAYOUTS = 8
 
 
 def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
-    """One row per phase, for every stage that differs from the one before."""
-    rows: list[tuple[str, ...]] = [("stage", "phase", *MEMORY_PARTS, "total")]
+    """A table with one column per phase, for every stage that differs from the one before."""
+    tables: list[str] = []
     for memory, (plan, *_) in groupby(plans, key=lambda plan: plan.memory):
-        for phase, parts in memory.phases.items():
-            sizes = [f"{parts[part] / GIB:.1f}" if part in parts else "-" for part in MEMORY_PARTS]
-            rows.append((plan.config.stage.name, phase, *sizes, f"{memory.total(phase) / GIB:.1f}"))
+        rows = [(plan.config.stage.name, *memory.phases)]
+        for part in MEMORY_PARTS:
+            sizes = (f"{parts[part] / GIB:.1f}" if part in parts else "-" for parts in memory.phases.values())
+            rows.append((part, *sizes))
+        rows.append(("total", *(f"{memory.total(phase) / GIB:.1f}" for phase in memory.phases)))
+        tables += [*table(rows, "l" + "r" * len(memory.phases)), ""]
     last = plans[-1].memory
     vllm = ", ".join(f"{name} {size / GIB:.1f}" for name, size in last.vllm_parts.items())
     host = ", ".join(f"{name} {size / GIB:.1f}" for name, size in last.host.items())
@@ -45,14 +43,9 @@ def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
         f"vLLM's part: {vllm}.",
         _places_text(plans[-1]),
         f"Host memory per GPU: {host}.",
-        *(["A stage without a row is like the one before it."] if len(plans) > 1 else []),
+        *(["A stage without a table is like the one before it."] if len(plans) > 1 else []),
     ]
-    return [
-        f"GiB of the fullest GPU, of {gpu.memory_gib:g}",
-        *table(rows, "ll" + "r" * (len(MEMORY_PARTS) + 1), TABLE_WIDTH),
-        "",
-        *(line for text in said for line in wrap(text, WIDTH)),
-    ]
+    return [f"GiB of the fullest GPU, of {gpu.memory_gib:g}", *tables, *said]
 
 
 def _places_text(plan: Plan) -> str:
@@ -73,23 +66,17 @@ def _places_text(plan: Plan) -> str:
 
 
 def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
-    """One row per stage; for several stages their sum beside the paper's, for a single one the parts of its step."""
+    """One row per stage; for a single one also the parts of its step."""
     head = [name for name, _ in TIME_COLUMNS]
     rows: list[tuple[str, ...]] = [("stage", *head, "step", "steps", "GPU h", "bottleneck")]
-    hours = 0.0
     for plan in plans:
-        time, steps = plan.time, plan.config.trainer.num_steps
-        of_stage = steps * time.seconds * cluster.num_gpus / 3600
-        hours += of_stage
+        time = plan.time
         seconds = [*(sum(time.parts[part] for part in parts) for _, parts in TIME_COLUMNS), time.seconds]
-        numbers = [*(f"{each:.1f}" for each in seconds), f"{steps:,}", f"{of_stage:,.0f}"]
+        hours = step_hours([plan], cluster)
+        numbers = [*(f"{each:.1f}" for each in seconds), f"{plan.config.trainer.num_steps:,}", f"{hours:,.0f}"]
         rows.append((plan.config.stage.name, *numbers, time.bottleneck))
-    lines = ["Seconds of a step", *table(rows, "l" + "r" * (len(head) + 3) + "l", TABLE_WIDTH), ""]
+    lines = ["Seconds of a step", *table(rows, "l" + "r" * (len(head) + 3) + "l"), ""]
     if len(plans) > 1:
-        lines += [
-            f"The steps take {hours:,.0f} GPU hours. The paper's chain took {PAPER_GPU_HOURS:,}, which include what is",
-            "not estimated here: validation, checkpoints, restarts (docs/scale.md).",
-        ]
         return [*lines, *crash_text([(plan.config, plan.time.seconds) for plan in plans], cluster)]
     (plan,) = plans
     time, tail = plan.time, plan.time.sampling
@@ -102,15 +89,17 @@ def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
         *lines,
         *table([(name, f"{each:.1f} s") for name, each in time.parts.items()], "lr"),
         "",
-        *wrap(
-            f"Engines wait for the last one {tail.waiting_share:.0%} of the sampling time, and are less than half full "
-            f"{tail.half_empty_share:.0%} of it.",
-            WIDTH,
-        ),
+        f"Engines wait for the last one {tail.waiting_share:.0%} of the sampling time, and are less than half full "
+        f"{tail.half_empty_share:.0%} of it.",
         f"Pipeline stages wait for each other {time.bubble_share:.0%} of the updates' time.",
-        *(wrap(ahead, WIDTH) if plan.config.sampler.ahead else []),
+        *([ahead] if plan.config.sampler.ahead else []),
         *crash_text([(plan.config, plan.time.seconds)], cluster),
     ]
+
+
+def step_hours(plans: Sequence[Plan], cluster: Cluster) -> float:
+    """Returns the GPU hours of all steps of these stages."""
+    return sum(plan.config.trainer.num_steps * plan.time.seconds for plan in plans) * cluster.num_gpus / 3600
 
 
 def layouts_text(plans: Sequence[Plan]) -> list[str]:
@@ -128,7 +117,7 @@ def layouts_text(plans: Sequence[Plan]) -> list[str]:
         "",
         f"Layouts that fit: {len(plans)}, fastest first (sampler: its tensor parallelism)",
         *table(rows, "rrrrrl"),
-        *wrap(f"The fastest: {overrides(plans[0].config)}", WIDTH, subsequent_indent="    "),
+        f"The fastest: {overrides(plans[0].config)}",
     ]
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
 
+FOUND_RESPONSE_TOKENS = 1024
+"""The longest response where sampler.max_response_tokens=0 and the model's context has room for it (our choice)."""
+
 
 @dataclass(slots=True, kw_only=True)
 class SamplerConfig:
@@ -18,10 +21,12 @@ class SamplerConfig:
     """Sampling temperature of training rollouts (ProRL: 1.2); the trainer divides its logits by it as well."""
     max_prompt_tokens: int = 4096
     """Longest prompt in tokens; longer prompts are removed from the data, and counted (our choice: the papers give no
-    bound; docs/data.md says what each bound removes)."""
+    bound; docs/data.md says what each bound removes). 0: that of the data, of up to 1,000 rows of each file, but at
+    most half of the model's context; the run's resolved.yaml has the number."""
     max_response_tokens: int = 8192
     """Longest response in tokens, end-of-sequence included; longer ones are cut off (ProRL "8k": 8192, and 16384 in
-    run 8; that the prompt does not count is our reading)."""
+    run 8; that the prompt does not count is our reading). 0: what the longest prompt leaves of the model's context, but
+    at most 1024; the run's resolved.yaml has the number."""
     tensor_parallel: int = 1
     """Tensor-parallel size of each vLLM engine; must divide the ranks of a node."""
     memory_fraction: float = 0.5
@@ -45,7 +50,8 @@ class SamplerConfig:
     def __post_init__(self) -> None:
         positive("sampler", self, ["temperature", "kv_cache_mib", "max_sequences"])
         at_least("sampler", self, 2, ["num_rollouts"])
-        at_least("sampler", self, 1, ["max_prompt_tokens", "max_response_tokens", "tensor_parallel"])
+        at_least("sampler", self, 0, ["max_prompt_tokens", "max_response_tokens"])
+        at_least("sampler", self, 1, ["tensor_parallel"])
         require(0 < self.memory_fraction < 1, "sampler.memory_fraction", self.memory_fraction, "in (0, 1)")
         if self.ahead and (self.release_memory or self.tensor_parallel > 1):
             # Engines and policy would run collectives on the same ranks at the same time, in no common order.

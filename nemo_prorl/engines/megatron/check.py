@@ -84,6 +84,17 @@ def check_shape(architecture: Architecture, config: RunConfig, world_size: int) 
             f"trainer.pipeline_parallel={pipeline} is more than the model's {architecture.num_layers} layers: "
             "write at most as many."
         )
+    _check_positions(architecture, config)
+
+
+def check_context(architecture: Architecture, config: RunConfig) -> None:
+    """Raises ConfigError unless the model, and vLLM's KV cache on CPU, have room for the longest prompt and response.
+    This part of `check_model` depends on sampler.max_prompt_tokens and sampler.max_response_tokens alone."""
+    _check_positions(architecture, config)
+    _check_kv_cache(architecture, config)
+
+
+def _check_positions(architecture: Architecture, config: RunConfig) -> None:
     if config.sampler.context_tokens > architecture.max_positions:
         raise ConfigError(
             f"sampler.max_prompt_tokens={config.sampler.max_prompt_tokens} and "

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -43,11 +44,56 @@ def test_the_recipe_at_a_glance(capsys: pytest.CaptureFixture[str]) -> None:
     assert [added, "-", "->", "10000"] in [line.split() for line in after.splitlines()]
 
 
-@pytest.mark.parametrize("arguments", [(), ("stage=run6",), ("stage=demo2", "--config-name", "laptop")])
-def test_it_fits_the_terminal(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("stage=run6",),
+        ("stage=demo2", "--config-name", "laptop"),
+        ("--memory", "--time"),
+        ("stage=run8", "--memory", "--time", "--tail"),
+    ],
+)
+def test_it_fits_the_terminal(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No table has to be folded, and every sentence is folded once: a line ends where the next word has no room."""
+    rows = [line for line in plan(capsys, *arguments).splitlines() if line.startswith("  ")]
+    assert max(map(len, rows)) <= 80
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
     lines = plan(capsys, *arguments).splitlines()
     assert max(map(len, lines)) <= 80
     assert [line for line in lines if line != line.rstrip()] == []
+    assert [line for line in lines if line.startswith("  ")] == rows
+    for line, following in pairwise(lines[2:]):
+        if line[:1].strip() and not line.endswith((".", ":")) and following[:1].islower():
+            assert len(line) + 1 + len(following.split()[0]) > 80, (line, following)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "of_papers", "of_steps"), [((), "16,000", "2,227"), (("stage=run1",), "2,286", "309")]
+)
+def test_both_estimates_of_the_gpu_hours_stand_side_by_side(
+    arguments: tuple[str, ...], of_papers: str, of_steps: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second number is that of the table of `plan --time`, the first that of the table of `plan`."""
+    said, timed = plan(capsys, *arguments), plan(capsys, *arguments, "--time")
+    sentences = [line for text in (said, timed) for line in text.splitlines() if line.startswith("GPU hours:")]
+    assert len(sentences) == 2
+    assert len({*sentences}) == 1
+    assert sentences[0].startswith(f"GPU hours: {of_papers} on H100")
+    assert f"{of_steps} for the steps alone" in sentences[0]
+    assert f"Ask for {of_papers} in an allocation request" in sentences[0]
+    hours = [float(row.split()[-2].replace(",", "")) for row in timed.splitlines() if row.startswith("  run")]
+    assert round(sum(hours)) == pytest.approx(float(of_steps.replace(",", "")), abs=4)
+
+
+def test_hours_of_steps_that_do_not_fit_are_not_estimated(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "stage=run1", "trainer.micro_batch_tokens=65536")
+    assert "The time of a step is not estimated (plan --time): stage run1: updates would need" in said
 
 
 def test_columns_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +215,7 @@ def test_a_model_and_data_that_nobody_named_are_still_to_do() -> None:
 def test_sampling_ahead_is_a_bound_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["stage=run1", "--time", "algorithm.correction_level=token", "sampler.release_memory=false"]
     options += ["sampler.memory_fraction=0.35", "trainer.micro_batch_tokens=12288"]
-    seconds = r"run1 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +([\d.]+)"
+    seconds = r"run1 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +([\d.]+)"
     without, ahead = plan(capsys, *options), " ".join(plan(capsys, *options, "sampler.ahead=true").split())
     assert "bound" not in without
     (alone,), (best,) = re.findall(seconds, without), re.findall(seconds, ahead)
@@ -182,23 +228,21 @@ def test_memory_and_time_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> No
     """Without a model `plan` uses the paper's; the unchanged recipe fits the paper's cluster."""
     said = plan(capsys, "--memory", "--time")
     assert said.startswith("1.78 B parameters on 4 x 8 GPUs, H100\n")
-    rows = [line.split() for line in said.splitlines() if line.startswith("  run")]
-    phases = [row[1] for row in rows if row[1] in ("sampling", "passes", "updates")]
-    assert phases[:3] == ["sampling", "passes", "updates"]
-    times = {row[0]: row[-1] for row in rows if len(row) == 10 and row[1] not in phases}
+    rows = [line.split() for line in said.splitlines() if line.startswith("  ")]
+    heads = [row for row in rows if row[1:] == ["sampling", "passes", "updates", "refit"]]
+    assert [row[0] for row in heads] == ["run1", "run8"]
+    assert sum(row[0] == "total" for row in rows) == 2
+    times = {row[0]: row[-1] for row in rows if len(row) == 9}
     assert times == {f"run{i}": "sampling" for i in range(1, 9)}
-    assert "16,000, which include what is" in said
-    assert max(map(len, said.splitlines())) <= 100
 
 
 @pytest.mark.medium
 def test_one_stage_comes_with_the_layouts_that_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    said = plan(capsys, "stage=run8", "--time", "--model", "qwen2.5-7b", "trainer.tensor_parallel=4")
+    said = plan(capsys, "stage=run8", "--time", "--shape", "qwen2.5-7b", "trainer.tensor_parallel=4")
     assert "Layouts that fit: " in said
     fastest = said.split("The fastest: ")[1].split()
-    again = plan(capsys, "stage=run8", "--time", "--model", "qwen2.5-7b", *fastest)
+    again = plan(capsys, "stage=run8", "--time", "--shape", "qwen2.5-7b", *fastest)
     assert said.split("Layouts that fit")[1] == again.split("Layouts that fit")[1]
-    assert max(map(len, said.splitlines())) <= 100
 
 
 def test_the_tail_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,12 +282,12 @@ def test_what_a_crash_costs_is_said(how: tuple[str, ...], capsys: pytest.Capture
     ("arguments", "must_say"),
     [
         (["--memory", "trainer.micro_batch_tokens=65536"], "write trainer.micro_batch_tokens=16384"),
-        (["--memory", "--model", "gpt5"], "neither a folder with a config.json nor a known shape"),
+        (["--memory", "--shape", "gpt5"], "is not a known shape: write one of"),
         (["--time", "--gpu", "tpu"], "--gpu=tpu is not known"),
         (["--time", "--informative-share", "2"], "--informative-share=2"),
-        (["--time", "--model", "llama3-70b", "--nodes", "1"], "no layout of this model fits on this cluster"),
+        (["--time", "--shape", "llama3-70b", "--nodes", "1"], "no layout of this model fits on this cluster"),
         (
-            ["--time", "--model", "llama3-70b", "--nodes", "32"],
+            ["--time", "--shape", "llama3-70b", "--nodes", "32"],
             "cache of one response: write model.recompute=full trainer.tensor",
         ),
     ],

@@ -81,8 +81,8 @@ def test_shapes_have_the_sizes_that_the_hub_shows(name: str, num_parameters: int
     assert parameters_on_rank(shape_of(name), config(), 0) == num_parameters
 
 
-def test_a_model_that_is_neither_known_nor_there() -> None:
-    with pytest.raises(ConfigError, match="--model=gpt5 is neither a folder"):
+def test_a_shape_that_is_not_known() -> None:
+    with pytest.raises(ConfigError, match="--shape=gpt5 is not a known shape: .* or model.path=FOLDER"):
         shape_of("gpt5")
 
 

@@ -1,0 +1,159 @@
+"""Says how long a step takes on this machine: as measured in the run's folder, or else estimated, within a range."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from nemo_prorl.cluster.plan.fit import Cluster
+from nemo_prorl.cluster.scale.hardware import GPUS, Gpu
+from nemo_prorl.cluster.scale.layouts import plan_of
+from nemo_prorl.cluster.scale.step_time import (
+    EAGER_LAYER_S,
+    LOOP_SEQUENCE_S,
+    LOOP_STEP_S,
+    Rollouts,
+    forward_flops,
+    update_flops,
+)
+from nemo_prorl.cluster.scale.workload import Case
+from nemo_prorl.config import ConfigError, Precision, RunConfig
+from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
+
+NUM_RECENT = 20
+"""Steps of this run whose median counts."""
+UNCERTAINTY = 4.0
+"""Factor by which the time on a CPU may be shorter or longer than the estimate, which knows neither how much of its
+speed in matrix products a pass reaches nor what else the machine does (our choice: steps of small models took 0.8 to 3.2
+times the estimate)."""
+NOTABLE = 1.5
+"""How many times faster fp32 has to be for the advice to use it."""
+ROWS = 256
+"""Rows of the matrix product that is measured: tokens of a pass over the widest layer."""
+MEASURED_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepHere:
+    """How long a step takes. Example: StepHere(low_s=40.0, high_s=160.0, source="estimated from ...")"""
+
+    low_s: float
+    high_s: float
+    source: str
+    advice: str = ""
+    """What would be faster here; empty if nothing is known."""
+
+    def times(self, count: int) -> str:
+        """Returns the time of so many steps in words."""
+        low, high = duration(count * self.low_s), duration(count * self.high_s)
+        return low if low == high else f"{low} to {high}"
+
+
+def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere | None:
+    """Returns the time of a step, from the recent steps of the run, the formulas of `plan --time` for a known GPU, or
+    the measured speed of this CPU (`gpu_name` is empty). None for a GPU that `plan` does not know, or a configuration
+    that by its formulas does not fit."""
+    if measured := _recent_steps(Path(config.exp_manager.explicit_log_dir), config):
+        return StepHere(
+            low_s=min(measured), high_s=max(measured), source=f"the last {len(measured)} step(s) of this run"
+        )
+    model = read_architecture(config.model.path)
+    cluster = Cluster(num_nodes=1, gpus_per_node=num_ranks)
+    if not gpu_name:
+        return _on_cpu(Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"]))
+    gpu = _known(gpu_name)
+    if gpu is None:
+        return None
+    try:
+        seconds = plan_of(Case(model=model, config=config, cluster=cluster, gpu=gpu)).time.seconds
+    except ConfigError:
+        return None
+    return StepHere(
+        low_s=seconds, high_s=seconds, source="by the formulas of plan --time, never measured on a GPU"
+    )
+
+
+def cpu_seconds(case: Case, *, flops: float, slowdown: float) -> float:
+    """Returns the least time of a step on CPUs that reach `flops` operations per second and rank in matrix products,
+    and on which a program takes `slowdown` times its processor time: all passes, and the sampler's loop."""
+    config, rollouts = case.config, Rollouts.of(case)
+    num_rollouts, trainer = config.sampler.num_rollouts, config.trainer
+    sampled = case.sampled_prompts * num_rollouts
+    passes = sampled + (1 + config.measures_kl) * case.prepared_prompts * num_rollouts
+    trained = trainer.prompts_per_step * num_rollouts
+    operations = passes * forward_flops(case.model, rollouts)
+    operations += trained * update_flops(case.model, rollouts, config.model.recompute)
+    sequences = sampled * rollouts.response_tokens / case.num_engines
+    at_a_time = min(sampled / case.num_engines, config.sampler.max_sequences)
+    steps = max(sequences / at_a_time, float(config.sampler.max_response_tokens))
+    loop_s = steps * (LOOP_STEP_S + EAGER_LAYER_S * case.model.num_layers) + sequences * LOOP_SEQUENCE_S
+    return operations / flops / case.cluster.num_gpus + loop_s * slowdown
+
+
+def duration(seconds: float) -> str:
+    """Returns a time in words, with one or two digits. Example: 40 s, 12 minutes, 3 hours, 25 days"""
+    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{float(f'{seconds / size:.2g}'):,.0f} {unit}"
+    return f"{float(f'{seconds:.2g}'):g} s"
+
+
+def _recent_steps(run_dir: Path, config: RunConfig) -> list[float]:
+    """Returns the seconds of the stage's last steps; none if there are fewer than two: the first one warms up."""
+    path = run_dir / "metrics.jsonl"
+    if not path.is_file():
+        return []
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    times = [
+        float(record["time/step_s"])
+        for record in records
+        if record.get("stage") == config.stage.name and "time/step_s" in record
+    ]
+    return times[1:][-NUM_RECENT:]
+
+
+def _known(name: str) -> Gpu | None:
+    return next((gpu for key, gpu in GPUS.items() if key.upper() in name.upper()), None)
+
+
+def _on_cpu(case: Case) -> StepHere:
+    precision = case.config.model.precision
+    flops, slowdown = measured_speed(case.model, precision, case.config.trainer.cpu_threads)
+    seconds = cpu_seconds(case, flops=flops, slowdown=slowdown)
+    advice = ""
+    if precision is not Precision.fp32:
+        in_fp32, _ = measured_speed(case.model, Precision.fp32, case.config.trainer.cpu_threads)
+        if in_fp32 > NOTABLE * flops:
+            advice = f"matrix products are {in_fp32 / flops:.1f} times as fast here in fp32: write model.precision=fp32"
+    return StepHere(
+        low_s=seconds / UNCERTAINTY,
+        high_s=seconds * UNCERTAINTY,
+        source=f"estimated from matrix products at {flops / 1e9:.2g} GFLOP/s per rank on this CPU",
+        advice=advice,
+    )
+
+
+def measured_speed(model: Architecture, precision: Precision, num_threads: int) -> tuple[float, float]:
+    """(operations per second in products of the model's widest layer, wall time over processor time), measured."""
+    import torch
+
+    dtype = torch.float32 if precision is Precision.fp32 else torch.bfloat16
+    rows, weight = torch.randn(ROWS, model.hidden_size), torch.randn(model.hidden_size, model.ffn_size)
+    rows, weight = rows.to(dtype), weight.to(dtype)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        _ = rows @ weight
+        began, began_cpu, count = time.perf_counter(), time.process_time(), 0
+        while count < 3 or time.perf_counter() - began < MEASURED_S:
+            _ = rows @ weight
+            count += 1
+        wall, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+    finally:
+        torch.set_num_threads(threads)
+    operations = 2 * ROWS * model.hidden_size * model.ffn_size * count
+    return operations / wall, max(1.0, wall * num_threads / max(cpu, 1e-9))

@@ -1,0 +1,90 @@
+"""Limits of prompts and responses that a configuration leaves to the data and the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.config import ConfigError, DataConfig, ExpManagerConfig, ModelConfig, RunConfig, SamplerConfig
+from nemo_prorl.engines.limits import found_limits, with_begun_limits, with_limits
+from nemo_prorl.engines.megatron import check
+from nemo_prorl.run_folder.resolved import write_resolved
+from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile, write_file  # noqa: F401
+from tests.test_cli import ARCHITECTURE
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "context", "longest", "found"),
+    [
+        (0, 0, 512, 47, (47, 465)),  # the response gets the rest of the context, ...
+        (0, 0, 32_768, 300, (300, 1024)),  # ... but no more than is usual
+        (0, 0, 512, 400, (256, 256)),  # the longest prompts are left out
+        (0, 400, 512, 300, (112, 400)),
+        (0, 400, 512, 20, (20, 400)),
+        (100, 0, 512, 0, (100, 412)),
+        (511, 0, 512, 0, (511, 1)),
+        (100, 50, 512, 0, (100, 50)),
+    ],
+)
+def test_prompts_get_what_they_need_and_responses_the_rest(
+    prompt: int, response: int, context: int, longest: int, found: tuple[int, int]
+) -> None:
+    given = SamplerConfig(max_prompt_tokens=prompt, max_response_tokens=response)
+    limits = found_limits(given, context_tokens=context, longest=longest)
+    assert (limits.max_prompt_tokens, limits.max_response_tokens) == found
+    assert replace(limits, max_prompt_tokens=prompt, max_response_tokens=response) == given
+
+
+@pytest.mark.parametrize(("prompt", "response", "other"), [(512, 0, "responses"), (0, 600, "prompts")])
+def test_a_limit_that_fills_the_context_is_refused(prompt: int, response: int, other: str) -> None:
+    given = SamplerConfig(max_prompt_tokens=prompt, max_response_tokens=response)
+    with pytest.raises(ConfigError, match=f"leaves no room for {other} in the model's context of 512 tokens"):
+        found_limits(given, context_tokens=512, longest=40)
+
+
+@pytest.fixture
+def config(write_file: WriteFile, tmp_path: Path) -> RunConfig:
+    """A run with training prompts of up to 7 tokens, a held-out one of 9, and a model with a context of 256."""
+    (tmp_path / "model").mkdir()
+    architecture = ARCHITECTURE.replace("32768", "256")
+    (tmp_path / "model" / "config.json").write_text(architecture)
+    return RunConfig(
+        model=ModelConfig(path=str(tmp_path / "model")),
+        data=DataConfig(
+            train={write_file("a", [1, 7 - FRAME_TOKENS]): 1.0}, validation=[write_file("b", [9 - FRAME_TOKENS])]
+        ),
+        sampler=SamplerConfig(max_prompt_tokens=0, max_response_tokens=0),
+        exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run")),
+    )
+
+
+def test_the_longest_prompt_of_all_files_counts(config: RunConfig) -> None:
+    found, said = with_limits(config, CharacterTokenizer())
+    assert (found.sampler.max_prompt_tokens, found.sampler.max_response_tokens) == (9, 247)
+    assert said == [
+        "sampler.max_prompt_tokens=9 and sampler.max_response_tokens=247, from the longest prompt of 9 tokens and the "
+        "model's context of 256."
+    ]
+    assert with_limits(found, CharacterTokenizer()) == (found, [])
+
+
+def test_a_cache_without_room_for_what_was_found_is_refused_before_the_engines_load(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "has_cuda", lambda: False)
+    monkeypatch.setattr(check, "CPU_BLOCK_TOKENS", 2**24)
+    with pytest.raises(ConfigError, match="kv_cache_mib=512 has no room for one sequence of 256 tokens"):
+        with_limits(config, CharacterTokenizer())
+
+
+def test_a_resumed_stage_keeps_the_limits_that_it_began_with(config: RunConfig, write_file: WriteFile) -> None:
+    """With the file of today, whose prompts are longer, other responses would be cut off."""
+    assert with_begun_limits(config) == config, "nothing is recorded yet"
+    begun, _ = with_limits(config, CharacterTokenizer())
+    write_resolved(begun, Path(config.exp_manager.explicit_log_dir) / "stages" / "main.yaml")
+    write_file("b", [20])
+    assert with_begun_limits(config) == begun
+    told = replace(config, sampler=replace(config.sampler, max_response_tokens=100))
+    assert with_begun_limits(told).sampler.max_response_tokens == 100, "a number on the command line has the last word"
