@@ -15,10 +15,9 @@ import torch
 from nemo_prorl.algorithm.numerics import exp, response_mean, response_sum
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode
 
-
 MAX_OWN_WEIGHT = 5.0
-"""Largest weight of a single token where correction_high bounds another ratio than its own: the largest that a published
-correction allows (IcePop's upper bound), so that no token outweighs the others (our choice)."""
+"""Largest weight of a token where correction_high bounds another ratio than the token's own (our choice: IcePop's upper
+bound; no token may outweigh the others)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,9 @@ def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, config: Alg
     """Returns min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), to be maximised (ProRL eq. 1 with eq. 3).
 
     With dual_clip = c: max(that, c A) where A < 0 (dual-clip PPO, arXiv 1912.09729). Without it the slope in the
-    log-probability, r A, has no bound there, so that one token can outweigh all others. The gradient is exactly 0 where `clip_bindings` says that a bound is active.
+    log-probability, r A, has no bound there, so that one token can outweigh all others.
+
+    The gradient is exactly 0 where `clip_bindings` says that a bound is active.
     """
     clipped = ratio.clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
     objective = torch.minimum(ratio * advantages, clipped * advantages)

@@ -70,9 +70,7 @@ def test_the_loss_is_the_loops_and_no_token_outweighs_the_others(config, dtype, 
     for seed in range(4):
         batch, values = far_batch(make_batch, seed)
         current = values.to(dtype).requires_grad_()
-        loss = policy_loss(
-            current, current, batch, totals_of(batch), config=config, entropy_coefficient=0.0
-        )
+        loss = policy_loss(current, current, batch, totals_of(batch), config=config, entropy_coefficient=0.0)
         expected = oracle_loss(values.tolist(), values.tolist(), batch, totals_of(batch), config, 0.0)
         assert loss.item() == pytest.approx(expected, rel=1e-4, abs=1e-6)
         (gradient,) = gradients(loss, current)
@@ -117,7 +115,9 @@ def test_a_token_without_weight_or_advantage_adds_exactly_0(
 
 @pytest.mark.parametrize("ratio_level", RatioLevel)
 @pytest.mark.parametrize("log_ratio", [2.0, 8.0, 10.0, 20.0, 100.0])
-def test_a_token_that_became_far_likelier_stops_at_the_dual_clip(log_ratio, ratio_level, make_batch, totals_of):
+def test_a_token_that_became_far_likelier_stops_at_the_dual_clip(
+    log_ratio, ratio_level, make_batch, totals_of
+):
     """Without a dual clip its slope is e^log_ratio: at 8 nats as much as three thousand ordinary tokens."""
     batch = make_batch(advantages=[-1.0], old=[[-1.0 - log_ratio]], num_prompt_tokens=0)
     for dual_clip, slope in ((3.0, 0.0), (0.0, math.exp(log_ratio))):
@@ -149,5 +149,7 @@ def test_weights_are_finite_whatever_the_engines_say(make_batch):
 )
 def test_no_bound_is_infinite(option, value):
     """An infinite bound would be no bound, and a NaN passes no comparison."""
-    with pytest.raises(ConfigError, match=rf"^algorithm\.{option}=-?(inf|nan) is out of range: it must be finite\.$"):
+    with pytest.raises(
+        ConfigError, match=rf"^algorithm\.{option}=-?(inf|nan) is out of range: it must be finite\.$"
+    ):
         AlgorithmConfig(**{option: value})

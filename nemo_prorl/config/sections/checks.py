@@ -40,7 +40,9 @@ def finite(prefix: str, config: Any) -> None:
     """Raises ConfigError for the first number of the dataclass `config` that is infinite or NaN."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        require(not isinstance(value, float) or math.isfinite(value), f"{prefix}.{field.name}", value, "finite")
+        require(
+            not isinstance(value, float) or math.isfinite(value), f"{prefix}.{field.name}", value, "finite"
+        )
 
 
 def positive(prefix: str, config: object, names: Iterable[str]) -> None:

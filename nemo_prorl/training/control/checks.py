@@ -29,7 +29,7 @@ FAILED_SHARE = 0.001
 CLIPPED_SHARE = 0.1
 """Largest share of tokens on which the clip is active."""
 LARGE_RATIO = 10.0
-"""Largest ratio of current to old probability. A token at which it is larger became ten times likelier within a step."""
+"""Largest ratio of current to old probability: beyond it a token became ten times likelier within a step."""
 EXPOSED_SHARE = 0.2
 """Largest share of step time spent waiting for grading."""
 OVERDUE = 2.0
@@ -207,9 +207,14 @@ def _ratios_are_bounded(run: Followed) -> Result:
     if largest > LARGE_RATIO:
         advice = ": the updates of a step are too large or too many"
         options = run.options
-        if options.get("algorithm.objective") == Objective.clip.name and not options.get("algorithm.dual_clip"):
+        if options.get("algorithm.objective") == Objective.clip.name and not options.get(
+            "algorithm.dual_clip"
+        ):
             advice += ", and such a token can outweigh all others. Set algorithm.dual_clip=3"
-    return largest <= LARGE_RATIO, f"The largest recent ratio of current to old probability is {largest:.3g}{advice}."
+    return (
+        largest <= LARGE_RATIO,
+        f"The largest recent ratio of current to old probability is {largest:.3g}{advice}.",
+    )
 
 
 def _gradients_are_steady(run: Followed) -> Result:
