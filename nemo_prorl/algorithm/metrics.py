@@ -23,6 +23,8 @@ from nemo_prorl.algorithm.ratio import clip_bindings, probability_ratio
 from nemo_prorl.config import AlgorithmConfig, KlEstimator
 from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
 
+LARGEST_RATIO = 1e30
+"""Larger ratios are reported as this, because JSON, and so the alarm on the largest ratio, knows no infinity."""
 MAX_QUANTILE_SAMPLE = 2048
 """Values that a part keeps of a distribution: 16 KiB to send, whatever the batch size."""
 
@@ -138,7 +140,10 @@ def update_statistics(
     if config.kl_beta:
         of_tokens["objective/kl_clamped_fraction"] = kl_is_clamped(policy, reference, config)
     values = {name: tensor.numpy()[mask].astype(np.float64) for name, tensor in of_tokens.items()}
-    ratios, kl = values.pop("objective/ratio"), values.get("objective/kl_to_reference")
+    ratios, kl = (
+        values.pop("objective/ratio").clip(max=LARGEST_RATIO),
+        values.get("objective/kl_to_reference"),
+    )
     is_rollout = np.asarray(mask.any(axis=1))
     rows = batch.advantages_B[is_rollout].astype(np.float64)
     is_limited = (importance.limited_BT & mask_BT).any(dim=1).numpy()

@@ -15,13 +15,17 @@ import torch
 from nemo_prorl.algorithm.numerics import exp, response_mean, response_sum
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode
 
+MAX_OWN_WEIGHT = 5.0
+"""Largest weight of a token where correction_high bounds another ratio than the token's own (our choice: IcePop's upper
+bound; no token may outweigh the others)."""
+
 
 @dataclass(frozen=True, slots=True)
 class ImportanceWeights:
     """Factors on the tokens' policy-gradient terms. No gradient flows through them."""
 
     weight_BT: torch.Tensor
-    """[B, T]; exactly 1 where the correction is off."""
+    """[B, T]; exactly 1 where the correction is off, and always finite."""
     limited_BT: torch.Tensor
     """[B, T], boolean: the weight was truncated, or the token was masked or dropped with its rollout. Meaningful on
     response tokens only."""
@@ -55,7 +59,7 @@ def importance_weights(
     truncate: the ratio is clamped to the bounds (IMPALA, arXiv 1802.01561 eq. 1, has only the upper one).
     mask: where the ratio is outside the bounds, the weight is 0.
     drop: a rollout with a ratio outside the bounds gets the weight 0 on all of its tokens; the tokens of every other
-    rollout keep their own ratio, whatever the level.
+    rollout keep their own ratio, whatever the level, up to correction_high or MAX_OWN_WEIGHT, whichever is larger.
 
     Arguments as for `importance_ratio`. With level `off` every weight is 1, whatever the bounds.
     """
@@ -70,5 +74,7 @@ def importance_weights(
             weight_BT = torch.where(outside_BT, 0.0, ratio_BT)
         case CorrectionMode.drop:
             outside_BT = (outside_BT & mask_BT).any(dim=1, keepdim=True).expand_as(outside_BT)
-            weight_BT = torch.where(outside_BT, 0.0, exp(log_ratio_BT))
+            own_BT, bound = exp(log_ratio_BT), max(config.correction_high, MAX_OWN_WEIGHT)
+            weight_BT = torch.where(outside_BT, 0.0, own_BT.clamp(max=bound))
+            outside_BT = outside_BT | (own_BT > bound)
     return ImportanceWeights(weight_BT, outside_BT)

@@ -36,16 +36,19 @@ def policy_loss(
     its keyword arguments bound (functools.partial), this function is a LossFunction.
 
     Gradients flow into current_logprobs_BT and, if the bonus is on, entropy_BT. Positions outside the response
-    contribute exactly 0 to value and gradient, whatever they contain. The importance weight applies to L alone, and a
-    token whose weight is 0 still counts in `totals`. Raises ValueError on tensors that differ in shape from the batch,
+    contribute exactly 0 to value and gradient, whatever they contain; so does w L of a token whose advantage or weight
+    is 0, whatever its ratio. The importance weight applies to L alone, and a token whose weight is 0 still counts in
+    `totals`. Raises ValueError on tensors that differ in shape from the batch,
     and on empty totals.
     """
     _check_shapes(current_logprobs_BT, entropy_BT, batch)
     data = _masked_tensors(current_logprobs_BT, batch)
-    ratio_BT = probability_ratio(data.current_BT, data.old_BT, data.mask_BT, config.ratio_level)
-    surrogate_BT = surrogate(ratio_BT, data.current_BT, data.advantages_B1, config)
-    importance = importance_weights(data.old_BT - data.sampler_BT, data.mask_BT, config)
-    loss_BT = -importance.weight_BT * surrogate_BT
+    weight_BT = importance_weights(data.old_BT - data.sampler_BT, data.mask_BT, config).weight_BT
+    # Selected before they are multiplied by an advantage, a weight or a share of 0, because 0 * infinity is NaN.
+    counts_BT = data.mask_BT & (data.advantages_B1 != 0) & (weight_BT != 0)
+    ratio_BT = probability_ratio(data.current_BT, data.old_BT, data.mask_BT, config.ratio_level, counts_BT)
+    chosen_BT = torch.where(counts_BT, data.current_BT, 0.0)
+    loss_BT = -weight_BT * surrogate(ratio_BT, chosen_BT, data.advantages_B1, config)
     # A term that is off is left out, not multiplied by 0: its inputs may be absent, and 0 * infinity is NaN.
     if config.kl_beta > 0 and config.kl_in is KlIn.loss:
         loss_BT = loss_BT + config.kl_beta * kl_penalty(data.current_BT, data.reference_BT, config)

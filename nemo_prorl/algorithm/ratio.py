@@ -14,9 +14,14 @@ from nemo_prorl.config import AlgorithmConfig, Objective, RatioLevel
 
 
 def probability_ratio(
-    current_logprobs_BT: torch.Tensor, old_logprobs_BT: torch.Tensor, mask_BT: torch.Tensor, level: RatioLevel
+    current_logprobs_BT: torch.Tensor,
+    old_logprobs_BT: torch.Tensor,
+    mask_BT: torch.Tensor,
+    level: RatioLevel,
+    counts_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns the [B, T] ratio of current to old probability; exactly 1 where the policies agree.
+    """Returns the [B, T] ratio of current to old probability; exactly 1 where the policies agree, and where `counts_BT`
+    is given and false.
 
     token: r_t = exp(current_t - old_t) (ProRL eq. 1). sequence: s = exp(mean of current_t - old_t over the response),
     the same value on every token of a rollout (GSPO, arXiv 2507.18071 eq. 7).
@@ -27,11 +32,10 @@ def probability_ratio(
     differ if importance weights differ between the tokens of a rollout.)
     """
     log_ratio_BT = current_logprobs_BT - old_logprobs_BT
-    match level:
-        case RatioLevel.token:
-            return exp(log_ratio_BT)
-        case RatioLevel.sequence:
-            return exp(response_mean(log_ratio_BT, mask_BT))
+    if level is RatioLevel.sequence:
+        log_ratio_BT = response_mean(log_ratio_BT, mask_BT)
+    # Selected before `exp`: what comes before is linear, so a gradient of 0 stays 0.
+    return exp(log_ratio_BT if counts_BT is None else torch.where(counts_BT, log_ratio_BT, 0.0))
 
 
 def surrogate(
@@ -48,8 +52,10 @@ def surrogate(
 def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig) -> torch.Tensor:
     """Returns min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), to be maximised (ProRL eq. 1 with eq. 3).
 
-    With dual_clip = c: max(that, c A) where A < 0 (dual-clip PPO, arXiv 1912.09729), which bounds the cost of a token
-    that became far more likely. The gradient is exactly 0 where `clip_bindings` says that a bound is active.
+    With dual_clip = c: max(that, c A) where A < 0 (dual-clip PPO, arXiv 1912.09729). Without it the slope in the
+    log-probability, r A, has no bound there, so that one token can outweigh all others.
+
+    The gradient is exactly 0 where `clip_bindings` says that a bound is active.
     """
     clipped = ratio.clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
     objective = torch.minimum(ratio * advantages, clipped * advantages)
@@ -85,7 +91,7 @@ class ClipBindings:
     high: torch.Tensor
     """The ratio is above 1 + clip_high; with `clip` where A > 0, since the token is likely enough already."""
     dual: torch.Tensor
-    """A < 0 and the ratio is above dual_clip; nowhere when it is off."""
+    """A < 0 and the ratio is above dual_clip; nowhere when it is off, or with `cispo`."""
 
 
 def clip_bindings(ratio: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig) -> ClipBindings:
@@ -97,5 +103,5 @@ def clip_bindings(ratio: torch.Tensor, advantages: torch.Tensor, config: Algorit
     return ClipBindings(
         low=below & (advantages != 0 if is_cispo else advantages < 0),
         high=above & (advantages != 0 if is_cispo else advantages > 0),
-        dual=dual if config.dual_clip > 0 else torch.zeros_like(dual),
+        dual=dual if config.dual_clip > 0 and not is_cispo else torch.zeros_like(dual),
     )

@@ -40,6 +40,7 @@ from nemo_prorl.config.help import (
     type_name,
     value_text,
 )
+from nemo_prorl.config.sections.checks import require
 
 SCHEMA = "run_config"
 """Name of RunConfig in the defaults of YAML files, where it comes first."""
@@ -350,5 +351,5 @@ def _check_finite(config: RunConfig) -> None:
     for key, option in options().items():
         value = attrgetter(key)(config)
         for number in value.values() if option.is_mapping else [value]:
-            if isinstance(number, float) and not math.isfinite(number):
-                raise ConfigError(f"{key}={value_text(value)} is out of range: it must be finite.")
+            is_finite = not isinstance(number, float) or math.isfinite(number)
+            require(is_finite, key, value_text(value), "finite")

@@ -75,13 +75,14 @@ METRICS = {
     "objective/entropy_coefficient": "Weight of the entropy bonus in the loss of this step.",
     "objective/ratio_mean": "Ratio of current to old probability at `algorithm.ratio_level`, mean over tokens.",
     "objective/ratio_min": "The smallest ratio of current to old probability.",
-    "objective/ratio_max": "The largest ratio of current to old probability.",
+    "objective/ratio_max": "The largest ratio of current to old probability, at most 1e30; an alarm above 10.",
     "objective/ratio_p01": "1st percentile of the ratio of current to old probability.",
     "objective/ratio_p99": "99th percentile of the ratio of current to old probability.",
     "objective/clip_low_fraction": "Share of tokens on which the lower clip acts: `algorithm.objective=clip` removes "
     "their gradient, `cispo` bounds their weight.",
     "objective/clip_high_fraction": "Share of tokens on which the upper clip acts, in the same way.",
-    "objective/dual_clip_fraction": "Share of tokens on which the dual clip acts.",
+    "objective/dual_clip_fraction": "Share of tokens on which the dual clip acts: their advantage is negative, and "
+    "they have no gradient.",
     "objective/advantage_std": "Standard deviation of the advantage over rollouts.",
     "objective/advantage_min": "The smallest advantage of a rollout.",
     "objective/advantage_max": "The largest advantage of a rollout.",

@@ -9,6 +9,7 @@ import random
 import numpy as np
 import torch
 
+from nemo_prorl.algorithm.mismatch import MAX_OWN_WEIGHT
 from nemo_prorl.config import (
     Aggregation,
     AlgorithmConfig,
@@ -20,8 +21,8 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.types import Totals, TrainBatch
 
-BARE = AlgorithmConfig(kl_beta=0.0, clip_low=0.2, clip_high=0.2)
-"""Options of the clipped objective without KL penalty, entropy bonus or correction."""
+BARE = AlgorithmConfig(kl_beta=0.0, clip_low=0.2, clip_high=0.2, dual_clip=0.0)
+"""Options of the clipped objective without dual clip, KL penalty, entropy bonus or correction."""
 
 
 def oracle_loss(
@@ -88,7 +89,8 @@ def oracle_weights(old: list[float], sampler: list[float], config: AlgorithmConf
         return [clamp(ratio, low, high) for ratio in ratios]
     if config.correction_mode is CorrectionMode.mask:
         return [ratio if low <= ratio <= high else 0.0 for ratio in ratios]
-    return tokens if all(low <= ratio <= high for ratio in ratios) else [0.0] * n
+    own = [min(token, max(high, MAX_OWN_WEIGHT)) for token in tokens]
+    return own if all(low <= ratio <= high for ratio in ratios) else [0.0] * n
 
 
 def oracle_kl(current: float, reference: float, config: AlgorithmConfig) -> float:

@@ -188,6 +188,17 @@ def test_the_sequence_ratio_is_told_and_its_clip_counted_token_by_token(make_bat
     assert merged["objective/clip_high_fraction"] == 0.0
 
 
+def test_the_largest_ratio_is_told_even_if_it_overflows(make_batch):
+    """JSON has no infinity, and a record without the number would raise no alarm."""
+    batch = make_batch(advantages=[0.0, -1.0], old=[[-500.0, -1.0], [-500.0, -1.0]])
+    report = report_on(batch, 0)
+    report.current_logprobs_BT[:] = -1.0
+    merged = merge_statistics([update_statistics(report, batch, AlgorithmConfig())])
+    assert merged["objective/ratio_max"] == merged["objective/ratio_p99"] == 1e30
+    assert merged["objective/ratio_min"] == 1.0
+    assert merged["objective/dual_clip_fraction"] == 0.25, "a token of advantage 0 has no gradient to stop"
+
+
 def test_correction_off_reports_weights_of_one(random_batch):
     batch = random_batch(1, [3, 2])
     merged = merge_statistics(

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.mismatch import ImportanceWeights, importance_weights
+from nemo_prorl.algorithm.mismatch import MAX_OWN_WEIGHT, ImportanceWeights, importance_weights
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode
 from tests.algorithm.oracle import oracle_weights
 
@@ -79,6 +79,14 @@ def test_a_kept_rollout_keeps_its_tokens_own_weights():
     assert weights_of([[1.0, -1.0]], config).weight_BT.tolist() == [
         pytest.approx([math.e, 1 / math.e], rel=1e-12)
     ]
+
+
+def test_a_kept_rollouts_token_cannot_outweigh_the_others():
+    """The geometric mean is 1, and the first token's own ratio e^12."""
+    config = config_of(CorrectionLevel.geometric, CorrectionMode.drop, 0.999, 1.002)
+    weights = weights_of([[12.0, -12.0]], config)
+    assert weights.weight_BT.tolist() == [[MAX_OWN_WEIGHT, pytest.approx(math.exp(-12.0))]]
+    assert weights.limited_BT.tolist() == [[True, False]]
 
 
 @pytest.mark.parametrize("mode", CorrectionMode)

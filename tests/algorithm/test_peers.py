@@ -43,10 +43,11 @@ ADVANTAGES = [1.3, -0.7, 0.4, -1.1]
 
 
 def options(**given: object) -> AlgorithmConfig:
-    """Returns algorithm options without KL, correction or clamps unless they are given."""
+    """Returns algorithm options without KL, correction, clamps or dual clip unless they are given."""
     base: dict[str, object] = {
         "kl_beta": 0.0,
         "clip_high": 0.2,
+        "dual_clip": 0.0,
         "kl_clamp_log_ratio": 0.0,
         "kl_clamp_value": 0.0,
     }

@@ -39,7 +39,7 @@ from tests.algorithm.oracle import BARE, current_and_entropy, gradients
 def test_the_clip_stops_the_gradient_exactly(advantage, ratio, slope, make_batch):
     batch = make_batch(advantages=[advantage], old=[[-1.0]], num_prompt_tokens=1)
     current = torch.tensor([[0.0, -1.0 + math.log(ratio)]], dtype=torch.float64, requires_grad=True)
-    config = AlgorithmConfig(clip_low=0.2, clip_high=0.4, kl_beta=0.0)
+    config = AlgorithmConfig(clip_low=0.2, clip_high=0.4, dual_clip=0.0, kl_beta=0.0)
     loss = policy_loss(
         current,
         torch.zeros(1, 2),

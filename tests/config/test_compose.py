@@ -228,10 +228,8 @@ def test_a_mistake_in_an_override_is_one_sentence(override: str, must_say: str) 
         ("defaults: [run_config, _self_]\nmodel: {fp8: off}", "write it in quotes"),
         ("defaults: [run_config, _self_]\nalgorithm: {clip_low: 2}", "in [0, 1]"),
         ("defaults: [run_config, _self_]\nalgorithm: {normalise_std: true}", "algorithm.advantage=group_std"),
-        (
-            "defaults: [run_config, _self_]\nalgorithm: {objective: cispo, dual_clip: 3}",
-            "algorithm.dual_clip=0",
-        ),
+        ("defaults: [run_config, _self_]\nalgorithm: {correction_high: .inf}", "must be finite"),
+        ("defaults: [run_config, _self_]\nalgorithm: {dual_clip: 0.5}", "0 or greater than 1"),
         ("defaults: [run_config, _self_]\ntrainer: 5", "cannot be composed"),
         ("defaults: [run_config, _self_, stage: demo9]", "cannot be composed"),
         ("defaults: [run_config, _self_, stage: no]", "cannot be composed"),

@@ -29,10 +29,12 @@ ICEPOP = {
 }
 NO_RESETS = {"controller.mode": "manual"}
 NO_KL = {"algorithm.kl_beta": "0"}
+NO_DUAL_CLIP = {"algorithm.dual_clip": "0"}
 DAPO_RAMP = {"shaping.overlong_buffer_share": "0.2", "shaping.overlong_penalty": "0.5"}
 PRORL_V2 = {
     "algorithm.advantage": "batch_std",  # Notion page, section 1
     "algorithm.clip_high": "0.28",  # section 2
+    **NO_DUAL_CLIP,  # prorlv2.v2.yaml: ratio_clip_c is null
     "algorithm.kl_estimator": "k2",  # section 4
     "algorithm.kl_clamp_log_ratio": "10",  # section 4: clamp(., -10, 10)
     "algorithm.kl_clamp_value": "0",
@@ -53,6 +55,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "brorl": PRORL_V2,
     "dapo": {
         "algorithm.clip_high": "0.28",  # arXiv 2503.14476 section 4.1
+        "algorithm.dual_clip": "10",  # run_dapo_qwen2.5_32b.sh: clip_ratio_c
         **NO_KL,
         **DAPO_RAMP,
         **NO_RESETS,
@@ -63,6 +66,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "algorithm.aggregation": "sequence_mean_token_sum",
         "algorithm.aggregation_constant": "8192",  # sampler.max_response_tokens
         "algorithm.clip_high": "0.2",
+        **NO_DUAL_CLIP,  # PPOArgs of Oat has no such option
         **NO_KL,
         "dynamic_sampling.enabled": "false",
         "sampler.temperature": "1",
@@ -72,6 +76,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "algorithm.ratio_level": "sequence",  # arXiv 2507.18071 eq. 7
         "algorithm.clip_low": "0.0003",  # section 5.1
         "algorithm.clip_high": "0.0004",  # section 5.1
+        **NO_DUAL_CLIP,  # eq. 5
         "algorithm.aggregation": "sequence_mean_token_mean",
         **NO_KL,
         "dynamic_sampling.enabled": "false",
@@ -81,6 +86,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "algorithm.objective": "cispo",  # arXiv 2506.13585 eq. 4
         "algorithm.clip_low": "1",
         "algorithm.clip_high": "5",  # NeMo RL: ratio_clip_max
+        **NO_DUAL_CLIP,  # NeMo RL: ratio_clip_c is null
         **NO_KL,
         **DAPO_RAMP,
         "sampler.temperature": "1",
@@ -89,6 +95,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "reinforce_pp": {
         "algorithm.advantage": "batch_std",  # train_reinforce_baseline_hybrid_engine.sh
         "algorithm.clip_high": "0.2",
+        **NO_DUAL_CLIP,  # OpenRLHF: --dual_clip is none by default
         "algorithm.kl_beta": "1e-05",
         "algorithm.kl_estimator": "k2",
         **ICEPOP,
@@ -98,6 +105,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "rloo": {
         "algorithm.advantage": "leave_one_out",  # arXiv 2402.14740 section 3.2
         "algorithm.clip_high": "0.2",  # RLOOConfig of TRL 1.16: epsilon
+        **NO_DUAL_CLIP,  # section 3.1: REINFORCE
         "algorithm.aggregation": "sequence_mean_token_sum",
         "algorithm.kl_beta": "0.05",  # RLOOConfig: beta
         "algorithm.kl_estimator": "k1",

@@ -59,6 +59,8 @@ def test_a_healthy_run_has_no_warning(make_run: Callable[..., Run], long_run: Ru
             "were not graded",
         ),
         ("Clipping", changed_from_step_31(**{"objective/clip_high_fraction": 0.3}), "30."),
+        ("Largest ratio", changed_from_step_31(**{"objective/ratio_max": 23.0}), "is 23: the updates"),
+        ("Largest ratio", lambda r: r | {"objective/ratio_max": 11.0} if r["step"] == 60 else r, "is 11"),
         ("Grading time", changed_from_step_31(**{"grading/exposed_s": 300.0}), "more workers"),
         ("Validation", lambda r: {k: v for k, v in r.items() if "validation" not in k}, "data.validation"),
     ],
@@ -107,6 +109,23 @@ def test_gspo_may_clip_much(make_run: Callable[..., Run]) -> None:
     }
     assert warnings(run) != {}
     assert warnings(replace(run, configs=configs)) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "is_said"),
+    [
+        ({"algorithm.objective": "clip", "algorithm.dual_clip": 0.0}, True),
+        ({"algorithm.objective": "clip", "algorithm.dual_clip": 3.0}, False),
+        ({"algorithm.objective": "cispo", "algorithm.dual_clip": 0.0}, False),
+    ],
+)
+def test_a_large_ratio_is_dangerous_where_nothing_bounds_it(
+    options: dict[str, Any], is_said: bool, make_run: Callable[..., Run]
+) -> None:
+    run = make_run(changed_from_step_31(**{"objective/ratio_max": 23.0}))
+    configs = {stage: {**others, **options} for stage, others in run.configs.items()}
+    text = warnings(replace(run, configs=configs))["Largest ratio"]
+    assert ("Set algorithm.dual_clip=3" in text) == is_said
 
 
 def test_validation_that_stopped(make_run: Callable[..., Run]) -> None:

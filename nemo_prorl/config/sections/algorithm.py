@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
+from nemo_prorl.config.sections.checks import ConfigError, at_least, finite, positive, require
 
 
 class KlEstimator(Enum):
@@ -81,8 +81,10 @@ class AlgorithmConfig:
     """The ratio is clipped below at 1 - clip_low (ProRL eq. 3: 0.2); 1: no lower bound, as in MiniMax-M1's cispo."""
     clip_high: float = 0.4
     """The ratio is clipped above at 1 + clip_high (ProRL eq. 3: 0.4)."""
-    dual_clip: float = 0.0
-    """Dual clip c > 1: for a negative advantage A the objective is at least c A (arXiv 1912.09729); 0: off."""
+    dual_clip: float = 3.0
+    """Dual clip c > 1: for a negative advantage A the objective is at least c A (arXiv 1912.09729), so that no token
+    counts more than c times; 0: off (verl, which ProRL was trained with: 3; ProRL does not say). Without effect with
+    cispo, whose weight clip_high bounds."""
     aggregation: Aggregation = Aggregation.token_mean
     """How token losses become one number. token_mean: the mean over all response tokens of the update (DAPO eq. 8; our
     choice, because ProRL does not say); sequence_mean_token_mean and sequence_mean_token_sum: the mean over responses
@@ -131,6 +133,7 @@ class AlgorithmConfig:
         return self.kl_beta > 0 and self.kl_in is KlIn.reward
 
     def __post_init__(self) -> None:
+        finite("algorithm", self)
         at_least("algorithm", self, 0, ["clip_high", "kl_beta", "entropy_coefficient", "entropy_step"])
         at_least("algorithm", self, 0, ["kl_clamp_log_ratio", "kl_clamp_value", "correction_low"])
         positive("algorithm", self, ["aggregation_constant", "entropy_target", "entropy_coefficient_max"])
@@ -147,11 +150,6 @@ class AlgorithmConfig:
             self.dual_clip,
             "0 or greater than 1",
         )
-        if self.objective is Objective.cispo and self.dual_clip > 0:
-            raise ConfigError(
-                f"algorithm.dual_clip={self.dual_clip:g} has no meaning with algorithm.objective=cispo, whose weight "
-                "algorithm.clip_high bounds already: write algorithm.dual_clip=0."
-            )
         if self.aggregation_constant != 1 and self.aggregation is not Aggregation.sequence_mean_token_sum:
             raise ConfigError(
                 f"algorithm.aggregation_constant={self.aggregation_constant:g} is a divisor for "

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from nemo_prorl.config.sections.checks import ConfigError, at_least, positive
 from nemo_prorl.config.sections.reward import RewardConfig
+
+
+class Credit(Enum):
+    training = "training"
+    corrected = "corrected"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,6 +33,10 @@ class DataBuildConfig:
     held_out: int = -1
     """Rows kept out of training for validation, of reasoning_gym per task; -1: ProRL's 100 per task of reasoning_gym,
     and none of other sources."""
+    credit: Credit = Credit.training
+    """Score of the training rows of reasoning_gym. training: nothing for an answer that ignores the question, and for
+    most tasks nothing for a part of the answer (our choice); corrected: the library's continuous score, with partial
+    credit (ProRL)."""
     against: list[str] = field(default_factory=list)
     """Evaluation files and folders that no row may overlap with."""
     seed: int = 1

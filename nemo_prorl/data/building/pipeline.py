@@ -94,6 +94,7 @@ def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str,
         "options": {
             # Not those about where and how fast it is built, which do not change the content.
             **{name: getattr(options, name) for name in ("limit", "rows", "held_out", "seed", "model")},
+            "credit": options.credit.name,
             "against": [Path(path).name for path in options.against],
         },
         "versions": {

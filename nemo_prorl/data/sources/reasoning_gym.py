@@ -19,13 +19,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from nemo_prorl.config import DataBuildConfig
+from nemo_prorl.config import Credit, DataBuildConfig
 from nemo_prorl.data.building.source import Dropped, Problem, Record, Source
 
 NUM_TRAIN, NUM_VALIDATION_A_TASK = 37_000, 100
 OUT_OF_DISTRIBUTION = ("acre", "boxnet", "game_of_life_halting")
 """Never trained on (ProRL, section on out-of-distribution tasks); as many rows of each as of a task's validation."""
-HELD_OUT_CREDIT = {"credit": "corrected"}
+HELD_OUT_CREDIT = {"credit": Credit.corrected.name}
 """Part of the task of held-out rows: they get the library's score, with our corrections of its scorers."""
 CHUNK, MAX_INDEX = 32, 20_000
 """Entries per job, and the most entries that are generated for one task."""
@@ -70,6 +70,7 @@ def generate(options: DataBuildConfig) -> Iterator[Record]:
                     index, entry = made
                     count -= entry is not None
                     values = {"task": task, "entry": entry, "reason": "entry_not_json"}
+                    values |= {"train_credit": {} if options.credit is Credit.training else HELD_OUT_CREDIT}
                     yield Record(values=values, split=split, origin=f"{task}:{index}")
                 for _ in range(count):
                     values = {"task": task, "entry": None, "reason": "too_few_questions"}
@@ -78,14 +79,16 @@ def generate(options: DataBuildConfig) -> Iterator[Record]:
 
 def convert(record: Record) -> Problem:
     """Turns an entry into a problem. Held-out rows ask for the library's partial credit, which the papers report;
-    training rows use the service's default for training (docs/puzzle_rewards.md). Raises Dropped."""
+    training rows use the service's default for training (docs/puzzle_rewards.md) unless `credit` says otherwise. Raises
+    Dropped."""
     entry, task = record.values["entry"], record.values["task"]
     if entry is None:
         raise Dropped(record.values["reason"])
     answer = _answer(entry)
     return Problem(
         question=entry["question"],
-        task={"task": task, "entry": entry} | ({} if record.split == "train" else HELD_OUT_CREDIT),
+        task={"task": task, "entry": entry}
+        | (record.values["train_credit"] if record.split == "train" else HELD_OUT_CREDIT),
         suffix="\n\n" + _instructions(),
         kind=task,
         gold=None if answer is None else f"<answer>{answer}</answer>",

@@ -15,7 +15,7 @@ from enum import Enum
 from statistics import fmean, median
 from typing import Any, TypeVar
 
-from nemo_prorl.config import ControllerConfig, ControllerMode, RatioLevel
+from nemo_prorl.config import ControllerConfig, ControllerMode, Objective, RatioLevel
 from nemo_prorl.run_folder.held_out import PROMPT_MEAN
 from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.signals import FAULTS, WRONG_TENSORS
@@ -28,6 +28,8 @@ FAILED_SHARE = 0.001
 """Largest share of rollouts that were not graded; a healthy service has none."""
 CLIPPED_SHARE = 0.1
 """Largest share of tokens on which the clip is active."""
+LARGE_RATIO = 10.0
+"""Largest ratio of current to old probability: beyond it a token became ten times likelier within a step."""
 EXPOSED_SHARE = 0.2
 """Largest share of step time spent waiting for grading."""
 OVERDUE = 2.0
@@ -188,12 +190,31 @@ def _clips_seldom(run: Followed) -> Result:
     tokens as GRPO by design."""
     if run.options.get("algorithm.ratio_level") == RatioLevel.sequence.name:
         return None
-    low, high = run.recent("objective/clip_low_fraction"), run.recent("objective/clip_high_fraction")
-    if not low or not high:
+    shares = [run.recent(f"objective/{which}_fraction") for which in ("clip_low", "clip_high", "dual_clip")]
+    if not all(shares):
         return None
-    share = fmean(low) + fmean(high)
+    share = sum(map(fmean, shares))
     advice = "" if share <= CLIPPED_SHARE else ": the updates of a step are too large or too many"
     return share <= CLIPPED_SHARE, f"{share:.1%} of the recent tokens are clipped{advice}."
+
+
+def _ratios_are_bounded(run: Followed) -> Result:
+    """Judges the policy's largest move on one token, which no mean shows."""
+    ratios = run.recent("objective/ratio_max")
+    if not ratios:
+        return None
+    largest, advice = max(ratios), ""
+    if largest > LARGE_RATIO:
+        advice = ": the updates of a step are too large or too many"
+        options = run.options
+        if options.get("algorithm.objective") == Objective.clip.name and not options.get(
+            "algorithm.dual_clip"
+        ):
+            advice += ", and such a token can outweigh all others. Set algorithm.dual_clip=3"
+    return (
+        largest <= LARGE_RATIO,
+        f"The largest recent ratio of current to old probability is {largest:.3g}{advice}.",
+    )
 
 
 def _gradients_are_steady(run: Followed) -> Result:
@@ -220,6 +241,7 @@ CHECKS: dict[str, Callable[[Followed], Result]] = {
     "Yield of dynamic sampling": _samples_usefully,
     "Grading": _grades_everything,
     "Clipping": _clips_seldom,
+    "Largest ratio": _ratios_are_bounded,
     "Gradients": _gradients_are_steady,
     "Grading time": _grading_is_hidden,
 }

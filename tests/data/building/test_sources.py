@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from nemo_prorl.config import ConfigError
+from nemo_prorl.config import ConfigError, Credit, DataBuildConfig
 from nemo_prorl.data.building.source import ORDER, Candidate, Dropped, Record, get, sources
 from nemo_prorl.data.sources import reasoning_gym
 from reward.protocol import DOMAINS
@@ -81,19 +82,29 @@ def test_science_has_no_answer_before_its_solution_was_read() -> None:
 
 def test_a_puzzle_carries_its_entry_and_asks_for_answer_tags() -> None:
     entry = {"question": "1+1?", "answer": "2", "metadata": {"difficulty": {}}}
-    made = candidate("reasoning_gym", {"task": "chain_sum", "entry": entry})
+    made = candidate("reasoning_gym", {"task": "chain_sum", "entry": entry, "train_credit": {}})
     assert made.row.messages[0]["content"].startswith("1+1?\n\n")
     assert "<answer>" in made.row.messages[0]["content"]
     assert made.row.task == {"task": "chain_sum", "entry": entry}
     assert (made.row.source, made.problem.gold) == ("reasoning_gym/chain_sum", "<answer>2</answer>")
 
 
-@pytest.mark.parametrize("split", ["validation", "out_of_distribution", "test"])
-def test_puzzles_that_measure_get_the_librarys_partial_credit(split: str) -> None:
-    entry = {"question": "1+1?", "answer": "2", "metadata": {}}
-    values = {"task": "chain_sum", "entry": entry}
-    problem = reasoning_gym.convert(Record(values=values, split=split, origin="chain_sum:0"))
-    assert problem.task == {"task": "chain_sum", "entry": entry, "credit": "corrected"}
+@pytest.mark.parametrize(
+    ("credit", "asked"), [(Credit.training, {}), (Credit.corrected, {"credit": "corrected"})]
+)
+def test_puzzles_that_measure_get_the_librarys_partial_credit_and_others_on_request(
+    credit: Credit, asked: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [(0, {"question": "1+1?", "answer": "2", "metadata": {}})]
+    monkeypatch.setattr(reasoning_gym, "tasks", lambda: ("chain_sum",))
+    monkeypatch.setattr(reasoning_gym, "_workers", nullcontext)
+    monkeypatch.setattr(reasoning_gym, "_different_entries", lambda *_: iter(made * 2))
+    options = DataBuildConfig(rows=1, held_out=1, credit=credit)
+    tasks = {record.split: reasoning_gym.convert(record).task for record in reasoning_gym.generate(options)}
+    puzzle = {"task": "chain_sum", "entry": made[0][1]}
+    assert tasks["train"] == puzzle | asked
+    assert tasks["validation"] == puzzle | {"credit": "corrected"}
+    assert tasks["out_of_distribution"]["credit"] == "corrected"
 
 
 SCIENCE = {"problem": "p", "r1_response": "r", "extracted_solution": "s"}
