@@ -16,13 +16,14 @@ from nemo_prorl.cluster.slurm_queue import is_gone
 from nemo_prorl.config import SERVICE, ConfigError, ExpManagerConfig, RewardConfig, RunConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
-from nemo_prorl.data.inputs import left_out_prompts, load_tokenizer, read_prompts, with_prompt_files
+from nemo_prorl.data.inputs import left_out_prompts, read_prompts, with_prompt_files
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
 from nemo_prorl.engines import device
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
+from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
 from nemo_prorl.reward_sources.functions.agreement import agreed_digests, what_changed
 from nemo_prorl.reward_sources.functions.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
 from nemo_prorl.reward_sources.service import (
@@ -178,9 +179,9 @@ def train_stage(
     terminal.wait_for("reading tokenizer and prompt files")
     with watchdog.trusting_main():
         config, recognised = ranks.on_main(lambda: with_prompt_files(config, watchdog.beat))
-    for sentence in recognised:
-        log.say(sentence)
     tokenizer = ranks.together(lambda: load_tokenizer(config))
+    for sentence in (*recognised, *remarks(config, tokenizer)):
+        log.say(sentence)
     prompts, validation_prompts, held_out_lengths = read_prompts(config, tokenizer, ranks)
     files = [*config.data.train, *config.data.validation]
     log.say(ranks.on_main(lambda: left_out_prompts(config, tokenizer, held_out_lengths)))

@@ -89,12 +89,13 @@ def describe_start(config: RunConfig) -> list[str]:
     from nemo_prorl import run
     from nemo_prorl.data import inputs
     from nemo_prorl.distributed import alone
+    from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
     from nemo_prorl.reward_sources.service import check_tasks, refused_here
     from nemo_prorl.training.stages import best_without_checkpoint
 
     start = run.starting_point(config)
     config, recognised = inputs.with_prompt_files(config)
-    tokenizer = inputs.load_tokenizer(config)
+    tokenizer = load_tokenizer(config)
     *_, held_out_lengths = inputs.read_prompts(config, tokenizer, alone())
     left_out = inputs.left_out_prompts(config, tokenizer, held_out_lengths)
     check_tasks([*config.data.train, *config.data.validation], partial(refused_here, config.reward))
@@ -102,6 +103,7 @@ def describe_start(config: RunConfig) -> list[str]:
     return [
         *recognised,
         left_out,
+        *remarks(config, tokenizer),
         f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {start}",
         *filter(None, [best_without_checkpoint(start, config)]),
     ]
