@@ -18,7 +18,7 @@ from nemo_prorl.cluster.slurm_queue import is_gone
 from nemo_prorl.config import SERVICE, ConfigError, ExpManagerConfig, RewardConfig, RunConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
-from nemo_prorl.data.inputs import left_out_prompts, load_tokenizer, read_prompts, with_prompt_files
+from nemo_prorl.data.inputs import left_out_prompts, read_prompts, with_prompt_files
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
@@ -26,6 +26,7 @@ from nemo_prorl.engines import device
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.engines.limits import with_begun_limits, with_limits
+from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
 from nemo_prorl.reward_sources.functions.agreement import agreed_digests, what_changed
 from nemo_prorl.reward_sources.functions.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
 from nemo_prorl.reward_sources.service import (
@@ -189,7 +190,7 @@ def train_stage(
     if found and ranks.layout.is_main:
         record_options(replace(converted, data=config.data), run_dir)
     config = converted
-    for sentence in [*recognised, *found]:
+    for sentence in (*recognised, *found, *remarks(config, tokenizer)):
         log.say(sentence)
     prompts, validation_prompts, held_out_lengths = read_prompts(config, tokenizer, ranks)
     files = [*config.data.train, *config.data.validation]

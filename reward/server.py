@@ -23,11 +23,11 @@ import hmac
 import ipaddress
 import json
 import os
+import secrets
 import signal
 import socket
 import stat
 import sys
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -345,9 +345,8 @@ def is_loopback(host: str) -> bool:
 def write_atomically(path: Path, text: str) -> None:
     """Writes a file so that readers see the old content or the new, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(fd, "w") as stream:
-        stream.write(text)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary.write_text(text)
     os.replace(temporary, path)
 
 

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import re
 import signal
@@ -15,14 +16,15 @@ from nemo_prorl.config.help import options
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.engines import environment
 from nemo_prorl.training import deadline
-from tests.data.conftest import CharacterTokenizer, make_row
+from tests.data.conftest import make_row
+from tests.model_folders import write_model
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "vllm", "megatron", "transformers", "lightning", "pyarrow", "matplotlib")
 MONITOR = "exp_manager.checkpoint_callback_params.monitor"
 ARCHITECTURE = """{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu",
 "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
-"num_hidden_layers": 2, "vocab_size": 64, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+"num_hidden_layers": 2, "vocab_size": 104, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
 "tie_word_embeddings": true, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}"""
 
 
@@ -42,11 +44,7 @@ def imported_by(*commands: tuple[str, ...]) -> list[tuple[int, set[str]]]:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text(ARCHITECTURE)
-    (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")  # no tensors
-    return folder
+    return write_model(tmp_path / "model", json.loads(ARCHITECTURE))
 
 
 @pytest.fixture
@@ -315,9 +313,9 @@ def test_check_reads_the_prompts_that_it_says_one_can_start_with(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from nemo_prorl.data import inputs
+    from nemo_prorl.engines import tokenizer
 
-    monkeypatch.setattr(inputs, "load_tokenizer", lambda config: None)
+    monkeypatch.setattr(tokenizer, "load_tokenizer", lambda config: None)
     files = [f"data.train={{{prompts}: 1}}", "data.validation=[]"]
     folder = f"exp_manager.explicit_log_dir={tmp_path / 'run'}"
     assert (
@@ -330,11 +328,11 @@ def test_check_reads_the_prompts_that_it_says_one_can_start_with(
 
 @pytest.mark.medium
 def test_check_says_how_many_prompts_are_left_out(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from nemo_prorl.data import inputs
+    from nemo_prorl.demo.tiny_policy import build_tokenizer
 
-    monkeypatch.setattr(inputs, "load_tokenizer", lambda config: CharacterTokenizer())
+    build_tokenizer().save_pretrained(model)
     for name, lengths in {"train": [1] * 9, "held_out": [1, 900, 1]}.items():
         rows = [make_row(f"{name}/{place}", "x" * length) for place, length in enumerate(lengths)]
         write_rows(tmp_path / f"{name}.parquet", rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from nemo_prorl import distributed
 from nemo_prorl.config import RunConfig
 from nemo_prorl.engines.megatron import check, weights
-from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
+from nemo_prorl.engines.megatron.architecture import Architecture, hf_shapes, read_architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.types import FloatArray, Totals, TrainBatch
 from tests.engines.megatron.helpers import captured_gradients, loss_function
@@ -71,24 +71,13 @@ class RandomReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._architecture = read_architecture(folder)
-        whole = weights.whole_parameters(self._architecture)
-        self._names = [name for parameter in whole for name in parameter.hf_names]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._names
-
-    def names(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return weights.hf_shape(name, self._architecture)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """Returns a tensor scaled so that activations stay near 1, and distributions are neither uniform nor
         deterministic."""
         device = torch.device(torch.cuda.current_device())
         generator = torch.Generator(device).manual_seed(zlib.crc32(name.encode()))
-        shape = self.shape(name)
+        shape = hf_shapes(self._architecture)[name]
         noise = torch.randn(shape, generator=generator, device=device)
         if name.endswith("norm.weight"):
             return (1.0 + 0.1 * noise).bfloat16()
@@ -100,7 +89,7 @@ class RandomReader:
 def build(config: RunConfig, ranks: distributed.Ranks) -> MegatronPolicy:
     """Returns a policy with random weights, the same for all configurations of an architecture on one kind of
     device."""
-    no_files = patch.object(check, "open_weights", lambda *_: [])
+    no_files = patch.object(check, "check_weights", lambda *_: None)
     with no_files, patch.object(weights, "SafetensorsReader", RandomReader):
         return MegatronPolicy(config, ranks)
 

@@ -94,6 +94,7 @@ def describe_start(config: RunConfig) -> tuple[list[str], RunConfig]:
     from nemo_prorl.data import inputs
     from nemo_prorl.distributed import alone
     from nemo_prorl.engines.limits import with_begun_limits, with_limits
+    from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
     from nemo_prorl.reward_sources.service import check_tasks, refused_here
     from nemo_prorl.training.stages import best_without_checkpoint
 
@@ -101,7 +102,7 @@ def describe_start(config: RunConfig) -> tuple[list[str], RunConfig]:
     if start.is_resume:
         config = with_begun_limits(config)
     config, recognised = inputs.with_prompt_files(config)
-    tokenizer = inputs.load_tokenizer(config)
+    tokenizer = load_tokenizer(config)
     config, found = with_limits(config, tokenizer)
     *_, held_out_lengths = inputs.read_prompts(config, tokenizer, alone())
     left_out = inputs.left_out_prompts(config, tokenizer, held_out_lengths)
@@ -112,6 +113,7 @@ def describe_start(config: RunConfig) -> tuple[list[str], RunConfig]:
         *recognised,
         *found,
         left_out,
+        *remarks(config, tokenizer),
         f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {begins}",
         *filter(None, [best_without_checkpoint(start, config)]),
     ], config

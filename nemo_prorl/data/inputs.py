@@ -1,4 +1,4 @@
-"""Reads a run's tokenizer, training prompts and validation prompts, before its engines load."""
+"""Reads a run's training prompts and validation prompts, before its engines load."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jinja2 import TemplateError
-
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import RunConfig
 from nemo_prorl.data.held_out import held_out
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.own import prompt_files
@@ -19,46 +17,6 @@ from nemo_prorl.types import Prompt
 
 if TYPE_CHECKING:  # commands that train nothing do not wait for torch
     from nemo_prorl.distributed import Ranks
-
-_PROBE = [{"role": "user", "content": "What is 1 + 1?"}]
-
-
-def load_tokenizer(config: RunConfig) -> Tokenizer:
-    """The model's own. Raises ConfigError when there is none, or no chat template that renders a question."""
-    from transformers import AutoTokenizer
-
-    folder = f"model.path={config.model.path}"
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model.path)
-        encodes = bool(tokenizer.encode("1 + 1", add_special_tokens=False))
-    except Exception as error:  # the library of tokenizers raises Exception itself
-        raise ConfigError(
-            f"the tokenizer in {folder} cannot be loaded ({_one_line(error)}): put the model's tokenizer files there."
-        ) from error
-    if not encodes:  # transformers makes an empty one where there are no files
-        raise ConfigError(
-            f"there is no tokenizer in {folder}: put the model's tokenizer files there, such as tokenizer.json and "
-            "tokenizer_config.json."
-        )
-    if getattr(tokenizer, "chat_template", None) is None:
-        raise ConfigError(f"the tokenizer in {folder} has no chat template: add chat_template.jinja to it.")
-    try:
-        text = tokenizer.apply_chat_template(_PROBE, tokenize=False, add_generation_prompt=True)
-    except (TemplateError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"the chat template in {folder} cannot be used ({_one_line(error)}): correct chat_template.jinja, or "
-            "chat_template in tokenizer_config.json."
-        ) from None
-    if _PROBE[0]["content"] not in text:
-        raise ConfigError(
-            f"the chat template in {folder} leaves the question out: correct chat_template.jinja."
-        )
-    found: Tokenizer = tokenizer
-    return found
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def with_prompt_files(

@@ -12,6 +12,7 @@ import logging
 import os
 import resource
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -123,13 +124,32 @@ def _has_device_files() -> bool:
 
 def prepare() -> None:
     """Sets the variables that are not set yet, raises the limit of open files, and silences warnings of the engines on
-    which a user cannot act. Has no effect on modules that were imported before."""
+    which a user cannot act. vLLM's caches go to the temporary folder where the home folder cannot be written. Has no
+    effect on modules that were imported before."""
     warnings.filterwarnings("ignore", module=f"({'|'.join(NOISY)})(\\..*)?$")
     for name in NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
     for name, value in (ALWAYS | (CUDA_ONLY if has_cuda() else CPU_ONLY)).items():
         os.environ.setdefault(name, value)
+    if "VLLM_CACHE_ROOT" not in os.environ and not _can_make(_vllm_cache()):
+        os.environ["VLLM_CACHE_ROOT"] = f"{tempfile.gettempdir()}/vllm-{os.getuid()}"
     _allow_open_files()
+
+
+def _vllm_cache() -> Path:
+    """Returns where vLLM keeps its caches by default (vllm/envs.py in 0.32.0)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vllm")
+
+
+def _can_make(folder: Path) -> bool:
+    """Returns whether files can be made in a folder, which is created if need be."""
+    if not folder.is_absolute():  # no home folder is known
+        return False
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.access(folder, os.W_OK | os.X_OK)
+    except OSError:
+        return False
 
 
 def _allow_open_files() -> None:

@@ -12,6 +12,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 import torch.distributed as dist
 import vllm
 import vllm.v1.engine.core as engine_core
-from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from vllm import LLM, SamplingParams
 from vllm.config import WeightTransferConfig
 from vllm.inputs import tokens_input
@@ -32,8 +33,11 @@ from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines import weight_transfer
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
+from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import CPU_BLOCK_TOKENS
+from nemo_prorl.engines.megatron.weight_files import check_finite
 from nemo_prorl.engines.passthrough import check_engine_args, refusals
+from nemo_prorl.engines.tokenizer import stop_ids
 from nemo_prorl.engines.vllm_guest import host_process_undisturbed, shared_memory_of
 from nemo_prorl.types import Finish, Prompt, Rollout
 
@@ -87,14 +91,13 @@ class VllmSampler:
         self._kv_cache_is_poisoned = False
         """Whether the KV cache may contain NaN."""
 
-        hf_config = AutoConfig.from_pretrained(config.model.path).get_text_config()
-        self._vocab_size = int(hf_config.vocab_size)
-        self._tied_head = bool(hf_config.tie_word_embeddings)
-        self._shapes = weight_transfer.checkpoint_shapes(config.model.path)
+        folder = Path(config.model.path)
+        self._architecture = read_architecture(folder)
         self._tokenizer = tokenizer
-        self._stop_ids = _stop_ids(config.model.path, hf_config, tokenizer)
-        self._hidden_ids = {*self._stop_ids, self._tokenizer.pad_token_id}
-        """Tokens that the text of a rollout leaves out."""
+        self._stop_ids = stop_ids(folder, tokenizer)
+        if reads_weights:
+            share, num_shares = ranks.layout.rank, ranks.layout.world_size
+            ranks.together(lambda: check_finite(folder, share=share, num_shares=num_shares))
         weight_transfer.register()
         check_engine_args(config)
         job = ranks.from_main(uuid.uuid4().hex)
@@ -123,7 +126,7 @@ class VllmSampler:
         Every rollout has its own random generator, seeded by (settings.seed, prompt.uid, sibling), so in fp32 the
         result does not depend on order, batch or engine. A response ends after `max_response_tokens` tokens or where
         the context is full. Its text includes special tokens, since graders look for tags such as `</think>`, but not
-        end-of-sequence and padding tokens.
+        the stop token at its end.
 
         Raises ValueError for a prompt that is empty, fills the context or has ids outside the vocabulary, and
         RuntimeError if there are no usable weights. After any exception, including one from `on_finish`, the engine is
@@ -176,7 +179,7 @@ class VllmSampler:
             raise RuntimeError("The sampler cannot load weights: it is asleep, call wake() first.")
         self._kv_cache_is_poisoned |= bool(self._unusable) and self._policy_version >= 0
         self._unusable = f"loading weights of version {version} failed; load a complete set"
-        checked = weight_transfer.checked(weights, self._shapes, self._tied_head)
+        checked = weight_transfer.checked(weights, self._architecture)
         loaded: list[LoadedWeights] = []
         with self._one_thread(), self._own_stream():
             self._llm.start_weight_update()
@@ -242,9 +245,9 @@ class VllmSampler:
                 f"Prompt {prompt.uid} has {length} tokens, which leaves no room for a response in a context of "
                 f"{self._context_tokens} tokens."
             )
-        if not 0 <= min(prompt.token_ids) <= max(prompt.token_ids) < self._vocab_size:
+        if not 0 <= min(prompt.token_ids) <= max(prompt.token_ids) < self._architecture.vocab_size:
             raise ValueError(
-                f"Prompt {prompt.uid} has token ids outside the vocabulary of {self._vocab_size}."
+                f"Prompt {prompt.uid} has token ids outside the vocabulary of {self._architecture.vocab_size}."
             )
 
     def _params(self, prompt: Prompt, sibling: int, settings: SamplingSettings) -> SamplingParams:
@@ -272,7 +275,7 @@ class VllmSampler:
                 f"The sampler got NaN log-probabilities from policy version {self._policy_version}."
             )
         text = self._tokenizer.decode(
-            [token for token in completion.token_ids if token not in self._hidden_ids],
+            [token for token in completion.token_ids if token not in self._stop_ids],
             skip_special_tokens=False,
             clean_up_tokenization_spaces=False,
         )
@@ -378,21 +381,6 @@ def _cuda_settings(config: RunConfig) -> dict[str, Any]:
         "gpu_memory_utilization": sampler.memory_fraction,
         "enable_sleep_mode": sampler.release_memory,
     }
-
-
-def _stop_ids(path: str, hf_config: Any, tokenizer: Any) -> list[int]:
-    """Returns the tokens that end a response: those of generation_config.json, or of config.json where that does not
-    exist, and the tokenizer's end-of-sequence token. Raises ConfigError if there is none."""
-    try:
-        declared = GenerationConfig.from_pretrained(path).eos_token_id
-    except OSError:
-        declared = hf_config.eos_token_id
-    ids = {*(declared if isinstance(declared, list) else [declared]), tokenizer.eos_token_id} - {None}
-    if not ids:
-        raise ConfigError(
-            f"model.path={path} names no end-of-sequence token, in its tokenizer or its configuration."
-        )
-    return sorted(ids)
 
 
 def _facts(worker: Any) -> dict[str, str]:

@@ -7,12 +7,10 @@ layer is in memory. Written for vLLM 0.32.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -27,11 +25,10 @@ from vllm.platforms import current_platform
 
 from nemo_prorl.engines.held_weights import HeldWeights
 from nemo_prorl.engines.interface import LoadedWeights, NonFiniteUpdate
+from nemo_prorl.engines.megatron.architecture import HEAD, Architecture, hf_shapes
 
 BACKEND = "in_process"
 """Name of the backend in vLLM's WeightTransferConfig."""
-
-Shape = tuple[int, ...]
 
 
 @dataclass
@@ -120,21 +117,8 @@ def repack_tied_heads(model: torch.nn.Module) -> None:
             dispatch_cpu_unquantized_gemm(module, remove_weight=False)
 
 
-def checkpoint_shapes(folder: str | Path) -> dict[str, Shape]:
-    """Returns name -> shape of every tensor of a Hugging Face checkpoint, from the headers of its safetensors files.
-    Raises ValueError if there is no such file."""
-    shapes: dict[str, Shape] = {}
-    for path in sorted(Path(folder).glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    if not shapes:
-        raise ValueError(f"{folder} holds no *.safetensors file: it is not a Hugging Face checkpoint.")
-    # Old Llama checkpoints contain this buffer, which is computed and not trained.
-    return {name: shape for name, shape in shapes.items() if not name.endswith("rotary_emb.inv_freq")}
-
-
 def checked(
-    weights: Iterable[tuple[str, torch.Tensor]], shapes: Mapping[str, Shape], tied_head: bool
+    weights: Iterable[tuple[str, torch.Tensor]], architecture: Architecture
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields `weights` unchanged and checks each tensor, because vLLM detects neither a missing part of a fused layer
     nor NaN. A tied `lm_head.weight` is optional and left out, since the embedding takes its place.
@@ -142,10 +126,10 @@ def checked(
     Raises ValueError for an unknown, repeated or misshaped tensor and, at the end, for missing ones; NonFiniteUpdate
     for NaN or infinity.
     """
-    head = "lm_head.weight"
-    missing = set(shapes) - ({head} if tied_head else set())
+    shapes = hf_shapes(architecture)
+    missing = set(shapes)
     for name, tensor in weights:
-        if tied_head and name == head:
+        if architecture.tied and name == HEAD:
             continue
         if name not in shapes:
             raise ValueError(f"The sampler's model has no weight {name!r}.")

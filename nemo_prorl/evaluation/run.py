@@ -11,10 +11,11 @@ from typing import Any
 
 from nemo_prorl.config import SERVICE, ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.building.progress import bar
-from nemo_prorl.data.inputs import held_out_prompts, left_out_prompts, load_tokenizer, with_prompt_files
+from nemo_prorl.data.inputs import held_out_prompts, left_out_prompts, with_prompt_files
 from nemo_prorl.data.mix import Tokenizer
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import initialise
+from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
 from nemo_prorl.evaluation import journal, results
 from nemo_prorl.evaluation.benchmark import Benchmark
 from nemo_prorl.evaluation.measure import Machinery, measure
@@ -136,8 +137,11 @@ def _machinery(
         trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
     )
     with ExitStack() as stack:
+        tokenizer = ranks.together(lambda: load_tokenizer(config))
+        if ranks.layout.is_main:
+            for sentence in remarks(config, tokenizer):
+                terminal.say(sentence)
         grader = stack.enter_context(graders(config.reward, ranks, log_dir, terminal.say, domains))
-        tokenizer = load_tokenizer(config)
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
         terminal.wait_for("sampling and grading")
         yield (

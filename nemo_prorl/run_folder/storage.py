@@ -25,6 +25,8 @@ MANIFEST_FILE = "manifest.json"
 ASIDE = ".writing-"
 """Prefix of incomplete files and folders. A killed run leaves them behind; the next one deletes them."""
 MODEL_FILES = {".json", ".txt", ".model", ".jinja"}
+MORE_TEMPLATES = "additional_chat_templates"
+"""Folder of a Hugging Face model with chat templates for other uses than conversation, such as tools."""
 OWN_FILES = {MANIFEST_FILE, "policy.json", "metadata.json", "state.json"}
 """Our files and Megatron's, which lie beside the model's in an imported checkpoint."""
 
@@ -114,13 +116,15 @@ def changed_content(folder: Path, *, share: int = 0, num_shares: int = 1) -> str
 @contextmanager
 def written_aside(final: Path) -> Iterator[Path]:
     """Yields a folder to write into, which replaces `final` at the end. A crash leaves the old folder or none, never an
-    incomplete one."""
+    incomplete one. Whoever may read the folder may read its files: some libraries make files for their owner only."""
     aside = final.parent / f"{ASIDE}{final.name}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
         yield aside
         for path in aside.rglob("*"):
+            if path.is_file():
+                path.chmod(aside.stat().st_mode & 0o666)
             sync(path)
         shutil.rmtree(final, ignore_errors=True)
         os.replace(aside, final)
@@ -195,9 +199,11 @@ def sync(path: Path) -> None:
 
 
 def copy_model_files(source: Path, target: Path) -> None:
-    """Copies config, generation config, tokenizer and chat template of a Hugging Face folder, but no weights."""
+    """Copies config, generation config, tokenizer and chat templates of a Hugging Face folder, but no weights."""
     target.mkdir(parents=True, exist_ok=True)
-    for file in source.iterdir():
+    for file in [*source.iterdir(), *(source / MORE_TEMPLATES).glob("*.jinja")]:
         is_weights = "safetensors" in file.name
         if file.suffix in MODEL_FILES and not is_weights and file.name not in OWN_FILES:
-            shutil.copy2(file, target / file.name)
+            copy = target / file.relative_to(source)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, copy)

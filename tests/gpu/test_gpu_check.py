@@ -147,8 +147,7 @@ def test_operations_are_those_that_torch_counts() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     lengths = np.array([96, 17])
-    shapes = [name for whole in policies.weights.whole_parameters(policies.TINY) for name in whole.hf_names]
-    random = {name: torch.randn(policies.weights.hf_shape(name, policies.TINY)) for name in shapes}
+    random = {name: torch.randn(shape) for name, shape in policies.hf_shapes(policies.TINY).items()}
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         for length in lengths.tolist():
             policies._logits(
@@ -156,7 +155,7 @@ def test_operations_are_those_that_torch_counts() -> None:
             )
     a = policies.TINY
     masked = 4 * float((lengths.astype(float) ** 2).sum()) / 2 * a.num_heads * a.head_dim * a.num_layers
-    vectors = sum(random[name].numel() for name in shapes if random[name].ndim == 1)
+    vectors = sum(random[name].numel() for name in random if random[name].ndim == 1)
     counted = counter.get_total_flops() - masked
     # Entries of norms and biases are counted like a matrix's; their share is far below a hundredth.
     assert speed.flops(a, lengths) - counted == pytest.approx(2 * vectors * lengths.sum(), rel=1e-6)

@@ -7,10 +7,12 @@ Unsupported features are refused: ignoring one would silently build another mode
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nemo_prorl.config import ConfigError, is_hub_name
 from nemo_prorl.config.makers import made_by
@@ -66,12 +68,7 @@ class Architecture:
     @property
     def num_parameters(self) -> int:
         """Number of weights and biases, without padding. Example: 1_777_088_000 for DeepSeek-R1-Distill-Qwen-1.5B."""
-        queries, key_values = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        attention = self.hidden_size * (2 * queries + 2 * key_values)
-        attention += (queries + 2 * key_values) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
-        layer = attention + 3 * self.hidden_size * self.ffn_size + 2 * self.hidden_size
-        embeddings = self.vocab_size * self.hidden_size * (1 if self.tied else 2)
-        return self.num_layers * layer + embeddings + self.hidden_size
+        return sum(math.prod(shape) for shape in hf_shapes(self).values())
 
     def padded_vocab(self, tensor_parallel: int, divisible_by: int) -> int:
         """Returns the number of rows of the embedding, over all tensor-parallel ranks: `vocab_size` rounded up to a
@@ -89,56 +86,144 @@ class Architecture:
         return [each + (stage in favoured) for stage in range(pipeline_parallel)]
 
 
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@cache
+def hf_shapes(architecture: Architecture) -> Mapping[str, tuple[int, ...]]:
+    """Returns name -> shape of every tensor of the model in a Hugging Face checkpoint."""
+    a = architecture
+    hidden, queries, keys = a.hidden_size, a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
+    layer: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (queries, hidden),
+        "self_attn.k_proj.weight": (keys, hidden),
+        "self_attn.v_proj.weight": (keys, hidden),
+        "self_attn.o_proj.weight": (hidden, queries),
+        "post_attention_layernorm.weight": (hidden,),
+        "mlp.gate_proj.weight": (a.ffn_size, hidden),
+        "mlp.up_proj.weight": (a.ffn_size, hidden),
+        "mlp.down_proj.weight": (hidden, a.ffn_size),
+    }
+    if a.qkv_bias:
+        layer |= {f"self_attn.{x}_proj.bias": (queries if x == "q" else keys,) for x in "qkv"}
+    if a.qk_norm:
+        layer |= {f"self_attn.{x}_norm.weight": (a.head_dim,) for x in "qk"}
+    return {
+        EMBEDDING: (a.vocab_size, hidden),
+        **{f"model.layers.{i}.{name}": shape for i in range(a.num_layers) for name, shape in layer.items()},
+        "model.norm.weight": (hidden,),
+        **({} if a.tied else {HEAD: (a.vocab_size, hidden)}),
+    }
+
+
+T = TypeVar("T")
+
+
+class _Values:
+    """The values of a config.json, each checked when it is read: ConfigError for one of another type or range. A
+    missing key and null stand for the default, or are refused if there is none."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._content = content
+
+    def whole(self, key: str, default: int | None = None) -> int:
+        return self._read(key, default, _is_whole, "a whole number above 0")
+
+    def number(self, key: str, default: float | None = None, *, or_zero: bool = False) -> float:
+        kind = "a number of at least 0" if or_zero else "a number above 0"
+        found: float = self._read(
+            key, default, lambda value: _is_number(value) and (value > 0 or (or_zero and value == 0)), kind
+        )
+        return float(found)
+
+    def flag(self, key: str) -> bool:
+        return self._read(key, False, lambda value: isinstance(value, bool), "true or false")
+
+    def text(self, key: str, default: str) -> str:
+        return self._read(key, default, lambda value: isinstance(value, str), "a text")
+
+    def texts(self, key: str) -> list[str]:
+        def fits(value: Any) -> bool:
+            return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+        return self._read(key, [], fits, "a list of texts")
+
+    def object(self, key: str) -> dict[str, Any]:
+        return self._read(key, {}, lambda value: isinstance(value, dict), "an object")
+
+    def _read(self, key: str, default: T | None, fits: Callable[[Any], bool], kind: str) -> T:
+        value = self._content.get(key)
+        if value is None and default is not None:
+            return default
+        if not fits(value):
+            found = f"{key}={json.dumps(value)}" if key in self._content else f"no {key}"
+            raise ConfigError(f"The model's config.json has {found}: {kind} is needed.")
+        read: T = value
+        return read
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and _is_number(value) and value > 0
+
+
 def read_architecture(source: str | Path | Mapping[str, Any]) -> Architecture:
     """Returns the architecture that a model folder, or the content of its config.json, describes. Raises ConfigError if
     it is not supported."""
-    config = source if isinstance(source, Mapping) else _read_json(Path(source) / "config.json")
-    names = config.get("architectures") or ["(none)"]
-    family = FAMILIES.get(names[0])
+    config = _Values(
+        source if isinstance(source, Mapping) else read_json_object(Path(source) / "config.json")
+    )
+    name = next(iter(config.texts("architectures")), "(none)")
+    family = FAMILIES.get(name)
     if family is None:
         raise ConfigError(
-            f"The model's architecture {names[0]} is not supported: use one of {', '.join(FAMILIES)}."
+            f"The model's architecture {name} is not supported: use one of {', '.join(FAMILIES)}."
         )
     _refuse_unsupported(config)
     theta, factor = _rope(config)
-    heads = _positive(config, "num_attention_heads")
-    hidden = _positive(config, "hidden_size")
-    head_dim = config.get("head_dim") or hidden // heads
+    heads = config.whole("num_attention_heads")
+    hidden = config.whole("hidden_size")
+    head_dim = config.whole("head_dim", hidden // heads)
     if not family.own_head_dim and head_dim * heads != hidden:
         raise ConfigError(
-            f"The model's config.json has head_dim={head_dim}, which {names[0]} does not support: it must be "
+            f"The model's config.json has head_dim={head_dim}, which {name} does not support: it must be "
             f"hidden_size / num_attention_heads = {hidden / heads:g}."
         )
     return Architecture(
-        name=names[0],
-        num_layers=_positive(config, "num_hidden_layers"),
+        name=name,
+        num_layers=config.whole("num_hidden_layers"),
         hidden_size=hidden,
-        ffn_size=_positive(config, "intermediate_size"),
+        ffn_size=config.whole("intermediate_size"),
         num_heads=heads,
-        num_kv_heads=config.get("num_key_value_heads") or heads,
+        num_kv_heads=config.whole("num_key_value_heads", heads),
         head_dim=head_dim,
-        vocab_size=_positive(config, "vocab_size"),
-        max_positions=_positive(config, "max_position_embeddings"),
-        norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
+        vocab_size=config.whole("vocab_size"),
+        max_positions=config.whole("max_position_embeddings"),
+        norm_epsilon=config.number("rms_norm_eps"),
         rope_theta=theta,
         rope_factor=factor,
-        tied=bool(config.get("tie_word_embeddings", False)),
+        tied=config.flag("tie_word_embeddings"),
         qkv_bias=family.qkv_bias,
         qk_norm=family.qk_norm,
     )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Returns the content of a JSON file of a model folder. Raises ConfigError unless it is an object."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(_missing(path)) from None
     except NotADirectoryError:
         raise ConfigError(
             f"model.path={path.parent} is a file: write the folder of a Hugging Face checkpoint."
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is damaged ({error}): fetch it again.") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is damaged (it holds no JSON object): fetch it again.")
     return content
@@ -167,47 +252,39 @@ def _missing(path: Path) -> str:
     return f"{problem}{made_by(str(folder))}: write the folder of a Hugging Face checkpoint."
 
 
-def _positive(config: Mapping[str, Any], key: str) -> int:
-    value = config.get(key)
-    if not isinstance(value, int) or value <= 0:
-        raise ConfigError(f"The model's config.json has {key}={value}: a whole number above 0 is needed.")
-    return value
-
-
-def _refuse_unsupported(config: Mapping[str, Any]) -> None:
-    activation = config.get("hidden_act", "silu")
+def _refuse_unsupported(config: _Values) -> None:
+    activation = config.text("hidden_act", "silu")
     if activation != "silu":
         raise ConfigError(f"The model's activation hidden_act={activation} is not supported: only silu is.")
-    windowed = any(kind != "full_attention" for kind in config.get("layer_types") or [])
-    if config.get("use_sliding_window") or windowed:
+    windowed = any(kind != "full_attention" for kind in config.texts("layer_types"))
+    if config.flag("use_sliding_window") or windowed:
         raise ConfigError("The model uses sliding-window attention, which is not supported.")
     for key in ("attention_bias", "mlp_bias"):
-        if config.get(key):
+        if config.flag(key):
             raise ConfigError(f"The model has {key}=true, which is not supported.")
-    if config.get("quantization_config"):
+    if config.object("quantization_config"):
         raise ConfigError("The model's weights are quantised: write model.path of an unquantised checkpoint.")
-    if config.get("attention_dropout"):
+    if config.number("attention_dropout", 0.0, or_zero=True):
         raise ConfigError(
             "The model has attention_dropout, under which log-probabilities are not reproducible."
         )
 
 
-def _rope(config: Mapping[str, Any]) -> tuple[float, float]:
+def _rope(config: _Values) -> tuple[float, float]:
     """Returns (theta, factor of Llama 3's scaling). transformers 4 writes rope_theta and rope_scaling, transformers 5
     rope_parameters. A missing theta is an error: with a wrong guess the model would be wrong without any error."""
-    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
-    theta = rope.get("rope_theta", config.get("rope_theta"))
-    if theta is None:
-        raise ConfigError("The model's config.json has no rope_theta, which cannot be guessed: add it.")
-    if float(rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)) or 1.0) != 1.0:
+    own = {**config.object("rope_scaling"), **config.object("rope_parameters")}
+    rope = _Values(own)
+    theta = rope.number("rope_theta") if "rope_theta" in own else config.number("rope_theta")
+    if rope.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)) != 1.0:
         raise ConfigError(
             "The model rotates only a part of each head (partial_rotary_factor), which is not supported."
         )
-    kind = rope.get("rope_type", rope.get("type", "default"))
+    kind = rope.text("rope_type", rope.text("type", "default"))
     if kind == "default":
-        return float(theta), 0.0
-    if kind == "llama3" and all(rope.get(key) == value for key, value in _LLAMA3_ROPE.items()):
-        return float(theta), float(rope["factor"])
+        return theta, 0.0
+    if kind == "llama3" and all(own.get(key) == value for key, value in _LLAMA3_ROPE.items()):
+        return theta, rope.number("factor")
     raise ConfigError(
         f"The model's rope scaling {kind} is not supported: only plain rope is, and llama3 with {_LLAMA3_ROPE}."
     )

@@ -5,7 +5,6 @@ neither torch nor Megatron. build.py checks compute capability and CUDA version.
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -15,8 +14,8 @@ from typing import Any
 from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, Precision, RunConfig
 from nemo_prorl.config.layout import check_layout
 from nemo_prorl.engines.environment import has_cuda
-from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
-from nemo_prorl.engines.megatron.weight_files import INDEX, open_weights
+from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture, read_json_object
+from nemo_prorl.engines.megatron.weight_files import check_weights
 from nemo_prorl.engines.passthrough import check_engine_args, check_megatron
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -123,27 +122,27 @@ def use_transformer_engine(config: RunConfig, cuda: bool) -> bool:
 
 
 def check_files(folder: Path, architecture: Architecture) -> None:
-    """Raises ConfigError if the folder holds no whole weights, or a tokenizer that is damaged or whose ids exceed the
-    model's vocabulary."""
-    weights = ("model.safetensors", INDEX, CHECKPOINT_MARK)
-    if not any((folder / name).exists() for name in weights):
-        raise ConfigError(f"model.path={folder} holds no weights: one of {', '.join(weights)} is needed.")
+    """Raises ConfigError unless the folder holds the weights of the architecture and of nothing else, and names stop
+    tokens that the model has. The tokenizer is checked where it is loaded (engines/tokenizer.py)."""
+    declared_stop_ids(folder, architecture.vocab_size)
     if not (folder / CHECKPOINT_MARK).exists():
-        open_weights(folder, "np")
-    tokenizer = folder / "tokenizer.json"
-    if tokenizer.exists():
-        try:
-            content = json.loads(tokenizer.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ConfigError(f"{tokenizer} is damaged ({error}): fetch it again.") from None
-        ids = [token["id"] for token in content.get("added_tokens") or []]
-        vocabulary = content.get("model", {}).get("vocab")
-        ids += vocabulary.values() if isinstance(vocabulary, dict) else [len(vocabulary or [0]) - 1]
-        if max(ids) >= architecture.vocab_size:
-            raise ConfigError(
-                f"The tokenizer in {folder} produces token {max(ids)}, but the model's vocabulary has "
-                f"{architecture.vocab_size} entries: the two do not belong together."
-            )
+        check_weights(folder, architecture)
+
+
+def declared_stop_ids(folder: Path, vocab_size: int) -> list[int]:
+    """Returns eos_token_id of generation_config.json, or of config.json where that file does not exist. Raises
+    ConfigError for ids that the model does not have."""
+    file = folder / "generation_config.json"
+    if not file.exists():
+        file = folder / "config.json"
+    found = read_json_object(file).get("eos_token_id")
+    ids = found if isinstance(found, list) else [] if found is None else [found]
+    if not all(type(item) is int and 0 <= item < vocab_size for item in ids):
+        raise ConfigError(
+            f"{file} has eos_token_id={found!r}: a token of the model's vocabulary is needed, a whole number from 0 to "
+            f"{vocab_size - 1}, or a list of them."
+        )
+    return ids
 
 
 def _check_head_dim(architecture: Architecture) -> None:

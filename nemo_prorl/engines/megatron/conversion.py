@@ -16,9 +16,11 @@ import torch
 
 from nemo_prorl import distributed
 from nemo_prorl.config import ConfigError, Precision
-from nemo_prorl.engines.megatron import checkpoint, weights
+from nemo_prorl.engines.megatron import checkpoint
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_files
+from nemo_prorl.engines.megatron.weight_files import SafetensorsReader, check_finite
+from nemo_prorl.engines.tokenizer import check_tokenizer
 from nemo_prorl.run_folder.storage import (
     MANIFEST_FILE,
     changed_content,
@@ -41,9 +43,10 @@ def import_hf(hf_dir: Path, out_dir: Path) -> None:
     hf_dir, out_dir = Path(hf_dir), Path(out_dir)
     architecture = read_architecture(hf_dir)
     check_files(hf_dir, architecture)
-    reader = weights.SafetensorsReader(hf_dir)
-    weights.check_hf(reader, architecture)
-    precision = Precision.bf16 if reader.dtypes() == {"BF16"} else Precision.fp32
+    check_tokenizer(hf_dir)
+    check_finite(hf_dir)
+    reader = SafetensorsReader(hf_dir)
+    precision = Precision.bf16 if {*map(reader.dtype, reader.names())} == {"BF16"} else Precision.fp32
     _one_process()
     with written_aside(out_dir) as aside:
         checkpoint.save_whole(aside, architecture, precision, reader.__getitem__)

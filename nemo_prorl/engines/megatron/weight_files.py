@@ -1,34 +1,174 @@
-"""Opens the safetensors files of a Hugging Face folder without torch, so that the command line can refuse damaged ones
-before torch is imported."""
+"""Says which files of a Hugging Face folder hold the model's weights, and refuses those that do not fit it, without
+torch, so that the command line can do so before torch is imported."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.engines.megatron.architecture import (
+    EMBEDDING,
+    HEAD,
+    Architecture,
+    hf_shapes,
+    read_json_object,
+)
 
-INDEX = "model.safetensors.index.json"
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+EXPONENTS = {
+    "F64": ("<u8", 0x7FF << 52),
+    "F32": ("<u4", 0xFF << 23),
+    "F16": ("<u2", 0x1F << 10),
+    "BF16": ("<u2", 0xFF << 7),
+}
+"""Precision as safetensors spells it -> (numpy type of its bits, mask of the exponent, all ones in NaN and infinity).
+Weights in other precisions are quantised, and mean nothing without their scales."""
+_PART_BYTES = 64 << 20
+"""Bytes of a tensor that are examined at a time."""
 _POINTER = b"version https://git-lfs"
 """First bytes of the file that Git checks out if Git LFS has not fetched the content."""
 
 
-def open_weights(folder: Path, framework: str) -> list[Any]:
-    """Returns safetensors' handles of all weight files, for tensors of `framework` ("pt" or "np"). Reads only the
-    headers, which reveal truncated files. Raises ConfigError for files that are missing or damaged."""
-    return [_opened(folder / name, framework) for name in _names(folder)]
+def weight_names(folder: Path) -> list[str]:
+    """Returns the names of the files with the model's weights: model.safetensors, or those that the index lists.
+
+    Raises ConfigError if there are none, or other safetensors files beside them. vLLM reads every file that it finds,
+    and transformers prefers model.safetensors to an index, so only one set of weights is the same model to all.
+    """
+    has_index = (folder / INDEX).exists()
+    if not has_index and not (folder / SINGLE).exists():
+        raise ConfigError(_no_weights(folder))
+    names = _listed(folder / INDEX) if has_index else [SINGLE]
+    others = sorted({path.name for path in folder.glob("*.safetensors")} - set(names))
+    if others:
+        ours = f"the files that {INDEX} lists" if has_index else SINGLE
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise ConfigError(
+            f"{folder} holds {', '.join(others[:3])}{more} beside {ours}: leave the files of one model there, and move "
+            "the others elsewhere."
+        )
+    return names
 
 
-def _names(folder: Path) -> list[str]:
-    """Returns the names of the weight files: one, or those that the index of a sharded model lists."""
-    index = folder / INDEX
-    if not index.exists():
-        return ["model.safetensors"]
-    try:
-        return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{index} is damaged ({error}): fetch it again.") from None
+def _listed(index: Path) -> list[str]:
+    names = read_json_object(index).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
+        raise ConfigError(f"{index} is damaged (its weight_map names no files): fetch it again.")
+    return sorted(set(names.values()))
+
+
+def _no_weights(folder: Path) -> str:
+    old = sorted(path.name for path in folder.glob("*.bin") if path.name.startswith("pytorch_model"))
+    if old:
+        load = f"from transformers import AutoModelForCausalLM as M; M.from_pretrained({str(folder)!r}, dtype='auto')"
+        return (
+            f"{folder} holds its weights as {old[0]}, which is not read: write {SINGLE} beside it, with "
+            f'python -c "{load}.save_pretrained({str(folder)!r})".'
+        )
+    return f"{folder} holds no weights: {SINGLE}, or {INDEX} with its files, is needed."
+
+
+class SafetensorsReader:
+    """Reads tensors of a Hugging Face folder on access, for `framework` ("pt" for torch, "np" for numpy). Opening it
+    reads only headers, which reveal truncated files. Raises ConfigError for files that are missing or damaged."""
+
+    def __init__(self, folder: Path, framework: str = "pt") -> None:
+        self.folder = folder
+        self._owner: dict[str, tuple[Path, Any]] = {}
+        for path in (folder / name for name in weight_names(folder)):
+            handle = _opened(path, framework)
+            for name in handle.keys():  # noqa: SIM118  # handles cannot be iterated over
+                if name in self._owner:
+                    raise ConfigError(
+                        f"{folder} has {name} in {self._owner[name][0].name} and in {path.name}: fetch it again."
+                    )
+                self._owner[name] = path, handle
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._owner
+
+    def __getitem__(self, name: str) -> Any:
+        return self._owner[name][1].get_tensor(name)
+
+    def names(self) -> Iterator[str]:
+        return iter(self._owner)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._slice(name).get_shape())
+
+    def dtype(self, name: str) -> str:
+        """Returns the precision as safetensors spells it, such as "BF16"."""
+        return str(self._slice(name).get_dtype())
+
+    def parts(self, name: str) -> Iterator[bytes]:
+        """Yields the bytes of a tensor, some megabytes at a time."""
+        path = self._owner[name][0]
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            begin, end = json.loads(file.read(length))[name]["data_offsets"]
+            file.seek(8 + length + begin)
+            for start in range(begin, end, _PART_BYTES):
+                yield file.read(min(_PART_BYTES, end - start))
+
+    def _slice(self, name: str) -> Any:
+        return self._owner[name][1].get_slice(name)
+
+
+def check_weights(folder: Path, architecture: Architecture) -> None:
+    """Raises ConfigError unless the folder holds exactly the tensors of the architecture, in a precision that can be
+    read, and a tied model no output layer of its own. Reads headers only, and the output layer of a tied model."""
+    reader, wanted = SafetensorsReader(folder, "np"), hf_shapes(architecture)
+    for name, shape in wanted.items():
+        if name not in reader:
+            raise ConfigError(f"{folder} has no tensor {name}, which {architecture.name} needs.")
+        if reader.shape(name) != shape:
+            raise ConfigError(
+                f"{folder} has {name} of a shape that does not fit its config.json: {reader.shape(name)} instead of "
+                f"{shape}."
+            )
+    unknown = sorted(
+        name
+        for name in reader.names()
+        if name not in wanted and name != HEAD and not name.endswith("rotary_emb.inv_freq")
+    )
+    if unknown:
+        raise ConfigError(
+            f"{folder} has tensors that {architecture.name} does not have: {', '.join(unknown[:5])}."
+        )
+    for name in reader.names():
+        if reader.dtype(name) not in EXPONENTS:
+            raise ConfigError(
+                f"{folder} has {name} in {reader.dtype(name)}, which is a quantised precision: write model.path of an "
+                f"unquantised checkpoint ({', '.join(EXPONENTS)})."
+            )
+    if architecture.tied and HEAD in reader and not _same_bits(reader, EMBEDDING, HEAD):
+        raise ConfigError(
+            f"{folder} has tie_word_embeddings=true in its config.json, but {HEAD} is not {EMBEDDING}: set "
+            "tie_word_embeddings to false, or delete the tensor that the model does not use."
+        )
+
+
+def check_finite(folder: Path, *, share: int = 0, num_shares: int = 1) -> None:
+    """Raises ConfigError for a weight that is NaN or infinite. Reads every `num_shares`-th tensor."""
+    import numpy as np
+
+    reader = SafetensorsReader(folder, "np")
+    for name in sorted(reader.names())[share::num_shares]:
+        bits, exponent = EXPONENTS[reader.dtype(name)]
+        for part in reader.parts(name):
+            if ((np.frombuffer(part, bits) & exponent) == exponent).any():
+                raise ConfigError(
+                    f"{folder} has NaN or infinity in {name}: fetch it again, or take an earlier checkpoint."
+                )
+
+
+def _same_bits(reader: SafetensorsReader, first: str, second: str) -> bool:
+    if (reader.dtype(first), reader.shape(first)) != (reader.dtype(second), reader.shape(second)):
+        return False
+    return all(a == b for a, b in zip(reader.parts(first), reader.parts(second), strict=True))
 
 
 def _opened(path: Path, framework: str) -> Any:

@@ -16,10 +16,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from nemo_prorl.config import ConfigError
-from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.engines.megatron.architecture import EMBEDDING, HEAD, Architecture, hf_shapes
 from nemo_prorl.engines.megatron.core import parallel_state
-from nemo_prorl.engines.megatron.weight_files import open_weights
+from nemo_prorl.engines.megatron.weight_files import SafetensorsReader
 
 
 class Split(Enum):
@@ -52,10 +51,11 @@ _LAYER = {
     _ATTENTION + "linear_qkv.layer_norm_weight": (Split.whole, ["input_layernorm.weight"]),
     _MLP + "linear_fc1.layer_norm_weight": (Split.whole, ["post_attention_layernorm.weight"]),
 }
+_LOCAL_NORMS = {"input_layernorm.weight", "pre_mlp_layernorm.weight"}
 _TOP = {
-    "embedding.word_embeddings.weight": (Split.vocab, ["model.embed_tokens.weight"]),
+    "embedding.word_embeddings.weight": (Split.vocab, [EMBEDDING]),
     "decoder.final_layernorm.weight": (Split.whole, ["model.norm.weight"]),
-    "output_layer.weight": (Split.vocab, ["lm_head.weight"]),
+    "output_layer.weight": (Split.vocab, [HEAD]),
 }
 
 
@@ -105,77 +105,32 @@ class WholeParameter:
 
     def empty(self, architecture: Architecture, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Returns a tensor of the parameter's shape on the meta device."""
-        shapes = [hf_shape(name, architecture) for name in self.hf_names]
-        tensors = [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]
+        shapes = hf_shapes(architecture)
+        tensors = [torch.empty(shapes[name], dtype=dtype, device="meta") for name in self.hf_names]
         return self.from_hf(tensors, architecture)
 
 
 def whole_parameters(architecture: Architecture) -> Iterator[WholeParameter]:
     """Yields all parameters from the embedding to the output layer, under the names of Transformer Engine's layers, as
     in checkpoints."""
-    top = [name for name in _TOP if not (architecture.tied and name == "output_layer.weight")]
-    left_out = {"input_layernorm.weight", "pre_mlp_layernorm.weight"}
-    if not architecture.qk_norm:
-        left_out |= {_ATTENTION + "q_layernorm.weight", _ATTENTION + "k_layernorm.weight"}
-    if not architecture.qkv_bias:
-        left_out.add(_ATTENTION + "linear_qkv.bias")
+    shapes = hf_shapes(architecture)
+    top = [name for name, (_, hf_names) in _TOP.items() if shapes.keys() >= set(hf_names)]
     yield WholeParameter(key=top[0], layer=None, split=_TOP[top[0]][0], hf_names=_TOP[top[0]][1])
     for layer in range(architecture.num_layers):
-        for name in (name for name in _LAYER if name not in left_out):
+        for name in (name for name in _LAYER if name not in _LOCAL_NORMS):
             split, hf_names = _look_up(f"decoder.layers.{layer}.{name}", 0)
-            yield WholeParameter(key=f"decoder.layers.{name}", layer=layer, split=split, hf_names=hf_names)
+            if shapes.keys() >= set(hf_names):
+                yield WholeParameter(
+                    key=f"decoder.layers.{name}", layer=layer, split=split, hf_names=hf_names
+                )
     for name in top[1:]:
         yield WholeParameter(key=name, layer=None, split=_TOP[name][0], hf_names=_TOP[name][1])
 
 
-def check_hf(reader: SafetensorsReader, architecture: Architecture) -> None:
-    """Raises ConfigError for a missing, misshaped or unknown tensor. Reads headers only."""
-    wanted = {name for parameter in whole_parameters(architecture) for name in parameter.hf_names}
-    for name in sorted(wanted):
-        if name not in reader:
-            raise ConfigError(f"{reader.folder} has no tensor {name}, which {architecture.name} needs.")
-        found, fits = reader.shape(name), hf_shape(name, architecture)
-        if found != fits:
-            raise ConfigError(
-                f"{reader.folder} has {name} of a shape that does not fit its config.json: {found} instead of {fits}."
-            )
-    known = wanted | ({"lm_head.weight"} if architecture.tied else set())
-    unknown = [n for n in reader.names() if n not in known and not n.endswith("rotary_emb.inv_freq")]
-    if unknown:
-        raise ConfigError(
-            f"{reader.folder} has tensors that {architecture.name} does not have: {', '.join(sorted(unknown)[:5])}."
-        )
-
-
-def hf_shape(name: str, architecture: Architecture) -> tuple[int, ...]:
-    """Returns the shape of a Hugging Face tensor."""
-    hidden, ffn, vocab = architecture.hidden_size, architecture.ffn_size, architecture.vocab_size
-    queries = architecture.num_heads * architecture.head_dim
-    keys = architecture.num_kv_heads * architecture.head_dim
-    kind, what = name.split(".")[-2:]
-    if what == "bias":
-        return (queries,) if kind == "q_proj" else (keys,)
-    matrices = {
-        "q_proj": (queries, hidden),
-        "k_proj": (keys, hidden),
-        "v_proj": (keys, hidden),
-        "o_proj": (hidden, queries),
-        "gate_proj": (ffn, hidden),
-        "up_proj": (ffn, hidden),
-        "down_proj": (hidden, ffn),
-        "embed_tokens": (vocab, hidden),
-        "lm_head": (vocab, hidden),
-        "q_norm": (architecture.head_dim,),
-        "k_norm": (architecture.head_dim,),
-    }
-    return matrices.get(kind, (hidden,))
-
-
 def load_hf(model: Any, architecture: Architecture, folder: Path) -> None:
     """Fills this rank's parameters from a Hugging Face folder. Reads only the tensors of this rank's layers. Raises
-    ConfigError for files that are damaged or do not fit the architecture."""
+    ConfigError for files that are damaged; `check_weights` says whether they fit the architecture."""
     reader = SafetensorsReader(folder)
-    check_hf(reader, architecture)
     ranks, rank = _tensor_parallel()
     with torch.no_grad():
         for entry in _entries(model):
@@ -229,34 +184,6 @@ def _gathered(value: Any, group: Any) -> list[Any]:
     if group.size() > 1:
         dist.all_gather_object(values, value, group=group)
     return values
-
-
-class SafetensorsReader:
-    """Reads tensors of a Hugging Face folder, with one file or several, on access. Raises ConfigError for files that
-    are missing or damaged."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._owner: dict[str, Any] = {}
-        for handle in open_weights(folder, "pt"):
-            self._owner.update(dict.fromkeys(handle.keys(), handle))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._owner
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        tensor: torch.Tensor = self._owner[name].get_tensor(name)
-        return tensor
-
-    def names(self) -> Iterator[str]:
-        return iter(self._owner)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._owner[name].get_slice(name).get_shape())
-
-    def dtypes(self) -> set[str]:
-        """Returns the precisions as the files' headers spell them, such as {"BF16"}."""
-        return {self._owner[name].get_slice(name).get_dtype() for name in self._owner}
 
 
 def _entries(model: Any) -> list[_Entry]:

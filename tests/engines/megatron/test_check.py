@@ -22,6 +22,7 @@ from nemo_prorl.config import (
 from nemo_prorl.engines.megatron import check
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_model
+from tests.model_folders import write_model
 
 QWEN = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -51,20 +52,44 @@ def without(key: str) -> dict[str, Any]:
     return {name: value for name, value in QWEN.items() if name != key}
 
 
-NO_TENSORS = (2).to_bytes(8, "little") + b"{}"
-"""The smallest safetensors file."""
+SMALL = QWEN | {"vocab_size": 10, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
+SMALL |= {"intermediate_size": 8, "num_hidden_layers": 1}
+
+
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 8192, "rope_theta": 1e6}
 BAD_MODELS = {
     "supported: use one of": QWEN | {"architectures": ["MistralForCausalLM"]},
     r"supported: use one": without("architectures"),
-    "vocab_size=None": without("vocab_size"),
+    r'architectures="Qwen2ForCausalLM": a list of texts is needed': QWEN
+    | {"architectures": "Qwen2ForCausalLM"},
+    "architectures={}": QWEN | {"architectures": {}},
+    "no vocab_size: a whole number above 0 is needed": without("vocab_size"),
     "vocab_size=0": QWEN | {"vocab_size": 0},
-    "num_hidden_layers=six": QWEN | {"num_hidden_layers": "six"},
+    "vocab_size=null": QWEN | {"vocab_size": None},
+    'num_hidden_layers="six"': QWEN | {"num_hidden_layers": "six"},
+    "num_hidden_layers=true": QWEN | {"num_hidden_layers": True},
+    'head_dim="32"': QWEN | {"head_dim": "32"},
+    "num_key_value_heads=-4": QWEN | {"num_key_value_heads": -4},
+    "rms_norm_eps=null: a number above 0 is needed": QWEN | {"rms_norm_eps": None},
+    'rms_norm_eps="x"': QWEN | {"rms_norm_eps": "x"},
+    "rope_theta=0": QWEN | {"rope_theta": 0},
+    'rope_theta="big"': QWEN | {"rope_theta": "big"},
+    "rope_theta=NaN": QWEN | {"rope_theta": float("nan")},
+    r"rope_scaling=\[\]: an object is needed": QWEN | {"rope_scaling": []},
+    "no factor: a number above 0 is needed": QWEN | {"rope_parameters": LLAMA3},
+    'factor="eight"': QWEN | {"rope_parameters": LLAMA3 | {"factor": "eight"}},
+    'partial_rotary_factor="x"': QWEN | {"partial_rotary_factor": "x"},
+    'tie_word_embeddings="false": true or false is needed': QWEN | {"tie_word_embeddings": "false"},
+    "quantization_config=4": QWEN | {"quantization_config": 4},
+    'layer_types="full': QWEN | {"layer_types": "full_attention"},
+    "hidden_act=1": QWEN | {"hidden_act": 1},
     "hidden_act=gelu": QWEN | {"hidden_act": "gelu"},
     "sliding-window": QWEN | {"use_sliding_window": True},
     "sliding-window attention": QWEN | {"layer_types": ["full_attention", "sliding_attention"]},
     "attention_bias=true": QWEN | {"attention_bias": True},
     "mlp_bias=true": QWEN | {"mlp_bias": True},
-    "no rope_theta": without("rope_theta"),
+    "no rope_theta: a number above 0 is needed": without("rope_theta"),
     "rope scaling yarn": QWEN | {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0}},
     "rope scaling llama3": QWEN
     | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 2.0}},
@@ -192,12 +217,37 @@ def test_rope_of_either_transformers_version() -> None:
 class TestFolder:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        (tmp_path / "config.json").write_text(json.dumps(QWEN))
-        (tmp_path / "model.safetensors").write_bytes(NO_TENSORS)
-        return tmp_path
+        return write_model(tmp_path, SMALL)
+
+    @staticmethod
+    def is_refused(folder: Path, sentence: str) -> None:
+        with pytest.raises(ConfigError, match=sentence) as raised:
+            check_model(folder, run_config(), 1)
+        assert_one_sentence(raised.value)
+        assert str(folder) in str(raised.value)
 
     def test_a_good_one(self, folder: Path) -> None:
         check_model(folder, run_config(), 1)
+
+    @pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+    @pytest.mark.parametrize("ids", [10, -1, [1, 999999], "<|end|>", True, [None], 1.0, {}])
+    def test_stop_tokens_that_the_model_does_not_have(self, folder: Path, file: str, ids: Any) -> None:
+        (folder / file).write_text(json.dumps(SMALL | {"eos_token_id": ids}))
+        self.is_refused(folder, rf"{file} has eos_token_id=.*: a token of the model's vocabulary is needed")
+
+    def test_stop_tokens_are_those_of_the_generation_config(self, folder: Path) -> None:
+        (folder / "config.json").write_text(json.dumps(SMALL | {"eos_token_id": 3}))
+        assert check.declared_stop_ids(folder, 10) == [3]
+        (folder / "generation_config.json").write_text('{"eos_token_id": [5, 9]}')
+        assert check.declared_stop_ids(folder, 10) == [5, 9]
+        (folder / "generation_config.json").write_text("{}")
+        assert check.declared_stop_ids(folder, 10) == []
+        (folder / "generation_config.json").write_text('{"eos')
+        self.is_refused(folder, r"generation_config\.json is damaged .*fetch it again")
+
+    def test_no_weights(self, folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        self.is_refused(folder, "holds no weights")
 
     def test_an_empty_path(self) -> None:
         with pytest.raises(ConfigError, match=r"model\.path is empty"):
@@ -227,46 +277,12 @@ class TestFolder:
 
     def test_a_broken_config(self, folder: Path) -> None:
         (folder / "config.json").write_text("{")
-        with pytest.raises(ConfigError, match="not valid JSON"):
+        with pytest.raises(ConfigError, match=r"config\.json is damaged .*fetch it again"):
             check_model(folder, run_config(), 1)
 
     def test_a_config_of_another_kind(self, folder: Path) -> None:
         (folder / "config.json").write_text("[]")
         with pytest.raises(ConfigError, match=r"config\.json is damaged \(it holds no JSON object\): fetch"):
-            check_model(folder, run_config(), 1)
-
-    def test_no_weights(self, folder: Path) -> None:
-        (folder / "model.safetensors").unlink()
-        with pytest.raises(ConfigError, match="holds no weights"):
-            check_model(str(folder), run_config(), 1)
-
-    @pytest.mark.parametrize(
-        ("content", "sentence"),
-        [
-            (b"", r"model\.safetensors is damaged"),
-            (NO_TENSORS[:-1], r"model\.safetensors is damaged"),
-            (b"version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 9\n", "run `git lfs pull` in"),
-        ],
-    )
-    def test_weights_that_did_not_arrive(self, folder: Path, content: bytes, sentence: str) -> None:
-        (folder / "model.safetensors").write_bytes(content)
-        with pytest.raises(ConfigError, match=sentence):
-            check_model(folder, run_config(), 1)
-
-    def test_a_shard_that_is_missing(self, folder: Path) -> None:
-        (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "a-2.safetensors"}}')
-        with pytest.raises(ConfigError, match=r"lacks a-2\.safetensors: fetch it again"):
-            check_model(folder, run_config(), 1)
-
-    def test_a_tokenizer_that_did_not_arrive(self, folder: Path) -> None:
-        (folder / "tokenizer.json").write_text('{"model": ')
-        with pytest.raises(ConfigError, match=r"tokenizer\.json is damaged .*fetch it again"):
-            check_model(folder, run_config(), 1)
-
-    @pytest.mark.parametrize("vocabulary", [{"a": 0, "b": 1000}, [["a", 0.0]] * 1001])
-    def test_a_tokenizer_that_is_too_large(self, folder: Path, vocabulary: Any) -> None:
-        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}}))
-        with pytest.raises(ConfigError, match="produces token 1000, but the model's vocabulary has 1000"):
             check_model(folder, run_config(), 1)
 
 

@@ -4,6 +4,7 @@ model."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,8 +18,9 @@ from safetensors.torch import load_file, save_file
 
 from nemo_prorl import distributed
 from nemo_prorl.config import ConfigError, Precision
+from nemo_prorl.demo.tiny_policy import build_tokenizer
 from nemo_prorl.engines.megatron import checkpoint, conversion, optimizer_state, weights
-from nemo_prorl.engines.megatron.architecture import read_architecture
+from nemo_prorl.engines.megatron.architecture import hf_shapes, read_architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from tests.engines.conftest import FAMILIES, build_hf_model, run_ranks
 from tests.engines.megatron.helpers import (
@@ -29,13 +31,6 @@ from tests.engines.megatron.helpers import (
     token_batch,
     train_batch,
 )
-
-SIDE_FILES = {
-    "tokenizer.json": '{"model": {"vocab": {"a": 0}}}',
-    "tokenizer_config.json": "{}",
-    "chat_template.jinja": "{{ messages }}",
-    "merges.txt": "a b",
-}
 
 
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
@@ -57,8 +52,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             for dtype in ("float32", "bfloat16"):
                 name = f"{family}{'-tied' if tied else ''}-{dtype}"
                 path = build_hf_model(folder / name, family, dtype=dtype, tie_word_embeddings=tied)
-                for file, content in SIDE_FILES.items():
-                    (path / file).write_text(content)
+                build_tokenizer().save_pretrained(path)
+                (path / "additional_chat_templates").mkdir()
+                (path / "additional_chat_templates/rag.jinja").write_text("{{ documents }}")
                 built[name] = path
     return built
 
@@ -76,12 +72,12 @@ def test_import_and_export_give_back_every_bit(
     conversion.import_hf(source, tmp_path / "megatron")
     conversion.export_hf(tmp_path / "megatron", tmp_path / "hf")
     assert_same(tensors(tmp_path / "hf"), tensors(source))
-    for file, content in SIDE_FILES.items():
-        assert (tmp_path / "hf" / file).read_text() == content
+    for file in ("tokenizer.json", "tokenizer_config.json", "additional_chat_templates/rag.jinja"):
+        assert (tmp_path / "hf" / file).read_text() == (source / file).read_text()
     assert json.loads((tmp_path / "hf" / "config.json").read_text()) == json.loads(
         (source / "config.json").read_text()
     )
-    assert {file.name for file in (tmp_path / "hf").iterdir()} == {file.name for file in source.iterdir()}
+    assert {file.name for file in (tmp_path / "hf").rglob("*")} == {file.name for file in source.rglob("*")}
     first, second = (
         AutoModelForCausalLM.from_pretrained(path).state_dict() for path in (source, tmp_path / "hf")
     )
@@ -230,8 +226,7 @@ def test_conversion_holds_a_file_and_not_the_model(models: dict[str, Path], tmp_
     shape = {"num_hidden_layers": 40, "hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 8}
     (large / "config.json").write_text(json.dumps(json.loads((small / "config.json").read_text()) | shape))
     architecture = read_architecture(large)
-    names = [name for parameter in weights.whole_parameters(architecture) for name in parameter.hf_names]
-    random = {name: torch.randn(weights.hf_shape(name, architecture)) for name in names}
+    random = {name: torch.randn(shape) for name, shape in hf_shapes(architecture).items()}
     save_file(random, large / "model.safetensors")
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, small, large, tmp_path],
@@ -248,6 +243,24 @@ def test_conversion_holds_a_file_and_not_the_model(models: dict[str, Path], tmp_
     assert to_hf < size / 2
     exported = tensors(tmp_path / "hf")
     assert all(torch.equal(tensor, exported[name]) for name, tensor in random.items())
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_all_files_have_the_mode_of_new_files(
+    umask: int, mode: int, models: dict[str, Path], tmp_path: Path
+) -> None:
+    """safetensors makes its files readable for their owner alone, and the model's own files may be so too."""
+    before = os.umask(umask)
+    try:
+        source = models["qwen2-float32"]
+        conversion.save_hf(
+            iter([("a", torch.ones(2)), ("b", torch.ones(2))]), source, tmp_path / "hf", shard_bytes=8
+        )
+    finally:
+        os.umask(before)
+    files = [file for file in (tmp_path / "hf").rglob("*") if file.is_file()]
+    assert {file.stat().st_mode & 0o777 for file in files} == {mode}
+    assert len(list(tmp_path.glob("hf/*.safetensors"))) == 2
 
 
 def test_an_older_export_is_replaced_whole(models: dict[str, Path], tmp_path: Path) -> None:
@@ -303,6 +316,12 @@ def cut(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(content[:-1000])
 
 
+def with_nan(folder: Path) -> None:
+    save_file(
+        tensors(folder) | {"model.norm.weight": torch.full((128,), torch.nan)}, folder / "model.safetensors"
+    )
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "cut": (cut, r"model\.safetensors is damaged"),
     "empty": (
@@ -313,27 +332,25 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: (folder / "model.safetensors").write_text("<html>404</html>"),
         r"model\.safetensors is damaged",
     ),
-    "no shard": (
-        lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b"}}'),
-        "lacks b",
-    ),
     "index": (
         lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight'),
         r"index\.json is damaged",
     ),
+    "NaN": (with_nan, r"NaN or infinity in model\.norm\.weight"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_files_are_one_sentence(damage: str, models: dict[str, Path], tmp_path: Path) -> None:
-    """Both for `import` and for a policy that is to be trained."""
+    """Both for `import` and, except for NaN, which its first refit refuses, for a policy that is to be trained."""
     folder = copy_with(models["qwen2-float32"], tmp_path / "broken", {})
     spoil, sentence = DAMAGE[damage]
     spoil(folder)
     with pytest.raises(ConfigError, match=sentence):
         conversion.import_hf(folder, tmp_path / "megatron")
-    with pytest.raises(ConfigError, match=sentence):
-        policy_of(folder)
+    if damage != "NaN":
+        with pytest.raises(ConfigError, match=sentence):
+            policy_of(folder)
     assert not (tmp_path / "megatron").exists()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -96,3 +98,29 @@ def test_hidden_gpus_do_not_count(monkeypatch: pytest.MonkeyPatch, hidden: str) 
     assert environment.has_cuda()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     assert not environment.has_cuda()
+
+
+@pytest.mark.parametrize(
+    ("home", "users", "found"),
+    [
+        ("writable", None, None),
+        ("file", None, "{temporary}/vllm-{user}"),
+        ("file", "/mine", "/mine"),
+        ("~unknown", None, "{temporary}/vllm-{user}"),
+    ],
+)
+def test_vllms_caches_go_elsewhere_where_there_is_no_home(
+    home: str, users: str | None, found: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "writable").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", home if home.startswith("~") else str(tmp_path / home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("VLLM_CACHE_ROOT", users or "")
+    if users is None:
+        monkeypatch.delenv("VLLM_CACHE_ROOT")
+    environment.prepare()
+    wanted = found and found.format(temporary=tempfile.gettempdir(), user=os.getuid())
+    assert os.environ.get("VLLM_CACHE_ROOT") == wanted
+    assert not (tmp_path / home).is_dir() or home == "writable"

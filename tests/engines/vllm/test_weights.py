@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import weakref
 
 import numpy as np
 import pytest
 import torch
 import vllm._custom_ops as custom_ops
+from safetensors.torch import load_file, save_file
 
+from nemo_prorl import distributed
 from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
 from nemo_prorl.distributed import Layout, Ranks
-from nemo_prorl.engines import vllm_sampler, weight_transfer
+from nemo_prorl.engines import vllm_sampler
 from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.engines.vllm_sampler import VllmSampler
+from tests.engines.vllm.conftest import run_config
 
 QUERY, KEY = "model.layers.1.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight"
 
@@ -181,9 +185,15 @@ def test_finite_weights_that_give_nan_do_not_poison_later_ones(sampler, weights_
     assert np.isfinite([value for _, logprobs in expected for value in logprobs]).all()
 
 
-def test_a_folder_without_safetensors_is_no_checkpoint(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no .*safetensors"):
-        weight_transfer.checkpoint_shapes(tmp_path)
+def test_weights_with_nan_are_refused_before_the_engine_starts(models_dir, tokenizer, tmp_path):
+    shutil.copytree(models_dir / "base", tmp_path / "bad")
+    weights = load_file(tmp_path / "bad/model.safetensors")
+    save_file(
+        weights | {"model.norm.weight": torch.full((64,), torch.nan)}, tmp_path / "bad/model.safetensors"
+    )
+    ranks = distributed.initialise(1, 1)
+    with pytest.raises(ConfigError, match=r"NaN or infinity in model\.norm\.weight"):
+        VllmSampler(run_config(tmp_path / "bad"), ranks, tokenizer)
 
 
 def test_ranks_that_cannot_be_split_into_engines_are_refused(sampler, models_dir, tokenizer):
