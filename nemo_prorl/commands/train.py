@@ -51,7 +51,9 @@ def _train(config: RunConfig, *, only_check: bool) -> int:
     terminal.wait_for("loading PyTorch and the engines")
     prepare_engines()
     if only_check:
-        show(describe_start(config))
+        lines = describe_start(config)  # on every rank, because each has to find the files
+        if rank_from_environment() == 0:
+            show(lines)
         return 0
     from nemo_prorl import run
 
