@@ -17,7 +17,6 @@ from nemo_prorl.cluster.nccl_log import network_of_this_process
 from nemo_prorl.cluster.slurm_queue import is_gone
 from nemo_prorl.config import SERVICE, ConfigError, ExpManagerConfig, RewardConfig, RunConfig
 from nemo_prorl.config.compose import to_dict
-from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
 from nemo_prorl.data.inputs import left_out_prompts, read_prompts, with_prompt_files
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
@@ -96,27 +95,31 @@ def train(config: RunConfig) -> int:
     Raises ConfigError, or one of STOPS if the stage has to stop; the same command then continues from the last
     checkpoint.
     """
-    run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage.name
-    if is_done(run_dir, stage):
-        if rank_from_environment() == 0:
+    run_dir, trainer = Path(config.exp_manager.explicit_log_dir), config.trainer
+    stage = config.stage.name
+    terminal.wait_for("waiting for all ranks")
+    ranks = initialise(
+        trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
+    )
+    # Only the main rank reads the folder, because a shared file system may show other ranks an older state, and because
+    # a thousand ranks that list one folder would overload the file system.
+    if ranks.on_main(lambda: is_done(run_dir, stage)):
+        if ranks.layout.is_main:
             said = (
                 f"stage {stage} is already done in {run_dir}; to train it further, remove "
                 f"{done_marker(run_dir, stage)} and raise trainer.num_steps"
             )
             print(terminal.fitted(said, sys.stdout))
         return 0
-    with alone_in(run_dir, is_gone) if rank_from_environment() == 0 else nullcontext():
-        train_alone(config)
+    with ExitStack() as lock:
+        ranks.on_main(lambda: lock.enter_context(alone_in(run_dir, is_gone)))
+        train_alone(config, ranks)
     return 0
 
 
-def train_alone(config: RunConfig) -> None:
+def train_alone(config: RunConfig, ranks: Ranks) -> None:
     """Trains the stage. The caller has locked the folder and knows that the stage is not done."""
-    run_dir, trainer, rank = (
-        Path(config.exp_manager.explicit_log_dir),
-        config.trainer,
-        rank_from_environment(),
-    )
+    run_dir, rank = Path(config.exp_manager.explicit_log_dir), ranks.layout.rank
     with (
         # Loggers are closed last. That may take longer than a launcher waits for the main rank once another has ended,
         # and every file that says how this process ended has to be written before.
@@ -125,18 +128,12 @@ def train_alone(config: RunConfig) -> None:
             run_dir,
             config.stage.name,
             began=STARTED,
-            num_ranks=world_size_from_environment(),
+            num_ranks=ranks.layout.world_size,
             on_gpus=has_cuda(),
-            is_main=rank == 0,
+            is_main=ranks.layout.is_main,
         ) as life,
-        Watchdog(run_dir, rank=rank, timeout_s=trainer.hang_timeout_s, life=life) as watchdog,
+        Watchdog(run_dir, rank=rank, timeout_s=config.trainer.hang_timeout_s, life=life) as watchdog,
     ):
-        terminal.wait_for("waiting for all ranks")
-        ranks = initialise(
-            trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
-        )
-        # Only the main rank reads the folder, because a shared file system may show other ranks an older state, and
-        # because a thousand ranks that list one folder would overload the file system.
         start = find_intact_start(config, ranks.on_main(lambda: starting_point(config)), ranks)
         log = RunLog(run_dir, speaks=ranks.layout.is_main)
         if ranks.layout.is_main:
@@ -196,8 +193,7 @@ def train_stage(
     files = [*config.data.train, *config.data.validation]
     log.say(ranks.on_main(lambda: left_out_prompts(config, tokenizer, held_out_lengths)))
     with ExitStack() as stack:
-        domains = domains_of(files)
-        grader = stack.enter_context(graders(config.reward, ranks, run_dir, log.say, domains))
+        grader = stack.enter_context(graders(config.reward, ranks, run_dir, log.say, domains_of(files)))
         service = grader.service if isinstance(grader, MixedGrader) else grader
         if service is not None and config.reward.weight(SERVICE):
             ranks.on_main(lambda: check_tasks(files, service.refused))
@@ -246,6 +242,7 @@ def train_stage(
             watchdog=watchdog,
             deadline=deadline_of(config.exp_manager, is_main=ranks.layout.is_main),
             state=state,
+            measured=start.measured(),
         )
         with pausing_on_interrupt(speaks=ranks.layout.is_main) if saves else nullcontext():
             outcome = trainer.fit()

@@ -343,6 +343,9 @@ def test_check_says_how_many_prompts_are_left_out(
     said = capsys.readouterr().out.splitlines()
     assert f"left out: 1 of 3 in {tmp_path}/held_out.parquet. Raise sampler.max_prompt_tokens" in said[0]
     assert said[1].startswith("stage main can start")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert (cli.main([*check, "sampler.max_prompt_tokens=100"]), capsys.readouterr().out) == (0, "")
 
 
 def test_a_job_with_gpus_does_not_start_with_the_interpreter_for_cpus(

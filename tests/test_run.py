@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ from nemo_prorl.training.trainer import StoppedByController
 from nemo_prorl.types import RunState
 from tests.data.conftest import CharacterTokenizer, make_row
 from tests.training.conftest import SINGLE
+from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
 
 def begin_stage(run_dir: Path) -> None:
@@ -198,6 +200,24 @@ def test_a_reset_that_was_asked_of_the_parent_is_not_the_childs(
     assert reset_request(tmp_path).exists() != withdrawn
 
 
+def test_the_main_rank_says_for_all_that_a_stage_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shared file system may show the others an older folder, and a rank that goes on alone would wait for ever."""
+    asked: list[str] = []
+    monkeypatch.setattr(run, "is_done", lambda *_: not asked.append("once"))  # type: ignore[func-returns-value]
+    of_thread: dict[int, ThreadRanks] = {}
+    monkeypatch.setattr(run, "initialise", lambda *_, **__: of_thread[get_ident()])
+
+    def as_rank(ranks: ThreadRanks) -> int:
+        of_thread[get_ident()] = ranks
+        return train(stage_config(tmp_path, "main"))
+
+    assert run_as_ranks(as_rank, 3, 1, 1) == [0, 0, 0]
+    assert asked == ["once"]
+    assert capsys.readouterr().out.count("is already done") == 1
+
+
 def test_a_stage_that_has_not_failed_is_nobodys_business(tmp_path: Path) -> None:
     check_not_failed(tmp_path, "main")
 
@@ -212,7 +232,10 @@ with alone_in(Path(sys.argv[1]), lambda holder: False):
 """
 
 
-def test_a_second_process_is_kept_out_and_the_first_ones_death_lets_it_in(tmp_path: Path) -> None:
+def test_a_second_process_is_kept_out_and_the_first_ones_death_lets_it_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "initialise", lambda *_, **__: SINGLE)
     config = RunConfig(exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path)))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], **pipes) as first:  # type: ignore[call-overload]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from jinja2 import TemplateError
 
 from nemo_prorl.config import ConfigError
@@ -69,7 +71,7 @@ class PromptMix:
     """Takes prompts from each file in proportion to its weight, each file in a new order every epoch.
 
     The order is a function of the seed and the file's content alone, so the state is two counts per file: the rows
-    read, and the prompts taken, which are fewer if some are too long.
+    read, and the prompts taken, which are fewer if some are too long; and the uids of prompts that were given back.
     """
 
     def __init__(
@@ -106,12 +108,19 @@ class PromptMix:
         self._tokenizer = tokenizer
         self._max_prompt_tokens = max_prompt_tokens
         self._orders: dict[str, tuple[int, np.ndarray]] = {}
+        self._again: list[Prompt] = []
+        """Prompts that were given back; they come before all others."""
         self.num_too_long = 0
         """Prompts left out so far because they exceed max_prompt_tokens."""
 
     def take(self, count: int) -> list[Prompt]:
         """Returns the next `count` prompts; the same on every rank that asks in the same order."""
-        return [self._next() for _ in range(count)]
+        again, self._again = self._again[:count], self._again[count:]
+        return [*again, *(self._next() for _ in range(count - len(again)))]
+
+    def give_back(self, prompts: Sequence[Prompt]) -> None:
+        """Takes back prompts that nobody has trained on. `take` returns them first, in this order."""
+        self._again = [*prompts, *self._again]
 
     def state(self) -> dict[str, Any]:
         """Returns the position as JSON-serialisable data, keyed by the content of the files."""
@@ -120,6 +129,7 @@ class PromptMix:
             "read": self._by_content(self._read),
             "given": self._by_content(self._given),
             "num_too_long": self.num_too_long,
+            "again": [prompt.uid for prompt in self._again],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -132,6 +142,22 @@ class PromptMix:
             self._read[path] = int(state["read"].get(fingerprint, 0))
             self._given[path] = int(state["given"][fingerprint]) if same_mix else 0
         self.num_too_long = int(state["num_too_long"])
+        self._again = self._prompts_of(state.get("again", ()))  # older versions did not record it
+
+    def _prompts_of(self, uids: Sequence[str]) -> list[Prompt]:
+        """Returns the prompts with these uids, without those that the mix no longer has or that are too long now."""
+        names, epochs = (
+            [uid.rpartition("#")[0] for uid in uids],
+            [int(uid.rpartition("#")[2]) for uid in uids],
+        )
+        found: dict[int, Prompt] = {}
+        for file in self._files.values():
+            places = pc.index_in(pa.array(names, pa.string()), value_set=file.uids.combine_chunks())
+            for number, place in enumerate(places.to_pylist()):
+                if place is not None:
+                    found[number] = render(file[place], self._tokenizer, epoch=epochs[number])
+        prompts = [found[number] for number in sorted(found)]
+        return [prompt for prompt in prompts if len(prompt.token_ids) <= self._max_prompt_tokens]
 
     def _by_content(self, values: Mapping[str, T]) -> dict[str, T]:
         return {fingerprint: values[path] for path, fingerprint in self._fingerprints.items()}

@@ -86,7 +86,7 @@ class Deadline:
         that is too short for any step still lets each process try one."""
         if _received:
             return f"{_received[0]} came"
-        if not self._recent or not self._ends:
+        if "step" not in self._recent or not self._ends:
             return ""
         needed_s = MARGIN * sum(max(seconds) for seconds in self._recent.values()) + self._spare_s
         name, end = min(self._ends.items(), key=lambda item: item[1])

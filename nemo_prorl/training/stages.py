@@ -19,7 +19,13 @@ from nemo_prorl.types import RunState
 
 
 def last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> str:
-    """Returns the last line that `fit` logs."""
+    """Returns the last line that `fit` logs, or the error that it raises if a stage that is not done finds nothing to
+    learn from (Outcome.stopped)."""
+    if outcome is Outcome.stopped and not state.stage_step:
+        return f"stage {state.stage} finds nothing to learn from: {why}"
+    if outcome is Outcome.stopped:
+        on = " The same command goes on from there; with trainer.num_steps={} the stage ends there.".format
+        return f"stage {state.stage} stopped after step {state.step}: {why}{on(state.stage_step) if saved else ''}"
     if outcome is not Outcome.paused:
         return f"stage {state.stage} ends after step {state.step}" + (f": {why}" if why else ".")
     left = "Nothing is saved (exp_manager.create_checkpoint_callback=false): the same command begins again."
@@ -56,6 +62,12 @@ class StartingPoint:
         if self.last is not None:
             take_policy_of(state, self.checkpoint)
         return state
+
+    def measured(self) -> dict[str, float]:
+        """Returns metric -> value of the checkpoint's score, if the stage goes on from its own checkpoint."""
+        if not self.is_resume or self.checkpoint is None or self.checkpoint.score is None:
+            return {}
+        return {self.checkpoint.monitor: self.checkpoint.score}
 
     def __str__(self) -> str:
         if self.checkpoint is None:

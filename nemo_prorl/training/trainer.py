@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,8 @@ class ProRLTrainer:
     watchdog: Watchdog
     deadline: Deadline
     state: RunState
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """Metrics of the weights that this process begins with, as far as the checkpoint that it resumes has them."""
 
     def __post_init__(self) -> None:
         config, policy, sampler, ranks = self.config, self.policy, self.sampler, self.ranks
@@ -73,7 +75,7 @@ class ProRLTrainer:
         self.run_dir = Path(config.exp_manager.explicit_log_dir)
         self.controller = ResetController(config.controller, self.state.controller)
         self.schedule = SaveSchedule(config.exp_manager.checkpoint_callback_params)
-        self._measured: dict[str, Any] = self._last_validation()
+        self._measured = {**self.measured, **self._last_validation()}
         """Metrics of the current weights, from which the next checkpoint takes its score: those of the last step or,
         after a reset to an earlier checkpoint, those of that checkpoint's validation."""
         self.stopwatch = Stopwatch(self.watchdog.enter, policy.take_peak_gib)
@@ -129,9 +131,10 @@ class ProRLTrainer:
             raise StoppedByController(
                 f"stage {stage} stopped before step {step + 1}: {self.refitted.diagnosis}"
             )
-        if self.state.stage_step == 0 and not self.controller.has_seen(stage):
+        outcome = self._close_step({}) if self._has_all_steps() else self._pause_at_start()
+        if outcome is None and self.state.stage_step == 0 and not self.controller.has_seen(stage):
             self._open_stage()
-        outcome = self._close_step({}) if self._has_all_steps() else None
+            outcome = self._pause_at_start(saves=True)
         while outcome is None:
             self._poll_saving()
             self.stopwatch.restart()
@@ -139,11 +142,16 @@ class ProRLTrainer:
                 # sample, grade, keep informative groups
                 collection = self.collector.collect(self.state, ahead=self._samples_ahead())
             except Saturated as saturated:
-                if self.state.step == 0:
-                    raise NothingToLearn(f"stage {stage} finds nothing to learn from: {saturated}") from None
                 self.collector.drop_ahead()  # the last validation needs the sampler
                 outcome = self._close_step({}, why=str(saturated))
                 continue
+            except NothingToLearn as error:
+                if self.state.stage_step:  # before, a checkpoint would only keep its data from being changed
+                    self._save()
+                sentence = last_line(
+                    Outcome.stopped, self.state, str(error), saved=self.checkpoints is not None
+                )
+                raise NothingToLearn(sentence) from None
             with self.stopwatch.pause():  # counted in time/save_s
                 self._poll_saving()
             self.sampler.sleep()
@@ -157,6 +165,21 @@ class ProRLTrainer:
             self.state.stage_step += 1
             outcome = self._close_step(metrics)
         return outcome
+
+    def _pause_at_start(self, *, saves: bool = False) -> Outcome | None:
+        """Pauses, and returns so, if a signal has come before the first step of this process. saves: there is something
+        that no checkpoint has."""
+        if not (why := self._why_pause()):
+            return None
+        if saves:
+            self._save()
+            self._finish_saving()
+        self.log.say(last_line(Outcome.paused, self.state, why, saved=self.checkpoints is not None))
+        return Outcome.paused
+
+    def _why_pause(self) -> str:
+        """Returns any rank's reason to pause, since a signal may reach one alone; empty if none has one. Collective."""
+        return next(filter(None, self.ranks.gather(self.deadline.reason())), "")
 
     def _open_stage(self) -> None:
         """Validates the weights that the stage begins with, and saves them if a reset may return to them."""
@@ -202,8 +225,8 @@ class ProRLTrainer:
                 case Action.record:
                     self._record(metrics)
                     metrics = {}
-                case Action.check_pause:  # a signal may reach one rank alone
-                    why = next(filter(None, self.ranks.gather(self.deadline.reason())), "")
+                case Action.check_pause:
+                    why = self._why_pause()
                     now.has_to_pause = bool(why)
                 case Action.save | Action.begin_save:
                     self._save()

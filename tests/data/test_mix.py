@@ -128,13 +128,43 @@ def test_a_resumed_mix_goes_on_at_the_very_row(
     lengths = [*data.draw(st.lists(st.sampled_from([1, 90]), min_size=4, max_size=9)), 1]
     weights = {write_file("a", lengths): 3.0, write_file("b", 5): 1.0}
     first = mix(weights, seed=seed, max_prompt_tokens=50)
-    first.take(before)
+    taken = first.take(before)
+    first.give_back(taken[data.draw(st.integers(0, before)) :])
     state = json.loads(json.dumps(first.state()))
     resumed = mix(weights, seed=seed, max_prompt_tokens=50)
     resumed.restore(state)
     assert resumed.take(30) == first.take(30)
     assert resumed.num_too_long == first.num_too_long
     assert resumed.state() == first.state()
+
+
+def test_prompts_that_are_given_back_come_first_and_each_row_once_an_epoch(write_file: WriteFile) -> None:
+    mixed = mix({write_file("a", 20): 1.0, write_file("b", 20): 1.0})
+    first, ahead, more = (mixed.take(count) for count in (4, 6, 3))
+    mixed.give_back(ahead)
+    again = mixed.take(8)
+    assert again[:6] == ahead
+    mixed.give_back(again[2:])  # some of them a second time
+    assert mixed.take(6) == again[2:]
+    assert Counter(uids([*first, *more, *again, *mixed.take(25)])) == Counter(
+        f"{file}/{row}#0" for file in "ab" for row in range(20)
+    )
+
+
+def test_a_prompt_that_was_given_back_is_left_out_where_it_no_longer_fits(write_file: WriteFile) -> None:
+    """The next stage has other files, or a smaller limit."""
+    a, b = write_file("a", [1, 30, 1, 30]), write_file("b", 4)
+    before = mix({a: 1.0, b: 1.0})
+    before.give_back(before.take(8))
+    for weights, limit, left in (
+        ({b: 1.0}, 100, "bbbb"),
+        ({a: 1.0, b: 1.0}, 20, "aabbbb"),
+        ({a: 1.0}, 20, "aa"),
+    ):
+        after = mix(weights, max_prompt_tokens=limit)
+        after.restore(json.loads(json.dumps(before.state())))
+        assert sorted(uid[0] for uid in uids(after.take(len(left)))) == list(left)
+        assert after.state()["again"] == []
 
 
 def test_the_state_follows_the_content_to_another_place(write_file: WriteFile, tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ def config(write_file: WriteFile, tmp_path: Path) -> RunConfig:
     return RunConfig(
         model=ModelConfig(path=str(tmp_path / "model")),
         data=DataConfig(
-            train={write_file("a", [1, 7 - FRAME_TOKENS]): 1.0}, validation=[write_file("b", [9 - FRAME_TOKENS])]
+            train={write_file("a", [1, 7 - FRAME_TOKENS]): 1.0},
+            validation=[write_file("b", [9 - FRAME_TOKENS])],
         ),
         sampler=SamplerConfig(max_prompt_tokens=0, max_response_tokens=0),
         exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run")),
@@ -79,7 +80,9 @@ def test_a_cache_without_room_for_what_was_found_is_refused_before_the_engines_l
         with_limits(config, CharacterTokenizer())
 
 
-def test_a_resumed_stage_keeps_the_limits_that_it_began_with(config: RunConfig, write_file: WriteFile) -> None:
+def test_a_resumed_stage_keeps_the_limits_that_it_began_with(
+    config: RunConfig, write_file: WriteFile
+) -> None:
     """With the file of today, whose prompts are longer, other responses would be cut off."""
     assert with_begun_limits(config) == config, "nothing is recorded yet"
     begun, _ = with_limits(config, CharacterTokenizer())
@@ -87,4 +90,6 @@ def test_a_resumed_stage_keeps_the_limits_that_it_began_with(config: RunConfig, 
     write_file("b", [20])
     assert with_begun_limits(config) == begun
     told = replace(config, sampler=replace(config.sampler, max_response_tokens=100))
-    assert with_begun_limits(told).sampler.max_response_tokens == 100, "a number on the command line has the last word"
+    assert with_begun_limits(told).sampler.max_response_tokens == 100, (
+        "a number on the command line has the last word"
+    )

@@ -140,18 +140,27 @@ class ListedPrompts:
     def __init__(self, prompts: Iterable[Prompt]) -> None:
         self.all = list(prompts)
         self.num_taken = 0
+        self.again: list[Prompt] = []
 
     def take(self, count: int) -> list[Prompt]:
+        again, self.again = self.again[:count], self.again[count:]
+        count -= len(again)
         taken = self.all[self.num_taken : self.num_taken + count]
         assert len(taken) == count, f"{self.num_taken + count} prompts are wanted, {len(self.all)} listed"
         self.num_taken += count
-        return taken
+        return again + taken
+
+    def give_back(self, prompts: Sequence[Prompt]) -> None:
+        self.again = [*prompts, *self.again]
 
     def state(self) -> dict[str, Any]:
-        return {"taken": self.num_taken}
+        return {"taken": self.num_taken} | (
+            {"again": [prompt.uid for prompt in self.again]} if self.again else {}
+        )
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.num_taken = state["taken"]
+        of_uid = {prompt.uid: prompt for prompt in self.all}
+        self.num_taken, self.again = state["taken"], [of_uid[uid] for uid in state.get("again", [])]
 
 
 @dataclass

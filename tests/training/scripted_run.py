@@ -20,11 +20,13 @@ from nemo_prorl.training.checkpoint import CheckpointWriter, find_checkpoints
 from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.measurement import begin_measuring, measurement
+from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.training.trainer import ProRLTrainer
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
 from tests.training.conftest import (
     MIXED,
+    RIGHT,
     SINGLE,
     ListedPrompts,
     ScriptedGrader,
@@ -64,6 +66,7 @@ class Run:
         self.grader = ScriptedGrader(at_once=True)
         self.state = state or new_state()
         self.deadline = Deadline({})
+        self.measured: dict[str, float] = {}
         self.prompts = ListedPrompts(prompts or [make_prompt(f"p{index}", MIXED) for index in range(200)])
         self.on_phase: Callable[[str], None] = lambda phase: None
         self.canary: Prompt | None = None
@@ -128,6 +131,7 @@ class Run:
             watchdog=ToldWatchdog(self.folder, self.on_phase, rank=rank),
             deadline=self.deadline,
             state=self.state,
+            measured=self.measured,
         ).fit()
 
     def resume(self, *, num_steps: int = 0) -> Run:
@@ -141,9 +145,10 @@ class Run:
         run.policy.entropy = self.policy.entropy
         run.prompts = ListedPrompts(self.prompts.all)
         if checkpoints := find_checkpoints(self.folder):
-            run.state = checkpoints[-1].state
+            start = StartingPoint(checkpoint=checkpoints[-1], is_resume=True)
+            run.state, run.measured = start.state(), start.measured()
             run.policy.load(checkpoints[-1].policy)
-            run.prompts.num_taken = run.state.prompts["taken"]
+            run.prompts.restore(run.state.prompts)
         return run
 
     @property
@@ -153,3 +158,16 @@ class Run:
     @property
     def saved_steps(self) -> list[int]:
         return [checkpoint.state.step for checkpoint in find_checkpoints(self.folder)]
+
+
+def nearly_exhausted(**values: Any) -> RunState:
+    """Returns the state of a stage whose share of informative prompts has fallen in five steps."""
+    return new_state(**({"step": 5, "stage_step": 5, "sampling_yield": 0.05} | values))
+
+
+def running_out(num_steps: int) -> list[Prompt]:
+    """Returns prompts of which so many steps of 4 find two informative ones in two rounds, and later steps none."""
+    return [
+        make_prompt(f"p{index}", MIXED if index < 24 * num_steps and index % 24 < 2 else RIGHT)
+        for index in range(24 * num_steps + 200)
+    ]

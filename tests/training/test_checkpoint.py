@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import (
-    ConfigError,
-)
+from nemo_prorl.config import BestMode, CheckpointCallbackParams, ConfigError
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN
 from nemo_prorl.training.checkpoint import (
+    Checkpoint,
     find_checkpoints,
     last_of_stage,
     load_policy,
+    worth_keeping,
 )
 from nemo_prorl.types import RunState
 from tests.training.conftest import ScriptedPolicy
@@ -221,6 +222,26 @@ def test_the_best_checkpoints_are_kept_as_well(
         saving = writer(tmp_path, keep=1, best=best, mode=mode)
         saving.save(ScriptedPolicy(), RunState(stage="main", step=step), score=score)
     assert [step for _, step in found(tmp_path)] == kept
+
+
+@pytest.mark.parametrize("mode", [BestMode.max, BestMode.min])
+def test_the_best_of_the_stage_is_kept_however_good_an_earlier_stage_was(mode: BestMode) -> None:
+    """A reset or the next stage may have to go back to it."""
+    sign = 1.0 if mode is BestMode.max else -1.0
+    scores = [("a", 0.9), ("a", 0.8), ("b", 0.4), ("b", 0.7), ("b", 0.5), ("b", 0.3)]
+    checkpoints = [
+        Checkpoint(
+            path=Path(f"{step}"),
+            state=RunState(stage=stage, step=step),
+            score=sign * score,
+            monitor=DOMAIN_MEAN,
+            reference_hash="",
+        )
+        for step, (stage, score) in enumerate(scores)
+    ]
+    params = CheckpointCallbackParams(save_last_k=1, save_top_k=1, mode=mode)
+    kept = {checkpoint.state.step for checkpoint in worth_keeping(checkpoints, "b", params)}
+    assert kept == {0, 1, 3, 5}, "the best of the run, the last of a, the best and the last of b"
 
 
 def test_all_ranks_save_and_one_writes_the_state(tmp_path: Path, model_dir: Path) -> None:

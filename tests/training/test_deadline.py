@@ -95,6 +95,7 @@ def test_a_process_in_the_background_ignores_ctrl_c() -> None:
         ([100.0], [40.0], [20.0], 251.0, False),
         ([100.0], [], [], -5.0, True),  # too late is no reason to go on
         ([], [], [], 1.0, False),  # nothing is known yet: a first step is always tried
+        ([], [40.0], [20.0], 1.0, False),  # also after the validation of the stage's start
     ],
 )
 def test_a_step_is_begun_only_if_there_is_time_for_it(
@@ -183,5 +184,5 @@ def test_more_time_to_shut_down_means_an_earlier_pause() -> None:
     ends = {"exp_manager.max_time_per_run": NOW + 100}
     for spare_s, pauses in ((10.0, False), (70.0, True)):
         limit = Deadline(ends, spare_s=spare_s)
-        limit.note("a step", 40.0)
+        limit.note("step", 40.0)
         assert bool(limit.reason(NOW + 20)) is pauses

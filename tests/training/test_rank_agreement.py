@@ -14,9 +14,10 @@ from nemo_prorl.config import Advantage, AlgorithmConfig, CorrectionLevel
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.control.requests import ask_for_reset, reset_request
+from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
-from tests.training.conftest import FAILED, MIXED, SINGLE, WRONG, make_prompt
-from tests.training.scripted_run import Run
+from tests.training.conftest import FAILED, MIXED, RIGHT, SINGLE, WRONG, make_prompt
+from tests.training.scripted_run import Run, nearly_exhausted
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
 NUM_RANKS = 3
@@ -76,15 +77,48 @@ def test_a_signal_to_one_rank_pauses_all_at_the_same_step(tmp_path: Path, ahead:
     results = on_every_rank(tmp_path, signal_last, num_steps=9, every=3, ahead=ahead)
     assert results == [results[0]] * NUM_RANKS
     assert (results[0][0], results[0][1]["step"]) == ("paused", 2)
-    assert find_checkpoints(tmp_path)[-1].state.prompts == {"taken": 8}
+    dropped = {"taken": 12, "again": ["p8", "p9", "p10", "p11"]}
+    assert find_checkpoints(tmp_path)[-1].state.prompts == (dropped if ahead else {"taken": 8})
 
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_stage_saturates_on_all_ranks(tmp_path: Path, ahead: bool) -> None:
-    prompts = [make_prompt(f"p{index}", MIXED if index < 8 else WRONG) for index in range(100)]
-    results = on_every_rank(tmp_path, prompts=prompts, num_steps=9, max_rounds=1, ahead=ahead)
+    def nearly(run: Run, rank: int) -> None:
+        run.state = nearly_exhausted()
+
+    prompts = [make_prompt(f"p{index}", MIXED if index < 2 else RIGHT) for index in range(200)]
+    results = on_every_rank(tmp_path, nearly, prompts=prompts, num_steps=99, max_rounds=2, ahead=ahead)
     assert results == [results[0]] * NUM_RANKS
-    assert (results[0][0], results[0][1]["step"]) == ("saturated", 2)
+    assert (results[0][0], results[0][1]["step"]) == ("saturated", 6)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_reward_that_breaks_stops_all_ranks_with_one_sentence_and_a_checkpoint(
+    tmp_path: Path, ahead: bool
+) -> None:
+    prompts = [make_prompt(f"p{index}", MIXED if index < 8 else WRONG) for index in range(100)]
+    sentences: list[str] = []
+
+    def note_stop(run: Run, rank: int) -> None:
+        fit = run.fit
+
+        def fit_and_note(ranks: Any) -> str:
+            with pytest.raises(NothingToLearn, match="stage main stopped after step 2") as caught:
+                fit(ranks)
+            sentences.append(str(caught.value))
+            return "failed"
+
+        run.fit = fit_and_note  # type: ignore[method-assign]
+
+    results = on_every_rank(tmp_path, note_stop, prompts=prompts, num_steps=9, ahead=ahead)
+    assert results == [results[0]] * NUM_RANKS
+    assert sentences == [sentences[0]] * NUM_RANKS
+    (checkpoint,) = find_checkpoints(tmp_path)
+    again = checkpoint.state.prompts["again"]
+    assert (checkpoint.state.step, sorted(again, key=lambda uid: int(uid[1:]))) == (
+        2,
+        [f"p{index}" for index in range(8, checkpoint.state.prompts["taken"])],
+    )
 
 
 def test_a_request_is_obeyed_by_all_ranks_whichever_sees_it_first(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nemo_prorl.config import (
@@ -19,11 +20,13 @@ from nemo_prorl.config import (
     ResetTo,
     ValidationPlateauConfig,
 )
+from nemo_prorl.engines.interface import LossFunction
 from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.control.requests import ask_for_reset, reset_request
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.trainer import StoppedByController
 from nemo_prorl.training.watchdog import heartbeat
+from nemo_prorl.types import TrainBatch, UpdateReport
 from tests.training.conftest import MIXED, RIGHT, make_prompt
 from tests.training.scripted_run import Run
 from tests.training.tiny import timeless
@@ -64,6 +67,22 @@ def test_the_first_updates_kl_is_exactly_0_after_a_reset(tmp_path: Path) -> None
     values = {record["step"]: record["objective/kl_to_reference"] for record in run.records if record["step"]}
     assert (values[1], values[3]) == (0.0, 0.0)
     assert values[2] > 1e-9
+
+
+def test_the_first_updates_kl_is_exactly_0_though_its_pass_differs_in_the_last_bits(tmp_path: Path) -> None:
+    """An update has other micro-batches than the pass before it, so on a GPU the same weights give other bits."""
+    run = Run(tmp_path, num_steps=3, updates_per_step=1, controller=EVERY_TWO, held_out=0)
+    update = run.policy.update
+
+    def with_other_bits(batch: TrainBatch, loss: LossFunction) -> UpdateReport:
+        report = update(batch, loss)
+        noise = np.where(batch.tokens.response_mask_BT, np.float32(1e-3), np.float32(0))
+        return replace(report, current_logprobs_BT=report.current_logprobs_BT + noise)
+
+    run.policy.update = with_other_bits  # type: ignore[method-assign]
+    run.fit()
+    values = {record["step"]: record["objective/kl_to_reference"] for record in run.records if record["step"]}
+    assert (values[1], values[3]) == (0.0, 0.0)
 
 
 def test_the_optimizer_stays_where_the_switch_is_off(tmp_path: Path) -> None:
@@ -293,6 +312,35 @@ def test_the_last_step_ends_the_stage_whatever_the_time(tmp_path: Path) -> None:
     run = Run(tmp_path, num_steps=2)
     run.deadline = Due(2)  # type: ignore[assignment]
     assert run.fit() == "steps"
+
+
+@pytest.mark.parametrize(
+    ("phase", "saved", "validations"),
+    [("refit", [], 0), ("validation", [0], 1)],  # before the stage is opened there is nothing to save
+)
+def test_a_signal_before_the_first_step_does_not_wait_for_it(
+    tmp_path: Path, phase: str, saved: list[int], validations: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, run = Run(tmp_path / "whole", num_steps=2), Run(tmp_path / "paused", num_steps=2)
+    whole.fit()
+    run.deadline = come = Due(1)  # type: ignore[assignment]
+    run.on_phase = lambda now: come.note("step" if now == phase else "", 0.0)
+    assert run.fit() == "paused"
+    assert ("update" in run.events, run.saved_steps, len(run.state.validation)) == (False, saved, validations)
+    assert "paused after step 0: SIGUSR1 came. Everything is saved: the same" in capsys.readouterr().err
+    resumed = run.resume()
+    resumed.deadline, resumed.on_phase = whole.deadline, lambda phase: None
+    assert resumed.fit() == "steps"
+    assert_same(resumed, whole)
+
+
+def test_a_signal_while_a_resumed_run_starts_does_not_wait_for_a_step(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=3)
+    run.deadline = Due(1)  # type: ignore[assignment]
+    run.fit()
+    resumed = run.resume()
+    assert resumed.fit() == "paused"
+    assert not {"update", "save"} & set(resumed.events)
 
 
 # Dying

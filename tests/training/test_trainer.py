@@ -23,15 +23,12 @@ from nemo_prorl.config import (
     ShapingConfig,
 )
 from nemo_prorl.engines.interface import NonFiniteUpdate
-from nemo_prorl.run import POINTLESS_TO_REPEAT, STOPS
 from nemo_prorl.training.checkpoint import find_checkpoints
-from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from tests.training.conftest import (
     FAILED,
     MIXED,
     RIGHT,
-    WRONG,
     make_prompt,
     new_state,
 )
@@ -191,43 +188,6 @@ def test_a_stage_that_was_finished_before_its_marker_was_written_does_nothing_mo
     run = Run(tmp_path, num_steps=3, state=state)
     assert run.fit() == "steps"
     assert "update" not in run.events
-
-
-@pytest.mark.parametrize("num_full_steps", [1, 2])
-def test_a_saturated_stage_ends_with_a_checkpoint_and_a_sentence(
-    tmp_path: Path, num_full_steps: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prompts = [make_prompt(f"p{i}", MIXED if i < 4 * num_full_steps else RIGHT) for i in range(100)]
-    run = Run(tmp_path, prompts=prompts, num_steps=9, every=1, max_rounds=2)
-    assert run.fit() == "saturated"
-    assert run.saved_steps == list(range(1, num_full_steps + 1))
-    assert f"stage main ends after step {num_full_steps}: a step found 0 of 4" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("scores", "advice"),
-    [(RIGHT, "solves nearly all of these prompts. Train on harder ones"), (WRONG, "Train on easier ones")],
-)
-def test_a_run_that_finds_nothing_to_learn_at_all_fails(
-    tmp_path: Path, scores: list[float], advice: str
-) -> None:
-    """The stage is not done: a chain must not continue with a policy that has learned nothing."""
-    run = Run(tmp_path, prompts=[make_prompt(f"p{i}", scores) for i in range(100)], num_steps=9, max_rounds=2)
-    with pytest.raises(NothingToLearn, match=advice):
-        run.fit()
-    assert run.saved_steps == []
-    assert NothingToLearn in STOPS
-    assert NothingToLearn in POINTLESS_TO_REPEAT
-
-
-def test_a_run_that_is_resumed_where_its_data_ends_saturates(tmp_path: Path) -> None:
-    """It writes its checkpoint again, under the same step, with the same content."""
-    prompts = [make_prompt(f"p{i}", MIXED if i < 8 else WRONG) for i in range(100)]
-    run = Run(tmp_path, prompts=prompts, num_steps=2, max_rounds=2)
-    run.fit()
-    assert run.resume(num_steps=9).fit() == "saturated"
-    (checkpoint,) = find_checkpoints(tmp_path)
-    assert (checkpoint.state.step, checkpoint.score) == (2, 0.5)
 
 
 def test_the_metric_that_the_user_names_says_which_checkpoint_is_best(tmp_path: Path) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.cluster.scale.hardware import GPUS, Gpu

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
-from typing import Any
 
 from nemo_prorl.engines.interface import SamplingSettings
 from nemo_prorl.training.sampling.grading import GradingInFlight
@@ -37,9 +36,8 @@ class RoundAhead:
     """A round that this rank's engine samples in a background thread, without collectives. Nobody else may use the
     engine until `share` or `cancel` has returned."""
 
-    def __init__(self, round_: Round, sample_share: SampleShare, cursor: dict[str, Any]) -> None:
-        """cursor: the prompt mix's state before the round's prompts were taken, to restore if the round is dropped."""
-        self.round, self.cursor = round_, cursor
+    def __init__(self, round_: Round, sample_share: SampleShare) -> None:
+        self.round = round_
         self._unwanted = Event()
         executor = ThreadPoolExecutor(1, thread_name_prefix="sampling-ahead")
         self._share = executor.submit(sample_share, round_.prompts, round_.settings, self._on_finish)

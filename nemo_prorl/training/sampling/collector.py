@@ -51,13 +51,23 @@ def poll_s(world_size: int) -> float:
     return min(0.02 * max(1.0, world_size / 32), 0.25)
 
 
+LOW_YIELD = 0.1
+"""Below this share of informative groups a stage may be saturated (our choice). The share is a running average, so a
+reward that breaks within a step does not bring it from 0.3 or more to here."""
+PRIOR_PROMPTS = 4
+"""The share of the steps before counts as much as so many prompts of this step (our choice; in simulations 2 to 20 need
+the same number of rounds)."""
+
+
 class Saturated(RuntimeError):
-    """A step finds too few groups to train on: in nearly every group all rollouts are right, all are wrong, or overlong
-    filtering removes all. Without dynamic sampling it is raised only if the step finds none."""
+    """The stage's data is exhausted: its share of informative groups has fallen step by step, and now a step finds too
+    few to train on, because the policy solves nearly all prompts, or answers each always equally well."""
 
 
 class NothingToLearn(RuntimeError):
-    """The first step of a run is saturated: the data is not exhausted yet, so it does not suit the policy."""
+    """A step finds too few groups to train on, and the stage's data is not exhausted: nearly all groups are all wrong
+    or without a complete response, or the share of informative groups was high before, or this is the stage's first
+    step. Without dynamic sampling it is raised only if the step finds no group to train on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +122,8 @@ class Collector:
     _ahead: RoundAhead | None = field(default=None, init=False)
 
     def collect(self, state: RunState, *, ahead: bool = False) -> Collection:
-        """Samples, grades and selects the groups of one step. Collective. Raises Saturated or RewardServiceFailing.
+        """Samples, grades and selects the groups of one step. Collective. Raises Saturated, NothingToLearn (which gives
+        the step's prompts back) or RewardServiceFailing.
 
         ahead: samples the first round of the next step in the background, with the sampler's present weights. Nothing
         else may then use the sampler before `finish_ahead` or `drop_ahead`.
@@ -123,15 +134,15 @@ class Collector:
         verdicts: list[ScoreResult] = []
         rounds: list[Round] = []
         kept, surplus = tuple[int, ...](), tuple[int, ...]()
-        while len(kept) < needed and len(rounds) < (dynamic.max_rounds if dynamic.enabled else 1):
-            size = self._round_size(needed - len(kept), state)
-            round_, share, rollouts = self._sample(size, state.step, is_first=not rounds)
+        while len(kept) < needed and len(rounds) < self._max_rounds(found_any=bool(kept)):
+            share = (len(kept) + PRIOR_PROMPTS * state.sampling_yield) / (len(groups) + PRIOR_PROMPTS)
+            size = self._round_size(needed - len(kept), share)
+            round_, sampled, rollouts = self._sample(size, state.step, is_first=not rounds)
             if ahead and not rounds:
-                cursor = self.prompts.state()
-                next_round = self._new_round(self._round_size(needed, state), state.step + 1)
-                self._ahead = RoundAhead(next_round, self.fleet.sample_share, cursor)
+                next_round = self._new_round(self._round_size(needed, state.sampling_yield), state.step + 1)
+                self._ahead = RoundAhead(next_round, self.fleet.sample_share)
             rounds.append(round_)
-            mine = self._deal_tokens(round_, share, rollouts)
+            mine = self._deal_tokens(round_, sampled, rollouts)
             round_groups, round_prepared = self._grade_and_prepare(
                 round_, rollouts, mine, needed - len(kept), state, verdicts
             )
@@ -141,7 +152,8 @@ class Collector:
             }
             groups += round_groups
             kept, surplus = keep_first([self._kind(group) for group in groups], needed)
-        state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * (len(kept) + len(surplus)) / len(groups)
+        share_before = state.sampling_yield
+        state.sampling_yield = 0.5 * share_before + 0.5 * (len(kept) + len(surplus)) / len(groups)
         kinds = Counter(classify(group, dynamic.by) for group in groups)
         if not dynamic.enabled and len(kept) < needed:
             self.say(
@@ -156,7 +168,16 @@ class Collector:
                     f"grading failed on {kinds[Informativeness.service_failure]} of {len(groups)} prompts, so that a "
                     f"step found only {len(kept)} of {needed} groups to train on."
                 )
-            raise Saturated(_describe_saturation(kinds, len(kept), needed, len(rounds)))
+            found = _describe(kinds, len(kept), needed, len(rounds))
+            solved = kinds[Informativeness.all_right] + kinds[Informativeness.all_equal]
+            if state.stage_step and share_before < LOW_YIELD and 2 * solved > len(groups):
+                raise Saturated(
+                    f"{found}: the data has little left to teach this policy. Begin the next stage."
+                )
+            state.sampling_yield = share_before
+            self.drop_ahead()
+            self.prompts.give_back([prompt for round_ in rounds for prompt in round_.prompts])
+            raise NothingToLearn(f"{found}: {_advice(kinds, share_before, is_first=not state.stage_step)}")
         return Collection(
             sampled=tuple(groups),
             kept=kept,
@@ -176,11 +197,11 @@ class Collector:
                 self._ahead.share()
 
     def drop_ahead(self) -> None:
-        """Stops and discards the round sampled ahead, if there is one. Its prompts, and those taken after it, will be
-        drawn again. Needed before a checkpoint, which cannot contain a round, and when training ends."""
+        """Stops and discards the round sampled ahead, if there is one. Its prompts are the next that will be drawn.
+        Needed before a checkpoint, which cannot contain a round, and when training ends."""
         if self._ahead is not None:
             self._ahead.cancel()
-            self.prompts.restore(self._ahead.cursor)
+            self.prompts.give_back(self._ahead.round.prompts)
             self._ahead = None
 
     def _kind(self, group: RolloutGroup) -> Informativeness:
@@ -189,13 +210,20 @@ class Collector:
         unusable = kind in (Informativeness.service_failure, Informativeness.all_filtered)
         return kind if self.config.dynamic_sampling.enabled or unusable else Informativeness.informative
 
-    def _round_size(self, missing: int, state: RunState) -> int:
-        """Returns how many prompts to sample for `missing` groups, at most four for each: by the recent share of
-        informative groups, and never by the number of engines, on which no result may depend."""
+    def _max_rounds(self, *, found_any: bool) -> int:
+        """Returns how many rounds the step may take. Two without a single informative group are enough to know."""
+        dynamic = self.config.dynamic_sampling
+        if not dynamic.enabled:
+            return 1
+        return dynamic.max_rounds if found_any else min(2, dynamic.max_rounds)
+
+    def _round_size(self, missing: int, share: float) -> int:
+        """Returns how many prompts to sample for `missing` groups, at most four for each: by the share of informative
+        groups so far, and never by the number of engines, on which no result may depend."""
         dynamic = self.config.dynamic_sampling
         if not dynamic.enabled:
             return missing
-        return math.ceil(min(missing * dynamic.oversample / max(state.sampling_yield, 0.05), 4 * missing))
+        return math.ceil(min(missing * dynamic.oversample / max(share, 0.05), 4 * missing))
 
     def _sample(
         self, num_prompts: int, step: int, *, is_first: bool
@@ -344,19 +372,29 @@ _ADVICE = {
     Informativeness.all_wrong: "the policy solves hardly any of these prompts. Train on easier ones, sample more "
     "rollouts of each (sampler.num_rollouts), or let responses be longer (sampler.max_response_tokens). See with "
     "`evaluate data=FILE --samples OUT.jsonl` whether answers have the form that the grader expects.",
-    Informativeness.all_right: "the policy already solves nearly all of these prompts. Train on harder ones, or begin "
-    "the next stage.",
+    Informativeness.all_right: "the policy already solves nearly all of these prompts. Train on harder ones, or leave "
+    "this stage out: begin the next one with this one's stage.parent.",
+    Informativeness.all_equal: "in most groups all responses get the same score. See with `evaluate data=FILE "
+    "--samples OUT.jsonl` whether the score says how good an answer is.",
 }
 """What to do if more than half of a step's groups are of this kind."""
 
 
-def _describe_saturation(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:
+def _describe(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:
     counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
+    return f"a step found {found} of {needed} informative prompts in {num_rounds} round(s) ({counts})"
+
+
+def _advice(kinds: Counter[Informativeness], share_before: float, *, is_first: bool) -> str:
+    """Returns what to do about a step that finds too few groups in data that is not exhausted."""
+    if not is_first and share_before >= LOW_YIELD:
+        return (
+            f"until now the share was {share_before:.2f}, and data does not run out within a step, so something has "
+            "changed. Look at the reward first: `evaluate data=FILE --samples OUT.jsonl` writes responses and scores."
+        )
     most = [kind for kind, count in kinds.items() if count > kinds.total() / 2]
-    advice = "the data has little left to teach this policy. Begin the next stage."
+    advice = "hardly any prompt is solved by some responses and not by others."
     advice = next((_ADVICE[kind] for kind in most if kind in _ADVICE), advice)
-    if found:
+    if kinds[Informativeness.informative]:
         advice += " With a lower trainer.prompts_per_step fewer would be enough."
-    return (
-        f"a step found {found} of {needed} informative prompts in {num_rounds} round(s) ({counts}): {advice}"
-    )
+    return advice

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,21 +23,23 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.config.compose import compose
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
+from nemo_prorl.training import trainer
 from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.training.dealing import deal
 from nemo_prorl.training.sampling.ahead import Round, RoundAhead, Share
 from nemo_prorl.training.sampling.grading import GradingInFlight
-from nemo_prorl.types import Rollout
+from nemo_prorl.types import Prompt, Rollout
 from tests.conftest import ROOT
 from tests.training.conftest import (
     MIXED,
     RIGHT,
-    WRONG,
     ScriptedGrader,
     ScriptedSampler,
     make_prompt,
     make_rollout,
+    uids,
 )
-from tests.training.scripted_run import Run
+from tests.training.scripted_run import Run, nearly_exhausted
 from tests.training.tiny import Case, saved_tensors, steps, timeless
 
 CORRECTED = AlgorithmConfig(correction_level=CorrectionLevel.token)
@@ -136,9 +139,10 @@ def test_no_checkpoint_has_a_round_under_way(tmp_path: Path) -> None:
 def test_a_resumed_run_goes_on_exactly(tmp_path: Path, killed_in: int) -> None:
     """Across planned checkpoints, and those after resets, which were not known when the round began."""
     controller = ControllerConfig(mode=ControllerMode.interval, interval=3)
-    whole = make_run(tmp_path / "whole", num_steps=7, every=2, controller=controller)
+    prompts = [make_prompt(f"p{index}", MIXED if index % 3 else RIGHT) for index in range(200)]
+    whole = make_run(tmp_path / "whole", num_steps=7, every=2, controller=controller, prompts=prompts)
     whole.fit()
-    run = make_run(tmp_path / "killed", num_steps=7, every=2, controller=controller)
+    run = make_run(tmp_path / "killed", num_steps=7, every=2, controller=controller, prompts=prompts)
 
     def die(phase: str) -> None:
         if phase == "updates" and run.state.step == killed_in:
@@ -154,6 +158,25 @@ def test_a_resumed_run_goes_on_exactly(tmp_path: Path, killed_in: int) -> None:
     resumed.fit()
     assert list(map(timeless, resumed.records)) == list(map(timeless, whole.records))
     assert resumed.policy.weight == whole.policy.weight
+
+
+@pytest.mark.parametrize("interval", [3, 10])
+def test_no_prompt_is_trained_on_twice_though_a_reset_drops_a_round(
+    tmp_path: Path, interval: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the prompts are uninformative, so steps take further rounds after the round ahead has its prompts."""
+    trained: list[str] = []
+    monkeypatch.setattr(trainer, "deal", lambda c, *rest: (trained.extend(uids(c.groups)), deal(c, *rest))[1])
+    stream = Random(3)
+    prompts = [make_prompt(f"p{index}", stream.choice([MIXED, RIGHT])) for index in range(400)]
+    controller = ControllerConfig(mode=ControllerMode.interval, interval=interval)
+    run = make_run(tmp_path, num_steps=20, prompts=prompts, controller=controller)
+    run.fit()
+    assert run.state.num_resets == 20 // interval
+    assert len(set(trained)) == len(trained) == 20 * 4
+    last = max(int(uid[1:]) for uid in trained)
+    asked = {request.request_id.split("/")[1].removeprefix("p") for request in run.grader.requests}
+    assert asked >= {str(index) for index in range(last)}, "and none is left out"
 
 
 def test_what_fails_in_the_other_thread_ends_the_run(tmp_path: Path) -> None:
@@ -179,21 +202,27 @@ def test_a_round_that_nobody_wants_ends_with_its_next_rollout() -> None:
 
     in_flight = GradingInFlight(ScriptedGrader(at_once=True))
     settings = SamplingSettings(num_rollouts=4, temperature=1.0, top_p=1.0, max_response_tokens=8, seed=1)
-    ahead = RoundAhead(Round(prompts=prompts, settings=settings, in_flight=in_flight), sample_for_ever, {})
+    ahead = RoundAhead(Round(prompts=prompts, settings=settings, in_flight=in_flight), sample_for_ever)
     begun.wait(30)
     ahead.cancel()
     with pytest.raises(CancelledError):
         ahead.share()
 
 
+def found_in(*indices: int) -> list[Prompt]:
+    """Returns prompts of which these are informative, and the others solved."""
+    return [make_prompt(f"p{index}", MIXED if index in indices else RIGHT) for index in range(200)]
+
+
 def test_a_stage_that_saturates_drops_the_round_that_it_has_begun(tmp_path: Path) -> None:
-    prompts = [make_prompt(f"p{index}", MIXED if index < 8 else WRONG) for index in range(200)]
-    run = make_run(tmp_path, num_steps=9, prompts=prompts, max_rounds=2)
+    run = make_run(
+        tmp_path, num_steps=99, prompts=found_in(0, 1, 16, 17), max_rounds=2, state=nearly_exhausted()
+    )
     assert run.fit() == "saturated"
-    assert run.state.step == 2
+    assert run.state.step == 7
     (checkpoint,) = find_checkpoints(tmp_path)
-    assert checkpoint.state.prompts["taken"] == 12, (
-        "those of the round that would have been the fourth come again"
+    assert len(checkpoint.state.prompts["again"]) == 16, (
+        "those of the round that would have been the next step's first come again"
     )
 
 
@@ -201,17 +230,16 @@ def test_a_stage_that_saturates_while_the_next_round_is_sampled_is_validated_aft
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one round per step nothing else has waited for it."""
-    prompts = [make_prompt(f"p{index}", MIXED if index < 8 else WRONG) for index in range(200)]
-    run = make_run(tmp_path, num_steps=9, prompts=prompts, max_rounds=1)
+    run = make_run(tmp_path, num_steps=99, prompts=found_in(0, 1), max_rounds=1, state=nearly_exhausted())
     run.held_out = [make_prompt("v0")]
     sampler = run.sampler = WatchedSampler(run.events)
     over = threading.Event()
-    sampler.updated.wait = lambda timeout: over.wait(timeout) if run.state.step == 2 else True  # type: ignore[method-assign]
+    sampler.updated.wait = lambda timeout: over.wait(timeout) if run.state.step == 6 else True  # type: ignore[method-assign]
     run.on_phase = lambda phase: over.set() if phase == "validation" else None
     cancel = RoundAhead.cancel
     monkeypatch.setattr(RoundAhead, "cancel", lambda ahead: (over.set(), cancel(ahead)))
     assert run.fit() == "saturated"
-    assert run.state.validation[-1]["step"] == 2
+    assert run.state.validation[-1]["step"] == 6
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nemo_prorl.algorithm.selection import Informativeness as Kind
 from nemo_prorl.config import InformativeBy, LengthPenaltyConfig, ShapingConfig
 from nemo_prorl.distributed import Layout
-from nemo_prorl.training.sampling.collector import Collection, Saturated
+from nemo_prorl.training.sampling.collector import Collection, NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from tests.training.conftest import (
     FAILED,
@@ -61,7 +61,8 @@ def test_the_first_informative_groups_in_prompt_order_are_kept() -> None:
     prompts = make_prompts(MIXED, RIGHT, WRONG, MIXED, MIXED, MIXED)
     collection = make_collector(make_config(prompts_per_step=2), prompts).collect(new_state())
     assert uids(collection.groups) == ["p0", "p3"]
-    assert uids(collection.sampled) == ["p0", "p1", "p2"] + ["p3"] * (collection.num_rounds == 3)
+    assert uids(collection.sampled) == ["p0", "p1", "p2", "p3"]
+    assert collection.num_rounds == 2
 
 
 @pytest.mark.medium
@@ -86,7 +87,7 @@ def test_nothing_depends_on_what_finishes_first(
             collection = make_collector(
                 config, make_prompts(*scripts), sampler=sampler, grader=grader
             ).collect(new_state())
-        except (Saturated, AssertionError) as error:
+        except (NothingToLearn, AssertionError) as error:
             collections.append(str(error))
         else:
             in_order = list(collection.prepared)  # sums of floats depend on it
@@ -184,7 +185,7 @@ def test_equal_fractions_are_uninformative(k: int, m: int, n: int, factor: float
     config = make_config(
         prompts_per_step=1, num_rollouts=n, shaping=ShapingConfig(termination_factor=factor), max_rounds=1
     )
-    with pytest.raises(Saturated):
+    with pytest.raises(NothingToLearn):
         make_collector(config, [make_prompt("p", [share] * n)]).collect(new_state())
 
 
@@ -257,7 +258,7 @@ def test_groups_without_a_response_that_ends_are_not_trained_on(enabled: bool) -
 def test_a_step_that_filters_everything_says_so() -> None:
     prompts = [make_prompt(f"p{index}", MIXED, unfinished=[0, 1, 2, 3]) for index in range(2)]
     config = make_config(prompts_per_step=2, shaping=ShapingConfig(overlong_filtering=True), max_rounds=1)
-    with pytest.raises(Saturated, match=r"2 all_filtered.*write shaping\.overlong_filtering=false"):
+    with pytest.raises(NothingToLearn, match=r"2 all_filtered.*write shaping\.overlong_filtering=false"):
         make_collector(config, prompts).collect(new_state())
 
 
@@ -302,6 +303,24 @@ def test_the_yield_that_was_seen_sizes_the_next_step() -> None:
     assert sampler.num_sampled[-1] > 4
 
 
+@pytest.mark.parametrize(
+    ("seen_yield", "sizes"),
+    [
+        (
+            1.0,
+            [8, 6, 2],
+        ),  # 4, 3 and 1 informative; with the share of the steps before alone it took 8, 4, 2 and 1
+        (0.5, [16]),
+        (0.1, [32]),
+    ],
+)
+def test_what_a_step_has_seen_sizes_its_next_round(seen_yield: float, sizes: list[int]) -> None:
+    sampler, prompts = ScriptedSampler(), make_prompts(*[MIXED, WRONG] * 40)
+    collector = make_collector(make_config(prompts_per_step=8), prompts, sampler=sampler)
+    assert len(collector.collect(new_state(sampling_yield=seen_yield)).groups) == 8
+    assert sampler.num_sampled == sizes
+
+
 def test_each_step_and_each_seed_samples_differently() -> None:
     sampler, state = ScriptedSampler(), new_state()
     config = make_config(prompts_per_step=1)
@@ -315,56 +334,6 @@ def test_each_step_and_each_seed_samples_differently() -> None:
     for setting in sampler.settings:
         assert (setting.temperature, setting.top_p, setting.max_response_tokens) == (1.2, 1.0, 32)
         assert setting.num_rollouts == NUM_ROLLOUTS
-
-
-# Giving up
-
-
-def test_an_outage_is_never_taken_for_saturation() -> None:
-    """A stage that saturates is finished for good; one that a dead service stopped is not."""
-    config = make_config(prompts_per_step=4, max_failed_share=1.0, max_rounds=2)
-    with pytest.raises(RewardServiceFailing, match=r"grading failed on .* prompts"):
-        make_collector(config, make_prompts(MIXED, *[FAILED] * 50)).collect(new_state())
-
-
-def test_saturation_is_bounded_and_one_sentence() -> None:
-    prompts = make_prompts(MIXED, *[RIGHT] * 500)
-    sampler = ScriptedSampler()
-    config = make_config(prompts_per_step=4, max_rounds=5, min_fill=0.5)
-    with pytest.raises(Saturated, match=r"found 1 of 4 informative prompts in 5 round\(s\)") as caught:
-        make_collector(config, prompts, sampler=sampler).collect(new_state())
-    assert len(sampler.num_sampled) == 5
-    assert sum(sampler.num_sampled) <= 5 * 4 * 4
-    assert f"{sum(sampler.num_sampled) - 1} all_right" in str(caught.value)
-    assert "trainer.prompts_per_step" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("num_informative", "min_fill", "fills"),
-    [(4, 1.0, True), (3, 1.0, False), (2, 0.5, True), (1, 0.5, False), (1, 0.0, True), (0, 0.0, False)],
-)
-def test_min_fill_decides_whether_a_step_goes_on_with_what_it_has(
-    num_informative: int, min_fill: float, fills: bool
-) -> None:
-    prompts = make_prompts(*[MIXED] * num_informative, *[RIGHT] * 100)
-    collector = make_collector(make_config(max_rounds=2, min_fill=min_fill), prompts)
-    if fills:
-        assert len(collector.collect(new_state()).groups) == num_informative
-    else:
-        with pytest.raises(Saturated):
-            collector.collect(new_state())
-
-
-def test_all_ranks_give_up_together(clock: Clock) -> None:
-    def collect(ranks: Any) -> str:
-        with pytest.raises(Saturated) as caught:
-            make_collector(
-                make_config(max_rounds=2), make_prompts(*[RIGHT] * 40), grader=ScriptedGrader(), ranks=ranks
-            ).collect(new_state())
-        return str(caught.value)
-
-    assert len(set(run_as_ranks(collect, 4, 2, 1))) == 1
 
 
 # Without dynamic sampling
