@@ -19,8 +19,8 @@ METRICS = {
     "is_early_validation": "1 in the record of a validation that is due only because of `validation.early`, which the "
     "reset controller ignores. Absent in all other records.",
     "measurement": "Name of what the record's validation measured: a hash of its prompts, its settings "
-    "(`validation.num_rollouts`, `temperature`, `top_p`, `sampler.max_response_tokens`) and the version of the graders. "
-    "Values of validations with different names do not compare.",
+    "(`validation.num_rollouts`, `temperature`, `top_p`, `sampler.max_response_tokens`) and the version of the "
+    "graders. Values of validations with different names do not compare.",
     # Rewards of training
     "reward/mean": "Mean reward, after shaping, over all rollouts that the step sampled, trained on or not.",
     "reward/pass_rate": "Share of all sampled rollouts with a full score (1.0, before shaping).",

@@ -199,3 +199,50 @@ def test_sums_and_bests(make_run: Callable[..., Run]) -> None:
     assert [best.domain for best in bests_of(run)] == [
         "mean over domains", "mean over prompts", "code", "instruction", "logic", "math", "stem",
     ]  # fmt: skip
+
+
+# A run that got worse
+
+DEMO = {0: (0.327, 0.992), 10: (0.854, 0.977), 20: (0.849, 0.953), 30: (0.846, 0.938), 40: (0.843, 0.914)}
+"""Step -> (held-out reward, pass@16) of a run of the demo whose report said that nothing stands out."""
+
+
+def demo_run(record: dict[str, Any]) -> dict[str, Any]:
+    """Also its entropy, which fell by 81 %, and its gradient norm, which doubled."""
+    share = record["step"] / 40
+    if "reward/mean" in record:
+        noise = 1 + 0.1 * (record["reward/mean"] * 1e6 % 1 - 0.5)
+        record = record | {
+            "objective/entropy": 0.59 * 0.19**share,
+            "optimizer/grad_norm": 0.47 * (0.95 / 0.47) ** share * noise,
+        }
+    if "validation/reward" not in record:
+        return record
+    reward, solved = DEMO[record["step"]]
+    means = {"validation/reward": reward, "validation/domain_mean_reward": reward}
+    domains = {
+        key: reward
+        for key in record
+        if key.startswith("validation/") and key.count("/") == 2 and "reward" in key
+    }
+    return record | means | domains | {"validation/pass_at_16": solved, "validation/num_prompts": 128.0}
+
+
+def test_a_run_that_got_worse_is_told_so(make_run: Callable[..., Run]) -> None:
+    found = warnings(make_run(demo_run, num_steps=40, num_stages=2, validation_interval=10))
+    assert list(found) == ["Best validation", "Pass@k", "Gradients"]
+    assert found["Best validation"].startswith(
+        "The best held-out reward, 0.854, was measured at step 10 of 40. None of the 3 validations since was better"
+    )
+    assert (
+        "pass@16 has fallen from 0.992 at step 0 to 0.914, while the entropy fell by 77%" in found["Pass@k"]
+    )
+    assert "has grown steadily for 40 steps, from 0.5" in found["Gradients"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("options", [{"num_steps": 60}, {"num_steps": 400, "num_stages": 1}])
+def test_a_healthy_run_has_no_warning_whatever_its_noise(
+    seed: int, options: dict[str, int], make_run: Callable[..., Run]
+) -> None:
+    assert warnings(make_run(seed=seed, **options)) == {}

@@ -16,9 +16,10 @@ from statistics import fmean, median
 from typing import Any, TypeVar
 
 from nemo_prorl.config import ControllerConfig, ControllerMode, Objective, RatioLevel
-from nemo_prorl.run_folder.held_out import PROMPT_MEAN
+from nemo_prorl.run_folder.held_out import EARLY, MEASUREMENT, PROMPT_MEAN, VALIDATION, with_domain_mean
 from nemo_prorl.training.control.controller import Decision, WatchingController
-from nemo_prorl.training.control.signals import FAULTS, WRONG_TENSORS
+from nemo_prorl.training.control.gains import HeldOut, best_is_recent, keeps_solving, steady_growth
+from nemo_prorl.training.control.signals import FAULTS, HELD_OUT, WRONG_TENSORS, History, validations_of
 
 RECENT = 20
 """Number of newest training steps that count as recent."""
@@ -34,6 +35,9 @@ EXPOSED_SHARE = 0.2
 """Largest share of step time spent waiting for grading."""
 OVERDUE = 2.0
 """Largest number of validation intervals without a validation."""
+FIRST = 5
+"""Number of steps at the beginning and at the end of a run whose mean entropies are compared."""
+PASS_AT = f"{VALIDATION}pass_at_"
 GRAD_SPIKE = 10.0
 """Largest ratio of the recent gradient norm to the whole run's, both as medians."""
 
@@ -71,6 +75,12 @@ class Followed:
         """Gradient norms of all training steps, oldest first."""
         self.num_validations, self.last_validation = 0, 0
         """Number of validations so far, and the step after which the last one was."""
+        self.held_out: list[HeldOut] = []
+        """The validations that measured the same as the newest, oldest first."""
+        self._measurement = ""
+        self._mean = HELD_OUT[config.validation_mean]
+        self.entropies: list[float] = []
+        """Entropies of the run's first steps."""
         self.last_reset = -1
         """Step after which the policy last became the reference; -1: it never did."""
 
@@ -85,10 +95,34 @@ class Followed:
             self.decisions.append(decision)
         if PROMPT_MEAN in record:
             self.num_validations, self.last_validation = self.num_validations + 1, int(record["step"])
+            self._add_validation(with_domain_mean(record))
         if "reward/mean" in record:
             self.steps.append(record)
+            if len(self.entropies) < FIRST and "objective/entropy" in record:
+                self.entropies.append(float(record["objective/entropy"]))
             if "optimizer/grad_norm" in record:
                 self.grad_norms.append(float(record["optimizer/grad_norm"]))
+
+    def _add_validation(self, record: Mapping[str, Any]) -> None:
+        measured = str(record.get(MEASUREMENT, ""))
+        if measured != self._measurement:
+            self.held_out, self._measurement = [], measured
+        if self._mean not in record:
+            return
+        counted = {key: value for key, value in record.items() if key != EARLY}
+        history = History(stage=self.stage, since=0, step=0).extended(counted, ControllerConfig())
+        k = max((int(key.removeprefix(PASS_AT)) for key in record if key.startswith(PASS_AT)), default=1)
+        self.held_out.append(
+            HeldOut(
+                step=int(record["step"]),
+                mean=float(record[self._mean]),
+                variance=validations_of(history, self._mean)[-1].variance,
+                pass_at_k=float(record.get(f"{PASS_AT}{k}", 0.0)),
+                k=k,
+                num_prompts=float(record.get(f"{VALIDATION}num_prompts", 0.0)),
+                is_early=EARLY in record,
+            )
+        )
 
     def findings(self) -> list[Finding]:
         """Returns the findings of all checks that apply."""
@@ -128,6 +162,19 @@ def _controller_is_content(run: Followed) -> Result:
         f"In mode automatic it would ask for {last.action.name.replace('_', ' ')} ({last.signal}) at step "
         f"{last.step:,}: {last.reason}"
     )
+
+
+def _best_is_recent(run: Followed) -> Result:
+    return best_is_recent(run.held_out) if run.held_out else None
+
+
+def _keeps_solving(run: Followed) -> Result:
+    """Adds by how much the entropy has changed since the run's first steps."""
+    if not run.held_out:
+        return None
+    recent = run.recent("objective/entropy")[-FIRST:]
+    level = fmean(run.entropies) if run.entropies else 0.0
+    return keeps_solving(run.held_out, fmean(recent) / level - 1 if recent and level > 0 else None)
 
 
 def _with_options(config: _Config, options: Mapping[str, Any], prefix: str) -> _Config:
@@ -222,7 +269,15 @@ def _gradients_are_steady(run: Followed) -> Result:
     if len(run.grad_norms) < 2 * RECENT:
         return None
     times = median(recent) / max(median(run.grad_norms), 1e-12)
-    return times <= GRAD_SPIKE, f"The recent gradient norm is {times:.2g} times the run's median."
+    text = f"The recent gradient norm is {times:.2g} times the run's median."
+    growth = steady_growth(run.grad_norms)
+    if growth is None:
+        return times <= GRAD_SPIKE, text
+    num_steps, before, now = growth
+    return False, (
+        f"{text} It has grown steadily for {num_steps:,} steps, from {before:.2g} to {now:.2g}, which often precedes "
+        "instability: look at the clip, the ratios and the learning rate."
+    )
 
 
 def _grading_is_hidden(run: Followed) -> Result:
@@ -236,6 +291,8 @@ def _grading_is_hidden(run: Followed) -> Result:
 
 CHECKS: dict[str, Callable[[Followed], Result]] = {
     "Validation": _validates,
+    "Best validation": _best_is_recent,
+    "Pass@k": _keeps_solving,
     "Reset controller": _controller_is_content,
     "Sampler and trainer": _engines_agree,
     "Yield of dynamic sampling": _samples_usefully,

@@ -194,10 +194,10 @@ def validation_drop(history: History, config: ControllerConfig) -> Finding | Non
     for key in [*_domain_keys(history), HELD_OUT[config.validation_mean]]:
         if len(history.measured(key)) <= signal.patience:
             continue
-        points = _validations(history, key)
+        points = validations_of(history, key)
         best = max(points[: -signal.patience], key=lambda point: point.reward)
         recent = points[-signal.patience :]
-        noise = [signal.num_standard_errors * _standard_error(best, point) for point in recent]
+        noise = [signal.num_standard_errors * standard_error(best, point) for point in recent]
         limits = [best.reward - max(signal.margin * best.reward, error) for error in noise]
         if any(point.reward >= limit for point, limit in zip(recent, limits, strict=True)):
             continue
@@ -210,7 +210,7 @@ def validation_drop(history: History, config: ControllerConfig) -> Finding | Non
                 "best": best.reward,
                 "best_step": float(best.step),
                 "limit": limits[-1],
-                "standard_error": _standard_error(best, now),
+                "standard_error": standard_error(best, now),
             },
         )
         found.append((lost / best.reward if best.reward > 0 else lost, finding))
@@ -348,7 +348,7 @@ def _level(history: History, window: int) -> float | None:
     return level if level > 0 else None
 
 
-class _Validation(NamedTuple):
+class Validation(NamedTuple):
     """Mean reward of a domain, or of all of them. `variance` is an upper bound of that mean's variance, or 0 if the
     number of rollouts is not recorded."""
 
@@ -357,14 +357,14 @@ class _Validation(NamedTuple):
     variance: float
 
 
-def _validations(history: History, key: str) -> list[_Validation]:
+def validations_of(history: History, key: str) -> list[Validation]:
     """Returns the validations of a mean. The variance of the mean over D domains, which are independent, is the sum of
     their variances divided by D squared."""
     domains = _domain_keys(history) if key == DOMAIN_MEAN else [key]
     variances = [_variances(history, domain) for domain in domains]
     sums = {step: sum(of_step.get(step, 0.0) for of_step in variances) for step, _ in history.series[key]}
     return [
-        _Validation(step, reward, sums[step] / max(1, len(domains)) ** 2)
+        Validation(step, reward, sums[step] / max(1, len(domains)) ** 2)
         for step, reward in history.series[key]
     ]
 
@@ -383,7 +383,7 @@ def _variances(history: History, key: str) -> dict[int, float]:
     }
 
 
-def _standard_error(one: _Validation, other: _Validation) -> float:
+def standard_error(one: Validation, other: Validation) -> float:
     """Returns an upper bound of the standard error of the difference between two means."""
     return sqrt(one.variance + other.variance)
 

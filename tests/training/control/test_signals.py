@@ -21,7 +21,7 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, EARLY
 from nemo_prorl.training.control.controller import ResetController
-from nemo_prorl.training.control.signals import SIGNALS, History, _standard_error, _validations
+from nemo_prorl.training.control.signals import SIGNALS, History, standard_error, validations_of
 from tests.training.control.controller_runs import columns, decisions, only
 
 NAN = float("nan")
@@ -429,13 +429,13 @@ def test_the_standard_error_of_the_mean_over_domains() -> None:
     history = History(stage="main", since=0, step=0)
     for record in two_domains([0.5, 0.4], [0.3, 0.2], num_rollouts=100.0):
         history = history.extended(record, only("validation_drop"))
-    first, last = _validations(history, "validation/domain_mean_reward")
+    first, last = validations_of(history, "validation/domain_mean_reward")
     variances = [
         (0.5 * 0.5 / 100 + 0.3 * 0.7 / 100) / 4,
         (0.4 * 0.6 / 100 + 0.2 * 0.8 / 100) / 4,
     ]
     assert [first.variance, last.variance] == pytest.approx(variances)
-    assert _standard_error(first, last) == pytest.approx(sum(variances) ** 0.5)
+    assert standard_error(first, last) == pytest.approx(sum(variances) ** 0.5)
 
 
 def test_resets_do_not_follow_one_another_without_end_where_each_is_followed_by_a_drop() -> None:
