@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -144,8 +145,9 @@ def _check_start(config: RunConfig, place: Place, given: argparse.Namespace) -> 
     if place.index:
         return []
     check_model(config)
-    check_functions(config)
-    return describe_start(config)
+    with tempfile.TemporaryDirectory(prefix="nemo_prorl-") as folder:
+        check_functions(config, into=Path(folder))
+        return describe_start(config, Path(folder))
 
 
 def _share(

@@ -84,24 +84,29 @@ def check_data(key: str, names: Iterable[str]) -> None:
             )
 
 
-def describe_start(config: RunConfig) -> list[str]:
-    """Reads model and data and returns sentences on prompts and starting point. Raises ConfigError."""
+def describe_start(config: RunConfig, into: Path, *, tries_functions: bool = False) -> list[str]:
+    """Reads model and data and returns sentences on prompts and starting point. Raises ConfigError.
+
+    into: a folder for data files that have to be converted. tries_functions: whether to call reward functions once."""
     from nemo_prorl import run
     from nemo_prorl.data import inputs
     from nemo_prorl.distributed import alone
+    from nemo_prorl.reward_sources.functions.check import TRIED_PROMPTS, try_functions
     from nemo_prorl.reward_sources.service import check_tasks, refused_here
     from nemo_prorl.training.stages import best_without_checkpoint
 
     start = run.starting_point(config)
-    config, recognised = inputs.with_prompt_files(config)
+    config, recognised = inputs.with_prompt_files(config, into=into)
     tokenizer = inputs.load_tokenizer(config)
-    *_, held_out_lengths = inputs.read_prompts(config, tokenizer, alone())
+    prompts, _, held_out_lengths = inputs.read_prompts(config, tokenizer, alone())
     left_out = inputs.left_out_prompts(config, tokenizer, held_out_lengths)
     check_tasks([*config.data.train, *config.data.validation], partial(refused_here, config.reward))
+    tried = try_functions(config.reward, prompts.take(TRIED_PROMPTS)) if tries_functions else []
     how = "go on" if start.is_resume else "start"
     return [
         *recognised,
         left_out,
+        *tried,
         f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {start}",
         *filter(None, [best_without_checkpoint(start, config)]),
     ]
