@@ -50,8 +50,8 @@ def prompt_files(
     """(data with prompt files in place of everything else, a sentence on each file that was converted).
 
     needs_answer: whether the reward service grades; into: where new files go, by default the folder; beat: is called
-    for every row that is converted. Raises ConfigError, one sentence, for what cannot be read, or for a folder or data set that is not divided into training
-    and validation and is named for both."""
+    for every row that is converted. Raises ConfigError, one sentence, for what cannot be read, or for a folder or data
+    set that is not divided into training and validation and is named for both."""
     said: list[str] = []
 
     def converted(name: str, split: str) -> str:
@@ -103,7 +103,9 @@ def prompt_file(
     `prompt_files`. Raises ConfigError."""
     if Path(name).is_file() and is_prompt_file(Path(name)):
         return Path(name), ""
-    convert = partial(_converted, name, folder, into or folder, split=split, needs_answer=needs_answer, beat=beat)
+    convert = partial(
+        _converted, name, folder, into or folder, split=split, needs_answer=needs_answer, beat=beat
+    )
     if Path(name).exists() or not is_hub_name(name):
         return convert()
     entry = f"{name} {split}{'' if needs_answer else ' without answers'}"

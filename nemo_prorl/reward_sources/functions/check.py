@@ -45,7 +45,9 @@ def try_functions(reward: RewardConfig, prompts: Sequence[Prompt]) -> list[str]:
 
     Raises ConfigError for a call that fails otherwise; standard error then has the traceback."""
     batch = [
-        _made_up(prompt) for prompt in prompts[:TRIED_PROMPTS] if prompt.columns.keys() == prompts[0].columns.keys()
+        _made_up(prompt)
+        for prompt in prompts[:TRIED_PROMPTS]
+        if prompt.columns.keys() == prompts[0].columns.keys()
     ]
     return [_tried(text, reward, batch) for text in reward.function]
 
@@ -68,7 +70,9 @@ def _tried(text: str, reward: RewardConfig, batch: Sequence[Item]) -> str:
         except FunctionUnusable as error:
             raise ConfigError(f"{called} cannot be used: {error}.") from None
         seconds = time.monotonic() - began
-    listed = ", ".join(f"{value:g}" if isinstance(value, float | int) else f"nothing ({value})" for value in values)
+    listed = ", ".join(
+        f"{value:g}" if isinstance(value, float | int) else f"nothing ({value})" for value in values
+    )
     hint = ""
     if not any(values) and all(_gold(item.prompt) for item in batch):
         hint = " These are the right answers: look whether it reads them as it should."

@@ -174,7 +174,7 @@ class FunctionProcess:
             )
         except OSError as error:
             raise FunctionUnusable(
-                f"its interpreter {self._python} cannot be started: {error.strerror}"
+                f"its interpreter {self._python} cannot be started: {error.strerror or error}"
             ) from error
         finally:
             if self._log is not None:

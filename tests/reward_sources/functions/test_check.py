@@ -119,7 +119,9 @@ def test_a_function_is_called_once_with_right_answers(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     said = tried(tmp_path, RIGHT)
-    assert "my_reward.py:score, called with made-up responses to 4 prompt(s), returned 1, 1, 1, 1 after " in said
+    assert (
+        "my_reward.py:score, called with made-up responses to 4 prompt(s), returned 1, 1, 1, 1 after " in said
+    )
     assert capfd.readouterr().err.count("called with 4") == 1
     thinking = [dataclasses.replace(a_prompt(number), opens_thought=True) for number in range(2)]
     assert "2 prompt(s), returned 1, 1 after" in tried(tmp_path, RIGHT, *thinking)
