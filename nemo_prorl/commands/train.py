@@ -55,7 +55,7 @@ def _train(config: RunConfig, *, check_in: Path | None) -> int:
     terminal.wait_for("loading PyTorch and the engines")
     prepare_engines()
     if check_in is not None:
-        show(describe_start(config, check_in, tries_functions=True))
+        show(describe_start(config, check_in, tries_functions=rank_from_environment() == 0))
         return 0
     from nemo_prorl import run
 
