@@ -404,7 +404,7 @@ def test_evaluate_names_model_and_data_in_short(
         file.write_text("{}\n")
     seen: list[tuple[RunConfig, list[int], Path | None]] = []
 
-    def evaluate(config: RunConfig, ks: list[int], samples: Path | None) -> dict[str, float]:
+    def evaluate(config: RunConfig, ks: list[int], aside: Path, samples: Path | None) -> dict[str, float]:
         seen.append((config, ks, samples))
         return {"num_prompts": 20.0, "pass@1": 0.25}
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -144,9 +145,10 @@ def _check_start(config: RunConfig, place: Place, given: argparse.Namespace) -> 
     if place.index:
         return []
     check_model(config)
-    check_functions(config)
-    lines, _ = describe_start(config)
-    return lines
+    with tempfile.TemporaryDirectory(prefix="nemo_prorl-") as folder:
+        check_functions(config, into=Path(folder))
+        lines, _ = describe_start(config, Path(folder))
+        return lines
 
 
 def _share(

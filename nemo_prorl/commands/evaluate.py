@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -173,17 +176,39 @@ def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> 
         )
     check_data("data", config.data.validation)
     config.data.train = {}  # not needed, and its files may be missing
-    check_functions(config)
     chosen = _parse_ks(ks, config.validation.num_rollouts)
     if samples is not None:
         check_writable_file(f"--samples {samples}", samples)
-    prepare_engines()
-    from nemo_prorl.evaluation import run
+    with _aside() as folder:
+        check_functions(config, into=folder)
+        prepare_engines()
+        from nemo_prorl.evaluation import run
 
-    scores = run_unless_stopped(lambda: run.evaluate_files(config, chosen, samples))
+        scores = run_unless_stopped(lambda: run.evaluate_files(config, chosen, folder, samples))
     if rank_from_environment() == 0:
         show(f"{name:<32} {score:{'.0f' if 'num_' in name else '.4f'}}" for name, score in scores.items())
     return 0
+
+
+@contextmanager
+def _aside() -> Iterator[Path]:
+    """Yields a temporary folder. It is deleted at the end, unless somebody may want to read its logs: after an
+    evaluation that failed, and if reward functions have written something, which is then said."""
+    folder = Path(tempfile.mkdtemp(prefix="nemo_prorl-"))
+    try:
+        yield folder
+        written = [log for log in sorted(folder.glob("reward_function.*.log")) if log.stat().st_size]
+        for log in written:
+            terminal.say(f"The output of a reward function is in {log}.")
+    except (ConfigError, KeyboardInterrupt):
+        written = []
+        raise
+    except BaseException:
+        written = [folder]
+        raise
+    finally:
+        if not written:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _parse_ks(text: str | None, num_rollouts: int) -> list[int]:

@@ -88,9 +88,9 @@ def check_limits(config: RunConfig) -> None:
             )
 
 
-def check_functions(config: RunConfig, *, of_benchmarks: bool = False) -> None:
+def check_functions(config: RunConfig, *, of_benchmarks: bool = False, into: Path | None = None) -> None:
     """Raises ConfigError unless the functions of reward.function can be called with the columns of the problems that
-    they grade: those of `data`, or the benchmarks'. Only the main rank checks."""
+    they grade: those of `data`, or the benchmarks'. Only the main rank checks. into: as in `with_prompt_files`."""
     if config.reward.function and rank_from_environment() == 0:
         from nemo_prorl.data.inputs import with_prompt_files
         from nemo_prorl.data.rows import SCHEMA
@@ -98,7 +98,7 @@ def check_functions(config: RunConfig, *, of_benchmarks: bool = False) -> None:
 
         columns = {"a benchmark": set(SCHEMA.names)}
         if not of_benchmarks:
-            data = with_prompt_files(config)[0].data
+            data = with_prompt_files(config, into=into)[0].data
             columns = check.columns_of([*data.train, *data.validation])
         check.check_functions(config.reward, columns)
 

@@ -87,26 +87,32 @@ def check_data(key: str, names: Iterable[str]) -> None:
             )
 
 
-def describe_start(config: RunConfig) -> tuple[list[str], RunConfig]:
+def describe_start(
+    config: RunConfig, into: Path, *, tries_functions: bool = False
+) -> tuple[list[str], RunConfig]:
     """Reads model and data. Returns sentences on prompts and starting point, and the configuration with the limits that
-    were found. Raises ConfigError."""
+    were found. Raises ConfigError.
+
+    into: a folder for data files that have to be converted. tries_functions: whether to call reward functions once."""
     from nemo_prorl import run
     from nemo_prorl.data import inputs
     from nemo_prorl.distributed import alone
     from nemo_prorl.engines.limits import with_begun_limits, with_limits
     from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
+    from nemo_prorl.reward_sources.functions.check import TRIED_PROMPTS, try_functions
     from nemo_prorl.reward_sources.service import check_tasks, refused_here
     from nemo_prorl.training.stages import best_without_checkpoint
 
     start = run.starting_point(config)
     if start.is_resume:
         config = with_begun_limits(config)
-    config, recognised = inputs.with_prompt_files(config)
+    config, recognised = inputs.with_prompt_files(config, into=into)
     tokenizer = load_tokenizer(config)
     config, found = with_limits(config, tokenizer)
-    *_, held_out_lengths = inputs.read_prompts(config, tokenizer, alone())
+    prompts, _, held_out_lengths = inputs.read_prompts(config, tokenizer, alone())
     left_out = inputs.left_out_prompts(config, tokenizer, held_out_lengths)
     check_tasks([*config.data.train, *config.data.validation], partial(refused_here, config.reward))
+    tried = try_functions(config.reward, prompts.take(TRIED_PROMPTS)) if tries_functions else []
     how = "go on" if start.is_resume else "start"
     begins = start if start.checkpoint else f"the weights in {config.model.path}"
     return [
@@ -114,6 +120,7 @@ def describe_start(config: RunConfig) -> tuple[list[str], RunConfig]:
         *found,
         left_out,
         *remarks(config, tokenizer),
+        *tried,
         f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {begins}",
         *filter(None, [best_without_checkpoint(start, config)]),
     ], config
@@ -133,8 +140,8 @@ def describe_work(config: RunConfig, num_ranks: int) -> list[str]:
     gpu_name = torch.cuda.get_device_name() if has_cuda() else ""
     here = step_here(config, num_ranks=num_ranks, gpu_name=gpu_name)
     lines = [
-        f"  batch     {size} a step, with responses of up to {sampler.max_response_tokens:,} tokens: {most:,} tokens at "
-        f"most, in {trainer.updates_per_step} update(s)",
+        f"  batch     {size} a step, with responses of up to {sampler.max_response_tokens:,} tokens: {most:,} tokens "
+        f"at most, in {trainer.updates_per_step} update(s)",
         f"  steps     {trainer.num_steps:,} in this stage",
     ]
     if here is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from nemo_prorl.commands.ending import run_unless_stopped, say
@@ -35,24 +37,28 @@ def main(arguments: Sequence[str]) -> int:
     given = parse_overrides(parser, arguments)
     config = composed(given.config_name, given.overrides)
     check_inputs(config, world_size_from_environment())
-    with terminal.shown(speaks=rank_from_environment() == 0):
-        return _train(config, only_check=given.check)
+    with terminal.shown(speaks=rank_from_environment() == 0), ExitStack() as stack:
+        aside = stack.enter_context(tempfile.TemporaryDirectory(prefix="nemo_prorl-")) if given.check else ""
+        return _train(config, check_in=Path(aside) if aside else None)
 
 
-def _train(config: RunConfig, *, only_check: bool) -> int:
+def _train(config: RunConfig, *, check_in: Path | None) -> int:
+    """check_in: the only folder that a check may write to; None to train."""
     from nemo_prorl.commands.starting import describe_start, describe_work
 
     terminal.wait_for("checking model and data")
     environment.choose_device(config.trainer.device)
     check_model(config)
-    check_functions(config)
+    check_functions(config, into=check_in)
     environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
     environment.let_segments_grow(sampler_tensor_parallel=config.sampler.tensor_parallel)
     terminal.wait_for("loading PyTorch and the engines")
     prepare_engines()
-    if only_check:
-        lines, found = describe_start(config)  # on every rank, because each has to find the files
-        if rank_from_environment() == 0:
+    if check_in is not None:
+        is_main = rank_from_environment() == 0
+        # On every rank, because each has to find the files.
+        lines, found = describe_start(config, check_in, tries_functions=is_main)
+        if is_main:
             show([*lines, *describe_work(found, world_size_from_environment())])
         return 0
     from nemo_prorl import run

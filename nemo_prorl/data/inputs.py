@@ -20,13 +20,19 @@ if TYPE_CHECKING:  # commands that train nothing do not wait for torch
 
 
 def with_prompt_files(
-    config: RunConfig, beat: Callable[[], object] = lambda: None
+    config: RunConfig, beat: Callable[[], object] = lambda: None, *, into: Path | None = None
 ) -> tuple[RunConfig, list[str]]:
     """(the configuration with prompt files for what data.train and data.validation name, sentences on what was
     recognised in files that had to be converted, on a lack of validation, and on validation files that are trained on).
-    Converted files are kept in the run's folder; `beat` is called for each of their rows. Raises ConfigError."""
-    folder = Path(config.exp_manager.explicit_log_dir)
-    data, recognised = prompt_files(config.data, folder, needs_answer=config.reward.asks_service, beat=beat)
+    Converted files are kept in the run's folder, or in `into`; `beat` is called for each of their rows. Raises
+    ConfigError."""
+    data, recognised = prompt_files(
+        config.data,
+        Path(config.exp_manager.explicit_log_dir),
+        needs_answer=config.reward.asks_service,
+        into=into,
+        beat=beat,
+    )
     if not data.validation:
         recognised.append(
             "No validation: 'data.validation=[held_out.jsonl]' would measure the policy on problems that it is not "

@@ -3,7 +3,8 @@
 What `data.train` and `data.validation` name is a file, a folder, or a data set on the Hugging Face hub, in one of the
 layouts of layouts.py. It is converted once, into FOLDER/data/NAME-KEY.parquet, where KEY stands for the content: the
 same files give the same name. A data set on the hub is fetched for the first conversion only, so that a run that is
-resumed takes the same rows although its publisher has changed it.
+resumed takes the same rows although its publisher has changed it. A check before a run uses what is converted already,
+and converts the rest into another folder, which it deletes.
 """
 
 from __future__ import annotations
@@ -39,17 +40,24 @@ FROM_HUB = "hub.json"
 
 
 def prompt_files(
-    data: DataConfig, folder: Path, *, needs_answer: bool, beat: Callable[[], object] = lambda: None
+    data: DataConfig,
+    folder: Path,
+    *,
+    needs_answer: bool,
+    into: Path | None = None,
+    beat: Callable[[], object] = lambda: None,
 ) -> tuple[DataConfig, list[str]]:
     """(data with prompt files in place of everything else, a sentence on each file that was converted).
 
-    needs_answer: whether the reward service grades; beat: is called for every row that is converted. Raises
-    ConfigError, one sentence, for what cannot be read, or for a folder or data set that is not divided into training
-    and validation and is named for both."""
+    needs_answer: whether the reward service grades; into: where new files go, by default the folder; beat: is called
+    for every row that is converted. Raises ConfigError, one sentence, for what cannot be read, or for a folder or data
+    set that is not divided into training and validation and is named for both."""
     said: list[str] = []
 
     def converted(name: str, split: str) -> str:
-        path, sentence = prompt_file(name, folder, split=split, needs_answer=needs_answer, beat=beat)
+        path, sentence = prompt_file(
+            name, folder, split=split, needs_answer=needs_answer, into=into, beat=beat
+        )
         said.extend([sentence] if sentence else [])
         return str(path)
 
@@ -83,34 +91,64 @@ def is_prompt_file(path: Path) -> bool:
 
 
 def prompt_file(
-    name: str, folder: Path, *, split: str, needs_answer: bool, beat: Callable[[], object] = lambda: None
+    name: str,
+    folder: Path,
+    *,
+    split: str,
+    needs_answer: bool,
+    into: Path | None = None,
+    beat: Callable[[], object] = lambda: None,
 ) -> tuple[Path, str]:
-    """(the prompt file with what `name` holds, what was recognised or an empty text). Raises ConfigError."""
+    """(the prompt file with what `name` holds, what was recognised or an empty text); `into` and `beat` are as in
+    `prompt_files`. Raises ConfigError."""
     if Path(name).is_file() and is_prompt_file(Path(name)):
         return Path(name), ""
+    convert = partial(
+        _converted, name, folder, into or folder, split=split, needs_answer=needs_answer, beat=beat
+    )
     if Path(name).exists() or not is_hub_name(name):
-        return _converted(name, folder, split=split, needs_answer=needs_answer, beat=beat)
-    record, entry = folder / "data" / FROM_HUB, f"{name} {split}{'' if needs_answer else ' without answers'}"
-    known: dict[str, str] = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-    if entry in known and (sentence := _description(folder / "data" / known[entry])):
-        return folder / "data" / known[entry], sentence
-    path, sentence = _converted(name, folder, split=split, needs_answer=needs_answer, beat=beat)
-    replace_text(record, json.dumps({**known, entry: path.name}, indent=1) + "\n")
+        return convert()
+    entry = f"{name} {split}{'' if needs_answer else ' without answers'}"
+    for place in (folder, into or folder):
+        known = _hub_record(place).get(entry, "")
+        if known and (sentence := _description(place / "data" / known)):
+            return place / "data" / known, sentence
+    path, sentence = convert()
+    record = (into or folder) / "data" / FROM_HUB
+    replace_text(record, json.dumps({**_hub_record(into or folder), entry: path.name}, indent=1) + "\n")
     return path, sentence
 
 
+def _hub_record(folder: Path) -> dict[str, str]:
+    """Returns the name of the file that was made of each data set on the hub; none if the record is damaged, so that
+    they are converted anew."""
+    record = folder / "data" / FROM_HUB
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _converted(
-    name: str, folder: Path, *, split: str, needs_answer: bool, beat: Callable[[], object]
+    name: str,
+    folder: Path,
+    into: Path,
+    *,
+    split: str,
+    needs_answer: bool,
+    beat: Callable[[], object],
 ) -> tuple[Path, str]:
-    """Converts the files of a name and returns what `prompt_file` does."""
+    """Converts the files of a name, unless `folder` or `into` has them, and returns what `prompt_file` does."""
     files = _files(name, split)
     digest = hashlib.sha256(f"{VERSION}/{needs_answer}".encode())
     for file in files:
         digest.update(bytes.fromhex(read_content(file).sha256))
-    key = digest.hexdigest()[:12]
-    path = folder / "data" / f"{_stem(name)}-{key}.parquet"
-    if not _description(path):
-        _convert(name, files, path, split=split, needs_answer=needs_answer, beat=beat)
+    file_name = f"{_stem(name)}-{digest.hexdigest()[:12]}.parquet"
+    for path in (folder / "data" / file_name, into / "data" / file_name):
+        if sentence := _description(path):
+            return path, sentence
+    _convert(name, files, path, split=split, needs_answer=needs_answer, beat=beat)
     return path, _description(path)
 
 

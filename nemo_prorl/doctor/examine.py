@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -134,12 +135,16 @@ def examine_node(
 
 def known_domains(config: RunConfig) -> set[str]:
     """Returns the domains of the data, without files that cannot be read, which the check of the start reports."""
-    domains, folder = set[str](), Path(config.exp_manager.explicit_log_dir)
-    for split, names in (("train", config.data.train), ("validation", config.data.validation)):
-        for name in names:
-            with suppress(ConfigError):
-                file, _ = prompt_file(name, folder, split=split, needs_answer=config.reward.asks_service)
-                domains |= domains_of([str(file)])
+    domains, run_dir = set[str](), Path(config.exp_manager.explicit_log_dir)
+    needs_answer = config.reward.asks_service
+    with tempfile.TemporaryDirectory(prefix="nemo_prorl-") as aside:
+        for split, names in (("train", config.data.train), ("validation", config.data.validation)):
+            for name in names:
+                with suppress(ConfigError):
+                    file, _ = prompt_file(
+                        name, run_dir, split=split, needs_answer=needs_answer, into=Path(aside)
+                    )
+                    domains |= domains_of([str(file)])
     return domains
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_prorl.doctor.finding import Finding, failure, ok, warning
+from nemo_prorl.run_folder.storage import nearest_existing
 
 PROBE_BYTES = 32 << 20
 NETWORK_FILE_SYSTEMS = {
@@ -38,11 +39,12 @@ class FolderFacts:
 
 
 def probe_folder(folder: Path, probe_bytes: int = PROBE_BYTES) -> FolderFacts:
-    """Creates the folder, if necessary, and measures writing to it. Removes its files."""
-    probe = folder / f".doctor-{os.uname().nodename}-{os.getpid()}"
+    """Measures writing to the folder, or to the nearest one that exists if it does not, so that none is created.
+    Removes its files."""
+    nearest = nearest_existing(folder)
+    probe = nearest / f".doctor-{os.uname().nodename}-{os.getpid()}"
     renamed = probe.with_suffix(".renamed")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         with probe.open("wb") as file:
             file.write(os.urandom(1 << 20) * (probe_bytes >> 20))
@@ -55,8 +57,8 @@ def probe_folder(folder: Path, probe_bytes: int = PROBE_BYTES) -> FolderFacts:
             path=str(folder),
             has_locks=has_locks,
             bytes_per_s=probe_bytes / max(seconds, 1e-6),
-            free_bytes=shutil.disk_usage(folder).free,
-            file_system=file_system_of(folder, Path("/proc/self/mounts").read_text(encoding="utf-8")),
+            free_bytes=shutil.disk_usage(nearest).free,
+            file_system=file_system_of(nearest, Path("/proc/self/mounts").read_text(encoding="utf-8")),
         )
     except OSError as error:
         return FolderFacts(path=str(folder), refusal=f"{error.strerror or error}")

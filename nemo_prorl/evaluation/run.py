@@ -100,12 +100,15 @@ def graded_by(reward: RewardConfig) -> str:
     )
 
 
-def evaluate_files(config: RunConfig, ks: Sequence[int], samples: Path | None = None) -> dict[str, float]:
+def evaluate_files(
+    config: RunConfig, ks: Sequence[int], aside: Path, samples: Path | None = None
+) -> dict[str, float]:
     """Samples and grades data.validation with the model in model.path, as a validation of training does. Returns the
-    summary; writes the samples as JSONL."""
-    config, recognised = with_prompt_files(config)  # ranks that convert the same file write the same bytes
-    log_dir, domains = Path(config.exp_manager.explicit_log_dir), domains_of(config.data.validation)
-    with _machinery(config, log_dir, domains) as (machinery, tokenizer):
+    summary; writes the samples as JSONL.
+
+    aside: this rank's folder for converted data and logs, which nobody needs later."""
+    config, recognised = with_prompt_files(config, into=aside)
+    with _machinery(config, aside, domains_of(config.data.validation)) as (machinery, tokenizer):
         prompts, lengths = held_out_prompts(config, tokenizer)
         if not prompts:
             raise ConfigError("data.validation names no prompt that fits: give at least one prompt file.")

@@ -149,9 +149,7 @@ def check_writable_file(key: str, file: Path) -> None:
 def _why_not_writable(folder: Path) -> str:
     """Returns why no files can be created in a folder, which need not exist yet; empty if they can. For checks before a
     long computation whose result would be lost."""
-    nearest = folder.absolute()
-    while not nearest.exists():
-        nearest = nearest.parent
+    nearest = nearest_existing(folder)
     if not nearest.is_dir():
         return f"{nearest} is a file, not a folder"
     if not os.access(nearest, os.W_OK | os.X_OK):
@@ -161,6 +159,14 @@ def _why_not_writable(folder: Path) -> str:
     except OSError as error:
         return f"no folder can be made in {nearest} ({error.strerror})"
     return ""
+
+
+def nearest_existing(path: Path) -> Path:
+    """Returns the path itself, or the nearest of its parents that exists."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
 
 
 def write_text(file: Path, text: str) -> None:

@@ -73,7 +73,7 @@ def test_difficulty_without_torn_files(tmp_path: Path, capsys: pytest.CaptureFix
     assert "math                   1         1     0.500" in said
     assert f"without {torn.name} of {tmp_path}/difficulty, which cannot be read" in said
     (tmp_path / "difficulty" / "step-00000001.parquet").write_bytes(b"")
-    with pytest.raises(ConfigError, match="no file of .* can be read: restore the folder"):
+    with pytest.raises(ConfigError, match=r"no file of .* can be read: restore the folder"):
         data.main(["difficulty", str(tmp_path)])
 
 

@@ -60,6 +60,7 @@ def test_a_machine_without_a_model_is_no_mistake(tmp_path: Path, capsys: pytest.
     assert code == 0, said
     assert "no model was named" in said
     assert max(map(len, said.splitlines())) <= 100
+    assert list(tmp_path.iterdir()) == [], "neither the run's folder nor the caches"
 
 
 def test_findings_are_written_as_json(tmp_path: Path) -> None:

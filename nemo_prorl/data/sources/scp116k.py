@@ -34,6 +34,7 @@ from nemo_prorl.data.building.source import (
 )
 from nemo_prorl.data.building.verify import graded
 from reward.extract import last_box, visible_text
+from reward.rows import BadLabel, answer_text
 
 SOLUTION = "extracted_solution|extract_solution|matched_solution|solution"
 RESPONSE = "r1_response|r1_solution|o1_solution|qwq_solution"
@@ -138,8 +139,10 @@ def _with_answer(candidate: Candidate, reply: str | None) -> Candidate | Refused
     found = _json_reply(reply)
     if found is None:
         return _undecided(candidate, "undecided_extraction", reply)
-    answer = found.get("answer")
-    text = "" if answer is None else str(answer).strip()
+    try:
+        text = answer_text(found.get("answer")).strip()
+    except BadLabel:
+        text = ""
     if not text or len(text) > MAX_ANSWER:
         return Refused(candidate=candidate, reason="no_short_answer", detail=text)
     gold = f"\\boxed{{{text}}}"

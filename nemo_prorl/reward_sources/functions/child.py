@@ -10,7 +10,8 @@ the trainer must not unpickle what a function made.
     out, first   {"names", "required", "takes_any"}, see `describe`; or {"error": sentence}, and it ends
     in           {"arguments": {name: list}, "count": responses, "limit_s": seconds}
     out          {"values": [...]}, for each response a number, or a text that says why there is none;
-                 or {"raised": what the function raised, and where}; or {"broken": what is wrong with its result}
+                 or {"raised": what the function raised, and where, "is_network": whether a network failed it};
+                 or {"broken": what is wrong with its result}
 
 The function's output, and the traceback of what it raises, go to standard output and standard error. A call that takes
 too long ends the process, with the stack of every thread on standard error.
@@ -152,7 +153,7 @@ def call(
             results = results.tolist()
     except BaseException as error:
         _print_traceback(error, f"a call with {count} response(s) failed")
-        return {"raised": _in_words(error, file)}
+        return {"raised": _in_words(error, file), "is_network": _is_of_network(error)}
     if not isinstance(results, (list, tuple)):
         return {"broken": f"returned {_with_article(results)}, not a list of numbers"}
     if len(results) != count:
@@ -191,6 +192,14 @@ def _in_words(error: BaseException, file: Path) -> str:
     ]
     where = f" ({file.name}, line {lines[-1]})" if lines else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+def _is_of_network(error: BaseException | None) -> bool:
+    """Returns whether the system raised the error, or caused it, for something other than a file, such as a server that
+    does not answer."""
+    if isinstance(error, OSError) and error.filename is None:
+        return True
+    return error is not None and _is_of_network(error.__cause__)
 
 
 def _print_traceback(error: BaseException, title: str = "") -> None:

@@ -51,7 +51,7 @@ class ServiceGrader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Item:
+class Item:
     """A response that waits for its value."""
 
     request: ScoreRequest
@@ -73,7 +73,7 @@ class FunctionGrader:
         self.name, self.text, self.digest = self._process.name, text, digest
         self._log = log
         self._batch_size = config.function_batch
-        self._waiting: deque[_Item] = deque()
+        self._waiting: deque[Item] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -83,7 +83,7 @@ class FunctionGrader:
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
         """Returns a future with the function's value as the score, or without a score if the function gave none."""
-        item = _Item(request, prompt)
+        item = Item(request, prompt)
         with self._changed:
             if self._closed:
                 self._resolve(item, _RUN_HAS_ENDED)
@@ -124,11 +124,11 @@ class FunctionGrader:
                 why = f"was not asked: {type(error).__name__}: {error}"
             self._resolve_all([item for item in batch if not item.future.done()], why)
 
-    def _next_batch(self) -> list[_Item]:
+    def _next_batch(self) -> list[Item]:
         """Returns waiting items whose rows have the same columns, in order; empty once the grader is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
-            batch: list[_Item] = []
+            batch: list[Item] = []
             while (
                 self._waiting
                 and not self._closed
@@ -138,7 +138,7 @@ class FunctionGrader:
                 batch.append(self._waiting.popleft())
             return batch
 
-    def _grade(self, batch: Sequence[_Item]) -> None:
+    def _grade(self, batch: Sequence[Item]) -> None:
         """Resolves each item as soon as its value, or why it has none, is known.
 
         One response can make a call with many fail. They are then tried one by one, until ATTEMPTS calls have failed in
@@ -171,7 +171,7 @@ class FunctionGrader:
             if not self._has_graded:
                 self._failed_for_good = failure or ""
 
-    def _try(self, batch: Sequence[_Item]) -> str | None:
+    def _try(self, batch: Sequence[Item]) -> str | None:
         """Makes one call, and resolves the items unless they are worth trying one by one. Returns why the call failed;
         None if it succeeded."""
         try:
@@ -195,7 +195,7 @@ class FunctionGrader:
             self._resolve_all(batch, failure)
         return failure
 
-    def _call(self, batch: Sequence[_Item]) -> list[float | str]:
+    def _call(self, batch: Sequence[Item]) -> list[float | str]:
         """Calls the function in its process. Raises CallFailed or FunctionUnusable."""
         if self._closed:
             raise CallFailed(_RUN_HAS_ENDED, again=False)
@@ -208,11 +208,11 @@ class FunctionGrader:
             self._waiting.clear()
         self._resolve_all(items, why)
 
-    def _resolve_all(self, items: Sequence[_Item], why: str) -> None:
+    def _resolve_all(self, items: Sequence[Item], why: str) -> None:
         for item in items:
             self._resolve(item, why)
 
-    def _resolve(self, item: _Item, value: float | str) -> None:
+    def _resolve(self, item: Item, value: float | str) -> None:
         """Sets the item's result. value: its score, or why it has none, as the end of a sentence whose subject is the
         function."""
         if isinstance(value, str):
@@ -226,7 +226,7 @@ class FunctionGrader:
         )
 
 
-def arguments(function: Description, batch: Sequence[_Item]) -> dict[str, list[Any]]:
+def arguments(function: Description, batch: Sequence[Item]) -> dict[str, list[Any]]:
     """Returns the arguments for a call: those available (OFFERED, and the rows' columns) that the function accepts."""
     given = {name: [make(item) for item in batch] for name, make in _MADE.items() if function.wants(name)}
     if function.takes_any and "completions" not in function.names:
@@ -237,12 +237,12 @@ def arguments(function: Description, batch: Sequence[_Item]) -> dict[str, list[A
     return given
 
 
-def _answer(item: _Item) -> str | None:
+def _answer(item: Item) -> str | None:
     response, in_thought = item.request.response, item.request.in_thought
     return None if is_open_thought(response, in_thought) else visible_text(response)
 
 
-_MADE: Mapping[str, Callable[[_Item], Any]] = {
+_MADE: Mapping[str, Callable[[Item], Any]] = {
     "prompts": lambda item: item.prompt.text,
     "responses": lambda item: item.request.response,
     "completions": lambda item: item.request.response,

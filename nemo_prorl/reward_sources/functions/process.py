@@ -43,11 +43,11 @@ class FunctionUnusable(RuntimeError):
 
 class CallFailed(RuntimeError):
     """A call has no result; the message ends a sentence whose subject is the function. again: whether a call with fewer
-    responses might succeed."""
+    responses might succeed. is_network: whether a server that the function asks did not answer."""
 
-    def __init__(self, sentence: str, *, again: bool) -> None:
+    def __init__(self, sentence: str, *, again: bool, is_network: bool = False) -> None:
         super().__init__(sentence)
-        self.again = again
+        self.again, self.is_network = again, is_network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,8 @@ class FunctionProcess:
         if "values" in answer:
             return list(answer["values"])
         if "raised" in answer:
-            raise CallFailed(f"raised {answer['raised']}", again=True)
+            is_network = bool(answer.get("is_network"))
+            raise CallFailed(f"raised {answer['raised']}", again=True, is_network=is_network)
         raise CallFailed(str(answer["broken"]), again=False)
 
     def interrupt(self) -> None:
@@ -173,7 +174,7 @@ class FunctionProcess:
             )
         except OSError as error:
             raise FunctionUnusable(
-                f"its interpreter {self._python} cannot be started: {error.strerror}"
+                f"its interpreter {self._python} cannot be started: {error.strerror or error}"
             ) from error
         finally:
             if self._log is not None:

@@ -23,8 +23,10 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.config.compose import compose
 from nemo_prorl.data.rows import Row, RowFile, write_rows
-from nemo_prorl.reward_sources.functions.check import check_functions, columns_of
+from nemo_prorl.reward_sources.functions.check import check_functions, columns_of, try_functions
+from nemo_prorl.types import Prompt
 from tests.conftest import ROOT
+from tests.reward_sources.functions.asking import a_prompt
 
 ROW = Row(
     uid="a",
@@ -94,6 +96,77 @@ def test_what_cannot_be_called_is_one_sentence(tmp_path: Path, source: str, said
 def test_an_import_that_never_ends_is_ended(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"took longer than 0.5 s"):
         checked(tmp_path, "while True: pass", ready_timeout_s=0.5)
+
+
+def tried(tmp_path: Path, source: str, *prompts: Prompt, **options: object) -> str:
+    file = tmp_path / "my_reward.py"
+    file.write_text(source)
+    reward = RewardConfig(function=[f"{file}:score"], **options)  # type: ignore[arg-type]
+    (sentence,) = try_functions(reward, prompts or [a_prompt(number) for number in range(9)])
+    assert "\n" not in sentence
+    return sentence
+
+
+RIGHT = """
+def score(answers, task, **columns):
+    print(f"called with {len(answers)}", flush=True)
+    return [float(answer == "\\\\boxed{%s}" % row["answer"]) for answer, row in zip(answers, task)]
+"""
+
+
+@pytest.mark.medium
+def test_a_function_is_called_once_with_right_answers(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = tried(tmp_path, RIGHT)
+    assert (
+        "my_reward.py:score, called with made-up responses to 4 prompt(s), returned 1, 1, 1, 1 after " in said
+    )
+    assert capfd.readouterr().err.count("called with 4") == 1
+    thinking = [dataclasses.replace(a_prompt(number), opens_thought=True) for number in range(2)]
+    assert "2 prompt(s), returned 1, 1 after" in tried(tmp_path, RIGHT, *thinking)
+    no_answer = [a_prompt(task={}), a_prompt(1)]
+    none = "def score(answers):\n    return [len(answer) for answer in answers]"
+    assert "2 prompt(s), returned 14, 9 after" in tried(tmp_path, none, *no_answer)
+    others = [a_prompt(0), a_prompt(1, level=3)]
+    assert "1 prompt(s), returned 1 after" in tried(tmp_path, RIGHT, *others), "a call has rows of one kind"
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def score(responses): return [0] * len(responses)", "returned 0, 0, 0, 0 after .* the right answers: look"),
+        ("def score(responses): return [None, 1, 2, 3]", r"returned nothing \(returned None for a response\), 1, 2, 3"),
+        ("import socket\ndef score(responses): socket.create_connection(('127.0.0.1', 1), 1)",
+         "raised ConnectionRefusedError: .* a server that it asks does not answer from here"),
+        ("def score(responses):\n    try: open_socket = 1 / 0\n"
+         "    except ZeroDivisionError as error: raise RuntimeError('no judge') from TimeoutError()",
+         "raised RuntimeError: no judge .* does not answer from here"),
+    ],
+)  # fmt: skip
+def test_what_a_call_returned_is_said(tmp_path: Path, source: str, said: str) -> None:
+    assert re.search(said, tried(tmp_path, source))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def score(responses, task): return [row['gold'] for row in task]",
+         r"raised KeyError: 'gold' \(my_reward.py, line 1\): correct it"),
+        ("def score(responses): open('/no/such/file')", "raised FileNotFoundError"),
+        ("def score(responses): return 1.0", "returned a value of type float, not a list of numbers"),
+        ("def score(responses): return [1.0]", "returned 1 numbers for 4 responses"),
+        ("import time\ndef score(responses): time.sleep(60)",
+         "took longer than 0.5 s: make it faster, or raise reward.function_timeout_s"),
+        ("import os\ndef score(responses): os._exit(3)", "ended by itself, with exit code 3"),
+    ],
+)  # fmt: skip
+def test_a_call_that_fails_is_a_mistake(tmp_path: Path, source: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        tried(tmp_path, source, function_timeout_s=0.5)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_and_a_missing_interpreter(tmp_path: Path) -> None:
