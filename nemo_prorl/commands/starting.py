@@ -142,7 +142,7 @@ def describe_work(config: RunConfig, num_ranks: int) -> list[str]:
     if here.low_s > LONG_STEP_S:
         lines.append(
             f"warning: a step of {size} x {sampler.max_response_tokens:,} tokens is too much for this machine: write "
-            "--config-name small, or smaller trainer.prompts_per_step, sampler.num_rollouts and "
+            f"--config-name {'small' if gpu_name else 'small_cpu'}, or smaller trainer.prompts_per_step, sampler.num_rollouts and "
             "sampler.max_response_tokens."
         )
     return lines
