@@ -116,7 +116,9 @@ def summary(findings: Sequence[Finding]) -> str:
         bad = [f"{count} {name}{'s' * (count > 1)}" for name, count in present]
         return f"{' and '.join(bad)}; every other check is fine."
     devices = [
-        "the CPU" if item.status is Status.not_applicable else "GPUs" for item in findings if item.name == GPUS
+        "the CPU" if item.status is Status.not_applicable else "GPUs"
+        for item in findings
+        if item.name == GPUS
     ]
     left_out = [item.name for item in findings if item.status is Status.not_applicable]
     what = f" for training on {devices[0]}" if devices else ""

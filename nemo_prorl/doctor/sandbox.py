@@ -72,7 +72,9 @@ def parse_reward_report(text: str) -> RewardFacts:
             packages=report["packages"],
         )
     except (ValueError, KeyError, TypeError):
-        return RewardFacts(refusal=f"`python -m reward check --json` printed {text.strip()[-200:] or 'nothing'}")
+        return RewardFacts(
+            refusal=f"`python -m reward check --json` printed {text.strip()[-200:] or 'nothing'}"
+        )
 
 
 def start_reward_check(python: str) -> subprocess.Popen[str] | None:

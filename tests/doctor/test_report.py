@@ -80,7 +80,11 @@ def test_other_nodes_are_shown_by_what_they_have_of_their_own() -> None:
 def test_the_last_line_counts() -> None:
     assert summary([GOOD]) == "Every check is fine for training on GPUs."
     assert summary([ok("caches", "/tmp")]) == "Every check is fine."
-    skipped = [not_applicable("GPUs", "none is used"), ok("caches", "/tmp"), not_applicable("start", "no model")]
+    skipped = [
+        not_applicable("GPUs", "none is used"),
+        ok("caches", "/tmp"),
+        not_applicable("start", "no model"),
+    ]
     assert summary(skipped) == "Every check is fine for training on the CPU; not checked: GPUs, start."
     assert (
         summary([BAD, BAD, warning("x", "y", "z")]) == "2 failures and 1 warning; every other check is fine."

@@ -15,7 +15,11 @@ from reward.sandbox.cell import Level
     ("found", "answer", "grades_code"),
     [
         ((Level.landlock, ["namespaces: not permitted"]), "yes: this machine can grade all domains", True),
-        ((None, ["landlock: no such kernel", "namespaces: not permitted"]), "no: this machine cannot grade code", False),
+        (
+            (None, ["landlock: missing", "namespaces: not permitted"]),
+            "no: this machine cannot grade code",
+            False,
+        ),
     ],
 )
 def test_people_get_a_plain_answer_and_programs_everything(

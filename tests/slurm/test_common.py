@@ -210,7 +210,11 @@ def test_code_needs_a_server_with_a_sandbox(
 
 
 NODE = '{\n "node": "x",\n "verdict": "%s",\n "sentence": "%s",\n "is_complete": true,\n "findings": []\n}\n'
-SENTENCES = {"ok": "", "failure": "caches: no room: make some", "mistake": "start: stage run1 continues stage x"}
+SENTENCES = {
+    "ok": "",
+    "failure": "caches: no room: make some",
+    "mistake": "start: stage run1 continues stage x",
+}
 CHECK = """
     scontrol() { echo "scontrol $*" >>"$RUN/calls"; [ "$1" != show ] || echo "  ExcNodeList=$EXCLUDED"; }
     srun() { cp "$RUN"/answers/* "$DOCTOR_DIR" 2>/dev/null; return "$CODE"; }

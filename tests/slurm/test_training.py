@@ -112,6 +112,8 @@ def test_a_stage_starts_alone_only_without_a_parent(cluster: Cluster, case: Case
         ends.append((state["JobState"], Path(state["StdOut"]).read_text()))
     (orphan, why), (alone, log) = ends
     assert orphan == "FAILED"
-    assert "failed: start: stage run2 continues stage run1, which has not finished in" in " ".join(why.split())
+    assert "failed: start: stage run2 continues stage run1, which has not finished in" in " ".join(
+        why.split()
+    )
     assert alone == "COMPLETED", log
     assert [record["step"] for record in steps(case.run_dir("alone"), "run2")] == [1]

@@ -62,7 +62,10 @@ def remaining_text(missing: Mapping[str, str], model: Architecture | None) -> li
     """Returns lines on what could not be checked and on the files that have to be made before the first `train`."""
     lines = []
     if model is None:
-        lines += ["", "Not checked, because the model is not here: whether its layers, heads and context fit."]
+        lines += [
+            "",
+            "Not checked, because the model is not here: whether its layers, heads and context fit.",
+        ]
     if missing:
         lines += ["", "Still to do: files that are not here, and what makes them"]
     for maker in dict.fromkeys(missing.values()):

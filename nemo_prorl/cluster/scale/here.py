@@ -59,7 +59,9 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
     that by its formulas does not fit."""
     if measured := _recent_steps(Path(config.exp_manager.explicit_log_dir), config):
         return StepHere(
-            low_s=min(measured), high_s=max(measured), source=f"as the last {len(measured)} step(s) of this run"
+            low_s=min(measured),
+            high_s=max(measured),
+            source=f"as the last {len(measured)} step(s) of this run",
         )
     model = read_architecture(config.model.path)
     cluster = Cluster(num_nodes=1, gpus_per_node=num_ranks)

@@ -73,7 +73,11 @@ def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
         time = plan.time
         seconds = [*(sum(time.parts[part] for part in parts) for _, parts in TIME_COLUMNS), time.seconds]
         hours = step_hours([plan], cluster)
-        numbers = [*(f"{each:.1f}" for each in seconds), f"{plan.config.trainer.num_steps:,}", f"{hours:,.0f}"]
+        numbers = [
+            *(f"{each:.1f}" for each in seconds),
+            f"{plan.config.trainer.num_steps:,}",
+            f"{hours:,.0f}",
+        ]
         rows.append((plan.config.stage.name, *numbers, time.bottleneck))
     lines = ["Seconds of a step", *table(rows, "l" + "r" * (len(head) + 3) + "l"), ""]
     if len(plans) > 1:

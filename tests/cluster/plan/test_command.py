@@ -81,7 +81,9 @@ def test_both_estimates_of_the_gpu_hours_stand_side_by_side(
 ) -> None:
     """The second number is that of the table of `plan --time`, the first that of the table of `plan`."""
     said, timed = plan(capsys, *arguments), plan(capsys, *arguments, "--time")
-    sentences = [line for text in (said, timed) for line in text.splitlines() if line.startswith("GPU hours:")]
+    sentences = [
+        line for text in (said, timed) for line in text.splitlines() if line.startswith("GPU hours:")
+    ]
     assert len(sentences) == 2
     assert len({*sentences}) == 1
     assert sentences[0].startswith(f"GPU hours: {of_papers} on H100")

@@ -40,7 +40,14 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.5, "0.5 s"), (9.24, "9.2 s"), (119.0, "120 s"), (720.0, "12 minutes"), (7200.0, "2 hours"), (1e7, "120 days")],
+    [
+        (0.5, "0.5 s"),
+        (9.24, "9.2 s"),
+        (119.0, "120 s"),
+        (720.0, "12 minutes"),
+        (7200.0, "2 hours"),
+        (1e7, "120 days"),
+    ],
 )
 def test_times_have_two_digits(seconds: float, text: str) -> None:
     assert duration(seconds) == text
