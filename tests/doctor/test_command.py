@@ -59,7 +59,7 @@ def test_a_machine_without_a_model_is_no_mistake(tmp_path: Path, capsys: pytest.
     said = capsys.readouterr().out
     assert code == 0, said
     assert "no model was named" in said
-    assert max(map(len, said.splitlines())) <= 100
+    assert "Every check is fine; not checked: " in said
 
 
 def test_findings_are_written_as_json(tmp_path: Path) -> None:
