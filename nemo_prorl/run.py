@@ -175,20 +175,7 @@ def train_stage(
     """Builds everything that the loop needs, the cheapest checks first, and runs it. Returns why the loop ended and the
     final state. The loggers stay open until the caller leaves `at_the_end`."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
-    if start.is_resume:
-        config = ranks.on_main(lambda: with_begun_limits(config))
-    if ranks.layout.is_main:
-        record_options(config, run_dir)
-    terminal.wait_for("reading tokenizer and prompt files")
-    with watchdog.trusting_main():
-        converted, recognised = ranks.on_main(lambda: with_prompt_files(config, watchdog.beat))
-    tokenizer = ranks.together(lambda: load_tokenizer(config))
-    converted, found = ranks.on_main(lambda: with_limits(converted, tokenizer))
-    if found and ranks.layout.is_main:
-        record_options(replace(converted, data=config.data), run_dir)
-    config = converted
-    for sentence in (*recognised, *found, *remarks(config, tokenizer)):
-        log.say(sentence)
+    config, tokenizer = with_inputs(config, start, ranks, log, watchdog)
     prompts, validation_prompts, held_out_lengths = read_prompts(config, tokenizer, ranks)
     files = [*config.data.train, *config.data.validation]
     log.say(ranks.on_main(lambda: left_out_prompts(config, tokenizer, held_out_lengths)))
@@ -249,6 +236,28 @@ def train_stage(
         if telemetry is not None:
             telemetry.is_paused = outcome is Outcome.paused
         return outcome, state
+
+
+def with_inputs(
+    config: RunConfig, start: StartingPoint, ranks: Ranks, log: RunLog, watchdog: Watchdog
+) -> tuple[RunConfig, Tokenizer]:
+    """Returns the configuration with prompt files, and with numbers for limits that data and model give; and the
+    tokenizer. Records the options in the run's folder, with `data` as the user wrote it."""
+    run_dir = Path(config.exp_manager.explicit_log_dir)
+    if start.is_resume:
+        config = ranks.on_main(lambda: with_begun_limits(config))
+    if ranks.layout.is_main:
+        record_options(config, run_dir)
+    terminal.wait_for("reading tokenizer and prompt files")
+    with watchdog.trusting_main():
+        converted, recognised = ranks.on_main(lambda: with_prompt_files(config, watchdog.beat))
+    tokenizer = ranks.together(lambda: load_tokenizer(config))
+    converted, found = ranks.on_main(lambda: with_limits(converted, tokenizer))
+    if found and ranks.layout.is_main:
+        record_options(replace(converted, data=config.data), run_dir)
+    for sentence in (*recognised, *found, *remarks(converted, tokenizer)):
+        log.say(sentence)
+    return converted, tokenizer
 
 
 def noted_changes(

@@ -7,15 +7,17 @@ import fcntl
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from threading import get_ident
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from nemo_prorl import run
 from nemo_prorl.cluster.slurm_queue import is_gone
+from nemo_prorl.commands.parsing import CONF_DIR
 from nemo_prorl.config import (
     AlgorithmConfig,
     ConfigError,
@@ -25,9 +27,11 @@ from nemo_prorl.config import (
     Precision,
     Recompute,
     RunConfig,
+    SamplerConfig,
     StageConfig,
     TrainerConfig,
 )
+from nemo_prorl.config.compose import compose
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.run import (
@@ -37,6 +41,7 @@ from nemo_prorl.run import (
     check_same_run,
     clear_marks,
     train,
+    with_inputs,
 )
 from nemo_prorl.run_folder.lives import read_lives
 from nemo_prorl.run_folder.lock import alone_in
@@ -48,7 +53,8 @@ from nemo_prorl.training.control.requests import ask_for_reset, reset_request
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.training.trainer import StoppedByController
 from nemo_prorl.types import RunState
-from tests.data.conftest import CharacterTokenizer, make_row
+from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, make_row
+from tests.test_cli import ARCHITECTURE
 from tests.training.conftest import SINGLE
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
@@ -257,3 +263,37 @@ def test_a_file_system_without_locks_keeps_nobody_out(
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with alone_in(tmp_path, is_gone):
         pass
+
+
+def test_the_runs_folder_records_the_limits_that_were_found_and_a_resume_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every option is a number there, and data is named as the user named it; the rows may change meanwhile."""
+    monkeypatch.setattr(run, "load_tokenizer", lambda config: CharacterTokenizer())
+    (tmp_path / "config.json").write_text(ARCHITECTURE)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"problem": "What is 1 + 1?", "answer": "2"}\n')
+    config = RunConfig(
+        model=ModelConfig(path=str(tmp_path)),
+        data=DataConfig(train={str(rows): 1.0}),
+        sampler=SamplerConfig(max_prompt_tokens=0, max_response_tokens=0),
+        exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run")),
+    )
+    watchdog: Any = SimpleNamespace(trusting_main=nullcontext, beat=lambda: None)
+
+    def begin(*, is_resume: bool) -> RunConfig:
+        start = StartingPoint(checkpoint=None, is_resume=is_resume)
+        log = RunLog(tmp_path / "run", speaks=False)
+        found, _ = with_inputs(config, start, SINGLE, log, watchdog)
+        return found
+
+    first = begin(is_resume=False)
+    length = len("What is 1 + 1?") + FRAME_TOKENS
+    assert (first.sampler.max_prompt_tokens, first.sampler.max_response_tokens) == (length, 1024)
+    for name in ("resolved.yaml", "stages/main.yaml"):
+        recorded = compose(str(tmp_path / "run" / name), [], conf_dir=CONF_DIR)
+        assert recorded.sampler == first.sampler
+        assert recorded.data == config.data
+    rows.write_text('{"problem": "What is 100 + 100?", "answer": "200"}\n')
+    assert begin(is_resume=True).sampler == first.sampler
+    assert begin(is_resume=False).sampler.max_prompt_tokens == length + 4

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     """Evaluates the checkpoint, prints the scores, and returns the exit code: 1 if --write-prompts left out a benchmark
     whose files are missing."""
     parser = Parser("evaluate", __doc__, EPILOG)
-    parser.flag("--list", "lists the benchmarks, and which of them are in data_dir")
+    parser.flag("--list", "lists the benchmarks, or those of benchmarks=A,B with source and licence")
     parser.path("--write-prompts", "DIR", "only writes the benchmarks' prompts into this folder")
     parser.add_argument(
         "--k",
@@ -153,18 +153,28 @@ def _write_prompts(config: RunConfig, folder: Path) -> int:
 
 
 def _listed(config: RunConfig) -> list[str]:
+    """Returns a table of the benchmarks; of those that evaluation.benchmarks names also source, licence and remark."""
     from nemo_prorl.evaluation import catalogue, prompts
 
-    lines = []
-    for benchmark in catalogue.BENCHMARKS.values():
-        paths = prompts.find(benchmark, Path(config.evaluation.data_dir))
-        state = ", ".join(map(str, paths)) or ("made here" if benchmark.generate else "not there")
-        count = f"{benchmark.num_problems:,} problems ({benchmark.counted_by}); "
-        more = [f"{count if benchmark.num_problems else ''}from {benchmark.where}; {benchmark.licence}"]
-        more += [f"{benchmark.remark}."] if benchmark.remark else []
-        lines.append(f"{benchmark.name:<21} {benchmark.domain:<12} {benchmark.metric.value:<10} {state}")
-        lines += [f"{'':<21} {line}" for line in more]
-    return lines
+    named, data_dir = config.evaluation.benchmarks, Path(config.evaluation.data_dir)
+    lines = [f"{'benchmark':<21} {'domain':<12} {'metric':<10} {'problems':>8}  files in {data_dir}"]
+    for benchmark in map(catalogue.get, named or catalogue.BENCHMARKS):
+        paths = [path.name for path in prompts.find(benchmark, data_dir)]
+        state = ", ".join(paths) or ("made here" if benchmark.generate else "none")
+        count = f"{benchmark.num_problems:,}" if benchmark.num_problems else "-"
+        lines.append(
+            f"{benchmark.name:<21} {benchmark.domain:<12} {benchmark.metric.value:<10} {count:>8}  {state}"
+        )
+        if named:
+            about = {
+                "files": " or ".join(benchmark.files),
+                "from": benchmark.where,
+                "licence": benchmark.licence,
+                "problems": benchmark.counted_by,
+                "remark": benchmark.remark,
+            }
+            lines += [f"    {key:<10}{text}" for key, text in about.items() if text]
+    return [*lines, *([] if named else ["", "`evaluate --list benchmarks=NAME` says where one comes from."])]
 
 
 def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> int:

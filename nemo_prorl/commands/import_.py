@@ -1,4 +1,4 @@
-"""Converts a Hugging Face checkpoint into a Megatron one."""
+"""Converts a Hugging Face checkpoint into Megatron-Core's distributed format; training does not need it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from nemo_prorl.commands.parsing import Parser, check_vacant
 from nemo_prorl.engines import environment
 
+DESCRIPTION = """\
+`train` and `evaluate` read the Hugging Face folder itself (model.path=HF_DIR) and refuse the result, which has weights
+only. It is for other programs that read such checkpoints (none has been tried); `export` converts it back."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Writes the Megatron checkpoint and returns exit code 0."""
     from nemo_prorl.engines.megatron.architecture import read_architecture
 
-    parser = Parser("import", __doc__)
+    parser = Parser("import", __doc__, DESCRIPTION)
     parser.path("hf_dir", "HF_DIR", "folder of the Hugging Face checkpoint")
     parser.path("out", "OUT", "folder to write; must be empty or not exist yet")
     options = parser.parse_args(arguments)

@@ -72,8 +72,8 @@ def check_model(config: RunConfig, *, trains: bool = True) -> None:
 
     if (Path(config.model.path) / check.CHECKPOINT_MARK).is_file():
         raise ConfigError(
-            f"model.path={config.model.path} is a Megatron checkpoint, which vLLM cannot read: write a Hugging Face "
-            "folder, or make one with `python -m nemo_prorl export`."
+            f"model.path={config.model.path} is a Megatron checkpoint, which vLLM cannot read: write the Hugging Face "
+            "folder that it was made from, or make one with `python -m nemo_prorl export`."
         )
     check.check_model(config.model.path, config, world_size_from_environment(), trains=trains)
 

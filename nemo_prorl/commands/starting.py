@@ -140,8 +140,8 @@ def describe_work(config: RunConfig, num_ranks: int) -> list[str]:
     gpu_name = torch.cuda.get_device_name() if has_cuda() else ""
     here = step_here(config, num_ranks=num_ranks, gpu_name=gpu_name)
     lines = [
-        f"  batch     {size} a step, with responses of up to {sampler.max_response_tokens:,} tokens: {most:,} tokens "
-        f"at most, in {trainer.updates_per_step} update(s)",
+        f"  batch     {size} a step, with responses of up to {sampler.max_response_tokens:,} tokens: at most {most:,} "
+        f"tokens, in {trainer.updates_per_step} update(s)",
         f"  steps     {trainer.num_steps:,} in this stage",
     ]
     if here is None:
@@ -151,9 +151,10 @@ def describe_work(config: RunConfig, num_ranks: int) -> list[str]:
     )
     lines += [f"warning: {here.advice}."] if here.advice else []
     if here.low_s > LONG_STEP_S:
+        smaller = "small" if gpu_name else "small_cpu"
         lines.append(
             f"warning: a step of {size} x {sampler.max_response_tokens:,} tokens is too much for this machine: write "
-            "--config-name small, or smaller trainer.prompts_per_step, sampler.num_rollouts and "
+            f"--config-name {smaller}, or smaller trainer.prompts_per_step, sampler.num_rollouts and "
             "sampler.max_response_tokens."
         )
     return lines

@@ -33,7 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.config.help import options_text
 
     parser = Parser("train", __doc__, options_text(CONF_DIR))
-    parser.flag("--check", "only says whether the stage could start here")
+    parser.flag(
+        "--check", "only says whether the stage could start here, how large a step is and how long it takes"
+    )
     given = parse_overrides(parser, arguments)
     config = composed(given.config_name, given.overrides)
     check_inputs(config, world_size_from_environment())

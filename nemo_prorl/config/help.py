@@ -9,6 +9,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from nemo_prorl.config import RunConfig
+
+MOST_USED = (
+    "model.path",
+    "data.train",
+    "data.validation",
+    "reward.function",
+    "exp_manager.explicit_log_dir",
+    "trainer.num_steps",
+    "trainer.prompts_per_step",
+    "trainer.learning_rate",
+    "sampler.num_rollouts",
+    "sampler.max_prompt_tokens",
+    "sampler.max_response_tokens",
+    "algorithm.kl_beta",
+    "validation.interval",
+)
+"""Options that most runs set, which `train --help` lists first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +134,11 @@ def options_text(conf_dir: Path) -> str:
     ]
     for group in conf_groups(conf_dir):
         lines.append(f"{group.capitalize()}s ({group}=NAME): {', '.join(conf_names(conf_dir, group))}")
+    lines += ["", "Most used, of the options below:"]
+    for key in MOST_USED:
+        option = options()[key]
+        meaning = re.split(r"[.;:,]? [(]|[.;:,] |[.]$", option.doc)[0]
+        lines.append(f"  {f'{key}={value_text(option.default)}':<39}  {meaning}")
     return "\n".join([*lines, "", *entries_text(entries())])
 
 

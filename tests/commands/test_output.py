@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from nemo_prorl.__main__ import main
 from nemo_prorl.commands.output import show
+from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder.markers import mark_done
 from nemo_prorl.run_folder.terminal import folded
 from tests.conftest import ROOT
 
@@ -66,3 +70,42 @@ def test_exact_lines_are_not_folded(
     assert capsys.readouterr().out == (
         "#!/bin/bash # one long line of a script\na sentence for\npeople to read\n"
     )
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Makes every stream a terminal of 50 columns."""
+    monkeypatch.setattr(terminal, "width_of", lambda stream: 50)
+    return 50
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "--config-name", "lapto"],
+        ["plan", "--memory", "trainer.micro_batch_tokens=65536"],
+        ["train", "--config-name", "laptop", "data.train=no/such.jsonl"],
+    ],
+)
+def test_a_mistake_fits_the_terminal_too(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], narrow: int
+) -> None:
+    assert main(arguments) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("error: ")
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= narrow
+
+
+def test_a_stage_that_is_done_says_so_within_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], narrow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nemo_prorl import run
+    from nemo_prorl.config import ExpManagerConfig, RunConfig
+
+    monkeypatch.chdir(tmp_path)
+    mark_done(Path("x"), "main", outcome="steps", checkpoint="")
+    assert run.train(RunConfig(exp_manager=ExpManagerConfig(explicit_log_dir="x"))) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "stage main is already done in x; to train it further, remove" in " ".join(lines)
+    assert max(map(len, lines)) <= narrow

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.config import ConfigError, DataConfig, ExpManagerConfig, ModelConfig, RunConfig, SamplerConfig
+from nemo_prorl.data.rows import write_rows
 from nemo_prorl.engines.limits import found_limits, with_begun_limits, with_limits
 from nemo_prorl.engines.megatron import check
 from nemo_prorl.run_folder.resolved import write_resolved
-from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile, write_file  # noqa: F401
+from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, make_row
 from tests.test_cli import ARCHITECTURE
 
 
@@ -44,17 +45,23 @@ def test_a_limit_that_fills_the_context_is_refused(prompt: int, response: int, o
         found_limits(given, context_tokens=512, longest=40)
 
 
+def write(path: Path, *lengths: int) -> str:
+    """Writes a prompt file with prompts of these lengths in tokens."""
+    rows = [make_row(f"{path.stem}/{i}", "x" * (length - FRAME_TOKENS)) for i, length in enumerate(lengths)]
+    write_rows(path, rows)
+    return str(path)
+
+
 @pytest.fixture
-def config(write_file: WriteFile, tmp_path: Path) -> RunConfig:
-    """A run with training prompts of up to 7 tokens, a held-out one of 9, and a model with a context of 256."""
+def config(tmp_path: Path) -> RunConfig:
+    """A run with training prompts of up to 8 tokens, a held-out one of 9, and a model with a context of 256."""
     (tmp_path / "model").mkdir()
     architecture = ARCHITECTURE.replace("32768", "256")
     (tmp_path / "model" / "config.json").write_text(architecture)
     return RunConfig(
         model=ModelConfig(path=str(tmp_path / "model")),
         data=DataConfig(
-            train={write_file("a", [1, 7 - FRAME_TOKENS]): 1.0},
-            validation=[write_file("b", [9 - FRAME_TOKENS])],
+            train={write(tmp_path / "a.parquet", 7, 8): 1.0}, validation=[write(tmp_path / "b.parquet", 9)]
         ),
         sampler=SamplerConfig(max_prompt_tokens=0, max_response_tokens=0),
         exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run")),
@@ -80,14 +87,12 @@ def test_a_cache_without_room_for_what_was_found_is_refused_before_the_engines_l
         with_limits(config, CharacterTokenizer())
 
 
-def test_a_resumed_stage_keeps_the_limits_that_it_began_with(
-    config: RunConfig, write_file: WriteFile
-) -> None:
+def test_a_resumed_stage_keeps_the_limits_that_it_began_with(config: RunConfig, tmp_path: Path) -> None:
     """With the file of today, whose prompts are longer, other responses would be cut off."""
     assert with_begun_limits(config) == config, "nothing is recorded yet"
     begun, _ = with_limits(config, CharacterTokenizer())
     write_resolved(begun, Path(config.exp_manager.explicit_log_dir) / "stages" / "main.yaml")
-    write_file("b", [20])
+    write(tmp_path / "b.parquet", 20)
     assert with_begun_limits(config) == begun
     told = replace(config, sampler=replace(config.sampler, max_response_tokens=100))
     assert with_begun_limits(told).sampler.max_response_tokens == 100, (

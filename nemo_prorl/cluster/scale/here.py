@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,13 @@ from nemo_prorl.cluster.scale.step_time import (
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
+from nemo_prorl.run_folder.telemetry import read_metrics
 
 NUM_RECENT = 20
-"""Steps of this run whose median counts."""
-UNCERTAINTY = 4.0
-"""Factor by which the time on a CPU may be shorter or longer than the estimate, which knows neither how much of its
-speed in matrix products a pass reaches nor what else the machine does (our choice: steps of small models took 0.8 to 3.2
-times the estimate)."""
+"""Steps of this run whose times count."""
+CPU_RANGE = (2 / 3, 4.0)
+"""The ends of the range on a CPU over the estimate, which knows neither how much of its speed in matrix products a pass
+reaches nor what else the machine does (our choice: steps of small models took 0.85 to 3.2 times the estimate)."""
 NOTABLE = 1.5
 """How many times faster fp32 has to be for the advice to use it."""
 ROWS = 256
@@ -48,7 +47,10 @@ class StepHere:
     def times(self, count: int) -> str:
         """Returns the time of so many steps in words."""
         low, high = duration(count * self.low_s), duration(count * self.high_s)
-        return low if low == high else f"{low} to {high}"
+        number, unit = low.split()
+        if low == high:
+            return low
+        return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
 def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere | None:
@@ -57,7 +59,9 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
     that by its formulas does not fit."""
     if measured := _recent_steps(Path(config.exp_manager.explicit_log_dir), config):
         return StepHere(
-            low_s=min(measured), high_s=max(measured), source=f"the last {len(measured)} step(s) of this run"
+            low_s=min(measured),
+            high_s=max(measured),
+            source=f"as the last {len(measured)} step(s) of this run",
         )
     model = read_architecture(config.model.path)
     cluster = Cluster(num_nodes=1, gpus_per_node=num_ranks)
@@ -103,14 +107,9 @@ def duration(seconds: float) -> str:
 def _recent_steps(run_dir: Path, config: RunConfig) -> list[float]:
     """Returns the seconds of the stage's last steps; none if there are fewer than two: the first one warms up."""
     path = run_dir / "metrics.jsonl"
-    if not path.is_file():
-        return []
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    times = [
-        float(record["time/step_s"])
-        for record in records
-        if record.get("stage") == config.stage.name and "time/step_s" in record
-    ]
+    records = read_metrics(path) if path.is_file() else []
+    of_stage = [record for record in records if record["stage"] == config.stage.name]
+    times = [float(record["time/step_s"]) for record in of_stage if "time/step_s" in record]
     return times[1:][-NUM_RECENT:]
 
 
@@ -128,8 +127,8 @@ def _on_cpu(case: Case) -> StepHere:
         if in_fp32 > NOTABLE * flops:
             advice = f"matrix products are {in_fp32 / flops:.1f} times as fast here in fp32: write model.precision=fp32"
     return StepHere(
-        low_s=seconds / UNCERTAINTY,
-        high_s=seconds * UNCERTAINTY,
+        low_s=CPU_RANGE[0] * seconds,
+        high_s=CPU_RANGE[1] * seconds,
         source=f"estimated from matrix products at {flops / 1e9:.2g} GFLOP/s per rank on this CPU",
         advice=advice,
     )

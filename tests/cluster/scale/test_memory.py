@@ -82,7 +82,7 @@ def test_shapes_have_the_sizes_that_the_hub_shows(name: str, num_parameters: int
 
 
 def test_a_shape_that_is_not_known() -> None:
-    with pytest.raises(ConfigError, match="--shape=gpt5 is not a known shape: .* or model.path=FOLDER"):
+    with pytest.raises(ConfigError, match=r"--shape=gpt5 is not a known shape: .* or model.path=FOLDER"):
         shape_of("gpt5")
 
 
