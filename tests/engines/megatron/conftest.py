@@ -11,7 +11,7 @@ import pytest
 from nemo_prorl import distributed
 from tests.engines.conftest import run_ranks
 from tests.engines.megatron.helpers import MakePolicy, World, measure_all
-from tests.engines.megatron.layouts import ALONE, FOUR, TWO
+from tests.engines.megatron.layouts import ALONE, FOUR, QUICK, TWO
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +40,13 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def one(hf_models: dict[str, Path], checkpoints: Path) -> World:
     return World(ranks=[measure_all(ALONE, hf_models, checkpoints, "one")])
+
+
+@pytest.fixture(scope="session")
+def quick(hf_models: dict[str, Path]) -> World:
+    return World(
+        ranks=run_ranks(measure_all, 4, cases=QUICK, models=hf_models, checkpoints=None, world="quick")
+    )
 
 
 @pytest.fixture(scope="session")

@@ -192,9 +192,10 @@ def my_rows(case: Case, layout: distributed.Layout, num_rows: int) -> list[int]:
     return list(range(layout.replica, num_rows, layout.data_parallel))
 
 
-def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) -> dict[str, Any]:
-    """Returns what this rank's replica computes: log-probabilities, gradients, the weights after two updates, and those
-    after the second update of policies that continue from a checkpoint between the two, and first save it again."""
+def measure(case: Case, models: dict[str, Path], checkpoints: Path | None, world: str) -> dict[str, Any]:
+    """Returns what this rank's replica computes: log-probabilities, gradients and the weights after two updates. Unless
+    `checkpoints` is None, also those after the second update of policies that continue from a checkpoint between the
+    two, and first save it again."""
     config = run_config(models[case.model], megatron=case.megatron, **case.trainer)
     ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
     policy = MegatronPolicy(config, ranks)
@@ -213,7 +214,8 @@ def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) 
     else:
         with captured_gradients(policy) as gradients:
             first = policy.update(batch, loss)
-    save(policy, checkpoints / world / case.name)
+    if checkpoints is not None:
+        save(policy, checkpoints / world / case.name)
     second = policy.update(batch, loss)
     measured = {
         "rows": rows,
@@ -229,6 +231,8 @@ def measure(case: Case, models: dict[str, Path], checkpoints: Path, world: str) 
         "after": as_numpy(dict(policy.named_weights())),
     }
     measured["refused"] = refuses_poison(policy, batch, ranks.layout)
+    if checkpoints is None:
+        return measured
     for key, source in (("again", f"{world}/{case.name}"), ("resumed", case.resume)):
         if source:
             policy = MegatronPolicy(config, ranks)
@@ -263,7 +267,7 @@ def refuses_poison(policy: MegatronPolicy, batch: TrainBatch, layout: distribute
 
 
 def measure_all(
-    cases: list[Case], models: dict[str, Path], checkpoints: Path, world: str
+    cases: list[Case], models: dict[str, Path], checkpoints: Path | None, world: str
 ) -> dict[str, dict[str, Any]]:
     return {case.name: measure(case, models, checkpoints, world) for case in cases}
 

@@ -33,6 +33,9 @@ TWO = [
     Case(name="dp2-unsharded", model="qwen2", trainer=UNSHARDED, resume="two/dp2"),
     Case(name="dp2-algorithm", model="qwen2", trainer=UNSHARDED, algorithm=OF_SEQUENCES),
     Case(name="dp2-overlap", model="qwen2", trainer=UNSHARDED, megatron=OVERLAP),
+    Case(name="dp2-overlap-sharded", model="qwen2", megatron=OVERLAP),
+    Case(name="dp2-overlap-sharded-one-empty", model="qwen2", megatron=OVERLAP, empty_replica=True),
+    Case(name="pp2-overlap", model="qwen2", trainer=PP, megatron=OVERLAP),
     Case(name="tp2-sp", model="qwen2", trainer=SP, resume="two/dp2-unsharded"),
     Case(name="tied-tp2", model="qwen3_tied", trainer=TP, resume="one/qwen3_tied"),
     Case(name="tied-pp2", model="qwen3_tied", trainer=PP, resume="two/tied-tp2"),
@@ -46,4 +49,19 @@ FOUR = [
     Case(name="tied-tp2-dp2", model="qwen3_tied", trainer=TP, resume="four/tied-tp2-pp2-sp"),
     Case(name="tied-pp2-dp2", model="qwen3_tied", trainer=PP | UNSHARDED, resume="four/tied-tp2-dp2"),
     Case(name="tied-pp2-dp2-one-empty", model="qwen3_tied", trainer=PP, empty_replica=True),
+    Case(name="pp2-dp2-overlap", model="qwen2", trainer=PP, megatron=OVERLAP),
+    Case(name="pp2-dp2-overlap-one-empty", model="qwen2", trainer=PP, megatron=OVERLAP, empty_replica=True),
+    Case(name="tp2-sp-dp2-one-empty", model="qwen2", trainer=SP, empty_replica=True),
+    Case(
+        name="tied-tp2-sp-dp2-overlap-one-empty",
+        model="qwen3_tied",
+        trainer=SP,
+        megatron=OVERLAP,
+        empty_replica=True,
+    ),
 ]
+QUICK = [
+    Case(name="tp2-pp2", model="qwen2", trainer=TP | PP),
+    Case(name="tp2-dp2", model="qwen2", trainer=TP | UNSHARDED),
+]
+"""Layouts of four ranks that every run of the tests compares, without checkpoints."""
