@@ -153,7 +153,7 @@ class _Values:
         return self._read(key, {}, lambda value: isinstance(value, dict), "an object")
 
     def _read(self, key: str, default: T | None, fits: Callable[[Any], bool], kind: str) -> T:
-        value = self._content.get(key)
+        value: Any = self._content.get(key)
         if value is None and default is not None:
             return default
         if not fits(value):
