@@ -15,12 +15,13 @@ only. It is for other programs that read such checkpoints (none has been tried);
 def main(arguments: Sequence[str]) -> int:
     """Writes the Megatron checkpoint and returns exit code 0."""
     from nemo_prorl.engines.megatron.architecture import read_architecture
+    from nemo_prorl.engines.megatron.check import check_files
 
     parser = Parser("import", __doc__, DESCRIPTION)
     parser.path("hf_dir", "HF_DIR", "folder of the Hugging Face checkpoint")
     parser.path("out", "OUT", "folder to write; must be empty or not exist yet")
     options = parser.parse_args(arguments)
-    read_architecture(options.hf_dir)
+    check_files(options.hf_dir, read_architecture(options.hf_dir))
     check_vacant(options.out)
     environment.prepare()
     from nemo_prorl.engines.megatron import conversion

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from reward.__main__ import main
+from reward.server import write_atomically
 from tests.reward.serving import (
     DATA,
     PYTHON,
@@ -372,6 +373,15 @@ def test_score_and_explain(tmp_path: Path) -> None:
     assert "math" in summary
     for words in ("extracted  (last box) 3", "compared   5", "score      0", "wrong"):
         assert words in explanation
+
+
+def test_whoever_may_read_the_folder_may_read_where_the_service_is(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "ready.json", "old")
+    write_atomically(tmp_path / "ready.json", "new")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "ready.json").read_text() == "new"
+    assert (tmp_path / "ready.json").stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.slow

@@ -122,7 +122,8 @@ T = TypeVar("T")
 
 class _Values:
     """The values of a config.json, each checked when it is read: ConfigError for one of another type or range. A
-    missing key and null stand for the default, or are refused if there is none."""
+    missing key stands for the default, and is refused if there is none; so does null, except for a number, which the
+    engines would not replace."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._content = content
@@ -130,11 +131,11 @@ class _Values:
     def whole(self, key: str, default: int | None = None) -> int:
         return self._read(key, default, _is_whole, "a whole number above 0")
 
-    def number(self, key: str, default: float | None = None, *, or_zero: bool = False) -> float:
-        kind = "a number of at least 0" if or_zero else "a number above 0"
-        found: float = self._read(
-            key, default, lambda value: _is_number(value) and (value > 0 or (or_zero and value == 0)), kind
-        )
+    def number(self, key: str, default: float | None = None) -> float:
+        def fits(value: Any) -> bool:
+            return _is_number(value) and value > 0
+
+        found: float = self._read(key, default, fits, "a number above 0", takes_null=False)
         return float(found)
 
     def flag(self, key: str) -> bool:
@@ -152,12 +153,24 @@ class _Values:
     def object(self, key: str) -> dict[str, Any]:
         return self._read(key, {}, lambda value: isinstance(value, dict), "an object")
 
-    def _read(self, key: str, default: T | None, fits: Callable[[Any], bool], kind: str) -> T:
-        value = self._content.get(key)
-        if value is None and default is not None:
-            return default
+    def with_objects(self, *keys: str) -> _Values:
+        """Returns the values together with those of objects among them, which take precedence."""
+        merged = dict(self._content)
+        for key in keys:
+            merged |= self.object(key)
+        return _Values(merged)
+
+    def get(self, key: str) -> Any:
+        return self._content.get(key)
+
+    def _read(
+        self, key: str, default: T | None, fits: Callable[[Any], bool], kind: str, *, takes_null: bool = True
+    ) -> T:
+        value: Any = self._content.get(key, default)
+        if value is None and takes_null:
+            value = default
         if not fits(value):
-            found = f"{key}={json.dumps(value)}" if key in self._content else f"no {key}"
+            found = f"{key}={json.dumps(self.get(key))}" if key in self._content else f"no {key}"
             raise ConfigError(f"The model's config.json has {found}: {kind} is needed.")
         read: T = value
         return read
@@ -203,7 +216,7 @@ def read_architecture(source: str | Path | Mapping[str, Any]) -> Architecture:
         head_dim=head_dim,
         vocab_size=config.whole("vocab_size"),
         max_positions=config.whole("max_position_embeddings"),
-        norm_epsilon=config.number("rms_norm_eps"),
+        norm_epsilon=config.number("rms_norm_eps", 1e-6),
         rope_theta=theta,
         rope_factor=factor,
         tied=config.flag("tie_word_embeddings"),
@@ -264,7 +277,7 @@ def _refuse_unsupported(config: _Values) -> None:
             raise ConfigError(f"The model has {key}=true, which is not supported.")
     if config.object("quantization_config"):
         raise ConfigError("The model's weights are quantised: write model.path of an unquantised checkpoint.")
-    if config.number("attention_dropout", 0.0, or_zero=True):
+    if config.get("attention_dropout"):
         raise ConfigError(
             "The model has attention_dropout, under which log-probabilities are not reproducible."
         )
@@ -273,17 +286,16 @@ def _refuse_unsupported(config: _Values) -> None:
 def _rope(config: _Values) -> tuple[float, float]:
     """Returns (theta, factor of Llama 3's scaling). transformers 4 writes rope_theta and rope_scaling, transformers 5
     rope_parameters. A missing theta is an error: with a wrong guess the model would be wrong without any error."""
-    own = {**config.object("rope_scaling"), **config.object("rope_parameters")}
-    rope = _Values(own)
-    theta = rope.number("rope_theta") if "rope_theta" in own else config.number("rope_theta")
-    if rope.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)) != 1.0:
+    rope = config.with_objects("rope_scaling", "rope_parameters")
+    theta = rope.number("rope_theta")
+    if rope.get("partial_rotary_factor") is not None and rope.number("partial_rotary_factor") != 1.0:
         raise ConfigError(
             "The model rotates only a part of each head (partial_rotary_factor), which is not supported."
         )
     kind = rope.text("rope_type", rope.text("type", "default"))
     if kind == "default":
         return theta, 0.0
-    if kind == "llama3" and all(own.get(key) == value for key, value in _LLAMA3_ROPE.items()):
+    if kind == "llama3" and all(rope.get(key) == value for key, value in _LLAMA3_ROPE.items()):
         return theta, rope.number("factor")
     raise ConfigError(
         f"The model's rope scaling {kind} is not supported: only plain rope is, and llama3 with {_LLAMA3_ROPE}."

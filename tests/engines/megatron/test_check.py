@@ -89,6 +89,8 @@ BAD_MODELS = {
     "sliding-window attention": QWEN | {"layer_types": ["full_attention", "sliding_attention"]},
     "attention_bias=true": QWEN | {"attention_bias": True},
     "mlp_bias=true": QWEN | {"mlp_bias": True},
+    "rope_theta=null: a number above 0 is needed": QWEN | {"rope_theta": None},
+    "rope_theta=-1": QWEN | {"rope_theta": 1e6, "rope_parameters": {"rope_theta": -1}},
     "no rope_theta: a number above 0 is needed": without("rope_theta"),
     "rope scaling yarn": QWEN | {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0}},
     "rope scaling llama3": QWEN
@@ -212,6 +214,16 @@ def test_rope_of_either_transformers_version() -> None:
     )
     assert old == new
     assert old.rope_theta == 1e6
+    both = {"rope_scaling": {"rope_theta": 2e6}, "rope_parameters": {"rope_theta": 3e6}}
+    assert read_architecture(QWEN | both).rope_theta == 3e6
+    assert read_architecture(QWEN | {"rope_parameters": LLAMA3 | {"factor": 8}}).rope_factor == 8.0
+
+
+def test_null_stands_for_the_default_where_transformers_takes_it_so() -> None:
+    unset = dict.fromkeys(("head_dim", "rope_scaling", "layer_types", "quantization_config", "mlp_bias"))
+    unset |= dict.fromkeys(("attention_dropout", "partial_rotary_factor", "use_sliding_window"))
+    assert read_architecture(QWEN | unset) == read_architecture(QWEN)
+    assert read_architecture(without("rms_norm_eps")).norm_epsilon == 1e-6
 
 
 class TestFolder:
