@@ -387,10 +387,11 @@ def _describe(kinds: Counter[Informativeness], found: int, needed: int, num_roun
 
 def _advice(kinds: Counter[Informativeness], state: RunState) -> str:
     """Returns what to do about a step that finds too few groups in data that is not exhausted. state: before it."""
-    if state.stage_step and state.sampling_yield >= LOW_YIELD:
+    share = state.sampling_yield
+    if state.stage_step and share >= LOW_YIELD:
         return (
-            f"until now the share was {state.sampling_yield:.2f}, and data does not run out within a step, so something has "
-            "changed. Look at the reward first: `evaluate data=FILE --samples OUT.jsonl` writes responses and scores."
+            f"until now the share was {share:.2f}, and data does not run out within a step, so something has changed. "
+            "Look at the reward first: `evaluate data=FILE --samples OUT.jsonl` writes responses and scores."
         )
     most = [kind for kind, count in kinds.items() if count > kinds.total() / 2]
     advice = "hardly any prompt is solved by some responses and not by others."
@@ -398,5 +399,5 @@ def _advice(kinds: Counter[Informativeness], state: RunState) -> str:
     if kinds[Informativeness.informative]:
         advice += " With a lower trainer.prompts_per_step fewer would be enough."
     if state.step and not state.stage_step:
-        advice += f" At the end of the stage before, the share of informative prompts was {state.sampling_yield:.2f}."
+        advice += f" At the end of the stage before, the share of informative prompts was {share:.2f}."
     return advice
