@@ -388,14 +388,14 @@ def _describe(kinds: Counter[Informativeness], found: int, needed: int, num_roun
 def _advice(kinds: Counter[Informativeness], state: RunState) -> str:
     """Returns what to do about a step that finds too few groups in data that is not exhausted. state: before it."""
     share = state.sampling_yield
-    if state.stage_step and share >= LOW_YIELD:
+    most = next((kind for kind, count in kinds.items() if count > kinds.total() / 2), None)
+    if state.stage_step and share >= LOW_YIELD and most is not Informativeness.all_filtered:
         return (
             f"until now the share was {share:.2f}, and data does not run out within a step, so something has changed. "
             "Look at the reward first: `evaluate data=FILE --samples OUT.jsonl` writes responses and scores."
         )
-    most = [kind for kind, count in kinds.items() if count > kinds.total() / 2]
     advice = "hardly any prompt is solved by some responses and not by others."
-    advice = next((_ADVICE[kind] for kind in most if kind in _ADVICE), advice)
+    advice = advice if most is None else _ADVICE.get(most, advice)
     if kinds[Informativeness.informative]:
         advice += " With a lower trainer.prompts_per_step fewer would be enough."
     if state.step and not state.stage_step:
