@@ -12,6 +12,7 @@ COMMANDS = {
     "submit": "submit",
     "status": "status",
     "reset": "reset",
+    "rewind": "rewind",
     "replay": "replay",
     "demo": "demo",
     "import": "import_",

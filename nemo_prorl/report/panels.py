@@ -206,7 +206,7 @@ SAMPLING = Section(
             unit="a step",
             series=(("dynamic_sampling/num_rounds", "rounds"),),
             reading="1 or 2 is good. At dynamic_sampling.max_rounds a step continues with fewer groups, "
-            "or the stage ends as saturated.",
+            "or the stage ends.",
         ),
         Panel(
             name="mix",

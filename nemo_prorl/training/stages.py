@@ -92,9 +92,10 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
             )
         if checkpoints[-1].state.stage != stage.name:  # a resume would delete the later stage's records
             raise ConfigError(
-                f"{run_dir} has gone on from stage {stage.name} to stage {checkpoints[-1].state.stage}: to train stage "
-                f"{stage.name} further, copy its last checkpoint to the checkpoints/ of another "
-                "exp_manager.explicit_log_dir."
+                f"{run_dir} has gone on from stage {stage.name} to stage {checkpoints[-1].state.stage}: `python -m "
+                f"nemo_prorl rewind {run_dir} {stage.name}` sets aside both, so that {stage.name} begins again (with "
+                f"--step {own.state.step} it goes on); to keep both, copy its last checkpoint to the checkpoints/ of "
+                "another exp_manager.explicit_log_dir."
             )
         return StartingPoint(checkpoint=own, is_resume=True)
     if stage.parent:
@@ -111,8 +112,9 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
             )
         if checkpoints[-1].state.stage != stage.parent:
             raise ConfigError(
-                f"{run_dir} has gone on from stage {stage.parent} to stage {checkpoints[-1].state.stage}: to begin "
-                f"stage {stage.name} there as well, copy stage {stage.parent}'s checkpoint and done marker to another "
+                f"{run_dir} has gone on from stage {stage.parent} to stage {checkpoints[-1].state.stage}: `python -m "
+                f"nemo_prorl rewind {run_dir} {_stage_after(checkpoints, parent)}` sets aside what followed stage "
+                f"{stage.parent}; to keep it, copy stage {stage.parent}'s checkpoint and done marker to another "
                 "exp_manager.explicit_log_dir."
             )
         if stage.start_from is StartFrom.best:
@@ -124,6 +126,10 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
             "parent: write stage.parent, or another exp_manager.explicit_log_dir."
         )
     return StartingPoint(checkpoint=None, is_resume=False)
+
+
+def _stage_after(checkpoints: Sequence[Checkpoint], checkpoint: Checkpoint) -> str:
+    return checkpoints[checkpoints.index(checkpoint) + 1].state.stage
 
 
 def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpoint) -> StartingPoint:

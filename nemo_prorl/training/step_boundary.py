@@ -19,7 +19,7 @@ class Outcome(StrEnum):
     steps = "steps"
     """The stage has trained for trainer.num_steps."""
     saturated = "saturated"
-    """A step found too few informative groups."""
+    """A step found too few informative groups, whose share has fallen step by step: the data is exhausted."""
     end_stage = "end_stage"
     """The controller ended the stage."""
     paused = "paused"

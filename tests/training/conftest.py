@@ -154,9 +154,8 @@ class ListedPrompts:
         self.again = [*prompts, *self.again]
 
     def state(self) -> dict[str, Any]:
-        return {"taken": self.num_taken} | (
-            {"again": [prompt.uid for prompt in self.again]} if self.again else {}
-        )
+        again = [prompt.uid for prompt in self.again]
+        return {"taken": self.num_taken, **({"again": again} if again else {})}
 
     def restore(self, state: dict[str, Any]) -> None:
         of_uid = {prompt.uid: prompt for prompt in self.all}

@@ -25,7 +25,8 @@ class DynamicSamplingConfig:
     reward: the reward after shaping, so that length penalties alone can make a group informative, even if all answers
     are right or all are wrong."""
     max_rounds: int = 8
-    """Maximum number of rounds (generation batches) of a step, after which the data counts as saturated."""
+    """Maximum number of rounds (generation batches) of a step. A step ends after two if they find no informative group
+    at all."""
     oversample: float = 1.12
     """Prompts of a round, as a multiple of the missing groups divided by the recent share of informative groups (our
     choice). Surplus groups are sampled in vain, missing ones cost another round. In simulations with a share of 60 %,
@@ -33,7 +34,8 @@ class DynamicSamplingConfig:
     of 36."""
     min_fill: float = 0.5
     """Share of a step's groups that is enough to train on, correctly normalised, when max_rounds is reached; with less
-    the stage ends as saturated. Without dynamic sampling one group is enough."""
+    the stage ends: as done if this share has fallen step by step to what the policy solves, else as failed. Without
+    dynamic sampling one group is enough."""
 
     def __post_init__(self) -> None:
         at_least("dynamic_sampling", self, 1, ["max_rounds", "oversample"])

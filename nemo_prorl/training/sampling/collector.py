@@ -177,7 +177,7 @@ class Collector:
             state.sampling_yield = share_before
             self.drop_ahead()
             self.prompts.give_back([prompt for round_ in rounds for prompt in round_.prompts])
-            raise NothingToLearn(f"{found}: {_advice(kinds, share_before, is_first=not state.stage_step)}")
+            raise NothingToLearn(f"{found}: {_advice(kinds, state)}")
         return Collection(
             sampled=tuple(groups),
             kept=kept,
@@ -385,16 +385,19 @@ def _describe(kinds: Counter[Informativeness], found: int, needed: int, num_roun
     return f"a step found {found} of {needed} informative prompts in {num_rounds} round(s) ({counts})"
 
 
-def _advice(kinds: Counter[Informativeness], share_before: float, *, is_first: bool) -> str:
-    """Returns what to do about a step that finds too few groups in data that is not exhausted."""
-    if not is_first and share_before >= LOW_YIELD:
+def _advice(kinds: Counter[Informativeness], state: RunState) -> str:
+    """Returns what to do about a step that finds too few groups in data that is not exhausted. state: before it."""
+    share = state.sampling_yield
+    most = next((kind for kind, count in kinds.items() if count > kinds.total() / 2), None)
+    if state.stage_step and share >= LOW_YIELD and most is not Informativeness.all_filtered:
         return (
-            f"until now the share was {share_before:.2f}, and data does not run out within a step, so something has "
-            "changed. Look at the reward first: `evaluate data=FILE --samples OUT.jsonl` writes responses and scores."
+            f"until now the share was {share:.2f}, and data does not run out within a step, so something has changed. "
+            "Look at the reward first: `evaluate data=FILE --samples OUT.jsonl` writes responses and scores."
         )
-    most = [kind for kind, count in kinds.items() if count > kinds.total() / 2]
     advice = "hardly any prompt is solved by some responses and not by others."
-    advice = next((_ADVICE[kind] for kind in most if kind in _ADVICE), advice)
+    advice = advice if most is None else _ADVICE.get(most, advice)
     if kinds[Informativeness.informative]:
         advice += " With a lower trainer.prompts_per_step fewer would be enough."
+    if state.step and not state.stage_step:
+        advice += f" At the end of the stage before, the share of informative prompts was {share:.2f}."
     return advice

@@ -75,10 +75,10 @@ def test_data_is_exhausted_only_where_its_share_has_fallen_to_what_is_solved(
 
 def test_filtered_groups_are_never_exhausted_data() -> None:
     prompts = [make_prompt(f"p{index}", RIGHT, unfinished=[0, 1, 2, 3]) for index in range(100)]
-    for enabled in (True, False):
+    for enabled, share in ((True, 0.05), (True, 0.5), (False, 1.0)):
         config = make_config(enabled=enabled, shaping=ShapingConfig(overlong_filtering=True))
         with pytest.raises(NothingToLearn, match=r"shaping\.overlong_filtering=false"):
-            make_collector(config, prompts).collect(nearly_exhausted())
+            make_collector(config, prompts).collect(nearly_exhausted(sampling_yield=share))
 
 
 def test_a_share_that_falls_from_step_to_step_ends_in_saturation() -> None:
