@@ -68,8 +68,8 @@ class ScoreRequest:
     task: Mapping[str, Any]
     """What grading needs. math, stem: {"answer", "guards"?}; code: {"inputs", "outputs", "fn_name"?, "cpu_s"?,
     "test_cpu_s"?} or {"test_program", "entry_point", "preamble"?, "changes_arguments"?, "cpu_s"?}; logic: {"task",
-    "entry", "credit"?}; instruction: {"instruction_id_list", "kwargs", "mode"?, "aggregate"?}. Any domain:
-    {"require_think"?}. docs/rewards.md explains each field."""
+    "entry", "credit"?}; instruction: {"instruction_id_list", "kwargs", "strict"?, "mode"?, "aggregate"?}. Any
+    domain: {"require_think"?}. docs/rewards.md explains each field."""
     deadline_ms: int | None = None
     """Milliseconds after which the caller no longer waits for the result."""
 

@@ -10,45 +10,65 @@ Our own implementation of the rules of google-research/instruction_following_eva
 * Each rule takes time linear in the response. Where the original's pattern backtracks over the same characters again
   and again, an equivalent pattern replaces it.
 
-task {"instruction_id_list", "kwargs"}; options for evaluation: "mode": "strict" (default) or "loose", "aggregate":
-"fraction" (default) or "all".
+The original has holes that a policy would learn: a forbidden word with an invisible character inside, `3*4*5` as a
+highlighted section, all closed answers at once. With "strict": true, as in the training rows of `data build`, a rule
+with a hole is judged by its stricter form, which stands behind it (`_strictly`).
+
+task {"instruction_id_list", "kwargs", "strict"?}; options for evaluation: "mode": "strict" (default; IFEval's name for
+the response as it is) or "loose", "aggregate": "fraction" (default) or "all".
 """
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from langdetect import DetectorFactory, LangDetectException, detect
 
 from reward.graders import sentences
+from reward.graders.constraint_arguments import KINDS, PLAIN_KINDS
+from reward.graders.folded import folded, mentions, without_invisible
 from reward.graders.grade import Grade, InvalidTask, require
 
 DetectorFactory.seed = 0
 _MAX_INSTRUCTIONS = 100
+_FULL_STOPS = str.maketrans({"。": ". ", "｡": ". ", "．": ".", "！": "!", "？": "?", "‼": "!", "⁇": "?"})
 _CLOSED_ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`follows(response, **arguments)` and the arguments it needs, by name and kind."""
+    """`follows(response, **arguments)` and the arguments it needs, by name and kind. `strictly` is the same without
+    holes, for tasks with "strict": true."""
 
     follows: Callable[..., bool]
     arguments: Mapping[str, str]
+    strictly: Callable[..., bool]
 
 
 RULES: dict[str, Rule] = {}
 
 
 def _rule(name: str, **arguments: str) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
-    """Registers a rule. Kinds: count, text, texts, pattern, patterns, relation, letter."""
+    """Registers a rule. `arguments`: the kind of each (constraint_arguments.KINDS)."""
 
     def register(follows: Callable[..., bool]) -> Callable[..., bool]:
-        RULES[name] = Rule(follows, arguments)
+        RULES[name] = Rule(follows, arguments, strictly=follows)
+        return follows
+
+    return register
+
+
+def _strictly(name: str) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
+    """Registers the stricter form of a rule."""
+
+    def register(follows: Callable[..., bool]) -> Callable[..., bool]:
+        RULES[name] = replace(RULES[name], strictly=follows)
         return follows
 
     return register
@@ -68,20 +88,24 @@ def check(task: Mapping[str, Any]) -> None:
         task.get("aggregate", "fraction") in ("fraction", "all"),
         'the task\'s "aggregate" must be fraction or all',
     )
+    is_strict = task.get("strict", False)
+    require(isinstance(is_strict, bool), 'the task\'s "strict" must be true or false')
+    require(
+        not (is_strict and task.get("mode") == "loose"),
+        'a task is either "strict": true, for training, or "mode": "loose", for evaluation',
+    )
     for name, arguments in zip(ids, kwargs, strict=True):
-        _arguments(name, arguments)
+        _arguments(name, arguments, is_strict)
 
 
 def grade(text: str, task: Mapping[str, Any]) -> Grade:
     """The fraction of the instructions that the response follows; with aggregate "all", 1 if it follows each."""
-    ids = task["instruction_id_list"]
+    ids, is_strict = task["instruction_id_list"], task.get("strict", False)
     variants = [text] if task.get("mode", "strict") == "strict" else _loose_variants(text)
     followed = [
-        any(
-            variant.strip() and RULES[name].follows(variant, **_arguments(name, arguments))
-            for variant in variants
-        )
+        any(variant.strip() and _follows(name, is_strict)(variant, **given) for variant in variants)
         for name, arguments in zip(ids, task["kwargs"], strict=True)
+        for given in [_arguments(name, arguments, is_strict)]
     ]
     score = float(all(followed)) if task.get("aggregate") == "all" else sum(followed) / len(followed)
     verdict = "correct" if all(followed) else "partial" if any(followed) else "wrong"
@@ -100,7 +124,11 @@ def _loose_variants(text: str) -> list[str]:
     return cut + [variant.replace("*", "") for variant in cut]
 
 
-def _arguments(name: Any, given: Any) -> dict[str, Any]:
+def _follows(name: str, is_strict: bool) -> Callable[..., bool]:
+    return RULES[name].strictly if is_strict else RULES[name].follows
+
+
+def _arguments(name: Any, given: Any, is_strict: bool) -> dict[str, Any]:
     """Returns a rule's arguments, checked. Null values count as absent, and unknown arguments are ignored (rows of the
     Nemotron data carry every argument of every rule). Raises InvalidTask."""
     require(isinstance(name, str) and name in RULES, f"there is no instruction {str(name)[:80]!r}")
@@ -110,65 +138,8 @@ def _arguments(name: Any, given: Any) -> dict[str, Any]:
         value = (given or {}).get(key)
         if value is None:
             raise InvalidTask(f"{name} lacks its argument {key!r}")
-        arguments[key] = _KINDS[kind](value, f"{name}: {key}")
+        arguments[key] = (PLAIN_KINDS if is_strict else KINDS)[kind](value, f"{name}: {key}")
     return arguments
-
-
-def _count(value: Any, where: str) -> int:
-    if isinstance(value, float) and value.is_integer():  # parquet rows with nulls turn counts into floats
-        value = int(value)
-    require(isinstance(value, int) and not isinstance(value, bool) and value >= 0, f"{where} must be a count")
-    return int(value)
-
-
-def _text(value: Any, where: str) -> str:
-    require(isinstance(value, str) and bool(value.strip()), f"{where} must be a text")
-    return str(value).strip()
-
-
-def _keyword(value: Any, where: str) -> str:
-    """Returns a keyword unchanged: keywords are regular expressions, as in the original."""
-    _text(value, where)
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise InvalidTask(f"{where} is not a usable keyword: {error}") from error
-    return str(value)
-
-
-def _pattern(value: Any, where: str) -> str:
-    return _keyword(_text(value, where), where)
-
-
-def _letter(value: Any, where: str) -> str:
-    require(isinstance(value, str) and len(value.strip()) == 1, f"{where} must be one character")
-    return str(value).strip().lower()
-
-
-def _relation(value: Any, where: str) -> str:
-    require(
-        value in ("less than", "at least"),
-        f"{where} must be 'less than' or 'at least', not {str(value)[:40]!r}",
-    )
-    return str(value)
-
-
-def _each(kind: Callable[[Any, str], str]) -> Callable[[Any, str], list[str]]:
-    def convert(value: Any, where: str) -> list[str]:
-        require(isinstance(value, list) and bool(value), f"{where} must be a list of texts")
-        return [kind(item, where) for item in value]
-
-    return convert
-
-
-_KINDS: dict[str, Callable[[Any, str], Any]] = {
-    "count": _count,
-    "text": _text,
-    "pattern": _pattern,
-    "patterns": _each(_keyword),  # the original strips single arguments, not those in a list
-    "letter": _letter,
-    "relation": _relation,
-}
 
 
 def _holds(actual: int, relation: str, count: int) -> bool:
@@ -188,9 +159,19 @@ def _has_keywords(text: str, keywords: list[str]) -> bool:
     return all(re.search(keyword, text, re.IGNORECASE) for keyword in keywords)
 
 
+@_strictly("keywords:existence")
+def _mentions_keywords(text: str, keywords: list[str]) -> bool:
+    return all(mentions(text, keyword) for keyword in keywords)
+
+
 @_rule("keywords:frequency", keyword="pattern", frequency="count", relation="relation")
 def _keyword_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
     return _holds(len(re.findall(keyword, text, re.IGNORECASE)), relation, frequency)
+
+
+@_strictly("keywords:frequency")
+def _mention_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
+    return _holds(mentions(text, keyword), relation, frequency)
 
 
 @_rule("keywords:forbidden_words", forbidden_words="patterns")
@@ -198,9 +179,19 @@ def _no_forbidden_words(text: str, forbidden_words: list[str]) -> bool:
     return not any(re.search(rf"\b{word}\b", text, re.IGNORECASE) for word in forbidden_words)
 
 
+@_strictly("keywords:forbidden_words")
+def _mentions_no_forbidden_words(text: str, forbidden_words: list[str]) -> bool:
+    return not any(mentions(text, word, whole_words=True) for word in forbidden_words)
+
+
 @_rule("keywords:letter_frequency", letter="letter", let_frequency="count", let_relation="relation")
 def _letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
     return _holds(Counter(text.lower())[letter], let_relation, let_frequency)
+
+
+@_strictly("keywords:letter_frequency")
+def _folded_letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
+    return _letter_frequency(folded(text), folded(letter), let_frequency, let_relation)
 
 
 # ------------------------------------------------------------------------------------- language
@@ -215,6 +206,11 @@ def _number_of_sentences(text: str, num_sentences: int, relation: str) -> bool:
     return _holds(sentences.num_sentences(text), relation, num_sentences)
 
 
+@_strictly("length_constraints:number_sentences")
+def _number_of_visible_sentences(text: str, num_sentences: int, relation: str) -> bool:
+    return _number_of_sentences(text.translate(_FULL_STOPS), num_sentences, relation)
+
+
 @_rule("length_constraints:number_paragraphs", num_paragraphs="count")
 def _number_of_paragraphs(text: str, num_paragraphs: int) -> bool:
     paragraphs = re.split(r"\s?\*\*\*\s?", text)
@@ -226,6 +222,14 @@ def _number_of_paragraphs(text: str, num_paragraphs: int) -> bool:
 @_rule("length_constraints:number_words", num_words="count", relation="relation")
 def _number_of_words(text: str, num_words: int, relation: str) -> bool:
     return _holds(len(re.findall(r"\w+", text)), relation, num_words)
+
+
+@_strictly("length_constraints:number_words")
+def _number_of_visible_words(text: str, num_words: int, relation: str) -> bool:
+    """Words joined by _ are not one, and an invisible character does not split one."""
+    if relation == "less than":
+        return len(re.findall(r"[^\W_]+", text)) < num_words
+    return _number_of_words(without_invisible(text), num_words, relation)
 
 
 @_rule(
@@ -251,6 +255,13 @@ def _number_of_placeholders(text: str, num_placeholders: int) -> bool:
     return re.findall(r"\[[^\]\n]*(\]?)", text).count("]") >= num_placeholders
 
 
+@_strictly("detectable_content:number_placeholders")
+def _number_of_named_placeholders(text: str, num_placeholders: int) -> bool:
+    """A placeholder has a name, and is no link: not `[]`, `[ ]`, `[1]` or `[text](address)`."""
+    names = re.findall(r"\[([^\[\]\n]*)\](?!\()", text)
+    return sum(any(map(str.isalpha, name)) for name in names) >= num_placeholders
+
+
 @_rule("detectable_content:postscript", postscript_marker="text")
 def _has_postscript(text: str, postscript_marker: str) -> bool:
     known = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
@@ -269,9 +280,20 @@ def _number_of_bullets(text: str, num_bullets: int) -> bool:
     return len(stars) + len(dashes) == num_bullets
 
 
+@_strictly("detectable_format:number_bullet_lists")
+def _number_of_items(text: str, num_bullets: int) -> bool:
+    """A bullet is followed by a space and something: not `-5`, `---` or `* * *`."""
+    return len(re.findall(r"^[^\S\n]*[*-][^\S\n]+(?=.*[^\s*_-]).*$", text, re.MULTILINE)) == num_bullets
+
+
 @_rule("detectable_format:constrained_response")
 def _closed_answer(text: str) -> bool:
     return any(answer in text for answer in _CLOSED_ANSWERS)
+
+
+@_strictly("detectable_format:constrained_response")
+def _one_closed_answer(text: str) -> bool:
+    return _closed_answer(text) and len(set(re.findall(r"my answer is (yes|no|maybe)\b", folded(text)))) == 1
 
 
 @_rule("detectable_format:number_highlighted_sections", num_highlights="count")
@@ -281,21 +303,52 @@ def _number_of_highlights(text: str, num_highlights: int) -> bool:
     return sum(bool(section.strip("*").strip()) for section in single + double) >= num_highlights
 
 
+@_strictly("detectable_format:number_highlighted_sections")
+def _number_of_emphases(text: str, num_highlights: int) -> bool:
+    """The stars are not those of a product (3*4*5, 3 * 4 * 5): no space inside, no letter or digit outside of them."""
+    inside = re.findall(r"(?<![A-Za-z0-9*])(\*{1,3})(?![\s*])([^\n*]+)(?<!\s)\1(?![A-Za-z0-9*])", text)
+    return sum(any(map(str.isalnum, section)) for _, section in inside) >= num_highlights
+
+
 @_rule("detectable_format:multiple_sections", section_spliter="pattern", num_sections="count")
 def _number_of_sections(text: str, section_spliter: str, num_sections: int) -> bool:
     return len(re.split(rf"\s?{section_spliter}\s?\d+\s?", text)) - 1 >= num_sections
 
 
+@_strictly("detectable_format:multiple_sections")
+def _number_of_numbered_sections(text: str, section_spliter: str, num_sections: int) -> bool:
+    """Each section has its own number."""
+    return len(set(re.findall(rf"{re.escape(section_spliter)}\s?(\d+)", text))) >= num_sections
+
+
 @_rule("detectable_format:json_format")
 def _is_json(text: str) -> bool:
-    text = text.strip()
-    for fence in ("```json", "```Json", "```JSON", "```"):
-        text = text.removeprefix(fence)
     try:
-        json.loads(text.removesuffix("```").strip())
+        json.loads(_without_fence(text))
     except (ValueError, RecursionError):
         return False
     return True
+
+
+@_strictly("detectable_format:json_format")
+def _is_json_data(text: str) -> bool:
+    """NaN and Infinity are no JSON; a text in quotation marks is JSON, but not in JSON's form."""
+    try:
+        data = json.loads(_without_fence(text), parse_constant=_refused)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict | list)
+
+
+def _without_fence(text: str) -> str:
+    text = text.strip()
+    for fence in ("```json", "```Json", "```JSON", "```"):
+        text = text.removeprefix(fence)
+    return text.removesuffix("```").strip()
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(constant)
 
 
 @_rule("detectable_format:title")
@@ -352,3 +405,12 @@ def _english_lowercase(text: str) -> bool:
 @_rule("punctuation:no_comma")
 def _no_comma(text: str) -> bool:
     return "," not in text
+
+
+@_strictly("punctuation:no_comma")
+def _no_comma_of_any_script(text: str) -> bool:
+    """Also none of full width, ideographic or Arabic; U+201A looks like one."""
+    return not any(
+        char == "\u201a" or (unicodedata.category(char) == "Po" and "COMMA" in unicodedata.name(char, ""))
+        for char in set(text)
+    )

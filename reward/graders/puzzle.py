@@ -1,32 +1,24 @@
-"""Logic puzzles: a Reasoning Gym 0.1.25 entry, scored by the library's own verifier, with eight corrections.
+"""Logic puzzles: a Reasoning Gym 0.1.25 entry, scored by the library's own verifier, corrected.
 
 The answer is in the last <answer> tags after the reasoning. The task's "credit" decides how the library's score, from 0
 to 1, becomes the reward:
 
 * "training", the default: for training a policy (reward.graders.puzzle_credit). An answer that ignores the question
   earns nothing, unless it happens to be right.
-* "corrected": the library's score, partial credit included, with the corrections below. For evaluation.
-* "library": the library's score without the corrections marked (c).
+* "corrected": the library's score, partial credit included, corrected by reward.graders.puzzle_corrections. For
+  evaluation.
+* "library": the library's score without these corrections.
 
-Differences from the library:
+Differences from the library with every credit:
 
-* game_of_life_halting: the library compares `bool(answer)`, so any text at all scores 1 ("False" is truthy). Here
-  the answer must equal True or False, letter case aside (c).
 * arc_agi, rearc: the library compares lists with the tuples that JSON turned into lists, so the right grid scores
   0.05. Here the grids of an entry become tuples again.
-* puzzle24: the library takes any four numbers from 1 to 10, so `4*6*1*1` solves every puzzle, and cuts 24.5 to 24.
-  Here they are the entry's numbers, and the value is 24 (c).
-* complex_arithmetic: the library scores `nan` 1, because min(1, nan) is 1. Here it is 0 (c).
-* number_sorting: the library takes a list of `nan`s of the right length for any numbers, because no comparison with
-  nan fails. Here `nan` scores 0 (c).
-* coin_flip: the library scores `0` 1, because every probability begins with it. Here the score is 1 within the
-  library's tolerance and else 0 (c).
 * Nine scorers evaluate the answer as Python. Four (`LITERAL_TASKS`) expect a list: here the answer must be a Python
   literal. Five (`EXPRESSION_TASKS`) pass it to sympy's `parse_expr`: here it must be harmless arithmetic
   (reward.graders.safe_expression) with names of functions and variables only, since `Integral(f, x)` does not answer an
   integral; the reference answer's own text is accepted. In two of them (`NUMBER_TASKS`) the answer may contain only
   integers, + - * / and brackets, because `1e2` and `x/x` would get numbers for free. Anything else is refused.
-* A scorer that raises on odd text (prime_factorization, boxnet, game_of_life) gives 0, verdict `scorer_error`.
+* A scorer that raises on odd text (prime_factorization, boxnet) gives 0, verdict `scorer_error`.
 """
 
 from __future__ import annotations
@@ -34,8 +26,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Callable, Mapping
-from fractions import Fraction
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -46,8 +37,9 @@ from reasoning_gym.factory import DATASETS
 from reward.extract import answer_tag
 from reward.graders.code_tests import is_literal
 from reward.graders.grade import Grade, InvalidTask, require
+from reward.graders.puzzle_corrections import corrected
 from reward.graders.puzzle_credit import floor, training_credit
-from reward.graders.safe_expression import has_known_names, is_cheap, is_harmless, parse_safely
+from reward.graders.safe_expression import has_known_names, is_cheap, is_harmless
 
 LITERAL_TASKS = frozenset({"spiral_matrix", "string_insertion", "binary_matrix", "n_queens"})
 EXPRESSION_TASKS = frozenset(
@@ -93,10 +85,12 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     if not _is_safe(name, answer, task["entry"]):
         return Grade(score=0.0, verdict="refused_answer", details=details)
     credit = task.get("credit", "training")
-    correction = None if credit == "library" else _CORRECTIONS.get(name)
+    library, entry = scorer(name).score_answer, _restored(name, task["entry"])
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints
-            score = float((correction or scorer(name).score_answer)(answer, _restored(name, task["entry"])))
+            score = float(
+                library(answer, entry) if credit == "library" else corrected(name, answer, entry, library)
+            )
     except Exception as error:  # the library's scorers assume well-formed answers
         return Grade(score=0.0, verdict="scorer_error", details={**details, "error": type(error).__name__})
     if not 0.0 <= score <= 1.0:  # also NaN
@@ -129,33 +123,6 @@ def _restored(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     metadata = dict(entry["metadata"])
     metadata |= {key: tuple(map(tuple, metadata[key])) for key in ("input", "output") if key in metadata}
     return {**entry, "metadata": metadata}
-
-
-def _halts(answer: str, entry: Mapping[str, Any]) -> bool:
-    return answer.strip().lower() == str(entry["answer"]).strip().lower()
-
-
-def _without_nan(name: str) -> Callable[[str, Mapping[str, Any]], float]:
-    return lambda answer, entry: 0.0 if "nan" in answer.lower() else scorer(name).score_answer(answer, entry)
-
-
-def _is_this_probability(answer: str, entry: Mapping[str, Any]) -> bool:
-    ours, oracles = (float(Fraction(text.replace(",", ""))) for text in (answer, entry["answer"]))
-    return abs(ours - oracles) <= 1e-4
-
-
-def _makes_24(answer: str, entry: Mapping[str, Any]) -> bool:
-    numbers = sorted(map(int, re.findall(r"\d+", answer)))
-    return numbers == sorted(entry["metadata"]["numbers"]) and bool(parse_safely(answer) == 24)
-
-
-_CORRECTIONS: dict[str, Callable[[str, Mapping[str, Any]], float]] = {
-    "game_of_life_halting": _halts,
-    "complex_arithmetic": _without_nan("complex_arithmetic"),
-    "number_sorting": _without_nan("number_sorting"),
-    "coin_flip": _is_this_probability,
-    "puzzle24": _makes_24,
-}
 
 
 @cache

@@ -1,5 +1,9 @@
 """Tests each of the 25 rules on text that follows it and text that does not."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 pytest.importorskip("langdetect")
@@ -48,14 +52,15 @@ MATRIX = [
 ]  # fmt: skip
 
 
-def followed(name: str, arguments: dict[str, object] | None, text: str, **options: str) -> float:
+def followed(name: str, arguments: dict[str, object] | None, text: str, **options: object) -> float:
     return grade("instruction", text, {"instruction_id_list": [name], "kwargs": [arguments], **options}).score
 
 
 @pytest.mark.parametrize(("name", "arguments", "good", "bad"), MATRIX, ids=[row[0] for row in MATRIX])
 def test_rule(name: str, arguments: dict[str, object], good: str, bad: str) -> None:
-    assert followed(name, arguments, good) == 1
-    assert followed(name, arguments, bad) == 0
+    for strict in (False, True):
+        assert followed(name, arguments, good, strict=strict) == 1
+        assert followed(name, arguments, bad, strict=strict) == 0
     assert followed(name, arguments, " \n ") == 0  # nothing follows no instruction
 
 
@@ -167,3 +172,35 @@ def test_sentences(text: str, count: int) -> None:
 
 def test_capital_words() -> None:
     assert len(capital_words("IT'S A TEST, says DON'T. Ok USA/UK 5 A5")) == 8
+
+
+HOLES = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "data" / "strict_instructions.jsonl")
+    .read_text(encoding="utf-8")
+    .splitlines()
+]
+"""Responses with what they get officially and with "strict": true: holes of the official evaluator, and controls."""
+
+
+@pytest.mark.parametrize("case", HOLES, ids=[f"{case['instruction']}-{i}" for i, case in enumerate(HOLES)])
+def test_a_strict_task_has_no_holes_and_others_have_the_official_ones(case: dict[str, Any]) -> None:
+    name, kwargs, response = case["instruction"], case["kwargs"], case["response"]
+    assert followed(name, kwargs, response) == case["official"]
+    assert followed(name, kwargs, response, strict=True) == case["strict"]
+
+
+def test_each_stricter_form_of_a_rule_has_a_hole_and_a_control() -> None:
+    stricter = {name for name, rule in RULES.items() if rule.strictly is not rule.follows}
+    assert {case["instruction"] for case in HOLES if case["official"] and not case["strict"]} == stricter
+    assert {case["instruction"] for case in HOLES if case["official"] and case["strict"]} == stricter
+
+
+def test_a_keyword_of_a_strict_task_is_no_pattern() -> None:
+    assert followed("keywords:existence", {"keywords": [":("]}, "sad :(", strict=True) == 1
+
+
+@pytest.mark.parametrize("options", [{"strict": "yes"}, {"strict": 1}, {"strict": True, "mode": "loose"}])
+def test_a_switch_that_means_nothing_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidTask, match="strict"):
+        followed("punctuation:no_comma", {}, "a", **options)

@@ -36,11 +36,13 @@ def score(name: str, entry: dict[str, object], answer: str, **options: object) -
 
 @pytest.mark.medium
 @pytest.mark.parametrize("name", sorted(set(TASKS) - NO_ORACLE - SLOW_TO_MAKE))
-def test_the_right_answer_scores_1_and_garbage_nothing(name: str) -> None:
+def test_the_right_answer_scores_1_and_garbage_or_more_than_it_does_not(name: str) -> None:
     entry = entry_of(name)
     assert score(name, entry, str(entry["answer"])) == 1.0
     assert score(name, entry, "zzz") == 0.0
     assert score(name, entry, "zzz", credit="corrected") <= 0.05
+    for around in ("{} zzz", "zzz {}", "{} or 7", "It is not true that {}", "{}\nzzz", "# {}"):
+        assert score(name, entry, around.format(entry["answer"]), credit="corrected") < 1, around
     assert grade("logic", "no tags", {"task": name, "entry": entry}).verdict == "no_answer"
 
 
@@ -103,14 +105,6 @@ def test_hostile_answers_are_refused_before_the_scorer(name: str, answer: str) -
     assert (result.score, result.verdict) == (0.0, "refused_answer")
 
 
-def test_game_of_life_halting_wants_the_right_word() -> None:
-    entry = {"answer": "False", "metadata": {}}
-    assert score("game_of_life_halting", entry, "False") == 1
-    assert score("game_of_life_halting", entry, "True") == 0
-    assert score("game_of_life_halting", entry, "anything") == 0
-    assert score("game_of_life_halting", entry, "anything", credit="library") == 1
-
-
 COUNTDOWN = ("countdown", {"answer": "", "metadata": {"numbers": [3, 7, 50], "target": 40}})
 PUZZLE24 = ("puzzle24", {"answer": "", "metadata": {"numbers": [7, 7, 2, 1]}})
 INTEGRAL = (
@@ -152,31 +146,6 @@ def test_an_expression_has_to_be_worked_out(
 ) -> None:
     assert (score(*puzzle, answer) == 1) is right
     assert score("puzzle24", PUZZLE24[1], "4*6*1*1", credit="library") == 1
-
-
-SORTED = {"answer": "['1.0', '2.5']", "metadata": {"direction": "ascending"}}
-
-
-@pytest.mark.parametrize(
-    ("name", "entry", "right", "wrong"),
-    [
-        ("complex_arithmetic", {"answer": "3.0 - 2.0i", "metadata": {"result": [3, -2]}}, "3 - 2i", "nan"),
-        (
-            "complex_arithmetic",
-            {"answer": "3.0 - 2.0i", "metadata": {"result": [3, -2]}},
-            "3-2i",
-            "NaN + nani",
-        ),
-        ("number_sorting", SORTED, "['1', '2.5']", "['nan', 'nan']"),
-        ("number_sorting", SORTED, "['1', '2.5']", "[NaN, NaN]"),
-        ("coin_flip", {"answer": "0.375", "metadata": {}}, "3/8", "0"),
-        ("coin_flip", {"answer": "0.171875", "metadata": {}}, "0.1719", "0.1"),
-    ],
-)
-def test_no_answer_solves_every_entry(name: str, entry: dict[str, object], right: str, wrong: str) -> None:
-    assert score(name, entry, right) == 1
-    assert score(name, entry, wrong) == 0
-    assert score(name, entry, wrong, credit="library") == 1
 
 
 @pytest.mark.parametrize("name", ["arc_agi", "rearc"])

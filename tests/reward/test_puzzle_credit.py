@@ -214,8 +214,7 @@ def test_the_switch_gives_the_librarys_numbers(task: str) -> None:
     entries = entries_of(task, 6)
     for entry, other in itertools.pairwise(entries):
         for answer in (gold(entry), gold(other), gold(entry)[:-1], "7"):
-            for credit in ("library", "corrected"):
-                assert score(task, entry, answer, credit=credit) == library(answer, entry)
+            assert score(task, entry, answer, credit="library") == library(answer, entry)
 
 
 def test_the_grade_says_what_the_library_scored() -> None:

@@ -2,6 +2,9 @@
 
 A record has `input` (turns) and `args` with instruction_id_list and instruction_kwargs, which list every argument of
 every rule, most of them null. Its system turn switches reasoning off in the Llama-Nemotron models and is dropped.
+
+Rows ask for strict grading: the official evaluator's holes are closed, so that training does not teach them. `evaluate`
+grades IFEval as its authors do.
 """
 
 from __future__ import annotations
@@ -20,7 +23,11 @@ def convert(record: Record) -> Problem:
         raise Dropped("no_instructions")
     return Problem(
         question=only_user_turn(record.values["input"], otherwise="not_one_user_turn"),
-        task={"instruction_id_list": list(ids), "kwargs": [without_nulls(one) for one in kwargs]},
+        task={
+            "instruction_id_list": list(ids),
+            "kwargs": [without_nulls(one) for one in kwargs],
+            "strict": True,
+        },
     )
 
 

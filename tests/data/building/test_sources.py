@@ -63,6 +63,7 @@ def test_instructions_keep_falsy_arguments_and_lose_nulls() -> None:
     assert made.row.task == {
         "instruction_id_list": ["punctuation:no_comma", "x:y"],
         "kwargs": [{}, {"num_words": 0}],
+        "strict": True,
     }
 
 

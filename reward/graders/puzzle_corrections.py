@@ -1,0 +1,273 @@
+"""Corrections of Reasoning Gym's scorers: what they pay for an answer that is wrong, and refuse though it is right.
+
+The library reads the part of an answer that it expects and ignores the rest, compares lists as far as both of them
+reach, and rounds. Here each task has at most one rule:
+
+* FORMS: the whole answer has the form that the question asks for. The library takes `\\frac{1}{2} or 7` in
+  fraction_simplification, `(1, 2), 7` in advanced_geometry, `0.5, zzz` in polynomial_equations, `1,2` for 12 in
+  chain_sum, products and number_format, a line "Shape: ..." in arc_agi and rearc, words around the numbers of kakurasu
+  and survo, and words or numbers between the moves of quantum_lock, rubiks_cube, rush_hour and sokoban.
+* OUTLINES: the answer has as many entries as the library's. The library takes more rows and columns (and `true` for 1)
+  in game_of_life, more words in word_sorting, letters in figlet_font, letters twice in cryptarithm, partitions twice in
+  palindrome_partitioning, and in knights_knaves any text around the roles, also "It is not true that ...".
+* WORDS: letter case does not matter in an answer of one word (Yes, True, Pass, Monday).
+* SCORES: an own score, usually by comparing values exactly. Each function says what the library does instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+from reasoning_gym.logic.knights_knaves import VALID_ROLES
+
+from reward.graders.grade import is_number
+from reward.graders.safe_expression import parse_safely
+
+Entry = Mapping[str, Any]
+Score = Callable[[str, Entry], float]
+"""An answer and the Reasoning Gym entry that it answers -> the score, from 0 to 1."""
+
+
+def corrected(name: str, answer: str, entry: Entry, library: Score) -> float:
+    """Returns the library's score of an answer to an entry of the task `name`, corrected. May raise on odd text."""
+    if name in FORMS and not re.fullmatch(FORMS[name], answer.strip(), re.ASCII):
+        return 0.0
+    if name in OUTLINES and OUTLINES[name](answer) != OUTLINES[name](entry["answer"]):
+        return 0.0
+    if name in WORDS and _is_same_word(answer, entry):
+        return 1.0
+    return SCORES[name](answer, entry, library) if name in SCORES else library(answer, entry)
+
+
+# ------------------------------------------------------------------------------------- the whole answer
+_PLAIN = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
+_NUMBER = rf"(?:[+-]?\d{{1,3}}(?:,\d{{3}})+(?:\.\d*)?|{_PLAIN})"
+"""A number; commas stand between thousands. Few digits in the exponent, because 1e999999999 takes for ever."""
+
+FORMS = {
+    "advanced_geometry": rf"\(?\s*{_PLAIN}\s*,\s*{_PLAIN}\s*\)?|{_PLAIN}\s*°?",
+    "arc_agi": r"[\d\s]*",
+    "chain_sum": _NUMBER,
+    "fraction_simplification": r"\$?\s*(?:\\[dD]?(?i:frac)\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|\d+\s*/\s*\d+)\s*\$?",
+    "kakurasu": r"[01\s\[\],]*",
+    "number_format": _NUMBER,
+    "polynomial_equations": rf'(?:""|{_PLAIN}(?:\s*,\s*{_PLAIN})*)?',
+    "products": _NUMBER,
+    "quantum_lock": r"[ABCabc\s,→>-]*",
+    "rearc": r"[\d\s]*",
+    "rubiks_cube": r"(?:[A-Za-z]'?\d?\s*)*",
+    "rush_hour": r"(?:[A-Z][+-]\d+[\s,]*)+",
+    "sokoban": r"[LRUD\s]*",
+    "survo": r"[\d\s]*",
+}
+"""Task -> the pattern of its answers."""
+
+
+# ------------------------------------------------------------------------------------- as many entries
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _shape(value: Any) -> Any:
+    """Returns JSON data with None for each number: equal for data that differ in numbers only."""
+    if isinstance(value, list):
+        return [_shape(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _shape(item) for key, item in value.items()}
+    return None if is_number(value) else value
+
+
+def _names_and_roles(text: str) -> tuple[list[str], int]:
+    words = [
+        word for word in re.split(r"[\s.,()]+", text.lower()) if word not in ("", "is", "a", "an", "and")
+    ]
+    names = [word for word in words if word not in VALID_ROLES]
+    return sorted(names), len(words) - len(names)
+
+
+OUTLINES: dict[str, Callable[[str], Any]] = {
+    "cryptarithm": lambda text: text.count(","),
+    "figlet_font": lambda text: len(text.replace(" ", "")),
+    "game_of_life": lambda text: _shape(_json(text)),
+    "knights_knaves": _names_and_roles,
+    "palindrome_partitioning": lambda text: len(rows) if isinstance(rows := _json(text), list) else 0,
+    "word_sorting": lambda text: text.count(","),
+}
+"""Task -> what a right answer has in common with the library's, of which it may differ otherwise."""
+
+
+# ------------------------------------------------------------------------------------- one word
+WORDS = frozenset(
+    {
+        "calendar_arithmetic", "course_schedule", "isomorphic_strings", "mahjong_puzzle", "ransom_note", "syllogism",
+    }
+)  # fmt: skip
+"""Tasks whose answer is a word that the question names, or a number."""
+
+
+def _is_same_word(answer: str, entry: Entry) -> bool:
+    return answer.strip().lower() == str(entry["answer"]).strip().lower()
+
+
+# ------------------------------------------------------------------------------------- own scores
+def _value(text: str) -> Fraction | None:
+    """Returns the number that a text consists of, or None."""
+    text = text.strip()
+    return Fraction(text.replace(",", "")) if re.fullmatch(_NUMBER, text, re.ASCII) else None
+
+
+def _halts(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes any text, because `bool("False")` is true."""
+    return float(_is_same_word(answer, entry))
+
+
+def _complex(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes `nan`, because min(1, nan) is 1."""
+    return 0.0 if "nan" in answer.lower() else library(answer, entry)
+
+
+def _sorted_numbers(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes numbers that are 1 off, and `nan`s."""
+    numbers = _json(answer.replace("'", '"'))
+    if not isinstance(numbers, list):
+        return 0.0
+    return float([_value(str(n)) for n in numbers] == [_value(n) for n in ast.literal_eval(entry["answer"])])
+
+
+def _decimal(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes what is up to 0.001 off, whatever the question. Here as many significant digits count as it
+    asks for (12), less the two in which the library's own answer errs, because it rounds after each operation."""
+    ours, asked = _value(answer), re.search(r"maximum of (\d+) significant", entry.get("question", ""))
+    oracles = Fraction(entry["answer"])
+    num_digits = int(asked[1]) - 2 if asked else 10
+    return float(
+        ours is not None and abs(ours - oracles) <= abs(oracles) * Fraction(1, 10 ** (num_digits - 1))
+    )
+
+
+def _one_number(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes the first digits for the answer: 9 in `-9`, `9/7`, `9 million` and `9,999`, 1 in `1,200`."""
+    ours = _value(answer.strip().removeprefix("$"))
+    return float(ours is not None and float(ours) == float(entry["answer"]))
+
+
+def _probability(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes `0`, because every probability begins with it."""
+    ours, oracles = (float(Fraction(text.replace(",", ""))) for text in (answer, entry["answer"]))
+    return float(abs(ours - oracles) <= 1e-4)
+
+
+def _makes_24(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes any four numbers from 1 to 10, so `4*6*1*1` solves every puzzle, and cuts 24.5 to 24."""
+    numbers = sorted(map(int, re.findall(r"\d+", answer)))
+    return float(numbers == sorted(entry["metadata"]["numbers"]) and bool(parse_safely(answer) == 24))
+
+
+def _reaches_target(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes what is 0.001 % off the target."""
+    score = library(answer, entry)
+    return score if score < 1 or parse_safely(answer) == entry["metadata"]["target"] else 0.05
+
+
+def _words_at_their_places(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes words behind the last one; whether it pays them in full depends on the rounding of a sum."""
+    ours, oracles = answer.lower().split(), entry["answer"].lower().split()
+    if len(ours) != len(oracles):
+        return 0.0
+    return sum(a == b for a, b in zip(ours, oracles, strict=True)) / len(oracles)
+
+
+def _letters_at_their_places(answer: str, entry: Entry, library: Score) -> float:
+    """The library means 0.8 for the right word with letters behind it; by rounding a sum it pays 0, 0.8 or 1."""
+    ours, oracles = answer.lower(), entry["answer"].lower()
+    share = sum(a == b for a, b in zip(ours, oracles, strict=False)) / len(oracles)
+    return 0.8 if share == 1 and ours != oracles else share
+
+
+def _figlet_letters(answer: str, entry: Entry, library: Score) -> float:
+    """The library pays 0.1 per letter, which is 1 for ten letters of a longer word."""
+    score = library(answer, entry)
+    return score if _is_same_word(answer.replace(" ", ""), entry) else min(score, 0.9)
+
+
+def _pooled(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes numbers that are 1 % off, comments (numpy.loadtxt) and a column for a row."""
+    ours = [[_value(cell) for cell in line.split()] for line in answer.splitlines() if line.strip()]
+    oracles = entry["metadata"]["solution"]
+    if [len(row) for row in ours] != [len(row) for row in oracles] or any(None in row for row in ours):
+        return 0.0
+    differences = (
+        abs(a - Fraction(b))
+        for row, other in zip(ours, oracles, strict=True)
+        for a, b in zip(row, other, strict=True)
+        if a is not None
+    )
+    return 1.0 if max(differences) <= 0.005 + 1e-9 else 0.1  # two decimals are asked for
+
+
+def _same_json(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes 1 for true, because Python does."""
+    score = library(answer, entry)
+    return score if score < 1 or _shape(_json(answer)) == _shape(_json(entry["answer"])) else 0.0
+
+
+def _colours_all(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes colours of vertices that do not exist."""
+    colours, vertices = _json(answer), entry["metadata"]["puzzle"]["vertices"]
+    is_complete = isinstance(colours, dict) and set(colours) == set(map(str, vertices))
+    return library(answer, entry) if is_complete else 0.0
+
+
+_DURATION = re.compile(
+    r"(?P<only>\d+)(?: days?)?"
+    r"|(?:(?P<days>\d+) days?,\s*)?(?P<h>\d{1,2}):(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d)(?:\.(?P<ms>\d{3}))?)?",
+    re.ASCII,
+)
+
+
+def _duration(text: str) -> timedelta | None:
+    """Returns a duration as the questions ask for it: `5 days`, `03:47`, `03:47:10.250`, `5 days, 03:47`."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        return None
+    days, h, m, s, ms = (int(match[name] or 0) for name in ("days", "h", "m", "s", "ms"))
+    return timedelta(days=days + int(match["only"] or 0), hours=h, minutes=m, seconds=s, milliseconds=ms)
+
+
+def _elapsed(answer: str, entry: Entry, library: Score) -> float:
+    """The library reads .0840 as .840 and -00:32 as 00:32, ignores what stands behind `5 days` or a third colon, does
+    not know `1 day`, and cuts a millisecond off 43 % of its answers with milliseconds: 0.869 becomes 0.868."""
+    ours = _duration(answer)
+    if ours is None:
+        return 0.0
+    start, end = (datetime.fromisoformat(entry["metadata"][f"{which}_time"]) for which in ("start", "end"))
+    return 1.0 if ours in (_duration(entry["answer"]), end - start) else library(answer, entry)
+
+
+SCORES: dict[str, Callable[[str, Entry, Score], float]] = {
+    "codeio": _same_json,
+    "coin_flip": _probability,
+    "complex_arithmetic": _complex,
+    "countdown": _reaches_target,
+    "decimal_arithmetic": _decimal,
+    "figlet_font": _figlet_letters,
+    "game_of_life_halting": _halts,
+    "graph_color": _colours_all,
+    "gsm_symbolic": _one_number,
+    "letter_jumble": _words_at_their_places,
+    "number_sorting": _sorted_numbers,
+    "pool_matrix": _pooled,
+    "puzzle24": _makes_24,
+    "spell_backward": _letters_at_their_places,
+    "time_intervals": _elapsed,
+}
+"""Task -> its own score; the third argument is the library's."""
