@@ -1,7 +1,8 @@
 """Canaries: responses with known scores, one right and one wrong per domain, that a ready service grades periodically.
 
-A third canary hangs. It needs no text: code runs `HANGING_PROGRAM`, and graders get the message {"spin": true}, which
-makes a worker compute forever and cannot come in over HTTP.
+Two further canaries need no text, and cannot come in over HTTP. One hangs: code runs `HANGING_PROGRAM`, and graders get
+the message {"spin": true}, which makes a worker compute forever. The other imports: graders get the message {"import":
+LATE_MODULES}, and the programs of code import a module themselves.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ class Canary:
 DOUBLE = {"inputs": ["1\n", "21\n"], "outputs": ["2\n", "42\n"]}
 _SUM = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
 _NO_COMMA = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+LATE_MODULES = ("colorsys", "antlr4.TokenStreamRewriter", "reward.version")
+"""Modules of the standard library, of the packages and of this one that nothing else makes a worker load. So whether
+they can be imported tells whether a confined process can still import what a library needs late."""
 HANGING_PROGRAM = "<think>so</think>\n```python\nwhile True:\n    pass\n```"
 
 
@@ -37,7 +41,7 @@ def _pair(task: Mapping[str, Any], form: str, right: str, wrong: str) -> tuple[C
 CANARIES: dict[str, tuple[Canary, ...]] = {
     "math": _pair({"answer": "0.5"}, " \\boxed{%s}", "\\frac{1}{2}", "\\frac{1}{3}"),
     "stem": _pair({"answer": "B"}, " \\boxed{%s}", "(B)", "C"),
-    "code": _pair(DOUBLE, "\n```python\nprint(%s * int(input()))\n```", "2", "3"),
+    "code": _pair(DOUBLE, "\n```python\nimport colorsys\nprint(%s * int(input()))\n```", "2", "3"),
     "logic": _pair(_SUM, "<answer>%s</answer>", "7", "8"),
     "instruction": _pair(_NO_COMMA, "%s", "No comma here.", "One, two."),
 }

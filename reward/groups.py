@@ -6,7 +6,7 @@ several times as much. So requests that arrive together, such as those of one HT
     {"group": [message, ...]} -> {"answers": [answer, ...], ...}      in order; unanswered ones are sent again
 
 Only the grader's own answers are taken from a group. If anything else happens to it (it computes for too long, its
-worker dies or gives no answer, its latest deadline passes), each of its requests is sent again on its own. So only what
+worker dies, gives no answer or could not import a module, its latest deadline passes), each of its requests is sent again on its own. So only what
 a response does alone with a worker can count against it.
 """
 
@@ -81,7 +81,7 @@ class Groups:
         try:
             while len(left) > 1 and (answers := await self._answers(left)):
                 for member, answer in zip(left, answers, strict=False):
-                    member.resolve(answer)
+                    member.resolve(None if "retry" in answer else answer)
                 left = left[len(answers) :]
         finally:
             for member in group:  # members that have answers keep them

@@ -71,6 +71,9 @@ class Readiness:
     async def _try(self, domain: str) -> None:
         if self._service.pool(domain) is None:
             return
+        if failure := await self._service.failed_import(domain):
+            self._failures[domain] = failure
+            return
         if domain not in self._canaries:
             self._canaries[domain] = await self._service.canaries(domain)
         for canary in self._canaries[domain]:

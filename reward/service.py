@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from reward.canaries import CANARIES, DOUBLE, HANGING_PROGRAM, Canary
+from reward.canaries import CANARIES, DOUBLE, HANGING_PROGRAM, LATE_MODULES, Canary
 from reward.graders.plugins import plugins
 from reward.graders.registry import PLUGIN_POOL, domains
 from reward.groups import Groups
@@ -207,6 +207,15 @@ class Service:
             answer = await pool.run(message, urgent=True)
             return answer.get("grade", {}).get("verdict") == "timeout"
         return "timeout" in await pool.run({"spin": True}, cpu_s=0.1, urgent=True)
+
+    async def failed_import(self, domain: str) -> str:
+        """Has a worker of the domain import modules that it has not loaded. Returns why it could not; empty if it
+        could. The canaries of code import a module themselves."""
+        pool = self.pool(domain)
+        assert pool is not None
+        if domain == "code":
+            return ""
+        return str((await pool.run({"import": LATE_MODULES}, urgent=True)).get("failed", ""))
 
     def result(
         self,

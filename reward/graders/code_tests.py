@@ -3,7 +3,7 @@
 The PRIME/Eurus form: {"inputs": [...], "outputs": [...]}, one pair per test. Without "fn_name" a program reads the
 input from standard input and its standard output is compared. With "fn_name", the function (of the module or of
 `class Solution`) gets one argument per line of JSON, and its result is compared as JSON. An output that is text is JSON
-too: "12" is the number; the text is written "\\"12\\"" or ["12"].
+too, or Python data such as `True` or `(1, 2)`: "12" is the number; the text is written "\\"12\\"" or ["12"].
 
 Every test runs, and the score is passed / all; a syntax error or exhausted time gives 0. Times are CPU seconds: `cpu_s`
 for all tests together (default 5), and `test_cpu_s` for each test if the task sets it. Outputs are compared as plain
@@ -18,6 +18,7 @@ import ast
 import json
 import keyword
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -33,6 +34,7 @@ _MAX_DATA_BYTES = 32 << 20
 _SPARE_BYTES, _SPARE_BYTES_IN_ALL = 1 << 20, 64 << 20
 """Bytes that a program may write beyond twice the expected output, in one test and in all tests together."""
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
+_LEADING_ZERO = re.compile(r"[+-]?0\d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,8 @@ def _same_token(token: str, want: str) -> bool:
         return True
     if len(token) > 40 or len(want) > 40 or "_" in token or (_is_whole(token) and _is_whole(want)):
         return False  # whole numbers are equal or not
+    if _LEADING_ZERO.match(want):  # digits that are no number: 0101 is not 101.0
+        return False
     try:
         return _close(float(token), int(want) if _is_whole(want) else float(want))
     except ValueError:
@@ -225,12 +229,23 @@ def _arguments(item: Any) -> str:
 
 
 def _expected(outputs: list[Any]) -> tuple[Any, ...]:
-    """Decodes expected outputs. Text is JSON, as PRIME and LiveCodeBench write it, unless one text of the task is
-    neither JSON nor the `repr` of Python data (`True`, `None`): then none was encoded, and "12" is the text."""
+    """Decodes expected outputs. Text is JSON, as PRIME and LiveCodeBench write it, or else the `repr` of Python data
+    (`True`, `(1, 2)`), unless one text of the task is neither: then none was encoded, and "12" is the text."""
     texts = [item for item in outputs if isinstance(item, str)]
     if any(not _is_json(text) and not is_literal(text) for text in texts):
         return tuple(outputs)
-    return tuple(json.loads(item) if isinstance(item, str) and _is_json(item) else item for item in outputs)
+    return tuple(_decoded(item) if isinstance(item, str) else item for item in outputs)
+
+
+def _decoded(text: str) -> Any:
+    """The value of JSON, or of a Python literal as a result would be sent (a tuple as a list). A literal that cannot be
+    a result, such as a set, stays text."""
+    if _is_json(text):
+        return json.loads(text)
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text)))
+    except (ValueError, TypeError, RecursionError):
+        return text
 
 
 def is_literal(text: str) -> bool:

@@ -36,6 +36,8 @@ _ATOM = re.compile(r"-?\d+(?:\.\d+)?|[A-Za-z]|\\[A-Za-z]+")
 _SYMBOLS = {
     "\\pi": "pi ", "\\infty": "inf ", "\\cup": "U ", "\\cdot": "*", "\\times": "*", "\\{": "{", "\\}": "}"
 }  # fmt: skip
+_LETTERS = {letter: sympy.Symbol(letter) for letter in "EI"}
+"""Capitals that sympy would take for constants; Euler's number and the imaginary unit are small letters in answers."""
 _TRANSFORMATIONS = (*sympy_parser.standard_transformations, sympy_parser.implicit_multiplication_application)
 
 
@@ -136,7 +138,7 @@ def _equal_element(gold: str, answer: str) -> bool:
         return False
     if re.search(r"\^[0-9]+\^|\^[0-9][0-9]+", difference) or not is_cheap(difference):
         return False
-    parsed = parse_safely(difference.replace("^", "**"), _TRANSFORMATIONS)
+    parsed = parse_safely(difference.replace("^", "**"), _TRANSFORMATIONS, _LETTERS)
     if parsed is None:
         return False
     try:
@@ -150,7 +152,7 @@ def number(text: str) -> float | None:
     elements = _elements(_normal(text))
     if len(elements) != 1 or not is_cheap(elements[0]):
         return None
-    parsed = parse_safely(elements[0].replace("^", "**"), _TRANSFORMATIONS)
+    parsed = parse_safely(elements[0].replace("^", "**"), _TRANSFORMATIONS, _LETTERS)
     try:
         return float(parsed) if parsed is not None and parsed.is_number else None
     except (TypeError, AttributeError, ValueError, OverflowError):  # complex, infinite, or no expression
@@ -179,7 +181,7 @@ def _normal(text: str) -> str:
     text = re.sub("- *", "-", text)
     text = re.sub(r"^-(\d+) +(\d+/\d+)$", r"-(\1+\2)", text)  # theirs: -7 3/4 is -7+3/4
     text = re.sub("([0-9]) +([0-9])", r"\1+\2", text)  # mixed numbers: 7 3/4
-    text = text.replace(" ", "").replace("{", "").replace("}", "").lower()
+    text = text.replace(" ", "").replace("{", "").replace("}", "")  # theirs in lower case
     if _is_integer(text):
         text = str(int(float(text.replace(",", ""))))
     return text

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
+from importlib import import_module
 from typing import Any
 
 from reward.extract import joined_boxes, last_box
@@ -49,6 +50,19 @@ x\ne 0; \text{yes}; \lfloor x\rfloor; \infty; \begin{pmatrix}1&2\\3&4\end{pmatri
 \begin{bmatrix}1\\2\end{bmatrix}; \sum_{k=1}^{n}k; \frac{n(n+1)}{2}; \pm 3; \mathbb{R}
 """
 """Expressions parsed before workers are forked, because the parser builds its tables lazily."""
+_LATE = """
+abc assumptions.handlers.calculus assumptions.handlers.common assumptions.handlers.matrices assumptions.handlers.ntheory
+assumptions.handlers.order assumptions.handlers.sets assumptions.lra_satask assumptions.predicates.matrices
+assumptions.predicates.sets assumptions.satask assumptions.wrapper combinatorics.coset_table combinatorics.fp_groups
+combinatorics.galois combinatorics.homomorphisms concrete.delta discrete.recurrences integrals.heurisch
+integrals.manualintegrate integrals.risch logic.algorithms.dpll logic.algorithms.dpll2 logic.algorithms.lra_theory
+matrices.expressions.applyfunc polys.dispersion polys.distributedmodules polys.domains.old_fractionfield
+polys.domains.old_polynomialring polys.domains.quotientring polys.numberfields.resolvent_lookup sets.handlers.add
+sets.handlers.functions sets.handlers.mul sets.handlers.power sets.setexpr tensor.array.array_derivatives
+tensor.array.expressions tensor.tensor
+"""
+"""The modules of sympy that its functions import when they are called, except those that print, plot or generate code:
+found by reading the imports within functions of all modules that a worker has loaded."""
 
 
 def check(task: Mapping[str, Any]) -> None:
@@ -272,6 +286,8 @@ def _shown_run(text: str) -> str | None:
 
 def warm_up() -> None:
     """Builds the LaTeX parser's tables and imports what sympy imports late."""
+    for name in _LATE.split():
+        import_module(f"sympy.{name}")
     for form in re.split(r";|\n", _TYPICAL):
         if form.strip():
             accepted_by(form.strip() + " + z", form.strip())

@@ -13,9 +13,14 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import (
+    ConversionConfig,
+    NormalizationConfig,
+    latex2sympy,
+    normalize_latex,
+)
 from math_verify import verify
-from math_verify.parser import parse_latex_cached
+from math_verify.parser import get_last_eq, should_treat_as_complex
 
 from reward.graders.units import unit_of
 
@@ -25,6 +30,8 @@ for _name in ("math_verify", "math_verify.parser", "math_verify.grader", "math_v
 _NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="none", equations=False
 )
+_CONVERSION = ConversionConfig(lowercase_symbols=False)
+"""theirs reads `X` as `x`, so that X - x is 0."""
 _E_NOTATION = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,3})(?![\w.])", re.ASCII)
 _LAST_LETTER = re.compile(r"(?P<before>.*[\d}\s])(?P<letter>[a-z])\s*", re.DOTALL)
 _FUNCTION_LAST = re.compile(r"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp)(?:\^\{?-?\d+\}?)?\s*$")
@@ -36,8 +43,18 @@ _MISREAD = re.compile(r"\\[lcv]dots|\^\\circ\s*\d")
 
 def equal(answer: str, gold: str, keep_units: bool = False) -> bool:
     """Whether math-verify can read both, and reads them as equal."""
-    parsed = value(answer, keep_units)
-    return bool(parsed) and verify(list(value(gold, keep_units)), list(parsed), timeout_seconds=None)
+    ours, golds = value(answer, keep_units), value(gold, keep_units)
+    if not ours or not verify(list(golds), list(ours), timeout_seconds=None):
+        return False
+    # It compares names of several letters in lower case: a_n is not A_n.
+    letters, gold_letters = _letters(ours), _letters(golds)
+    return letters == gold_letters or letters.lower() != gold_letters.lower()
+
+
+def _letters(values: tuple[Any, ...]) -> str:
+    """All characters of the variables' names, sorted without regard to case."""
+    names = "".join(symbol.name for value in values for symbol in value.free_symbols)
+    return "".join(sorted(sorted(names), key=str.lower))
 
 
 @lru_cache(maxsize=4096)
@@ -55,11 +72,23 @@ def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
     text = _with_units(text) if keep_units else _with_last_variable(text)
     for part in (text, text.rpartition("=")[2]):
         try:
-            return (parse_latex_cached(normalize_latex(part, _NORMALIZATION)),)
+            return (_parsed(normalize_latex(part, _NORMALIZATION)),)
         except Exception:  # parsers of free text can raise anything
             if "=" not in text or re.search(r"[,;]|[<>!]=", text):
                 break
     return ()
+
+
+def _parsed(text: str) -> Any:
+    """math-verify's `parse_latex_cached`, with our conversion. Raises what the parser raises."""
+    try:
+        is_real = not should_treat_as_complex(text)
+        return latex2sympy(text, is_real=is_real, normalization_config=None, conversion_config=_CONVERSION)
+    except Exception:
+        last = get_last_eq(text)
+        if last == text:
+            raise
+        return _parsed(last)
 
 
 def _without_unit(match: re.Match[str]) -> str:

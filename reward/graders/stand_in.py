@@ -18,6 +18,9 @@ if TYPE_CHECKING:  # in the cell these names already exist
     class Unknown(BaseException):
         """Ends the test program's use of an answer that is not known yet."""
 
+    class Ended(Exception):
+        """Carries a StopIteration of the submission, so that it ends no loop of the test program."""
+
 
 LAST_ROOM = 600_000
 """A test program that needs more characters of an iterator fails."""
@@ -105,6 +108,9 @@ class Session:
                 reader.fill(objects[number], content)
         except Exception:
             self.asking.fail("unreadable_result")
+        if isinstance(error, (StopIteration, StopAsyncIteration)):
+            error.__ended__ = Ended(error)
+            raise error.__ended__
         if error is not None:
             raise error
         return value

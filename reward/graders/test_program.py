@@ -77,6 +77,10 @@ class __Unknown__(BaseException):
     pass
 
 
+class __Ended__(Exception):
+    pass
+
+
 def __method__(owner, name):
     return getattr(owner, name)
 
@@ -94,7 +98,7 @@ _TESTER = """
 
 def __tell__(known, __codec__={codec!r}, __candidate__={candidate!r}):
     import binascii, marshal
-    names = {{"__name__": "crossing", "Unknown": __Unknown__}}
+    names = {{"__name__": "crossing", "Unknown": __Unknown__, "Ended": __Ended__}}
     exec(marshal.loads(binascii.a2b_base64(__codec__)), names)
     exec(marshal.loads(binascii.a2b_base64(__candidate__)), names)
     shared = {{name: globals()[name] for name in {shared!r} if name in globals()}}
@@ -107,8 +111,17 @@ def __tell__(known, __codec__={codec!r}, __candidate__={candidate!r}):
     except __Unknown__:
         pass
     except BaseException as error:
-        failure = type(error).__name__
+        failure = type(error.args[0] if type(error) is __Ended__ else error).__name__
     return asking.told(failure, {room})
+"""
+
+_SEEN = """
+try: pass
+except __Ended__ as __ended__: raise __ended__.args[0]
+"""
+_HIDDEN = """
+try: pass
+except (StopIteration, StopAsyncIteration) as __end__: raise getattr(__end__, "__ended__", __end__)
 """
 
 
@@ -230,7 +243,8 @@ def _tester(preamble: str, program: str, entry_point: str, in_place: bool) -> st
 class _GoOn(ast.NodeTransformer):
     """Rewrites a test program. An unknown answer ends one iteration of a loop, not the loop, so that most calls are
     recorded in the first round. Method calls go through `__method__`, which tells a call of a stand-in's method from a
-    mere attribute access."""
+    mere attribute access. A StopIteration of the submission is seen only by `try` and `with`: elsewhere it is
+    `__Ended__`, because map, zip, all and the like would take it for the end of their input, and the test for passed."""
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
@@ -243,6 +257,21 @@ class _GoOn(ast.NodeTransformer):
         self.generic_visit(node)
         node.body = [_guarded(node.body)]
         return node
+
+    def visit_Try(self, node: ast.Try | ast.With) -> ast.Try:
+        self.generic_visit(node)
+        node.body = [_filled(_SEEN, node.body)]
+        return _filled(_HIDDEN, [node])
+
+    visit_TryStar = visit_With = visit_AsyncWith = visit_Try
+
+
+def _filled(form: str, body: list[ast.stmt]) -> ast.Try:
+    """A `try` statement with this body."""
+    (statement,) = ast.parse(form).body
+    assert isinstance(statement, ast.Try)
+    statement.body = body
+    return statement
 
 
 def _guarded(body: list[ast.stmt]) -> ast.stmt:

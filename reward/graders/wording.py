@@ -13,6 +13,8 @@ _OPTION_WITH_TEXT = re.compile(
 )
 _LABEL = re.compile(r"\([A-H]\)|\b[A-H][).:](?!\w)")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' -]*[A-Za-z]")
+_WORD = re.compile(r"[A-Za-z]+")
+_GENOTYPE = re.compile(r"(?:([A-Za-z])(?i:\1))+")
 _FORMULA = re.compile(r"(?=.*\d)(?:[A-Z][a-z]?\d*|\((?:[A-Z][a-z]?\d*)+\)\d*)+")
 _LABELLED = re.compile(
     r"(?:\\text\{\s*\(?[A-H][).:]\s*\}\s*|\(?[A-H][).:]\s+|(?:\(?[a-h]|\d|i{1,3})\)\s+)(?P<value>\S.*)",
@@ -57,13 +59,23 @@ def chosen(text: str) -> str | None:
 
 
 def words(text: str) -> str | None:
-    """The text in lower case without article or full stop if it is plain words; None for anything else."""
+    """The text without article or full stop if it is plain words, in lower case unless its case has a meaning; None for
+    anything else."""
     if len(text) > _LONGEST:
         return None
     bare = _bare(text).removesuffix(".").strip()
-    if not _WORDS.fullmatch(bare) or not re.search(r"[A-Za-z]{3}", bare):
+    if not _WORDS.fullmatch(bare) or not re.search(r"[A-Za-z]{3}|^[Nn][Oo]$", bare):
         return None
-    return re.sub(r"\s+", " ", re.sub(r"^(?:the|an|a)\s+", "", bare.lower()))
+    bare = _WORD.sub(_lower, bare)
+    return re.sub(r"\s+", " ", re.sub(r"^(?:the|an|a)\s+", "", bare))
+
+
+def _lower(word: re.Match[str]) -> str:
+    """A word in lower case, unless it is a name that differs from others by its case: with a capital behind a small
+    letter (mRNA), of capitals without a vowel (XYZ), or a genotype (AaBb, aabb)."""
+    text = word[0]
+    is_usual = text[1:].islower() or len(text) == 1 or (text.isupper() and re.search("[AEIOU]", text))
+    return text.lower() if is_usual and not _GENOTYPE.fullmatch(text) else text
 
 
 def formula(text: str) -> str | None:

@@ -2,8 +2,9 @@
 
 `Ground` is prepared once, by a zygote, before it serves: identity and, at the levels with namespaces, no network and a
 root directory of its own with nothing in it but the interpreter, which cannot be written to. `enter` is called by each
-child of the zygote: with namespaces a fresh /tmp and a process-id space of its own, no capability, Landlock at the
-levels that have it, the runner's filter. `confine` is called last, in the process that meets the untrusted text.
+child of the zygote: with namespaces a fresh /tmp, which hides nothing that can be read, and a process-id space of its
+own, no capability, Landlock at the levels that have it, the runner's filter. `confine` is called last, in the process
+that meets the untrusted text.
 """
 
 from __future__ import annotations
@@ -121,9 +122,7 @@ class Ground:
         if self.level is Level.none:
             return
         if self.level.has_namespaces:
-            options = f"size={_TMP_MIB}m,nr_inodes=4096,mode=777"
-            kernel.mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, options)
-            os.chdir("/tmp")
+            _mount_tmp(self.read)
             _drop_capabilities()
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         if self.level.has_landlock:
@@ -198,6 +197,24 @@ def _change_root(paths: Sequence[str]) -> None:
         if place not in _DEVICES and place != "/old" and not place.startswith("/old/"):
             kept = _NOEXEC if b"noexec" in options else 0  # a user namespace may not take it off
             kernel.mount(None, place, None, _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV | kept)
+
+
+def _mount_tmp(read: Sequence[str]) -> None:
+    """Covers /tmp with an empty file system of this cell's own. What can be read below /tmp stays at its place, as
+    read-only as before: an environment there would otherwise lose the modules that it has not imported yet."""
+    below = [(path, os.open(path, os.O_PATH)) for path in read if _is_below_tmp(path) and os.path.isdir(path)]
+    options = f"size={_TMP_MIB}m,nr_inodes=4096,mode=777"
+    kernel.mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, options)
+    for path, covered in below:
+        os.makedirs(path, exist_ok=True)
+        os.fchdir(covered)
+        kernel.mount(".", path, None, _BIND | _REC)
+        os.close(covered)
+    os.chdir("/tmp")
+
+
+def _is_below_tmp(path: str) -> bool:
+    return os.path.commonpath(("/tmp", path)) == "/tmp"
 
 
 def mounts(file: str = "/proc/self/mountinfo") -> dict[str, list[bytes]]:

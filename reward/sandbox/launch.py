@@ -100,12 +100,13 @@ class Zygote:
 
 def read_paths(role: str) -> tuple[str, ...]:
     """Returns the paths that can be read inside the cell besides the system's libraries: the interpreter and, for
-    graders, their packages."""
-    paths = [os.path.realpath(sys.base_prefix)]
+    graders, their packages. A path through symbolic links is there under both names, because sys.path has the first
+    and the links do not exist in a cell."""
+    paths = [sys.base_prefix]
     if role == "graders":
-        paths += [os.path.realpath(sys.prefix), os.path.join(_PROJECT, "reward")]
-    outermost = [path for path in dict.fromkeys(paths) if not path.startswith(("/usr/", "/lib/"))]
-    return tuple(outermost)
+        paths += [sys.prefix, os.path.join(_PROJECT, "reward")]
+    names = dict.fromkeys(name for path in paths for name in (path, os.path.realpath(path)))
+    return tuple(name for name in names if not name.startswith(("/usr/", "/lib/")))
 
 
 class Judge:
