@@ -328,7 +328,7 @@ def test_check_reads_the_prompts_that_it_says_one_can_start_with(
 
 @pytest.mark.medium
 def test_check_says_how_many_prompts_are_left_out(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from nemo_prorl.demo.tiny_policy import build_tokenizer
 
