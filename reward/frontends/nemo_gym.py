@@ -11,7 +11,8 @@ The first of these fields that a row has decides how it is graded:
     domain and task                          a row of this service
     verifier_metadata.unit_tests             code: {"inputs", "outputs", "fn_name"?}
     instruction_id_list, kwargs              instruction; "grading_mode" is "binary" (all rules must be followed, the
-                                             default) or "fraction"
+                                             default) or "fraction"; "strict": true closes the official evaluator's
+                                             holes (reward/graders/constraints.py)
     metadata.source_dataset, answer          logic: an entry of Reasoning Gym; "credit" is "corrected" (the library's
                                              score with its partial credit, the default here, as NeMo Gym pays it),
                                              "training" or "library" (reward/graders/puzzle.py)
@@ -98,7 +99,8 @@ def label_of(row: dict[str, Any]) -> Any:
     if "instruction_id_list" in row:
         aggregate = "fraction" if row.get("grading_mode") == "fraction" else "all"
         rules = {"instruction_id_list": row["instruction_id_list"], "kwargs": row.get("kwargs")}
-        return {"domain": "instruction", "task": {**rules, "aggregate": aggregate}}
+        how = {"aggregate": aggregate, "strict": row.get("strict", False)}
+        return {"domain": "instruction", "task": rules | how}
     if isinstance(metadata, dict) and "source_dataset" in metadata and "answer" in row:
         entry = {"question": row.get("question"), "answer": row["answer"], "metadata": metadata}
         credit = row.get("credit", "corrected")

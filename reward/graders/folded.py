@@ -17,6 +17,8 @@ _EMPHASIS = re.compile(r"[*_~`]+")
 
 def without_invisible(text: str) -> str:
     """Returns a text in its composed form (NFKC), without format characters and without accents that no letter has."""
+    if text.isascii():
+        return text
     composed = unicodedata.normalize("NFKC", text)
     return "".join(
         char for char in composed if unicodedata.category(char) != "Cf" and not "\u0300" <= char <= "\u036f"

@@ -1,7 +1,7 @@
 """Corrections of Reasoning Gym's scorers: what they pay for an answer that is wrong, and refuse though it is right.
 
 The library reads the part of an answer that it expects and ignores the rest, compares lists as far as both of them
-reach, and rounds. Here each task has at most one rule:
+reach, and rounds. There are four kinds of corrections, each a table by task:
 
 * FORMS: the whole answer has the form that the question asks for. The library takes `\\frac{1}{2} or 7` in
   fraction_simplification, `(1, 2), 7` in advanced_geometry, `0.5, zzz` in polynomial_equations, `1,2` for 12 in
@@ -35,7 +35,15 @@ Score = Callable[[str, Entry], float]
 
 
 def corrected(name: str, answer: str, entry: Entry, library: Score) -> float:
-    """Returns the library's score of an answer to an entry of the task `name`, corrected. May raise on odd text."""
+    """Returns the library's score of an answer to an entry of the task `name`, corrected. May raise on odd text.
+
+    Blanks at the ends of lines do not matter: the library takes off some of the score of a right sudoku for them.
+    """
+    tidy = "\n".join(line.rstrip() for line in answer.split("\n"))
+    return max(_corrected(name, text, entry, library) for text in {answer, tidy})
+
+
+def _corrected(name: str, answer: str, entry: Entry, library: Score) -> float:
     if name in FORMS and not re.fullmatch(FORMS[name], answer.strip(), re.ASCII):
         return 0.0
     if name in OUTLINES and OUTLINES[name](answer) != OUTLINES[name](entry["answer"]):
@@ -146,7 +154,7 @@ def _sorted_numbers(answer: str, entry: Entry, library: Score) -> float:
 def _decimal(answer: str, entry: Entry, library: Score) -> float:
     """The library takes what is up to 0.001 off, whatever the question. Here as many significant digits count as it
     asks for (12), less the two in which the library's own answer errs, because it rounds after each operation."""
-    ours, asked = _value(answer), re.search(r"maximum of (\d+) significant", entry.get("question", ""))
+    ours, asked = _value(answer), re.search(r"maximum of (\d+) significant", entry.get("question") or "")
     oracles = Fraction(entry["answer"])
     num_digits = int(asked[1]) - 2 if asked else 10
     return float(

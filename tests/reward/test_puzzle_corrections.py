@@ -43,6 +43,14 @@ def test_every_correction_corrects_the_library() -> None:
     assert corrected == {*FORMS, *OUTLINES, *WORDS, *SCORES}
 
 
+def test_blanks_at_the_ends_of_lines_do_not_matter() -> None:
+    rows = ["1 2 3 4", "3 4 1 2", "2 1 4 3", "4 3 2 1"]
+    metadata = {"solution": [[int(cell) for cell in row.split()] for row in rows]}
+    case = {"task": "mini_sudoku", "entry": {"answer": "\n".join(rows), "metadata": metadata}}
+    assert score(case, "  \n".join(rows), "training") == 1
+    assert score(case, "  \n".join(rows), "library") < 1
+
+
 @pytest.mark.parametrize(
     ("task", "answer"),
     [

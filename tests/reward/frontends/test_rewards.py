@@ -178,6 +178,12 @@ ROWS = [
         [message("said")],
         0.5,
     ),
+    ({"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, [message("a， b")], 1.0),
+    (
+        {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}], "strict": True},
+        [message("a， b")],
+        0.0,
+    ),
     (SUM, [message("<answer>7</answer>")], 1.0),
     (SUM, [message("<answer>77</answer>")], 0.5),
     ({**SUM, "credit": "library"}, [message("<answer>77</answer>")], 0.5),
