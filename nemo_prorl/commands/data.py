@@ -181,13 +181,13 @@ def _show(arguments: Sequence[str]) -> int:
     from nemo_prorl.data.rows import RowFile
 
     if given.file.is_file() and is_prompt_file(given.file):
-        file, lines = RowFile(given.file), []
-        rows: Sequence[Row | Refused] = _of_prompt_file(file, _places(given, len(file)))
-        num_rows = len(file)
+        file = RowFile(given.file)
+        rows = _of_prompt_file(file, _places(given, len(file)))
+        show(_row_lines(rows, given.start, len(file)))
     else:
         lines, found = _as_read(given.file)
-        rows, num_rows = [found[index] for index in _places(given, len(found))], len(found)
-    show([*lines, *_row_lines(rows, given.start, num_rows)])
+        places = _places(given, len(found))
+        show([*lines, *_row_lines(found[places.start : places.stop], given.start, len(found))])
     return 0
 
 
@@ -232,12 +232,12 @@ def _row_lines(rows: Iterable[Row | Refused], start: int, num_rows: int) -> Iter
 
     for index, row in enumerate(rows, start):
         if isinstance(row, Refused):
-            yield f"--- {index} of {num_rows}  a run refuses it: {row.why}"
-        shown = row.row if isinstance(row, Refused) else row
+            said, shown = f"a run refuses it: {row.why}", row.row
+        else:
+            said, shown = f"{row.uid}  {row.domain}  {row.source}  {row.split}", row
+        yield f"--- {index} of {num_rows}  {said}"
         if shown is None:
             continue
-        if not isinstance(row, Refused):
-            yield f"--- {index} of {num_rows}  {shown.uid}  {shown.domain}  {shown.source}  {shown.split}"
         for message in shown.messages:
             yield f"{message['role']}:"
             yield textwrap.indent(_short(message["content"], 1500), "    ")

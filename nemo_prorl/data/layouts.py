@@ -142,11 +142,11 @@ def _domain_and_task(
     label = _without_nulls(_label(values, layout))
     domain = _word(values, "domain") or _text(info.get("domain"))
     if layout.label == "task":
-        task = _object(label)
-        if task is None:
+        found = _object(label)
+        if found is None:
             raise BadRecord("has a task that is not a JSON object")
-        domain = domain or "math"
-        return domain, _understood(lambda: with_answer_text(domain, task), layout)
+        domain, fields = domain or "math", found
+        return domain, _understood(lambda: with_answer_text(domain, fields), layout)
     if not domain and values.get("ability") in ANSWER_DOMAINS:
         domain = str(values["ability"])
     if domain and domain not in DOMAINS:  # of a grader plug-in, which alone knows its tasks
@@ -217,8 +217,9 @@ def _turns(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
         return list(value)
     found = _parsed(value) if isinstance(value, str) and value.lstrip().startswith("[") else None
-    is_list = isinstance(found, list) and all(isinstance(one, dict) and "role" in one for one in found)
-    return list(found) if is_list else []
+    if not isinstance(found, list):
+        return []
+    return found if all(isinstance(one, dict) and "role" in one for one in found) else []
 
 
 def _content(content: Any) -> str | None:
