@@ -132,13 +132,21 @@ def prepare() -> None:
     for name, value in (ALWAYS | (CUDA_ONLY if has_cuda() else CPU_ONLY)).items():
         os.environ.setdefault(name, value)
     if "VLLM_CACHE_ROOT" not in os.environ and not _can_make(_vllm_cache()):
-        os.environ["VLLM_CACHE_ROOT"] = f"{tempfile.gettempdir()}/vllm-{os.getuid()}"
+        os.environ["VLLM_CACHE_ROOT"] = str(_temporary_cache())
     _allow_open_files()
 
 
 def _vllm_cache() -> Path:
     """Returns where vLLM keeps its caches by default (vllm/envs.py in 0.32.0)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vllm")
+
+
+def _temporary_cache() -> Path:
+    """Returns a temporary folder that belongs to this user, the same one each time unless another user has its name."""
+    folder = Path(tempfile.gettempdir(), f"vllm-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    return folder if folder.lstat().st_uid == os.getuid() else Path(tempfile.mkdtemp(prefix="vllm-"))
 
 
 def _can_make(folder: Path) -> bool:

@@ -5,6 +5,7 @@ neither torch nor Megatron. build.py checks compute capability and CUDA version.
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -139,8 +140,8 @@ def declared_stop_ids(folder: Path, vocab_size: int) -> list[int]:
     ids = found if isinstance(found, list) else [] if found is None else [found]
     if not all(type(item) is int and 0 <= item < vocab_size for item in ids):
         raise ConfigError(
-            f"{file} has eos_token_id={found!r}: a token of the model's vocabulary is needed, a whole number from 0 to "
-            f"{vocab_size - 1}, or a list of them."
+            f"{file} has eos_token_id={json.dumps(found)}: a token of the model's vocabulary is needed, a whole "
+            f"number from 0 to {vocab_size - 1}, or a list of them."
         )
     return ids
 

@@ -104,9 +104,9 @@ def test_hidden_gpus_do_not_count(monkeypatch: pytest.MonkeyPatch, hidden: str) 
     ("home", "users", "found"),
     [
         ("writable", None, None),
-        ("file", None, "{temporary}/vllm-{user}"),
+        ("file", None, "ours"),
         ("file", "/mine", "/mine"),
-        ("~unknown", None, "{temporary}/vllm-{user}"),
+        ("~unknown", None, "ours"),
     ],
 )
 def test_vllms_caches_go_elsewhere_where_there_is_no_home(
@@ -120,7 +120,13 @@ def test_vllms_caches_go_elsewhere_where_there_is_no_home(
     monkeypatch.setenv("VLLM_CACHE_ROOT", users or "")
     if users is None:
         monkeypatch.delenv("VLLM_CACHE_ROOT")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     environment.prepare()
-    wanted = found and found.format(temporary=tempfile.gettempdir(), user=os.getuid())
+    wanted = f"{tmp_path}/vllm-{os.getuid()}" if found == "ours" else found
     assert os.environ.get("VLLM_CACHE_ROOT") == wanted
+    if found == "ours":
+        assert Path(wanted).stat().st_mode & 0o777 == 0o700
+        monkeypatch.setattr(os, "getuid", lambda: 4321)  # another user's name is taken
+        (tmp_path / "vllm-4321").mkdir()
+        assert environment._temporary_cache().name not in ("vllm-4321", Path(wanted).name)
     assert not (tmp_path / home).is_dir() or home == "writable"
