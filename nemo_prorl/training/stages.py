@@ -141,8 +141,8 @@ def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpo
         equals = [checkpoint for checkpoint in candidates if checkpoint.score == candidates[0].score]
         best = last if last in equals else candidates[0]
         return StartingPoint(checkpoint=best, is_resume=False, last=None if best is last else last)
-    others = {c.monitor for c in checkpoints if c.score is not None and c.state.stage == parent}
-    others = sorted(others - {params.monitor})  # which they have of another measurement
+    scored = [c for c in checkpoints if c.score is not None and c.state.stage == parent]
+    others = sorted({c.monitor for c in scored} - {params.monitor})  # that one is of another measurement
     option = "exp_manager.checkpoint_callback_params.monitor"
     hint = f"write {option}={others[0]}, which they have, or " if others else ""
     raise ConfigError(

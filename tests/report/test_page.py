@@ -83,6 +83,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "numbers": {"x": 0.5},
     }
     records[-1]["validation/<i>/reward"] = 0.5
+    for record, mean in ((records[0], 0.3), (records[-1], 0.6)):
+        record |= {"validation/reward": mean, "validation/domain_mean_reward": mean}
     records[-1]["objective/loss"] = float("nan")
     (folder / "run<b>" / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     lives = [

@@ -103,46 +103,6 @@ def test_validation_is_before_the_first_at_the_interval_and_after_the_last_step(
     assert len(seeds) == 1, "differences between validations come from the weights"
 
 
-@pytest.mark.parametrize(
-    ("interval", "num_steps", "early"),
-    [
-        (5, 6, [1, 2, 4]),
-        (9, 10, [1, 2, 4, 8]),
-        (8, 4, [1, 2]),
-        (4, 3, [1, 2]),
-        (2, 3, [1]),
-        (1, 2, []),
-        (0, 3, []),
-    ],
-)
-def test_early_validations_follow_the_powers_of_two_below_the_interval(
-    tmp_path: Path, interval: int, num_steps: int, early: list[int]
-) -> None:
-    run = Run(tmp_path, num_steps=num_steps, interval=interval)
-    run.config.validation.early = True
-    run.fit()
-    measured = {
-        record["step"]: "is_early_validation" in record
-        for record in run.records
-        if "validation/reward" in record
-    }
-    assert [step for step, is_early in measured.items() if is_early] == early
-    regular = {0, num_steps, *(range(0, num_steps, interval) if interval else ())}
-    assert {step for step, is_early in measured.items() if not is_early} == regular
-    seen = run.state.controller["series"]["validation/logic/reward"]
-    assert {step for step, _ in seen} == regular, "the controller counts validations, an interval apart"
-
-
-def test_a_later_stage_has_no_early_validations(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=5, interval=5)
-    run.config.validation.early = True
-    run.fit()
-    child = run.resume()
-    child.state.stage, child.state.stage_step = "second", 0
-    child.fit()
-    assert [record["step"] for record in run.records if "is_early_validation" in record] == [1, 2, 4]
-
-
 def test_without_held_out_prompts_there_is_no_validation(tmp_path: Path) -> None:
     run = Run(tmp_path, num_steps=2, held_out=0, interval=1)
     run.fit()

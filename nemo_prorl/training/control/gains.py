@@ -80,9 +80,8 @@ def keeps_solving(validations: Sequence[HeldOut], entropy_change: float | None) 
     (then, before), (_, now) = (falls or windows)[0][0], points[-1]
     if not falls:
         return True, f"pass@{k} is {now:.3f}, and was {before:.3f} at step {then:,}."
-    narrower = (
-        f", while the entropy fell by {-entropy_change:.0%}" if (entropy_change or 0.0) < -PAST_SHARE else ""
-    )
+    lost = -(entropy_change or 0.0)
+    narrower = f", while the entropy fell by {lost:.0%}" if lost > 0.5 else ""
     return False, (
         f"pass@{k} has fallen from {before:.3f} at step {then:,} to {now:.3f}{narrower}: the policy solves fewer "
         f"different problems than it could. More exploration (temperature, clip_high, entropy) or a reset may help."

@@ -19,7 +19,7 @@ from nemo_prorl.config import (
     ValidationMean,
     ValidationPlateauConfig,
 )
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, EARLY
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.control.signals import SIGNALS, History, standard_error, validations_of
 from tests.training.control.controller_runs import columns, decisions, only
@@ -226,23 +226,6 @@ def test_a_reset_before_any_validation_of_its_own_is_not_futile() -> None:
             controller.note_reset(record["step"])
     assert controller.state()["peaks"] == {DOMAIN_MEAN: (0.3,)}
     assert decision is None, "a plateau needs two validations after the best"
-
-
-def test_early_validations_bring_neither_a_drop_nor_a_plateau_nearer() -> None:
-    """They are of the steps 1, 2, 4 and 8, and among them is the best of all, by luck."""
-    rewards = {0: 0.5, 10: 0.5, 20: 0.5, 30: 0.5} | {1: 0.2, 2: 0.2, 4: 0.9, 8: 0.4}
-
-    def made(*, marked: bool) -> list[tuple[int, str, str]]:
-        records = [
-            {"step": step, "stage": "main", DOMAIN_MEAN: reward, "validation/math/reward": reward}
-            | ({EARLY: 1} if marked and step % 10 else {})
-            for step, reward in sorted(rewards.items())
-        ]
-        drop, plateau = only("validation_drop", patience=2), only("validation_plateau", patience=3)
-        return decisions(records, drop)[:1] + decisions(records, plateau)[:1]
-
-    assert made(marked=True) == [(30, "reset", "validation_plateau")]
-    assert made(marked=False) == [(2, "reset", "validation_drop"), (20, "reset", "validation_plateau")]
 
 
 def test_futile_resets_say_so() -> None:

@@ -1,0 +1,68 @@
+"""Validations after the first steps of a run: when they are, and that the controller ignores them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, EARLY
+from tests.training.control.controller_runs import decisions, only
+from tests.training.scripted_run import Run
+
+
+@pytest.mark.parametrize(
+    ("interval", "num_steps", "early"),
+    [
+        (5, 6, [1, 2, 4]),
+        (9, 10, [1, 2, 4, 8]),
+        (8, 4, [1, 2]),
+        (4, 3, [1, 2]),
+        (2, 3, [1]),
+        (1, 2, []),
+        (0, 3, []),
+    ],
+)
+def test_early_validations_follow_the_powers_of_two_below_the_interval(
+    tmp_path: Path, interval: int, num_steps: int, early: list[int]
+) -> None:
+    run = Run(tmp_path, num_steps=num_steps, interval=interval)
+    run.config.validation.early = True
+    run.fit()
+    measured = {
+        record["step"]: "is_early_validation" in record
+        for record in run.records
+        if "validation/reward" in record
+    }
+    assert [step for step, is_early in measured.items() if is_early] == early
+    regular = {0, num_steps, *(range(0, num_steps, interval) if interval else ())}
+    assert {step for step, is_early in measured.items() if not is_early} == regular
+    seen = run.state.controller["series"]["validation/logic/reward"]
+    assert {step for step, _ in seen} == regular, "the controller counts validations, an interval apart"
+
+
+def test_a_later_stage_has_no_early_validations(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_steps=5, interval=5)
+    run.config.validation.early = True
+    run.fit()
+    child = run.resume()
+    child.state.stage, child.state.stage_step = "second", 0
+    child.fit()
+    assert [record["step"] for record in run.records if "is_early_validation" in record] == [1, 2, 4]
+
+
+def test_early_validations_bring_neither_a_drop_nor_a_plateau_nearer() -> None:
+    """They are of the steps 1, 2, 4 and 8, and among them is the best of all, by luck."""
+    rewards = {0: 0.5, 10: 0.5, 20: 0.5, 30: 0.5} | {1: 0.2, 2: 0.2, 4: 0.9, 8: 0.4}
+
+    def made(*, marked: bool) -> list[tuple[int, str, str]]:
+        records = [
+            {"step": step, "stage": "main", DOMAIN_MEAN: reward, "validation/math/reward": reward}
+            | ({EARLY: 1} if marked and step % 10 else {})
+            for step, reward in sorted(rewards.items())
+        ]
+        drop, plateau = only("validation_drop", patience=2), only("validation_plateau", patience=3)
+        return decisions(records, drop)[:1] + decisions(records, plateau)[:1]
+
+    assert made(marked=True) == [(30, "reset", "validation_plateau")]
+    assert made(marked=False) == [(2, "reset", "validation_drop"), (20, "reset", "validation_plateau")]
