@@ -212,8 +212,8 @@ def test_a_validation_that_nobody_measures_cannot_say_which_is_best(tmp_path: Pa
 def test_a_ratio_that_overflows_where_the_clip_discards_it_does_not_end_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The update is sound. Only the numbers that JSON cannot represent are left out, and the log names them. The largest
-    ratio, on which there is an alarm, is recorded."""
+    """The update is sound. Only the numbers that JSON cannot represent are left out, and the log names them. The
+    largest ratio, on which there is an alarm, is recorded."""
     run = Run(tmp_path, num_steps=1, held_out=0)
     update = run.policy.update
 
