@@ -158,7 +158,7 @@ class Telemetry:
     def step(self, record: Mapping[str, Any], *, stage_step: int) -> None:
         """Records the metrics of a finished step, or of the validation at the start or end of a stage.
 
-        Leaves out numbers that are not finite, which JSON cannot represent, such as the ratio of a token that the clip
+        Leaves out numbers that are not finite, which JSON cannot represent, such as the KL of a token that the clip
         discards, and logs their names."""
         numbers = {key: value for key, value in record.items() if isinstance(value, float)}
         if not_finite := [key for key, value in numbers.items() if not isfinite(value)]:

@@ -154,6 +154,7 @@ def test_both_sides_are_told_the_same(peer: ModuleType, name: str) -> None:
     assert (theirs["adam_beta1"], theirs["adam_beta2"]) == (trainer.adam_beta1, trainer.adam_beta2)
     assert (theirs["weight_decay"], theirs["max_grad_norm"]) == (trainer.weight_decay, trainer.clip_grad)
     assert (theirs["epsilon"], theirs["epsilon_high"]) == (algorithm.clip_low, algorithm.clip_high)
+    assert theirs["delta"] == algorithm.dual_clip
     assert theirs["beta"] == algorithm.kl_beta > 0
     assert theirs["eval_steps"] == config.validation.interval * trainer.updates_per_step
     assert "max_completion_length=" in configured(work, ())

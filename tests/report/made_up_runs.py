@@ -95,7 +95,7 @@ def training(rng: np.random.Generator, progress: float, since_reset: int) -> dic
         "objective/ratio_mean": noisy(1.0, 0.0005),
         "objective/ratio_p01": noisy(0.82, 0.02),
         "objective/ratio_p99": noisy(1.21, 0.02),
-        "objective/ratio_max": abs(noisy(2.0, 0.2)),
+        "objective/ratio_max": 2.0,
         "objective/advantage_std": 0.98,
         "objective/advantage_min": -3.75,
         "objective/advantage_max": 3.75,

@@ -172,7 +172,8 @@ def test_a_validation_that_nobody_measures_cannot_say_which_is_best(tmp_path: Pa
 def test_a_ratio_that_overflows_where_the_clip_discards_it_does_not_end_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The update is sound. Only the numbers that JSON cannot represent are left out, and the log names them."""
+    """The update is sound. Only the numbers that JSON cannot represent are left out, and the log names them. The
+    largest ratio, on which there is an alarm, is recorded."""
     run = Run(tmp_path, num_steps=1, held_out=0)
     update = run.policy.update
 
@@ -183,9 +184,9 @@ def test_a_ratio_that_overflows_where_the_clip_discards_it_does_not_end_the_run(
 
     run.policy.update = overflow  # type: ignore[method-assign]
     assert run.fit() == "steps"
-    assert "objective/ratio_max" not in run.records[-1]
-    assert "objective/entropy" in run.records[-1]
-    assert "not finite after step 1: " in capsys.readouterr().err
+    assert run.records[-1]["objective/ratio_max"] == 1e30
+    assert "objective/approx_kl_to_old" not in run.records[-1]
+    assert "not finite after step 1: objective/approx_kl_to_old" in capsys.readouterr().err
 
 
 def test_a_kl_in_the_reward_that_overflows_ends_the_run_before_the_update(tmp_path: Path) -> None:
