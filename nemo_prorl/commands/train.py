@@ -53,8 +53,9 @@ def _train(config: RunConfig, *, only_check: bool) -> int:
     terminal.wait_for("loading PyTorch and the engines")
     prepare_engines()
     if only_check:
-        lines, found = describe_start(config)
-        show([*lines, *describe_work(found, world_size_from_environment())])
+        lines, found = describe_start(config)  # on every rank, because each has to find the files
+        if rank_from_environment() == 0:
+            show([*lines, *describe_work(found, world_size_from_environment())])
         return 0
     from nemo_prorl import run
 
