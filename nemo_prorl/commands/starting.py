@@ -147,7 +147,7 @@ def describe_work(config: RunConfig, num_ranks: int) -> list[str]:
     if here is None:
         return [*lines, f"  time      not known for this model and batch on {gpu_name}: the first steps tell"]
     lines.append(
-        f"  time      {here.times(1)} a step, {here.times(trainer.num_steps)} in all ({here.source})"
+        f"  time      {here.times(1)} a step, {here.times(trainer.num_steps)} for all of them ({here.source})"
     )
     lines += [f"warning: {here.advice}."] if here.advice else []
     if here.low_s > LONG_STEP_S:

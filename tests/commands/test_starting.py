@@ -28,7 +28,7 @@ def test_it_names_batch_steps_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
         "  batch     16 prompts x 8 rollouts a step, with responses of up to 1,024 tokens: at most 131,072 tokens, in "
         "2 update(s)",
         "  steps     200 in this stage",
-        "  time      30 to 90 s a step, 100 minutes to 5 hours in all (as the last 7 step(s) of this run)",
+        "  time      30 to 90 s a step, 100 minutes to 5 hours for all of them (as the last 7 step(s) of this run)",
     ]
 
 
@@ -40,7 +40,7 @@ def test_the_papers_step_on_a_laptop_is_a_warning_that_says_what_to_write(
     )
     monkeypatch.setattr(here, "step_here", lambda config, **place: slow)
     *_, time, fp32, warning = describe_work(RunConfig(), 1)
-    assert time == "  time      12 to 46 days a step, 12,000 to 46,000 days in all (estimated)"
+    assert time == "  time      12 to 46 days a step, 12,000 to 46,000 days for all of them (estimated)"
     assert fp32 == "warning: fp32 is faster: write model.precision=fp32."
     assert warning.startswith("warning: a step of 256 prompts x 16 rollouts x 8,192 tokens is too much")
     assert "write --config-name small_cpu, or smaller trainer.prompts_per_step" in warning
