@@ -81,6 +81,7 @@ def test_filtered_groups_are_never_exhausted_data() -> None:
             make_collector(config, prompts).collect(nearly_exhausted(sampling_yield=share))
 
 
+@pytest.mark.medium
 def test_a_share_that_falls_from_step_to_step_ends_in_saturation() -> None:
     """From all prompts to hardly any: the informative ones lie further and further apart."""
     found = {round(1.15**number) for number in range(100)}
