@@ -6,8 +6,8 @@ several times as much. So requests that arrive together, such as those of one HT
     {"group": [message, ...]} -> {"answers": [answer, ...], ...}      in order; unanswered ones are sent again
 
 Only the grader's own answers are taken from a group. If anything else happens to it (it computes for too long, its
-worker dies, gives no answer or could not import a module, its latest deadline passes), each of its requests is sent again on its own. So only what
-a response does alone with a worker can count against it.
+worker dies, gives no answer or could not import a module, its latest deadline passes), each of its requests is sent
+again on its own. So only what a response does alone with a worker can count against it.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ OUTPUTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 _TEXT = {"inputs": ['"ab"', '"12"'], "fn_name": "f"}
 _SAME = "```python\ndef f(x):\n    return x\n```"
+_LITERALS = {"inputs": ["1", "2"], "outputs": ["True", "(1, 2)"], "fn_name": "f"}
 RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
     'text returned where the outputs are `"\\"ab\\""`, `"\\"12\\""`': (
         _SAME, {**_TEXT, "outputs": ['"ab"', '"12"']}
@@ -104,6 +105,12 @@ RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     'numbers returned where they are `"True"`, `"12"`': (
         _SAME, {"inputs": ["1", "12"], "outputs": ["True", "12"], "fn_name": "f"}
+    ),
+    'a truth value and a tuple returned where they are `"True"`, `"(1, 2)"`': (
+        "```python\ndef f(x):\n    return True if x == 1 else (1, x)\n```", _LITERALS
+    ),
+    'their text returned where they are `"True"`, `"(1, 2)"`': (
+        "```python\ndef f(x):\n    return 'True' if x == 1 else '(1, 2)'\n```", _LITERALS
     ),
 }  # fmt: skip
 

@@ -63,6 +63,11 @@ def test_answers_come_in_order_and_groups_are_small() -> None:
     assert [len(group) for group in pool.groups] == [16, 16, 8]
 
 
+def test_a_member_whose_worker_could_not_import_is_sent_again_alone() -> None:
+    pool = FakePool(lambda group: {"answers": [{"retry": "no module"}, {"answer": group[1]}]})
+    assert run_together(pool, ["a", "b"]) == [{"alone": "a"}, {"answer": "b"}]
+
+
 def test_long_requests_make_groups_of_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "_MAX_BYTES", 1000)
     messages = [{"text": "x" * size} for size in (400, 400, 400, 2000, 10)]

@@ -3,6 +3,8 @@
 import signal
 import socket
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,16 @@ import pytest
 from reward.sandbox import launch
 from reward.sandbox.cell import Level
 from reward.sandbox.launch import Judge
+
+
+def test_a_path_through_symbolic_links_can_be_read_under_both_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sys.path has the links, which lead nowhere in a cell that has only what they point to."""
+    (tmp_path / "environment").mkdir()
+    (tmp_path / "link").symlink_to("environment")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "link"))
+    assert {str(tmp_path / "link"), str(tmp_path / "environment")} <= set(launch.read_paths("graders"))
 
 
 @pytest.mark.parametrize(

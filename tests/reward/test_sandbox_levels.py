@@ -8,11 +8,16 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reward.graders import code_tests
+from reward.sandbox import launch
 from reward.sandbox.cell import Level
+from reward.sandbox.judge import Sandbox
 from reward.sandbox.probe import failure_of
 from tests.reward.serving import ROOT
 from tests.reward.test_sandbox import OTHER_KERNEL
@@ -101,7 +106,7 @@ try: open({SUBMOUNT + "/x"!r}, "w")
 except OSError as error: print(error.errno)
 """
     source = f"""
-from reward.graders.code_tests import Tests
+from reward.graders import code_tests
 from reward.sandbox.cell import Level
 from reward.sandbox.judge import Sandbox
 sandbox = Sandbox(Level.namespaces_only)
@@ -111,3 +116,35 @@ print(json.dumps(execution.outputs[0].decode().split("\\n")))
 """
     said = answer(source.strip(), *prefix, *mounted("1777", f"; touch {SUBMOUNT}/seen"))
     assert said == ["['seen']", str(errno.EROFS), ""]
+
+
+@pytest.mark.parametrize("level", [Level.namespaces, Level.namespaces_only])
+def test_what_can_be_read_below_tmp_is_not_hidden_by_the_cell_s_own(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment there would lose what it has not imported yet."""
+    if failure := failure_of(level):
+        pytest.skip(f"this machine has no level {level.value}: {failure}")
+    program = """
+import sys
+sys.path.append({folder!r})
+import late
+print(late.WORD)
+for place in ({folder!r}, "/tmp"):
+    try: open(place + "/new", "w")
+    except OSError: print("refused")
+    else: print("written")
+"""
+    with tempfile.TemporaryDirectory(dir="/tmp") as parent:
+        os.chmod(parent, 0o755)
+        folder = Path(parent) / "environment"
+        folder.mkdir()
+        (folder / "late.py").write_text("WORD = 'found'")
+        paths = (*launch.read_paths("code"), str(folder))
+        monkeypatch.setattr(launch, "read_paths", lambda _role: paths)
+        sandbox = Sandbox(level)
+        tests = code_tests.Tests(inputs=("",), expected=("",), fn_name=None)
+        execution = sandbox.run(program.format(folder=str(folder)), tests)
+        sandbox.close()
+        assert not (folder / "new").exists()
+    assert execution.outputs[0].decode().split() == ["found", "refused", "written"]

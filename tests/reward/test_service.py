@@ -60,6 +60,24 @@ def test_without_a_sandbox_code_is_refused_and_the_rest_goes_on(with_service: Ca
     with_service(use)
 
 
+def test_a_service_whose_workers_cannot_import_is_not_ready(
+    with_service: Callable[[Use], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sympy would take a module that it does not find for a wrong answer."""
+    monkeypatch.setattr("reward.service.LATE_MODULES", ("reward.hidden",))
+
+    async def use(service: Service) -> None:
+        readiness = Readiness(service)
+        await readiness.first_round()
+        report = readiness.report()
+        assert not report["ready"]
+        for domain in ("math", "logic"):
+            assert "could not import" in report["domains"][domain]["reason"]
+            assert "reward.hidden" in report["domains"][domain]["reason"]
+
+    with_service(use)
+
+
 def test_a_flood_is_refused_at_once_and_what_was_taken_is_graded(
     with_service: Callable[[Use], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,90 @@
+"""Tests that a confined worker grades as the grader does in this process: its libraries find what they import late, and
+say nothing about what they do not find."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("math_verify", reason="needs the reward environment")
+
+from reward import frames
+from reward.canaries import LATE_MODULES
+from reward.graders import grade
+from reward.graders.registry import domains
+from reward.pool import ForkedWorker
+from reward.sandbox import judge, launch
+from reward.sandbox.cell import Level
+from reward.sandbox.judge import Sandbox
+from reward.sandbox.launch import Zygote
+from reward.sandbox.probe import failure_of
+from tests.reward.serving import rows
+
+CASES = rows("red_team_cases.jsonl")
+IN_WORKERS = [case for case in CASES if case["domain"] != "code"]
+BY_JUDGES = [case for case in CASES if case["domain"] == "code"]
+
+
+class Blind:
+    """A worker that finds no file of its interpreter, its packages or its own package, as if they all lay below what
+    the cell covers. Whatever it grades right, it has loaded before it was confined."""
+
+    def __init__(self, zygote: Zygote) -> None:
+        self.zygote, self.worker = zygote, ForkedWorker(zygote)
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        frames.write(self.worker.socket.fileno(), message)
+        answer = frames.read(self.worker.socket.fileno())
+        assert isinstance(answer, dict)
+        if answer["retire"]:
+            self.worker.end()
+            self.worker = ForkedWorker(self.zygote)
+        return answer
+
+    def grade(self, case: dict[str, Any]) -> dict[str, Any]:
+        message = {key: case[key] for key in ("domain", "response", "task")}
+        return self.ask({**message, "in_thought": False})
+
+
+@pytest.fixture(scope="module")
+def blind() -> Iterator[Blind]:
+    if failure := failure_of(Level.namespaces):
+        pytest.skip(f"this machine has no level {Level.namespaces}: {failure}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "read_paths", lambda _role: ())
+        zygote = Zygote("graders", Level.namespaces, domains())
+    blind = Blind(zygote)
+    yield blind
+    blind.worker.end()
+    zygote.close()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("case", IN_WORKERS, ids=lambda case: case["kind"])
+def test_a_case_of_the_red_team(case: dict[str, Any], blind: Blind) -> None:
+    here = grade(case["domain"], case["response"], case["task"])
+    assert here.score == case["want"], (case["task"], case["response"])
+    assert blind.grade(case)["grade"] == json.loads(json.dumps(here.to_json()))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("case", rows("math_cases.jsonl"), ids=lambda case: case["id"])
+def test_an_acceptance_case_needs_no_late_import(case: dict[str, Any], blind: Blind) -> None:
+    assert "grade" in blind.grade(
+        {"domain": "math", "response": case["response"], "task": {"answer": case["gold"]}}
+    )
+
+
+@pytest.mark.parametrize("case", BY_JUDGES, ids=lambda case: case["kind"])
+def test_a_program_of_the_red_team(case: dict[str, Any], sandbox: Sandbox) -> None:
+    assert judge.grade(sandbox, case["response"], case["task"]).score == case["want"], case
+
+
+@pytest.mark.medium
+def test_a_failed_import_is_no_verdict(blind: Blind) -> None:
+    answer = blind.ask({"import": LATE_MODULES})
+    assert answer["retry"].startswith("a grader could not import")
+    assert answer["retire"]

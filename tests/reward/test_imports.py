@@ -1,0 +1,114 @@
+"""Tests that an import which fails in a grading process is noticed, although its library does not say so."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from importlib import import_module, invalidate_caches
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("math_verify", reason="needs the reward environment")
+
+from reward import worker
+from reward.graders.grade import Grade
+from reward.imports import Watch
+
+PACKAGE = "a_library_with_late_imports"
+TEXT = {"domain": "math", "response": "\\boxed{1}", "task": {"answer": "1"}, "in_thought": False}
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package that is already loaded, with a module `late` that is not, and a module `broken` that raises."""
+    folder = tmp_path / PACKAGE
+    folder.mkdir()
+    for name, text in {"__init__": "", "late": "", "broken": "import a_module_that_nobody_has"}.items():
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    invalidate_caches()
+    import_module(PACKAGE)
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def watch(library: Path) -> Iterator[Watch]:
+    watch = Watch()
+    yield watch
+    sys.meta_path.remove(watch)  # type: ignore[arg-type]
+
+
+def tried(name: str) -> None:
+    with contextlib.suppress(ImportError):
+        import_module(name)
+
+
+def test_a_module_that_is_there_is_no_failure(watch: Watch) -> None:
+    tried(f"{PACKAGE}.late")
+    assert watch.failed() == []
+
+
+def test_a_module_that_the_cell_hides_is_a_failure_once(watch: Watch, library: Path) -> None:
+    library.rename(library.with_name("hidden"))
+    invalidate_caches()
+    tried(f"{PACKAGE}.late")
+    assert watch.failed() == [f"{PACKAGE}.late"]
+    assert watch.failed() == []
+
+
+def test_a_hidden_package_is_a_failure(watch: Watch, library: Path) -> None:
+    del sys.modules[PACKAGE]
+    library.rename(library.with_name("hidden"))
+    invalidate_caches()
+    tried(PACKAGE)
+    assert watch.failed() == [PACKAGE]
+
+
+@pytest.mark.parametrize("name", ["a_module_that_nobody_has", f"{PACKAGE}.a_module_that_it_never_had"])
+def test_a_module_that_was_never_there_is_no_failure(watch: Watch, name: str) -> None:
+    """Libraries ask for optional ones, such as gmpy2."""
+    tried(name)
+    assert watch.failed() == []
+
+
+def test_what_failed_before_may_fail_again(watch: Watch) -> None:
+    tried(f"{PACKAGE}.broken")
+    watch.accept()
+    tried(f"{PACKAGE}.broken")
+    assert watch.failed() == []
+
+
+def test_a_module_that_fails_is_a_failure(watch: Watch) -> None:
+    tried(f"{PACKAGE}.broken")
+    assert watch.failed() == [f"{PACKAGE}.broken"]
+
+
+def grader_that_imports(name: str, *, is_silent: bool) -> object:
+    def grade(*_: object, **__: object) -> Grade:
+        try:
+            import_module(name)
+        except ImportError:
+            if not is_silent:
+                raise
+        return Grade(score=0.0, verdict="wrong")
+
+    return grade
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_score_without_an_import_is_none(
+    is_silent: bool, watch: Watch, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_watch", lambda: watch)
+    monkeypatch.setattr("reward.graders.grade", grader_that_imports(f"{PACKAGE}.late", is_silent=is_silent))
+    assert worker._answer(TEXT) == {"grade": Grade(score=0.0, verdict="wrong").to_json()}
+    del sys.modules[f"{PACKAGE}.late"]
+    library.rename(library.with_name("hidden"))
+    invalidate_caches()
+    answer = worker._answer(TEXT)
+    assert list(answer) == ["retry"]
+    assert f"{PACKAGE}.late" in answer["retry"]
