@@ -17,7 +17,18 @@ from nemo_prorl.data.layouts import BadRecord, recognise, row_of
 from nemo_prorl.data.sources import deepscaler, eurus, llama_nemotron_if, scp116k
 from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
 
-FIELDS = ("role", "content", "answer", "input", "output", "inputs", "outputs", "func_name", "ground_truth", "task")
+FIELDS = (
+    "role",
+    "content",
+    "answer",
+    "input",
+    "output",
+    "inputs",
+    "outputs",
+    "func_name",
+    "ground_truth",
+    "task",
+)
 PLAIN = st.one_of(
     st.none(),
     st.booleans(),
@@ -27,7 +38,9 @@ PLAIN = st.one_of(
 )
 VALUES = st.recursive(
     PLAIN,
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(FIELDS), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(FIELDS), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 CELLS = st.one_of(VALUES, VALUES.map(json.dumps), st.binary(max_size=3))
@@ -64,7 +77,18 @@ def test_every_schema_reads_any_value(name: str, data: st.DataObject) -> None:
         convert(Record(values=values, split="test", origin="file:0"))
 
 
-COLUMNS = ("messages", "prompt", "task", "answer", "reward_model", "solution", "domain", "extra_info", "uid", "images")
+COLUMNS = (
+    "messages",
+    "prompt",
+    "task",
+    "answer",
+    "reward_model",
+    "solution",
+    "domain",
+    "extra_info",
+    "uid",
+    "images",
+)
 
 
 @pytest.mark.medium
