@@ -1,4 +1,4 @@
-"""Model folders whose weights are zeros, for what reads only headers."""
+"""Configurations of models, and folders whose weights are zeros, for what reads only headers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,22 @@ from typing import Any
 
 from nemo_prorl.engines.megatron.architecture import hf_shapes, read_architecture
 
+QWEN = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "vocab_size": 1000,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "rope_theta": 1e6,
+    "tie_word_embeddings": True,
+}
+SMALL = QWEN | {"vocab_size": 10, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
+SMALL |= {"intermediate_size": 8, "num_hidden_layers": 1}
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1, "F8_E4M3": 1}
 
 

@@ -16,7 +16,7 @@ from nemo_prorl.data.mix import render
 from nemo_prorl.demo.tiny_policy import build_tokenizer
 from nemo_prorl.engines.tokenizer import check_tokenizer, load_tokenizer, remarks, stop_ids
 from tests.data.conftest import make_row
-from tests.engines.megatron.test_check import QWEN
+from tests.model_folders import QWEN
 
 VOCAB_SIZE = 104
 
@@ -83,6 +83,7 @@ def template(text: str) -> Callable[[Path], None]:
     return lambda folder: (folder / "chat_template.jinja").write_text(text) and None
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [

@@ -21,8 +21,8 @@ from nemo_prorl import run
 from nemo_prorl.config import RunConfig
 from nemo_prorl.config.compose import compose
 from nemo_prorl.config.help import conf_names
-from nemo_prorl.data.inputs import load_tokenizer
 from nemo_prorl.distributed import initialise
+from nemo_prorl.engines.tokenizer import load_tokenizer
 from nemo_prorl.run_folder.telemetry import RunLog
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import RunState

@@ -22,22 +22,7 @@ from nemo_prorl.config import (
 from nemo_prorl.engines.megatron import check
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_model
-from tests.model_folders import write_model
-
-QWEN = {
-    "architectures": ["Qwen2ForCausalLM"],
-    "vocab_size": 1000,
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-6,
-    "hidden_act": "silu",
-    "rope_theta": 1e6,
-    "tie_word_embeddings": True,
-}
+from tests.model_folders import QWEN, SMALL, write_model
 
 
 def run_config(model: dict[str, Any] | None = None, context: int = 1024, **trainer: Any) -> RunConfig:
@@ -50,10 +35,6 @@ def run_config(model: dict[str, Any] | None = None, context: int = 1024, **train
 
 def without(key: str) -> dict[str, Any]:
     return {name: value for name, value in QWEN.items() if name != key}
-
-
-SMALL = QWEN | {"vocab_size": 10, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
-SMALL |= {"intermediate_size": 8, "num_hidden_layers": 1}
 
 
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}

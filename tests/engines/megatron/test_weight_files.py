@@ -12,8 +12,8 @@ import pytest
 from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.megatron.architecture import HEAD, hf_shapes, read_architecture
 from nemo_prorl.engines.megatron.weight_files import check_finite, check_weights
-from tests.engines.megatron.test_check import SMALL, assert_one_sentence
-from tests.model_folders import write_model, write_weights
+from tests.engines.megatron.test_check import assert_one_sentence
+from tests.model_folders import SMALL, write_model, write_weights
 
 ARCHITECTURE = read_architecture(SMALL)
 SHAPES = hf_shapes(ARCHITECTURE)
