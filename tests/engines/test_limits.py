@@ -117,6 +117,6 @@ def test_a_divisor_that_is_the_longest_response_follows_it(config: RunConfig) ->
     write_resolved(found, Path(config.exp_manager.explicit_log_dir) / "stages" / "main.yaml")
     assert with_begun_limits(replace(config, algorithm=algorithm)) == found
     with pytest.raises(
-        ConfigError, match="aggregation_constant=0 stands for the response limit .*: write 8192"
+        ConfigError, match=r"aggregation_constant=0 stands for the response limit .*: write 8192"
     ):
         RunConfig(algorithm=algorithm)
