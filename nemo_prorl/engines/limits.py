@@ -26,7 +26,7 @@ def with_begun_limits(config: RunConfig) -> RunConfig:
         return config
     before: dict[str, Any] = yaml.safe_load(recorded.read_text(encoding="utf-8"))["sampler"]
     known = {name: getattr(config.sampler, name) or before[name] for name in LIMITS}
-    return replace(config, sampler=replace(config.sampler, **known))
+    return _limited(config, replace(config.sampler, **known))
 
 
 def with_limits(config: RunConfig, tokenizer: Tokenizer) -> tuple[RunConfig, list[str]]:
@@ -40,7 +40,7 @@ def with_limits(config: RunConfig, tokenizer: Tokenizer) -> tuple[RunConfig, lis
     architecture = read_architecture(config.model.path)
     longest = 0 if sampler.max_prompt_tokens else _longest_prompt(config, tokenizer)
     found = found_limits(sampler, context_tokens=architecture.max_positions, longest=longest)
-    config = replace(config, sampler=found)
+    config = _limited(config, found)
     check_context(architecture, config)
     numbers = " and ".join(f"sampler.{name}={getattr(found, name)}" for name in unknown)
     source = f"the longest prompt of {longest:,} tokens and " if longest else ""
@@ -62,6 +62,14 @@ def found_limits(sampler: SamplerConfig, *, context_tokens: int, longest: int) -
     prompt = prompt or min(longest, context_tokens - (response or context_tokens // 2))
     response = response or min(FOUND_RESPONSE_TOKENS, context_tokens - prompt)
     return replace(sampler, max_prompt_tokens=prompt, max_response_tokens=response)
+
+
+def _limited(config: RunConfig, sampler: SamplerConfig) -> RunConfig:
+    """Returns the configuration with these limits, on which Dr. GRPO's divisor depends."""
+    algorithm = config.algorithm
+    if not algorithm.aggregation_constant:
+        algorithm = replace(algorithm, aggregation_constant=float(sampler.max_response_tokens))
+    return replace(config, sampler=sampler, algorithm=algorithm)
 
 
 def _longest_prompt(config: RunConfig, tokenizer: Tokenizer) -> int:

@@ -141,8 +141,11 @@ def composed(*overrides: str, name: str = "train") -> RunConfig:
 
 
 def changes(recipe: str, name: str = "train") -> dict[str, str]:
-    """Returns every option that the recipe changes in a configuration, with its value."""
-    before, after = flattened(composed(name=name)), flattened(composed(f"recipe={recipe}", name=name))
+    """Returns every option that the recipe changes in a configuration, with its value. Some recipes need held-out
+    prompts, which `small` leaves to the user."""
+    held_out = "data.validation=[held_out.parquet]"
+    before = flattened(composed(held_out, name=name))
+    after = flattened(composed(f"recipe={recipe}", held_out, name=name))
     return {key: value for key, value in after.items() if value != before.get(key)}
 
 

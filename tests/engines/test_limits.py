@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.config import ConfigError, DataConfig, ExpManagerConfig, ModelConfig, RunConfig, SamplerConfig
+from nemo_prorl.config import (
+    Aggregation,
+    AlgorithmConfig,
+    ConfigError,
+    DataConfig,
+    ExpManagerConfig,
+    ModelConfig,
+    RunConfig,
+    SamplerConfig,
+)
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.engines.limits import found_limits, with_begun_limits, with_limits
 from nemo_prorl.engines.megatron import check
@@ -98,3 +107,16 @@ def test_a_resumed_stage_keeps_the_limits_that_it_began_with(config: RunConfig, 
     assert with_begun_limits(told).sampler.max_response_tokens == 100, (
         "a number on the command line has the last word"
     )
+
+
+def test_a_divisor_that_is_the_longest_response_follows_it(config: RunConfig) -> None:
+    """That of recipe=dr_grpo."""
+    algorithm = AlgorithmConfig(aggregation=Aggregation.sequence_mean_token_sum, aggregation_constant=0.0)
+    found, _ = with_limits(replace(config, algorithm=algorithm), CharacterTokenizer())
+    assert found.algorithm.aggregation_constant == found.sampler.max_response_tokens == 247
+    write_resolved(found, Path(config.exp_manager.explicit_log_dir) / "stages" / "main.yaml")
+    assert with_begun_limits(replace(config, algorithm=algorithm)) == found
+    with pytest.raises(
+        ConfigError, match=r"aggregation_constant=0 stands for the response limit .*: write 8192"
+    ):
+        RunConfig(algorithm=algorithm)

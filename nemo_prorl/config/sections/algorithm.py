@@ -91,7 +91,8 @@ class AlgorithmConfig:
     of their tokens' mean or sum."""
     aggregation_constant: float = 1.0
     """With aggregation=sequence_mean_token_sum the sum over a response is divided by this (Dr. GRPO: the maximum number
-    of response tokens); 1 leaves the plain sum."""
+    of response tokens); 1 leaves the plain sum. 0 only with sampler.max_response_tokens=0, for the number found
+    there."""
     kl_beta: float = 1e-4
     """Weight of the KL penalty (ProRL: 1e-4). With 0 there is no penalty, and no log-probabilities of the reference are
     computed either, unless a signal of the controller or the monitored metric is a KL."""
@@ -136,7 +137,8 @@ class AlgorithmConfig:
         finite("algorithm", self)
         at_least("algorithm", self, 0, ["clip_high", "kl_beta", "entropy_coefficient", "entropy_step"])
         at_least("algorithm", self, 0, ["kl_clamp_log_ratio", "kl_clamp_value", "correction_low"])
-        positive("algorithm", self, ["aggregation_constant", "entropy_target", "entropy_coefficient_max"])
+        at_least("algorithm", self, 0, ["aggregation_constant"])
+        positive("algorithm", self, ["entropy_target", "entropy_coefficient_max"])
         require(0 <= self.clip_low <= 1, "algorithm.clip_low", self.clip_low, "in [0, 1]")
         require(
             self.correction_high > self.correction_low,

@@ -55,6 +55,11 @@ class RunConfig:
                 f"as it may be started (reward.ready_timeout_s) and called (reward.function_timeout_s) twice without "
                 f"an answer, {function_s:g} s together: write more, or 0."
             )
+        if self.algorithm.aggregation_constant == 0 and self.sampler.max_response_tokens:
+            raise ConfigError(
+                "algorithm.aggregation_constant=0 stands for the response limit that is found with "
+                f"sampler.max_response_tokens=0: write {self.sampler.max_response_tokens}, or another number above 0."
+            )
         _check_best_exists(self)
         if self.sampler.ahead and self.algorithm.correction_level is CorrectionLevel.off:
             raise ConfigError(
