@@ -57,12 +57,12 @@ def test_a_missing_verdict_drops_its_rollout_and_nothing_else() -> None:
     "scores", [FAILED, [1.0, None, None, None], [None, 1.0, None, 1.0], [None, 1.0, 1.0, 1.0]]
 )
 def test_a_missing_verdict_is_never_a_reward_of_0(scores: list[float | None]) -> None:
-    """As a 0 it would make each of these prompts informative. Instead the next prompt is taken."""
+    """As a 0 it would make each of these prompts informative. Instead the next prompts are taken."""
     config = make_config(prompts_per_step=1, max_failed_share=1.0)
-    collection = make_collector(config, make_prompts(scores, MIXED)).collect(new_state())
+    collection = make_collector(config, make_prompts(scores, MIXED, MIXED)).collect(new_state())
     assert uids(collection.groups) == ["p1"]
     rewards = [reward for group in collection.sampled for reward in group.rewards]
-    assert sorted(rewards) == sorted([score for score in scores if score is not None] + MIXED)
+    assert sorted(rewards) == sorted([score for score in scores if score is not None] + 2 * MIXED)
     assert sum(group.num_failed for group in collection.sampled) == scores.count(None)
 
 
@@ -115,9 +115,9 @@ def test_too_many_missing_verdicts_stop_the_step() -> None:
 
 
 def test_the_share_is_of_the_whole_step_not_of_a_small_last_round() -> None:
-    """39 prompts in the first round and one in the second, with one missing verdict: the share is 1 of 160, not 1 of
-    4."""
-    prompts = make_prompts(RIGHT, *[MIXED] * 39, [None, 1.0, 0.0, 1.0])
+    """40 prompts in the first round and two in the second, with one missing verdict: the share is 1 of 168, not 1 of
+    8."""
+    prompts = make_prompts(RIGHT, *[MIXED] * 40, [None, 1.0, 0.0, 1.0])
     config = make_config(prompts_per_step=40, max_failed_share=0.01)
     collection = make_collector(config, prompts).collect(new_state())
     assert collection.num_rounds == 2
