@@ -41,7 +41,7 @@ NUM_UNMEASURED = 2
 """First steps of a run, in which caches and compilers warm up. They count only for the time to a reward."""
 TARGETS = (0.3, 0.5)
 """Held-out rewards; the time to reach each is reported."""
-HELD_OUT, SECONDS = "validation/reward", "seconds"
+HELD_OUT, SECONDS = "validation/score", "seconds"
 """Metrics of a record; the second one is computed here."""
 PANELS = (
     Panel(metric=HELD_OUT, title="held-out reward", over=SECONDS, over_title="seconds of steps"),

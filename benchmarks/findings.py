@@ -29,7 +29,7 @@ from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_sources.service import reward_service
 from nemo_prorl.run_folder.storage import replace_text
 
-HELD_OUT, ENTROPY = "validation/reward", "objective/entropy"
+HELD_OUT, ENTROPY = "validation/score", "objective/entropy"
 KL, TRAINING = "objective/kl_to_reference", "reward/mean"
 LAST_STEPS = 4
 

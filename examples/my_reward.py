@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 
 
-def right(answers: list[str | None], task: list[dict], **columns: list) -> list[float]:
+def right(final_texts: list[str | None], task: list[dict], **columns: list) -> list[float]:
     """1 if the last number of the answer is the right one. An answer is None if the thought never ended."""
     golds = [row.get("answer") or row["entry"]["answer"] for row in task]
-    numbers = [re.findall(r"-?\d+", answer or "") for answer in answers]
+    numbers = [re.findall(r"-?\d+", answer or "") for answer in final_texts]
     return [float(found[-1:] == [gold]) for found, gold in zip(numbers, golds, strict=True)]
 
 

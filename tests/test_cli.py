@@ -84,10 +84,10 @@ def test_neither_help_nor_mistakes_nor_a_request_to_a_live_run_import_anything_h
     expected = {
         ("--help",): 0,
         ("plan",): 0,
-        ("reset", str(tmp_path)): 0,
+        ("request-reset", str(tmp_path)): 0,
         ("train", "a=1"): 2,
-        ("evaluate", "model=/no/such"): 2,
-        ("reset", "no"): 2,
+        ("evaluate", "model.path=/no/such"): 2,
+        ("request-reset", "no"): 2,
         ("replay", "no.jsonl"): 2,
     }
     assert dict(zip(expected, imported_by(*expected), strict=True)) == {
@@ -181,10 +181,10 @@ def test_help_of_train_imports_nothing_heavy() -> None:
         (["train", "trainer.tensor_parallel=3"], "start a multiple of 3 ranks"),
         (["train", "data.train={/no/such.jsonl: 1}"], "data.train names /no/such.jsonl"),
         (["train", "data.train=runs/tiny/data/*.parquet"], "names are not patterns: write the folder"),
-        (["evaluate", "model=/no/such"], "/no/such"),
+        (["evaluate", "model.path=/no/such"], "/no/such"),
         (["evaluate", "--k", "x"], ""),
-        (["import", "/no/such", "/tmp"], "/no/such"),
-        (["import"], "HF_DIR"),
+        (["to-megatron", "/no/such", "/tmp"], "/no/such"),
+        (["to-megatron"], "HF_DIR"),
         (["export", "/no/such", "/no/out"], "CHECKPOINT=/no/such is not a folder"),
         (["export", "/tmp", "/no/out", "--dtype", "int8"], "--dtype"),
         (["demo", "--seed", "one"], "--seed"),
@@ -278,7 +278,7 @@ def test_an_interpreter_of_the_service_that_is_no_program(
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("validation/rewrd", "did you mean validation/reward?"),
+        ("validation/scoer", "did you mean validation/score?"),
         ("quux", "docs/reference/metrics.md lists them"),
     ],
 )
@@ -409,7 +409,7 @@ def test_evaluate_names_model_and_data_in_short(
         return {"num_prompts": 20.0, "pass@1": 0.25}
 
     monkeypatch.setattr(run, "evaluate_files", evaluate)
-    short = [f"model={model}", *[f"data={file}" for file in files], "validation.num_rollouts=8"]
+    short = [f"model.path={model}", *[f"data={file}" for file in files], "validation.num_rollouts=8"]
     assert cli.main(["evaluate", *short, "--samples", "s.jsonl"]) == 0
     config, ks, samples = seen[0]
     assert config.data.validation == [str(file) for file in files]
@@ -419,12 +419,12 @@ def test_evaluate_names_model_and_data_in_short(
     assert f"--samples {tmp_path} is a folder: write the name of a file." in capsys.readouterr().err
     assert cli.main(["evaluate", *short, "--k", "1,9"]) == 2
     assert "from 1 to validation.num_rollouts=8" in capsys.readouterr().err
-    assert cli.main(["evaluate", f"model={model}", "data.validation=[]"]) == 2
+    assert cli.main(["evaluate", f"model.path={model}", "data.validation=[]"]) == 2
     assert "or data=FILE" in capsys.readouterr().err
 
 
 def test_conversion_does_not_overwrite(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["import", str(model), str(model)]) == 2
+    assert cli.main(["to-megatron", str(model), str(model)]) == 2
     assert "OUT=" in capsys.readouterr().err
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl.commands import reset
+from nemo_prorl.commands import request_reset
 from nemo_prorl.run_folder.markers import done_marker, mark_done, mark_failed
 from nemo_prorl.training.control.requests import (
     ask_for_reset,
@@ -41,7 +41,7 @@ def test_a_request_is_a_whole_file_that_is_taken_once(run: Path) -> None:
 
 
 def test_the_command_asks_the_stage_that_is_trained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["reset", str(run)]) == 0
+    assert cli.main(["request-reset", str(run)]) == 0
     said = capsys.readouterr().out
     assert said.startswith("asked stage run2 in ")
     assert "no sign of life" in said
@@ -60,7 +60,7 @@ def test_the_command_says_whether_anybody_listens(
     run: Path, capsys: pytest.CaptureFixture[str], content: str, sentence: str
 ) -> None:
     heartbeat(run).write_text(content)
-    assert cli.main(["reset", str(run)]) == 0
+    assert cli.main(["request-reset", str(run)]) == 0
     assert sentence in capsys.readouterr().out
 
 
@@ -79,7 +79,7 @@ def test_what_cannot_take_a_reset_says_so_in_a_sentence(
     assert callable(prepare)
     prepare(run)
     before = is_reset_requested(run)
-    assert cli.main(["reset", str(run)]) == 2
+    assert cli.main(["request-reset", str(run)]) == 2
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
@@ -87,7 +87,7 @@ def test_what_cannot_take_a_reset_says_so_in_a_sentence(
 
 
 def test_a_folder_that_is_not_there_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["reset", str(tmp_path / "nothing")]) == 2
+    assert cli.main(["request-reset", str(tmp_path / "nothing")]) == 2
     assert "is no run" in capsys.readouterr().err
     assert not (tmp_path / "nothing").exists()
 
@@ -97,7 +97,7 @@ def test_waiting_ends_with_the_reset_or_with_the_stage(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     """A thread plays the run: it takes the request, or finishes the stage without it."""
-    monkeypatch.setattr(reset, "POLL_S", 0.01)
+    monkeypatch.setattr(request_reset, "POLL_S", 0.01)
 
     def train() -> None:
         while not is_reset_requested(run):
@@ -111,7 +111,7 @@ def test_waiting_ends_with_the_reset_or_with_the_stage(
 
     trainer = threading.Thread(target=train)
     trainer.start()
-    code = cli.main(["reset", str(run), "--wait"])
+    code = cli.main(["request-reset", str(run), "--wait"])
     trainer.join()
     said = capsys.readouterr().out
     assert code == (1 if ends else 0)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nemo_prorl.evaluation.prompts import Loaded
 
 SHORT = {"benchmarks": "evaluation.benchmarks", "data_dir": "evaluation.data_dir", "out": "evaluation.out"}
-EPILOG = """model=DIR          the Hugging Face checkpoint
+EPILOG = """model.path=DIR     the Hugging Face checkpoint
 suite=NAME         a list of benchmarks with its settings: paper, reasoning_boundary, validation, smoke
 benchmarks=A,B     these benchmarks instead of a suite's (--list shows all)
 data_dir=DIR       folder of the benchmarks' files (default: data/benchmarks)
@@ -84,8 +84,6 @@ def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
         key, _, value = text.partition("=")
         if key == "data":
             files.append(value)
-        elif key == "model":
-            overrides.append(f"model.path={quoted(value)}")
         elif key == "benchmarks" and not value.startswith("["):
             overrides.append(f"{SHORT[key]}=[{value}]")
         elif key in SHORT:

@@ -78,11 +78,11 @@ def main(options: argparse.Namespace) -> int:
 def summarise_run(records: list[dict[str, Any]]) -> dict[str, Any]:
     """Compares the first and the last validation, and sums up the steps in between."""
     steps = [record for record in records if "reward/mean" in record]
-    validated = [record for record in records if "validation/reward" in record]
+    validated = [record for record in records if "validation/score" in record]
     ends = {"before": validated[0], "after": validated[-1]}
     scores = {
         f"{name}_{when}": record[f"validation/{name}"]
-        for name in ("reward", "pass_at_1", "pass_at_16")
+        for name in ("score", "pass_at_1", "pass_at_16")
         for when, record in ends.items()
     }
     tokens, seconds = (sum(step[key] for step in steps) for key in ("throughput/num_tokens", "time/step_s"))
@@ -131,7 +131,7 @@ def draw_training(out: Path, title: str) -> None:
     from nemo_prorl.report.pictures import picture
     from nemo_prorl.report.runs import read_run
 
-    series = (("validation/reward", "reward"), *((f"validation/pass_at_{k}", f"pass@{k}") for k in (1, 16)))
+    series = (("validation/score", "score"), *((f"validation/pass_at_{k}", f"pass@{k}") for k in (1, 16)))
     held_out = Panel(name="held_out", title="Held-out prompts", unit="", series=series, reading="")
     of_report = {panel.name: panel for section in SECTIONS for panel in section.panels}
     run = read_run(out, with_prompts=False)
@@ -141,7 +141,7 @@ def draw_training(out: Path, title: str) -> None:
 
 def _report(out: Path, summary: dict[str, Any]) -> None:
     print(
-        f"\nHeld-out reward {summary['reward_before']:.3f} -> {summary['reward_after']:.3f}, "
+        f"\nHeld-out reward {summary['score_before']:.3f} -> {summary['score_after']:.3f}, "
         f"pass@1 {summary['pass_at_1_before']:.3f} -> {summary['pass_at_1_after']:.3f}, "
         f"pass@16 {summary['pass_at_16_before']:.3f} -> {summary['pass_at_16_after']:.3f}, "
         f"in {summary['num_steps']} steps with {summary['num_resets']} reset(s) and {summary['wall_s']:.0f} s."

@@ -94,7 +94,7 @@ def _line(run: Run, metric: str, label: str, colour: int, panel: Panel) -> Line 
 
 def _colour(metric: str, label: str, position: int, metrics: Iterable[str]) -> int:
     """Returns a line's colour; a domain has the same colour in all charts."""
-    domains = sorted({*names_in("reward/{}/mean", metrics), *names_in("validation/{}/reward", metrics)})
+    domains = sorted({*names_in("reward/{}/mean", metrics), *names_in("validation/{}/score", metrics)})
     if label == "all":
         return INK
     return domains.index(label) + 1 if metric.count("/") == 2 and label in domains else position + 1

@@ -38,7 +38,7 @@ def bests_of(run: Run) -> list[Best]:
     """Returns the values for the mean over domains, the mean over prompts, and the domains by name; empty without
     validation."""
     keys = {"mean over domains": DOMAIN_MEAN, "mean over prompts": PROMPT_MEAN}
-    keys |= {name: f"validation/{name}/reward" for name in names_in("validation/{}/reward", run.metrics)}
+    keys |= {name: f"validation/{name}/score" for name in names_in("validation/{}/score", run.metrics)}
     bests = []
     validations = run.validations
     comparable = [one for one in validations if one.get(MEASUREMENT) == validations[-1].get(MEASUREMENT)]

@@ -90,7 +90,7 @@ DYNAMICS = Section(
             name="validation",
             title="Held-out reward",
             unit="mean score",
-            series=((DOMAIN_MEAN, "all"), ("validation/{}/reward", "{}")),
+            series=((DOMAIN_MEAN, "all"), ("validation/{}/score", "{}")),
             reading="The main result; 'all' is the mean over domains. If it is flat or falling over several "
             "validations, consider a hard reset; if one domain falls while others rise, change the mix.",
         ),

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 
 from nemo_prorl.config import ControllerAction
 from nemo_prorl.report.replay import Replay
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN, REWARD, VALIDATION
+from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN, SCORE, VALIDATION
 from nemo_prorl.training.control.signals import ENTROPY, KL, LENGTH, NO_EOS
 
 mpl.use("Agg")
@@ -55,10 +55,10 @@ def draw_replay(result: Replay, path: Path, *, title: str) -> None:
 
 def _validation_series(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     keys = sorted({key for record in records for key in record if key.startswith(VALIDATION)})
-    domains = [key for key in keys if key.endswith(REWARD) and key != PROMPT_MEAN]
+    domains = [key for key in keys if key.endswith(SCORE) and key != PROMPT_MEAN]
     means = {DOMAIN_MEAN: "mean over domains", PROMPT_MEAN: "mean over prompts"}
     return {key: label for key, label in means.items() if key in keys} | {
-        key: key.removeprefix(VALIDATION).removesuffix(REWARD) for key in domains
+        key: key.removeprefix(VALIDATION).removesuffix(SCORE) for key in domains
     }
 
 

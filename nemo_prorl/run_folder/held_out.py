@@ -1,4 +1,4 @@
-"""The metrics of a validation in a record of metrics.jsonl: their names, and the two means of the reward."""
+"""The metrics of a validation in a record of metrics.jsonl: their names, and the two means of the score."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from nemo_prorl.config import ConfigError
 
 VALIDATION = "validation/"
-REWARD = "/reward"
+SCORE = "/score"
 NUM_ROLLOUTS = "/num_rollouts"
-"""A domain's metrics are named validation/DOMAIN/reward, validation/DOMAIN/num_rollouts and so on."""
+"""A domain's metrics are named validation/DOMAIN/score, validation/DOMAIN/num_rollouts and so on."""
 
-PROMPT_MEAN = "validation/reward"
-"""Mean reward over all held-out prompts: a domain's weight is its number of prompts."""
-DOMAIN_MEAN = "validation/domain_mean_reward"
-"""Mean over domains of each domain's mean reward over its prompts: every domain counts the same."""
+PROMPT_MEAN = "validation/score"
+"""Mean score over all held-out prompts: a domain's weight is its number of prompts."""
+DOMAIN_MEAN = "validation/domain_mean_score"
+"""Mean over domains of each domain's mean score over its prompts: every domain counts the same."""
 
 CORRECT = 1.0
 """A rollout with at least this score counts as solved."""
@@ -49,7 +49,7 @@ def check_monitor(monitor: str, measured: Mapping[str, Any]) -> str:
     folders = {name.rpartition("/")[0] for name in names}  # of each domain, and of all prompts
     metrics = {name.rpartition("/")[2] for name in names if name != DOMAIN_MEAN}
     folder, _, metric = monitor.rpartition("/")
-    ungraded = any(f"{name}{REWARD}" not in measured for name in folders)
+    ungraded = any(f"{name}{SCORE}" not in measured for name in folders)
     if (monitor == DOMAIN_MEAN and ungraded) or (folder in folders and metric in metrics):
         return (
             f"this validation has no {monitor}, because the reward service did not grade enough of a domain's "
@@ -61,17 +61,17 @@ def check_monitor(monitor: str, measured: Mapping[str, Any]) -> str:
 
 
 def domain_mean(summary: Mapping[str, Any]) -> float | None:
-    """Returns the mean over domains of DOMAIN/reward. summary: metrics of a validation, without the prefix
+    """Returns the mean over domains of DOMAIN/score. summary: metrics of a validation, without the prefix
     "validation/".
 
-    Returns None if there is no domain, or if a domain has no reward because none of its rollouts was graded: a mean of
+    Returns None if there is no domain, or if a domain has no score because none of its rollouts was graded: a mean of
     the others could not be compared with other validations.
 
-    Example: domain_mean({"reward": 0.8, "math/reward": 0.5, "instruction/reward": 0.9}) == 0.7
+    Example: domain_mean({"score": 0.8, "math/score": 0.5, "instruction/score": 0.9}) == 0.7
     """
     domains = sorted({name.split("/")[0] for name in summary if "/" in name})
-    rewards = [summary.get(domain + REWARD) for domain in domains]
-    return fmean(rewards) if rewards and None not in rewards else None  # type: ignore[arg-type]
+    scores = [summary.get(domain + SCORE) for domain in domains]
+    return fmean(scores) if scores and None not in scores else None  # type: ignore[arg-type]
 
 
 def with_domain_mean(record: Mapping[str, Any]) -> dict[str, Any]:

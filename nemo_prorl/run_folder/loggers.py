@@ -308,7 +308,7 @@ class _TensorBoardFeed(_Feed):
             for name, value in flatten(options)
         }
         writer = self._logger.experiment
-        for summary in hparams(flat, dict.fromkeys(("reward/mean", "validation/reward"), 0.0)):
+        for summary in hparams(flat, dict.fromkeys(("reward/mean", "validation/score"), 0.0)):
             writer._get_file_writer().add_summary(summary)
         rows = "\n".join(f"| {name} | {value} |" for name, value in flat.items())
         writer.add_text("options", f"| option | value |\n|---|---|\n{rows}", self._num_put)

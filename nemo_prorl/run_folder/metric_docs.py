@@ -106,7 +106,7 @@ METRICS = {
     "sampler/canary_abs_diff_max": "The difference on the fixed prompt, maximum over the tokens of all engines.",
     "sampler/num_wrong_tensors": "Weight tensors that did not arrive at the sampler as the policy sent them, or that "
     "its engine did not use.",
-    "sampler/num_unmended_tensors": "Weight tensors that were still wrong after all weights had been loaded again.",
+    "sampler/num_still_wrong_tensors": "Weight tensors that were still wrong after all weights had been loaded again.",
     "sampler/updates_behind": "Updates between the weights that sampled the step's rollouts and those that the step "
     "begins with; 0 unless `sampler.ahead`.",
     "sampler/num_preemptions": "Rollouts that vLLM removed from a full KV cache since the step before and computed "
@@ -124,8 +124,8 @@ METRICS = {
     "grading/exposed_s": "Seconds in which the main rank only waited for scores.",
     "grading/overlap_share": "`1 - exposed_s / busy_s`: the share of grading that overlapped with other work.",
     # Held-out prompts
-    "validation/reward": "Mean over held-out prompts of the mean score of a prompt's rollouts, without shaping.",
-    "validation/domain_mean_reward": "Mean over domains of `validation/DOMAIN/reward`: domains count equally.",
+    "validation/score": "Mean over held-out prompts of the mean score of a prompt's rollouts, without shaping.",
+    "validation/domain_mean_score": "Mean over domains of `validation/DOMAIN/score`: domains count equally.",
     "validation/num_prompts": "Held-out prompts with at least one graded rollout.",
     "validation/num_rollouts": "Graded held-out rollouts.",
     "validation/response_tokens": "Mean number of tokens of a held-out response.",
@@ -154,7 +154,7 @@ METRICS = {
 METRICS |= {
     name.replace("/", "/DOMAIN/"): f"`{name}` of one domain."
     for name in METRICS
-    if name.startswith("validation/") and name != "validation/domain_mean_reward"
+    if name.startswith("validation/") and name != "validation/domain_mean_score"
 }
 
 

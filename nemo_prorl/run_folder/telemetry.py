@@ -253,7 +253,7 @@ def _left(seconds: float) -> str:
 
 
 def _validation_line(record: Mapping[str, Any]) -> str:
-    rewards = sorted(key for key in record if re.fullmatch("validation/[^/]+/reward", key))
+    rewards = sorted(key for key in record if re.fullmatch("validation/[^/]+/score", key))
     parts = ", ".join(f"{key.split('/')[1]} {record[key]:.3f}" for key in rewards)
     means = f"reward {record[PROMPT_MEAN]:.3f}"
     if DOMAIN_MEAN in record:

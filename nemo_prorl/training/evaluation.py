@@ -111,7 +111,7 @@ def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, fl
     """Returns mean reward, pass@k for each k, response length, and the share of responses that ran out of tokens, over
     all groups and per domain.
 
-    `reward` is the mean over prompts of the mean over rollouts, so that prompts count equally; `domain_mean_reward` is
+    `score` is the mean over prompts of the mean over rollouts, so that prompts count equally; `domain_mean_score` is
     the mean of the domains' rewards, so that domains count equally. pass@k leaves out groups of which fewer than k
     rollouts were graded.
     """
@@ -122,7 +122,7 @@ def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, fl
     for domain, members in sorted(by_domain.items()):
         summary |= {f"{domain}/{name}": value for name, value in _summarise(members, ks).items()}
     mean = domain_mean(summary)
-    return summary if mean is None else summary | {"domain_mean_reward": mean}
+    return summary if mean is None else summary | {"domain_mean_score": mean}
 
 
 def part_means(members: Sequence[ScoredRollout]) -> dict[str, float]:
@@ -143,7 +143,7 @@ def _summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, f
     summary = {
         "num_prompts": float(len(graded)),
         "num_rollouts": float(len(rollouts)),
-        "reward": float(np.mean([np.mean(group.rewards) for group in graded])),
+        "score": float(np.mean([np.mean(group.rewards) for group in graded])),
         "response_tokens": float(np.mean([rollout.num_tokens for rollout in rollouts])),
         "no_eos_share": float(np.mean([rollout.finish is Finish.length for rollout in rollouts])),
     }

@@ -45,7 +45,7 @@ def records(rewards: list[float], num_rollouts: float) -> Any:
             found[-1] |= {"objective/entropy": 0.1 * step, "objective/kl_to_reference": 0.2}
             found[-1] |= {f"reward/{domain}/num_rollouts": num_rollouts / 2 for domain in ("math", "logic")}
         if step % 2 == 0:
-            found[-1]["validation/reward"] = rewards[step // 2]
+            found[-1]["validation/score"] = rewards[step // 2]
     return with_rollouts(found)
 
 

@@ -48,13 +48,13 @@ def events(work: Any, *, num_rollouts: int) -> list[dict[str, Any]]:
 def test_events_of_trl_become_a_record_a_step(peer: ModuleType, work: Any) -> None:
     rollouts = work.prompts_per_step * work.num_rollouts
     assert peer.steps_of_trl(events(work, num_rollouts=rollouts), work) == [
-        {"step": 0, "validation/reward": 0.2},
+        {"step": 0, "validation/score": 0.2},
         {"step": 1, "time/step_s": 4.0, "throughput/num_tokens": 10.0 * rollouts},
         {
             "step": 2,
             "time/step_s": 3.0,
             "throughput/num_tokens": 12.5 * rollouts,
-            "validation/reward": 0.6,
+            "validation/score": 0.6,
         },
     ]
 
@@ -83,7 +83,7 @@ def curve(peer: ModuleType, rewards: list[float | None], step_s: float = 2.0) ->
             {"step": step} | ({"time/step_s": step_s, "throughput/num_tokens": 100} if step else {})
         )
         if reward is not None:
-            records[-1]["validation/reward"] = reward
+            records[-1]["validation/score"] = reward
     return peer.with_seconds(records)
 
 

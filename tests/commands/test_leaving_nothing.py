@@ -25,7 +25,9 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (tmp_path / "here" / "temporary").mkdir(parents=True)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "here" / "temporary"))
     monkeypatch.setattr(inputs, "load_tokenizer", lambda config: CharacterTokenizer())
-    (tmp_path / "reward.py").write_text("def score(answers, level): return [float(one) for one in level]\n")
+    (tmp_path / "reward.py").write_text(
+        "def score(final_texts, level): return [float(one) for one in level]\n"
+    )
     lines = (f'{{"prompt": "{n} + 1?", "answer": {n + 1}, "level": {n % 3}}}\n' for n in range(40))
     (tmp_path / "p.jsonl").write_text("".join(lines))
     return [
@@ -49,7 +51,7 @@ def test_a_check_calls_the_function_and_leaves_nothing(
     assert "reward.py:score, called with made-up responses to 4 prompt(s), returned " in called
     assert can_start.startswith("stage main can start")
     assert left(tmp_path) == ["temporary"]
-    (tmp_path / "reward.py").write_text("def score(answers, level): return {}['gold']\n")
+    (tmp_path / "reward.py").write_text("def score(final_texts, level): return {}['gold']\n")
     assert cli.main(["train", "--check", f"model.path={model}", *given]) == 2
     assert "raised KeyError: 'gold' (reward.py, line 1): correct it." in capfd.readouterr().err
     assert left(tmp_path) == ["temporary"]

@@ -14,7 +14,7 @@ from nemo_prorl import demo
 
 def validated(reward: float, pass_at_1: float, pass_at_16: float) -> dict[str, float]:
     return {
-        "validation/reward": reward,
+        "validation/score": reward,
         "validation/pass_at_1": pass_at_1,
         "validation/pass_at_16": pass_at_16,
     }
@@ -58,8 +58,8 @@ RECORDS = [
 
 def test_a_summary_is_first_against_last_and_what_lay_between() -> None:
     assert demo.summarise_run(RECORDS) == {
-        "reward_before": 0.2,
-        "reward_after": 0.7,
+        "score_before": 0.2,
+        "score_after": 0.7,
         "pass_at_1_before": 0.1,
         "pass_at_1_after": 0.65,
         "pass_at_16_before": 0.6,

@@ -31,7 +31,7 @@ def case(tmp_path_factory: pytest.TempPathFactory, service: str) -> Case:
 def command(case: Case, out: Path) -> list[str]:
     return [
         "evaluate", "--config-name", str(case.folder / "tiny.yaml"),
-        f"model={case.folder / 'policy'}", f"data_dir={case.folder}", "benchmarks=ifeval,aime24", f"out={out}",
+        f"model.path={case.folder / 'policy'}", f"data_dir={case.folder}", "benchmarks=ifeval,aime24", f"out={out}",
         f"reward.urls=[{case.url}]", "evaluation.chunk_samples=5",
     ]  # fmt: skip
 

@@ -70,7 +70,7 @@ def test_evaluation_runs_end_to_end_on_the_pretrained_model(
     """Evaluates two problems of each benchmark; the scores of a model for stories are mostly 0."""
     code = cli.main(
         [
-            "evaluate", f"model={real_data / 'stories260K'}", "--config-name", "laptop",
+            "evaluate", f"model.path={real_data / 'stories260K'}", "--config-name", "laptop",
             f"evaluation.benchmarks=[{','.join(EVALUATION)}]", f"evaluation.data_dir={benchmarks_dir}",
             "validation.max_prompts=2", "validation.num_rollouts=2", f"reward.urls=[{service}]",
             "sampler.max_prompt_tokens=448", "sampler.max_response_tokens=64", f"evaluation.out={tmp_path / 'out'}",

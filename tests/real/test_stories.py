@@ -26,7 +26,7 @@ def test_two_steps_and_a_reset_through_the_normal_train_command(
     folder = tmp_path / "runs" / "stories" / "run"
     before, first, last = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     # Stories follow some of the six rules by chance: more than none, and fewer than after training.
-    assert 0.05 < before["validation/reward"] < 0.35
+    assert 0.05 < before["validation/score"] < 0.35
     assert first["dynamic_sampling/num_kept"] == 4
     assert first["num_resets"] == 1
     assert last["objective/kl_at_sampling"] == 0.0

@@ -159,13 +159,13 @@ def validation(rng: np.random.Generator, progress: float) -> dict[str, float]:
     level, record = 0.3 + 0.3 * progress**0.5, {}
     for number, domain in enumerate(DOMAINS):
         share = level + 0.09 * (number - 2)
-        record[f"validation/{domain}/reward"] = float(rng.binomial(1600, share) / 1600)
+        record[f"validation/{domain}/score"] = float(rng.binomial(1600, share) / 1600)
         record[f"validation/{domain}/num_rollouts"] = 1600.0
         record[f"validation/{domain}/response_tokens"] = 4000.0 + 500 * number
-    reward = float(np.mean([record[f"validation/{domain}/reward"] for domain in DOMAINS]))
+    reward = float(np.mean([record[f"validation/{domain}/score"] for domain in DOMAINS]))
     return record | {
-        "validation/reward": reward,
-        "validation/domain_mean_reward": reward,
+        "validation/score": reward,
+        "validation/domain_mean_score": reward,
         "validation/num_prompts": 500.0,
         "validation/num_rollouts": 8000.0,
         "validation/response_tokens": 5000 + 2000 * progress,

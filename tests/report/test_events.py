@@ -50,10 +50,10 @@ def test_another_measurement_is_an_event_and_the_best_is_one_of_the_newest(
     """The validations of steps 0, 20 and 30 measured what those of steps 40 and 60 did not, and had higher rewards."""
 
     def measured(record: dict) -> dict:
-        if "validation/reward" not in record:
+        if "validation/score" not in record:
             return record
         is_other = record["step"] >= 40
-        reward = {"validation/reward": 0.4 if is_other else 0.9}
+        reward = {"validation/score": 0.4 if is_other else 0.9}
         return record | reward | {"measurement": "b" if is_other else "a"}
 
     run = make_run(measured, num_stages=2)

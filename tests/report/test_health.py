@@ -45,7 +45,7 @@ def test_a_healthy_run_has_no_warning(make_run: Callable[..., Run], long_run: Ru
         ),
         (
             "Sampler and trainer",
-            changed_from_step_31(**{"sampler/num_unmended_tensors": 3.0}),
+            changed_from_step_31(**{"sampler/num_still_wrong_tensors": 3.0}),
             "3 tensors of the sampler are not",
         ),
         (
@@ -146,11 +146,9 @@ def test_gradients_that_grow(make_run: Callable[..., Run]) -> None:
 
 def test_the_reset_controller_is_asked_until_a_reset_answers(make_run: Callable[..., Run]) -> None:
     def drop(record: dict) -> dict:
-        if record["step"] < 200 or "validation/reward" not in record:
+        if record["step"] < 200 or "validation/score" not in record:
             return record | {"num_resets": 0}
-        worse = {
-            key: 0.4 * record[key] for key in record if key.startswith("validation/") and "reward" in key
-        }
+        worse = {key: 0.4 * record[key] for key in record if key.startswith("validation/") and "score" in key}
         return record | worse | {"num_resets": 0}
 
     def drop_and_reset(record: dict) -> dict:
@@ -185,8 +183,8 @@ def test_unread_lines_and_failures_are_said(make_run: Callable[..., Run]) -> Non
 def test_sums_and_bests(make_run: Callable[..., Run]) -> None:
     def flat(record: dict) -> dict:
         return (
-            record | {"validation/math/reward": 0.9 if record["step"] == 20 else 0.2}
-            if "validation/reward" in record
+            record | {"validation/math/score": 0.9 if record["step"] == 20 else 0.2}
+            if "validation/score" in record
             else record
         )
 
@@ -216,10 +214,10 @@ def demo_run(record: dict[str, Any]) -> dict[str, Any]:
             "objective/entropy": 0.59 * 0.19**share,
             "optimizer/grad_norm": 0.47 * (0.95 / 0.47) ** share * noise,
         }
-    if "validation/reward" not in record:
+    if "validation/score" not in record:
         return record
     reward, solved = DEMO[record["step"]]
-    means = {"validation/reward": reward, "validation/domain_mean_reward": reward}
+    means = {"validation/score": reward, "validation/domain_mean_score": reward}
     domains = {
         key: reward
         for key in record

@@ -82,9 +82,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "reason": "<script>alert(1)</script>",
         "numbers": {"x": 0.5},
     }
-    records[-1]["validation/<i>/reward"] = 0.5
+    records[-1]["validation/<i>/score"] = 0.5
     for record, mean in ((records[0], 0.3), (records[-1], 0.6)):
-        record |= {"validation/reward": mean, "validation/domain_mean_reward": mean}
+        record |= {"validation/score": mean, "validation/domain_mean_score": mean}
     records[-1]["objective/loss"] = float("nan")
     (folder / "run<b>" / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     lives = [
@@ -157,8 +157,8 @@ def test_all_numbers_come_with_their_meaning(folder: Path) -> None:
     meanings = {name: html.unescape(re.findall(r"<td>(.*?)</td>", cells)[-1]) for name, cells in rows}
     assert len(meanings) > 50
     assert meanings["objective/entropy"] == "Entropy of the next-token distribution, mean over tokens."
-    assert meanings["validation/math/reward"] == "validation/reward of one domain."
-    assert meanings["validation/&lt;i&gt;/reward"] == "validation/reward of one domain."
+    assert meanings["validation/math/score"] == "validation/score of one domain."
+    assert meanings["validation/&lt;i&gt;/score"] == "validation/score of one domain."
     assert [name for name, meaning in meanings.items() if not meaning] == []
 
 

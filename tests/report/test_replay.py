@@ -113,9 +113,9 @@ def test_a_run_that_did_not_record_the_mean_over_domains_is_judged_by_it(
         {
             "step": step,
             "stage": "run1",
-            "validation/reward": 0.9 * (0.3 + 0.02 * step) + 0.1 * (0.5 - 0.02 * step),
-            "validation/instruction/reward": 0.3 + 0.02 * step,
-            "validation/math/reward": 0.5 - 0.02 * step,
+            "validation/score": 0.9 * (0.3 + 0.02 * step) + 0.1 * (0.5 - 0.02 * step),
+            "validation/instruction/score": 0.3 + 0.02 * step,
+            "validation/math/score": 0.5 - 0.02 * step,
         }
         for step in range(5)
     ]
@@ -126,7 +126,7 @@ def test_a_run_that_did_not_record_the_mean_over_domains_is_judged_by_it(
         "controller.validation_drop.action=ignore",
     ]
     assert cli.main(["replay", str(metrics), *options]) == 0
-    assert "validation/domain_mean_reward 0.400 has not exceeded its best" in capsys.readouterr().out
+    assert "validation/domain_mean_score 0.400 has not exceeded its best" in capsys.readouterr().out
     assert cli.main(["replay", str(metrics), *options, "controller.validation_mean=prompts"]) == 0
     assert "has not exceeded" not in capsys.readouterr().out
 
@@ -140,8 +140,8 @@ def test_what_a_reset_went_back_to_counts_as_measured() -> None:
             "step": step,
             "stage": "run1",
             "num_resets": int(step >= 4),
-            "validation/reward": reward,
-            "validation/math/reward": reward,
+            "validation/score": reward,
+            "validation/math/score": reward,
         }
         for step, reward in rewards.items()
     ]
@@ -155,7 +155,7 @@ def test_what_a_reset_went_back_to_counts_as_measured() -> None:
 def test_the_picture_is_drawn_whatever_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = [
         {"step": 0, "stage": "run1"},
-        {"step": 1, "stage": "run1", KL: float("nan"), "validation/reward": 0.5},
+        {"step": 1, "stage": "run1", KL: float("nan"), "validation/score": 0.5},
         {"step": 2, "stage": "run2", KL: 0.0, "num_resets": 1},
     ]
     for number, records in enumerate((kl_run([*CALM, *WILD]), broken, broken[:1])):

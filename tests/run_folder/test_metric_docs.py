@@ -63,4 +63,4 @@ def test_what_no_run_records_is_not_documented(name: str) -> None:
 
 def test_metrics_that_a_pattern_stands_for_have_its_meaning() -> None:
     assert metric_doc("validation/pass_at_16") == METRICS["validation/pass_at_K"]
-    assert metric_doc("validation/math/reward") == METRICS["validation/DOMAIN/reward"]
+    assert metric_doc("validation/math/score") == METRICS["validation/DOMAIN/score"]

@@ -246,10 +246,10 @@ def test_a_step_without_some_numbers_is_shown_all_the_same(
 
 def test_validation_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     numbers = {
-        "validation/reward": 0.5,
+        "validation/score": 0.5,
         "validation/pass_at_1": 0.25,
-        "validation/math/reward": 0.75,
-        "validation/logic/reward": 0.25,
+        "validation/math/score": 0.75,
+        "validation/logic/score": 0.25,
     }
     telemetry(tmp_path).step(record(20, **numbers), stage_step=20)
     (line,) = capsys.readouterr().err.splitlines()

@@ -32,12 +32,12 @@ def test_early_validations_follow_the_powers_of_two_below_the_interval(
     measured = {
         record["step"]: "is_early_validation" in record
         for record in run.records
-        if "validation/reward" in record
+        if "validation/score" in record
     }
     assert [step for step, is_early in measured.items() if is_early] == early
     regular = {0, num_steps, *(range(0, num_steps, interval) if interval else ())}
     assert {step for step, is_early in measured.items() if not is_early} == regular
-    seen = run.state.controller["series"]["validation/logic/reward"]
+    seen = run.state.controller["series"]["validation/logic/score"]
     assert {step for step, _ in seen} == regular, "the controller counts validations, an interval apart"
 
 
@@ -57,7 +57,7 @@ def test_early_validations_bring_neither_a_drop_nor_a_plateau_nearer() -> None:
 
     def made(*, marked: bool) -> list[tuple[int, str, str]]:
         records = [
-            {"step": step, "stage": "main", DOMAIN_MEAN: reward, "validation/math/reward": reward}
+            {"step": step, "stage": "main", DOMAIN_MEAN: reward, "validation/math/score": reward}
             | ({EARLY: 1} if marked and step % 10 else {})
             for step, reward in sorted(rewards.items())
         ]

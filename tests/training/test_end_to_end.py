@@ -81,8 +81,8 @@ def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
 def test_a_run_leaves_what_it_promises(alone: Path) -> None:
     assert [record["step"] for record in steps(alone)] == [1, 2]
     first, *_, last = read_metrics(alone / "metrics.jsonl")
-    assert (first["step"], "validation/reward" in first) == (0, True)
-    assert "validation/reward" in last
+    assert (first["step"], "validation/score" in first) == (0, True)
+    assert "validation/score" in last
     assert [checkpoint.state.step for checkpoint in find_checkpoints(alone)] == [1, 2]
     assert json.loads((alone / "stages" / "main.done").read_text()) == {
         "outcome": "steps",

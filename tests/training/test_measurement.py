@@ -130,11 +130,11 @@ def validations(changes_at: int, *, is_named: bool) -> list[dict[str, Any]]:
         for domain, (count, mean) in domains.items():
             share = rng.binomial(count, mean * (0.82 if is_other else 1)) / count
             record |= {
-                f"validation/{domain}/reward": share,
+                f"validation/{domain}/score": share,
                 f"validation/{domain}/num_rollouts": float(count),
             }
-        mean = float(np.mean([record[f"validation/{domain}/reward"] for domain in domains]))
-        record |= {"validation/reward": mean, DOMAIN_MEAN: mean}
+        mean = float(np.mean([record[f"validation/{domain}/score"] for domain in domains]))
+        record |= {"validation/score": mean, DOMAIN_MEAN: mean}
         found.append(record | ({MEASUREMENT: name_of(AFTER if is_other else BEFORE)} if is_named else {}))
     return found
 

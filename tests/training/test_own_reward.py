@@ -19,8 +19,8 @@ def score(responses, messages, **columns):
     return [float(len(letters & set(response))) for letters, response in zip(wanted, responses)]
 
 
-async def brief(answers):
-    return [-len(answer or "") / 100 for answer in answers]
+async def brief(final_texts):
+    return [-len(answer or "") / 100 for answer in final_texts]
 '''
 
 
@@ -50,7 +50,7 @@ def test_two_ranks_train_on_functions_alone_and_repeat_themselves(case: Case) ->
         assert record["dynamic_sampling/num_failed_rollouts"] == 0
     last = once[-1]
     expected = last["validation/part_score"] + 0.5 * last["validation/part_brief"]
-    assert last["validation/reward"] == pytest.approx(expected)
+    assert last["validation/score"] == pytest.approx(expected)
     sample = json.loads(next(case.run_dir("once").glob("samples/*.jsonl")).read_text().splitlines()[0])
     assert sample["score"] == pytest.approx(sample["parts"]["score"] + 0.5 * sample["parts"]["brief"])
     assert (case.run_dir("once") / "reward_function.score.rank1.log").exists(), (

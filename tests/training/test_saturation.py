@@ -111,7 +111,7 @@ def test_a_broken_stage_ends_where_the_user_says_so(tmp_path: Path) -> None:
     assert ended.state.validation[-1]["step"] == 2
 
 
-@pytest.mark.parametrize("monitor", ["reward/mean", "validation/domain_mean_reward"])
+@pytest.mark.parametrize("monitor", ["reward/mean", "validation/domain_mean_score"])
 def test_a_stage_that_saturates_at_once_keeps_the_score_of_its_last_checkpoint(
     tmp_path: Path, monitor: str
 ) -> None:

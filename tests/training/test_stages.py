@@ -173,10 +173,9 @@ def test_a_reset_is_noted_in_the_state(optimizer: bool) -> None:
 
 
 def validations(**rewards: float) -> list[dict[str, Any]]:
-    """Returns records of validations. Example: validations(at_20=0.5) == [{"step": 20, "domain_mean_reward": 0.5}]"""
+    """Returns records of validations. Example: validations(at_20=0.5) == [{"step": 20, "domain_mean_score": 0.5}]"""
     return [
-        {"step": int(name.removeprefix("at_")), "domain_mean_reward": value}
-        for name, value in rewards.items()
+        {"step": int(name.removeprefix("at_")), "domain_mean_score": value} for name, value in rewards.items()
     ]
 
 
@@ -216,7 +215,7 @@ def test_the_policy_is_the_best_and_the_run_goes_on_behind_the_last_step(parent:
     assert state.last_reset_step == 10
     assert state.num_updates - state.last_reset_update == 80 - 40, "as far from its reference as it was"
     assert state.validation == validations(at_0=0.3, at_20=0.5, at_40=0.5)
-    assert str(start) == "step 20 of stage a, the stage's best by validation/domain_mean_reward (0.5000)"
+    assert str(start) == "step 20 of stage a, the stage's best by validation/domain_mean_score (0.5000)"
 
 
 def test_a_policy_that_was_its_reference_still_is(tmp_path: Path) -> None:
@@ -267,10 +266,10 @@ def test_a_corrupt_best_gives_way_to_the_next(parent: Path) -> None:
     ("monitor", "words"),
     [
         (
-            "validation/math/reward",
-            "monitor=validation/domain_mean_reward, which they have, or write stage.start_from=last",
+            "validation/math/score",
+            "monitor=validation/domain_mean_score, which they have, or write stage.start_from=last",
         ),
-        ("validation/reward", "has a value of validation/reward, so none is the best"),
+        ("validation/score", "has a value of validation/score, so none is the best"),
     ],
 )
 def test_scores_by_another_metric_do_not_say_what_is_best(parent: Path, monitor: str, words: str) -> None:
@@ -294,7 +293,7 @@ def test_a_best_validation_without_a_checkpoint_is_told(tmp_path: Path) -> None:
     mark_done(tmp_path, "a", outcome="steps", checkpoint="")
     asked = config(tmp_path, "b", "a", start_from=StartFrom.best)
     assert best_without_checkpoint(find_starting_point(asked), asked) == (
-        "validation/domain_mean_reward was 0.5000 after step 20, of which there is no checkpoint: stage b begins with "
+        "validation/domain_mean_score was 0.5000 after step 20, of which there is no checkpoint: stage b begins with "
         "step 40 of stage a"
     )
 

@@ -222,7 +222,7 @@ def test_a_stage_that_the_controller_ends_is_validated(tmp_path: Path) -> None:
 
     run.on_phase = lose_entropy
     assert run.fit() == "end_stage"
-    assert [(record["step"], "validation/reward" in record) for record in run.records] == [
+    assert [(record["step"], "validation/score" in record) for record in run.records] == [
         (0, True), (1, False), (2, False), (2, True),
     ]  # fmt: skip
 
@@ -235,7 +235,7 @@ def test_a_stage_whose_steps_are_reduced_to_those_that_it_has_taken_is_validated
     shorter = run.resume(num_steps=2)
     assert shorter.fit() == "steps"
     assert "update" not in shorter.events
-    assert [(record["step"], "validation/reward" in record) for record in shorter.records] == [
+    assert [(record["step"], "validation/score" in record) for record in shorter.records] == [
         (0, True), (1, False), (2, False), (2, True),
     ]  # fmt: skip
     (checkpoint,) = find_checkpoints(tmp_path)

@@ -97,7 +97,7 @@ def test_validation_is_before_the_first_at_the_interval_and_after_the_last_step(
 ) -> None:
     run = Run(tmp_path, num_steps=num_steps, interval=interval)
     run.fit()
-    assert [record["step"] for record in run.records if "validation/reward" in record] == expected
+    assert [record["step"] for record in run.records if "validation/score" in record] == expected
     assert [record["step"] for record in run.state.validation] == expected
     seeds = {setting.seed for setting in run.sampler.settings if setting.top_p < 1}
     assert len(seeds) == 1, "differences between validations come from the weights"
@@ -106,7 +106,7 @@ def test_validation_is_before_the_first_at_the_interval_and_after_the_last_step(
 def test_without_held_out_prompts_there_is_no_validation(tmp_path: Path) -> None:
     run = Run(tmp_path, num_steps=2, held_out=0, interval=1)
     run.fit()
-    assert not any("validation/reward" in record for record in run.records)
+    assert not any("validation/score" in record for record in run.records)
     assert [record["step"] for record in run.records] == [0, 1, 2]
 
 
@@ -161,10 +161,10 @@ def test_the_metric_that_the_user_names_says_which_checkpoint_is_best(tmp_path: 
 def test_a_validation_that_nobody_measures_cannot_say_which_is_best(tmp_path: Path) -> None:
     """The error comes before the first step. Otherwise no checkpoint would ever be the best, without a message."""
     run = Run(tmp_path, num_steps=1)
-    run.config.exp_manager.checkpoint_callback_params.monitor = "validation/maths/reward"
-    with pytest.raises(ConfigError, match="monitor=validation/maths/reward is not measured") as caught:
+    run.config.exp_manager.checkpoint_callback_params.monitor = "validation/maths/score"
+    with pytest.raises(ConfigError, match="monitor=validation/maths/score is not measured") as caught:
         run.fit()
-    assert "validation/logic/reward" in str(caught.value)
+    assert "validation/logic/score" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "update" not in run.events
 
@@ -214,7 +214,7 @@ def test_a_first_validation_that_lacks_a_domain_is_no_reason_to_end_the_stage(
     run = Run(tmp_path, num_steps=1, max_failed_share=0.5)
     run.held_out = [*run.held_out, make_prompt("ungraded", FAILED, domain="code")]
     run.fit()
-    assert "this validation has no validation/domain_mean_reward" in capsys.readouterr().err
+    assert "this validation has no validation/domain_mean_score" in capsys.readouterr().err
 
 
 def test_a_failing_service_stops_the_run_and_leaves_its_checkpoints(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_rewards_are_told_by_domain(tmp_path: Path) -> None:
     run.fit()
     record = run.records[-1]
     assert (record["reward/math/mean"], record["reward/logic/mean"]) == (0.5, 0.75)
-    assert record["validation/logic/reward"] == 0.5
+    assert record["validation/logic/score"] == 0.5
 
 
 # The entropy bonus

@@ -253,7 +253,7 @@ class ControllerConfig:
 
     mode: ControllerMode = ControllerMode.manual
     """Who decides on resets. manual: the user, as ProRL's authors did; interval: also every controller.interval steps;
-    automatic: also the signals. `python -m nemo_prorl reset` requests a reset in every mode."""
+    automatic: also the signals. `python -m nemo_prorl request-reset` requests a reset in every mode."""
     reset_optimizer: bool = True
     """Whether a reset also clears the optimizer's moments (on in ProRL, off in ProRL v2)."""
     interval: int = 0

@@ -37,7 +37,7 @@ class CheckpointCallbackParams:
     last checkpoint of every other stage is kept, too."""
     save_top_k: int = 1
     """Number of best checkpoints by `monitor` that are also kept, of the run and of the current stage; 0: none."""
-    monitor: str = "validation/domain_mean_reward"
+    monitor: str = "validation/domain_mean_score"
     """Metric by which checkpoints are compared (our choice: see controller.validation_mean). A checkpoint of a step
     without a validation is not compared."""
     mode: BestMode = BestMode.max
@@ -49,7 +49,7 @@ class CheckpointCallbackParams:
         prefix = "exp_manager.checkpoint_callback_params"
         at_least(prefix, self, 0, ["every_n_train_steps", "every_minutes", "save_top_k"])
         at_least(prefix, self, 1, ["save_last_k"])
-        metric = "the name of a metric, such as validation/domain_mean_reward"
+        metric = "the name of a metric, such as validation/domain_mean_score"
         require(bool(self.monitor), f"{prefix}.monitor", self.monitor, metric)
 
 

@@ -98,7 +98,7 @@ def _check_best_exists(config: RunConfig) -> None:
     if not params.monitor.startswith("validation/"):
         raise ConfigError(
             f"{asked} compares validations, and {where}.monitor={params.monitor} is a metric of training: write "
-            f"{where}.monitor=validation/domain_mean_reward."
+            f"{where}.monitor=validation/domain_mean_score."
         )
     if not config.data.validation:
         raise ConfigError(

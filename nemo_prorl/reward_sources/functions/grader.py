@@ -237,7 +237,7 @@ def arguments(function: Description, batch: Sequence[Item]) -> dict[str, list[An
     return given
 
 
-def _answer(item: Item) -> str | None:
+def _final_text(item: Item) -> str | None:
     response, in_thought = item.request.response, item.request.in_thought
     return None if is_open_thought(response, in_thought) else visible_text(response)
 
@@ -246,7 +246,7 @@ _MADE: Mapping[str, Callable[[Item], Any]] = {
     "prompts": lambda item: item.prompt.text,
     "responses": lambda item: item.request.response,
     "completions": lambda item: item.request.response,
-    "answers": _answer,
+    "final_texts": _final_text,
 }
 OFFERED = tuple(_MADE)
 """Arguments that are available besides the row's columns."""

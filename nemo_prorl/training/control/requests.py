@@ -1,4 +1,4 @@
-"""A user's request for a reset of a live run: a file that `nemo_prorl reset` makes and the trainer deletes."""
+"""A user's request for a reset of a live run: a file that `nemo_prorl request-reset` makes and the trainer deletes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from nemo_prorl.run_folder.held_out import (
     MEASUREMENT,
     NUM_ROLLOUTS,
     PROMPT_MEAN,
-    REWARD,
+    SCORE,
     VALIDATION,
 )
 from nemo_prorl.training.control.trends import above_log_trend, above_trend, mismatch_limit
@@ -29,11 +29,11 @@ ENTROPY = "objective/entropy"
 LENGTH = "response/tokens_mean"
 NO_EOS = "response/no_eos_share"
 WRONG_TENSORS = "sampler/num_wrong_tensors"
-UNMENDED_TENSORS = "sampler/num_unmended_tensors"
+STILL_WRONG_TENSORS = "sampler/num_still_wrong_tensors"
 CANARY = "sampler/canary_abs_diff_mean"
 ROLLOUTS = "sampler/logprob_abs_diff_mean"
 UPDATES_BEHIND = "sampler/updates_behind"
-SAMPLER_KEYS = (WRONG_TENSORS, UNMENDED_TENSORS, CANARY, ROLLOUTS)
+SAMPLER_KEYS = (WRONG_TENSORS, STILL_WRONG_TENSORS, CANARY, ROLLOUTS)
 """How far sampler and trainer differ. No reset changes that, so their values are kept across resets."""
 
 STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS, *SAMPLER_KEYS)
@@ -51,8 +51,8 @@ class History:
     """Metrics of a stage since its last reset.
 
     Example: History(stage="run1", since=400, step=460, entropy_level=(0.61, 0.6),
-                     peaks={"validation/domain_mean_reward": (0.38, 0.42)},
-                     series={"validation/math/reward": ((400, 0.41), (420, 0.43)), ...})
+                     peaks={"validation/domain_mean_score": (0.38, 0.42)},
+                     series={"validation/math/score": ((400, 0.41), (420, 0.43)), ...})
     """
 
     stage: str
@@ -280,11 +280,14 @@ def sampler_mismatch(history: History, config: ControllerConfig) -> Finding | No
     steps needed a second one, or had a difference of log-probabilities (of the canary, or of the step's rollouts) above
     `mismatch_limit`."""
     signal = config.sampler_mismatch
-    unmended, wrong = history.measured(UNMENDED_TENSORS), history.measured(WRONG_TENSORS)[-signal.patience :]
-    if unmended and unmended[-1]:
+    remaining, wrong = (
+        history.measured(STILL_WRONG_TENSORS),
+        history.measured(WRONG_TENSORS)[-signal.patience :],
+    )
+    if remaining and remaining[-1]:
         return Finding(
-            reason=f"{unmended[-1]:g} tensors of the sampler are not the policy's, even after a second complete refit",
-            numbers={"value": unmended[-1]},
+            reason=f"{remaining[-1]:g} tensors of the sampler are not the policy's, even after a second complete refit",
+            numbers={"value": remaining[-1]},
         )
     if len(wrong) == signal.patience and min(wrong) > 0:
         return Finding(
@@ -375,7 +378,7 @@ def _variances(history: History, key: str) -> dict[int, float]:
     A score in [0, 1] with mean p has a variance of at most p (1 - p), and the mean of p_i (1 - p_i) over prompts is at
     most that of their mean (Jensen). All validations have the same prompts, so their difficulty adds no noise.
     """
-    counts = dict(history.series.get(key.removesuffix(REWARD) + NUM_ROLLOUTS, ()))
+    counts = dict(history.series.get(key.removesuffix(SCORE) + NUM_ROLLOUTS, ()))
     return {
         step: max(0.0, reward * (1 - reward)) / counts[step]
         for step, reward in history.series[key]
@@ -390,12 +393,12 @@ def standard_error(one: Validation, other: Validation) -> float:
 
 def _domain_keys(history: History) -> list[str]:
     """Returns the names of the rewards of single domains."""
-    keys = (key for key in history.series if key.startswith(VALIDATION) and key.endswith(REWARD))
+    keys = (key for key in history.series if key.startswith(VALIDATION) and key.endswith(SCORE))
     return sorted(key for key in keys if key != PROMPT_MEAN)
 
 
 def _is_of_validation(key: str) -> bool:
-    return key == DOMAIN_MEAN or (key.startswith(VALIDATION) and key.endswith((REWARD, NUM_ROLLOUTS)))
+    return key == DOMAIN_MEAN or (key.startswith(VALIDATION) and key.endswith((SCORE, NUM_ROLLOUTS)))
 
 
 def _horizon(config: ControllerConfig) -> int:

@@ -57,7 +57,7 @@ class Refitted:
 
     num_wrong: int = 0
     """Number of tensors that differed from the policy's on any rank after the first load."""
-    num_unmended: int = 0
+    num_still_wrong: int = 0
     """Number of tensors that still differed after the second load."""
     canary: Difference | None = None
     """The last measurement of the canary; None if there is no canary, or if tensors differ."""
@@ -70,7 +70,7 @@ class Refitted:
     def metrics(self) -> dict[str, float]:
         metrics = {
             "sampler/num_wrong_tensors": float(self.num_wrong),
-            "sampler/num_unmended_tensors": float(self.num_unmended),
+            "sampler/num_still_wrong_tensors": float(self.num_still_wrong),
         }
         if self.canary is not None:
             metrics["sampler/canary_abs_diff_mean"] = self.canary.mean
@@ -120,7 +120,7 @@ class Refit:
             self._sent.append((version, sent))
         return Refitted(
             num_wrong=len(faults),
-            num_unmended=len(remaining),
+            num_still_wrong=len(remaining),
             canary=canary,
             diagnosis=cause[0].upper() + cause[1:],
             is_lost=bool(remaining) and self._stops,

@@ -125,7 +125,7 @@ def test_one_stage_says_what_it_inherits_changes_and_keeps(capsys: pytest.Captur
 def test_one_stage_keeps_apart_what_is_kept_and_what_is_reset(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=true"]
     said = plan(capsys, "stage=run2", *flags)
-    assert "run1's best checkpoint by validation/domain_mean_reward" in said
+    assert "run1's best checkpoint by validation/domain_mean_score" in said
     assert "that checkpoint's moments" in said
     assert "every file begins again" in said
     assert "run2: run1's best weights, data reset, reference and optimizer going on." in plan(capsys, *flags)

@@ -51,7 +51,7 @@ def checked(tmp_path: Path, source: str, name: str = "score", **options: object)
     [
         "def score(responses): ...",
         "def score(prompts, completions, **kwargs): ...",
-        "def score(*, answers, uid, task, messages, difficulty=None): ...",
+        "def score(*, final_texts, uid, task, messages, difficulty=None): ...",
         "async def score(responses, **columns): ...",
         "score = lambda responses: [0.0 for _ in responses]",
         "class Judge:\n    def __call__(self, responses): ...\nscore = Judge()",
@@ -108,9 +108,9 @@ def tried(tmp_path: Path, source: str, *prompts: Prompt, **options: object) -> s
 
 
 RIGHT = """
-def score(answers, task, **columns):
-    print(f"called with {len(answers)}", flush=True)
-    return [float(answer == "\\\\boxed{%s}" % row["answer"]) for answer, row in zip(answers, task)]
+def score(final_texts, task, **columns):
+    print(f"called with {len(final_texts)}", flush=True)
+    return [float(answer == "\\\\boxed{%s}" % row["answer"]) for answer, row in zip(final_texts, task)]
 """
 
 
@@ -126,7 +126,7 @@ def test_a_function_is_called_once_with_right_answers(
     thinking = [dataclasses.replace(a_prompt(number), opens_thought=True) for number in range(2)]
     assert "2 prompt(s), returned 1, 1 after" in tried(tmp_path, RIGHT, *thinking)
     no_answer = [a_prompt(task={}), a_prompt(1)]
-    none = "def score(answers):\n    return [len(answer) for answer in answers]"
+    none = "def score(final_texts):\n    return [len(answer) for answer in final_texts]"
     assert "2 prompt(s), returned 14, 9 after" in tried(tmp_path, none, *no_answer)
     others = [a_prompt(0), a_prompt(1, level=3)]
     assert "1 prompt(s), returned 1 after" in tried(tmp_path, RIGHT, *others), "a call has rows of one kind"

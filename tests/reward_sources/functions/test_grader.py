@@ -92,8 +92,8 @@ def test_answers_are_what_follows_the_thought(
     grader_of: Any, response: str, in_thought: bool, answer: str | None
 ) -> None:
     grader = grader_of(
-        "def score(answers, responses, expected):\n"
-        "    return [float(a == e and len(r) > 0) for a, r, e in zip(answers, responses, expected)]\n"
+        "def score(final_texts, responses, expected):\n"
+        "    return [float(a == e and len(r) > 0) for a, r, e in zip(final_texts, responses, expected)]\n"
     )
     prompt = a_prompt(expected=answer)
     request = a_request(prompt, response, in_thought=in_thought)

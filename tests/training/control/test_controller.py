@@ -37,8 +37,8 @@ METRICS = (
     "objective/entropy",
     "response/tokens_mean",
     "response/no_eos_share",
-    "validation/domain_mean_reward",
-    "validation/math/reward",
+    "validation/domain_mean_score",
+    "validation/math/score",
     "validation/math/num_rollouts",
 )
 
@@ -185,7 +185,7 @@ ALL_AT_ONCE = columns(
     objective__entropy=SPIKE,
     response__tokens_mean=SPIKE,
     response__no_eos_share=SPIKE,
-    validation__domain_mean_reward=[0.9, 0.9, 0.9, 0.9, 0.9, 0.5, 0.5],
+    validation__domain_mean_score=[0.9, 0.9, 0.9, 0.9, 0.9, 0.5, 0.5],
 )
 
 
@@ -251,11 +251,11 @@ def test_after_a_reset_the_trend_is_learned_anew_and_kl_may_rise_from_zero() -> 
 
 def test_a_reset_by_hand_keeps_only_the_validation_of_the_weights_that_became_the_reference() -> None:
     controller = ResetController(only("validation_drop", patience=1))
-    for record in columns(validation__domain_mean_reward=[0.9, 0.85]):
+    for record in columns(validation__domain_mean_score=[0.9, 0.85]):
         controller.observe(record)
     controller.note_reset(2)
-    assert controller.state()["series"] == {"validation/domain_mean_reward": ((2, 0.85),)}
-    lower = columns(first_step=3, validation__domain_mean_reward=[0.8, 0.7])
+    assert controller.state()["series"] == {"validation/domain_mean_score": ((2, 0.85),)}
+    lower = columns(first_step=3, validation__domain_mean_score=[0.8, 0.7])
     assert [controller.observe(record) is not None for record in lower] == [False, True]  # best is 0.85 now
 
 

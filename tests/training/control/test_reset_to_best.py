@@ -122,10 +122,10 @@ def test_the_record_says_what_was_measured_and_where_the_run_went_back_to(
     run = run_with(tmp_path, BEST_AT_2)
     run.fit()
     assert {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r} == {4: 2}
-    assert run.records[4]["validation/domain_mean_reward"] == 0.25
+    assert run.records[4]["validation/domain_mean_score"] == 0.25
     said = capsys.readouterr().err
     assert (
-        "the policy goes back to step 2, where validation/domain_mean_reward was 0.7500; it is 0.2500 now"
+        "the policy goes back to step 2, where validation/domain_mean_score was 0.7500; it is 0.2500 now"
         in said
     )
 
@@ -135,7 +135,7 @@ def test_a_policy_that_is_the_best_itself_stays(tmp_path: Path, capsys: pytest.C
     run.fit()
     assert "load policy" not in run.events
     assert weights(run, 4)["weight"] == weights(run, 4)["reference"] != weights(run, 2)["weight"]
-    assert "validation/domain_mean_reward 0.7500 is the best of stage main" in capsys.readouterr().err
+    assert "validation/domain_mean_score 0.7500 is the best of stage main" in capsys.readouterr().err
 
 
 def test_the_best_may_be_what_the_stage_began_with(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_later_drop_is_measured_against_the_best(tmp_path: Path) -> None:
     run.fit()
     history = find_checkpoints(tmp_path)[-1].state.controller
     assert history["since"] == 4
-    assert history["series"]["validation/domain_mean_reward"] == [[4, 0.75], [6, 0.5]]
+    assert history["series"]["validation/domain_mean_score"] == [[4, 0.75], [6, 0.5]]
 
 
 @pytest.mark.medium

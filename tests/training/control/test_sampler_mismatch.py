@@ -62,7 +62,7 @@ def test_rollouts_that_were_sampled_ahead_are_not_judged() -> None:
 @pytest.mark.parametrize("mode", ControllerMode)
 def test_a_mismatch_counts_in_every_mode_and_in_the_cool_down(mode: ControllerMode) -> None:
     config = ControllerConfig(mode=mode, cooldown=50, interval=300)
-    assert decisions(columns(sampler__num_unmended_tensors=[0, 3]), config) == [
+    assert decisions(columns(sampler__num_still_wrong_tensors=[0, 3]), config) == [
         (2, "stop", "sampler_mismatch")
     ]
     assert decisions(columns(sampler__num_wrong_tensors=[0, 3, 0, 3, 3]), config) == [
@@ -155,7 +155,7 @@ def healthy(
             "step": step,
             "stage": "main",
             "sampler/num_wrong_tensors": 0.0,
-            "sampler/num_unmended_tensors": 0.0,
+            "sampler/num_still_wrong_tensors": 0.0,
             "sampler/canary_abs_diff_mean": canary,
             "sampler/logprob_abs_diff_mean": rollouts,
             "sampler/updates_behind": behind,

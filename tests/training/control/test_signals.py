@@ -127,23 +127,23 @@ def test_validation_drop(
     rewards: list[float | None], num_rollouts: float | None, fires_at: list[int]
 ) -> None:
     counts = [num_rollouts] * len(rewards)
-    records = columns(validation__math__reward=rewards, validation__math__num_rollouts=counts)
+    records = columns(validation__math__score=rewards, validation__math__num_rollouts=counts)
     made = decisions(records, only("validation_drop", **DROP))
     assert made == [(step, "reset", "validation_drop") for step in fires_at]
 
 
 def test_the_domain_that_lost_the_largest_share_of_its_best_is_named() -> None:
     records = columns(
-        validation__math__reward=[0.9, 0.7, 0.7],
-        validation__code__reward=[0.2, 0.1, 0.1],
-        validation__stem__reward=[0.5, 0.5, 0.5],
-        validation__domain_mean_reward=[0.53, 0.43, 0.43],
+        validation__math__score=[0.9, 0.7, 0.7],
+        validation__code__score=[0.2, 0.1, 0.1],
+        validation__stem__score=[0.5, 0.5, 0.5],
+        validation__domain_mean_score=[0.53, 0.43, 0.43],
     )
     controller = ResetController(only("validation_drop", **DROP))
     decision = [controller.observe(record) for record in records][-1]
     assert decision is not None
     assert decision.reason == (
-        "validation/code/reward 0.100 is 0.100 below its best, 0.200 at step 1; below 0.180 for 2 validations."
+        "validation/code/score 0.100 is 0.100 below its best, 0.200 at step 1; below 0.180 for 2 validations."
     )
     assert decision.numbers == {
         "value": 0.1,
@@ -168,7 +168,7 @@ def test_the_domain_that_lost_the_largest_share_of_its_best_is_named() -> None:
 )
 def test_validation_plateau(rewards: list[float | None], fires_at: list[int]) -> None:
     config = only("validation_plateau", patience=3, min_delta=0.01)
-    made = decisions(columns(validation__domain_mean_reward=rewards), config)
+    made = decisions(columns(validation__domain_mean_score=rewards), config)
     assert made == [(step, "reset", "validation_plateau") for step in fires_at]
 
 
@@ -211,7 +211,7 @@ def with_resets(*, patience: int = 2, **options: Any) -> ControllerConfig:
     ],
 )
 def test_futile_resets(rewards: list[float | None], made: list[tuple[int, str]]) -> None:
-    found = decisions(columns(validation__domain_mean_reward=rewards), with_resets())
+    found = decisions(columns(validation__domain_mean_score=rewards), with_resets())
     assert [(step, action) for step, action, _ in found] == made
     names = {"reset": "validation_plateau", "end_stage": "futile_resets"}
     assert all(signal == names[action] for _, action, signal in found)
@@ -220,7 +220,7 @@ def test_futile_resets(rewards: list[float | None], made: list[tuple[int, str]])
 def test_a_reset_before_any_validation_of_its_own_is_not_futile() -> None:
     """A user asks for three resets in a row, so the policy had no time to improve."""
     controller = ResetController(with_resets())
-    for record in columns(validation__domain_mean_reward=[0.3, 0.3, None, None, 0.3, 0.3]):
+    for record in columns(validation__domain_mean_score=[0.3, 0.3, None, None, 0.3, 0.3]):
         decision = controller.observe(record)
         if record["step"] in (2, 3, 4):
             controller.note_reset(record["step"])
@@ -231,11 +231,11 @@ def test_a_reset_before_any_validation_of_its_own_is_not_futile() -> None:
 def test_futile_resets_say_so() -> None:
     controller = ResetController(with_resets())
     *_, decision = [
-        controller.observe(record) for record in columns(validation__domain_mean_reward=[0.97] * 7)
+        controller.observe(record) for record in columns(validation__domain_mean_score=[0.97] * 7)
     ]
     assert decision is not None
     assert decision.reason == (
-        "validation/domain_mean_reward 0.970 is on a plateau again, and the last 2 resets have not brought it above "
+        "validation/domain_mean_score 0.970 is on a plateau again, and the last 2 resets have not brought it above "
         "0.970 by 0.01 "
         "(also: validation_plateau)."
     )
@@ -243,19 +243,19 @@ def test_futile_resets_say_so() -> None:
 
 
 def test_another_stage_has_made_no_futile_reset() -> None:
-    records = columns(validation__domain_mean_reward=[0.3] * 5) + columns(
-        first_step=6, stage="next", validation__domain_mean_reward=[0.3] * 5
+    records = columns(validation__domain_mean_score=[0.3] * 5) + columns(
+        first_step=6, stage="next", validation__domain_mean_score=[0.3] * 5
     )
     assert [action for _, action, _ in decisions(records, with_resets())] == ["reset"] * 4
 
 
 def test_a_history_from_before_the_signal_goes_on() -> None:
     controller = ResetController(with_resets())
-    for record in columns(validation__domain_mean_reward=[0.3] * 3):
+    for record in columns(validation__domain_mean_score=[0.3] * 3):
         controller.observe(record)
     state = {key: value for key, value in controller.state().items() if key != "peaks"}
     resumed = ResetController(with_resets(), state)
-    later = columns(first_step=4, validation__domain_mean_reward=[0.3] * 6)
+    later = columns(first_step=4, validation__domain_mean_score=[0.3] * 6)
     assert [(d.step, d.action.name) for record in later if (d := resumed.observe(record))] == [
         (5, "reset"),
         (7, "reset"),
@@ -270,9 +270,9 @@ def test_peaks_of_a_history_that_does_not_name_their_mean_count_where_they_are_o
     """The version before the mean over domains recorded peaks of the mean over prompts only."""
     config = replace(with_resets(), validation_mean=mean)
     state = {"stage": "main", "since": 5, "step": 5, "entropy_level": [], "peaks": [0.3, 0.3]}
-    state["series"] = {"validation/reward": [[5, 0.3]], "validation/math/reward": [[5, 0.3]]}
+    state["series"] = {"validation/score": [[5, 0.3]], "validation/math/score": [[5, 0.3]]}
     resumed = ResetController(config, state)
-    later = columns(first_step=6, validation__reward=[0.3] * 2, validation__domain_mean_reward=[0.3] * 2)
+    later = columns(first_step=6, validation__score=[0.3] * 2, validation__domain_mean_score=[0.3] * 2)
     (decision,) = [d for record in later if (d := resumed.observe(record))]
     assert decision.action.name == ("end_stage" if mean is ValidationMean.prompts else "reset")
 
@@ -280,8 +280,8 @@ def test_peaks_of_a_history_that_does_not_name_their_mean_count_where_they_are_o
 def test_the_peaks_of_one_mean_are_not_compared_with_those_of_the_other() -> None:
     """A stage is resumed with another controller.validation_mean, whose values are lower."""
     records = columns(
-        validation__reward=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
-        validation__domain_mean_reward=[0.3] * 5 + [0.4] * 2,
+        validation__score=[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
+        validation__domain_mean_score=[0.3] * 5 + [0.4] * 2,
     )
     before = ResetController(replace(with_resets(), validation_mean=ValidationMean.prompts))
     for record in records[:5]:
@@ -337,7 +337,7 @@ def test_what_only_falls_is_no_spike_and_what_only_rises_is_no_drop(values: list
         objective__kl_to_reference=falling,
         response__tokens_mean=falling,
         response__no_eos_share=falling,
-        validation__math__reward=rising,
+        validation__math__score=rising,
     )
     assert decisions(records, config) == []
 
@@ -350,7 +350,7 @@ def test_the_standard_error_is_no_smaller_than_that_of_simulated_validations() -
         difficulty = generator.beta(*shape, size=60)
         means = generator.binomial(16, difficulty, size=(2, 4000, 60)).mean(axis=2) / 16
         records = columns(
-            validation__math__reward=[difficulty.mean(), difficulty.mean() - 1e-6],
+            validation__math__score=[difficulty.mean(), difficulty.mean() - 1e-6],
             validation__math__num_rollouts=[60 * 16, 60 * 16],
         )
         controller = ResetController(only("validation_drop", patience=1, margin=0.0, num_standard_errors=0.0))
@@ -368,8 +368,8 @@ def test_a_run_that_stands_still_hardly_ever_looks_like_one_that_drops() -> None
     num_false = 0
     for _ in range(100):
         rewards = generator.binomial(960, [0.1, 0.25, 0.4, 0.6, 0.9], size=(50, 5)) / 960
-        names = [f"validation__domain{index}__reward" for index in range(5)]
-        counts = {name.replace("reward", "num_rollouts"): [960] * 50 for name in names}
+        names = [f"validation__domain{index}__score" for index in range(5)]
+        counts = {name.replace("score", "num_rollouts"): [960] * 50 for name in names}
         series = {name: [float(value) for value in rewards[:, i]] for i, name in enumerate(names)}
         num_false += len(decisions(columns(**series, **counts), config))
     assert num_false <= 1
@@ -386,13 +386,13 @@ def two_domains(
     prompts = [0.9 * i + 0.1 * m for i, m in zip(instruction, math, strict=True)]
     counts = [num_rollouts] * len(math)
     return columns(
-        validation__instruction__reward=instruction,
+        validation__instruction__score=instruction,
         validation__instruction__num_rollouts=counts,
-        validation__math__reward=math,
+        validation__math__score=math,
         validation__math__num_rollouts=counts,
-        validation__reward=prompts,
+        validation__score=prompts,
         validation__num_rollouts=[2 * num_rollouts] * len(math),
-        validation__domain_mean_reward=means,
+        validation__domain_mean_score=means,
     )
 
 
@@ -412,7 +412,7 @@ def test_the_standard_error_of_the_mean_over_domains() -> None:
     history = History(stage="main", since=0, step=0)
     for record in two_domains([0.5, 0.4], [0.3, 0.2], num_rollouts=100.0):
         history = history.extended(record, only("validation_drop"))
-    first, last = validations_of(history, "validation/domain_mean_reward")
+    first, last = validations_of(history, "validation/domain_mean_score")
     variances = [
         (0.5 * 0.5 / 100 + 0.3 * 0.7 / 100) / 4,
         (0.4 * 0.6 / 100 + 0.2 * 0.8 / 100) / 4,

@@ -160,7 +160,7 @@ def test_a_single_accident_is_mended_before_anything_is_drawn(
     assert all(right)
     steps = {record["step"]: record for record in run.records if record["step"]}
     assert [step for step, record in steps.items() if record["sampler/num_wrong_tensors"]] == [3]
-    assert not any(record["sampler/num_unmended_tensors"] for record in steps.values())
+    assert not any(record["sampler/num_still_wrong_tensors"] for record in steps.values())
     assert "everything is loaded again: now" in log_of(run)
     assert "warning after step 3" in log_of(run)
 
@@ -191,7 +191,7 @@ def test_no_validation_is_drawn_from_wrong_weights(tmp_path: Path) -> None:
     doubled_norm().put_before(run.sampler)
     with pytest.raises(StoppedByController):
         run.fit()
-    assert [record["step"] for record in run.records if "validation/reward" in record] == [0]
+    assert [record["step"] for record in run.records if "validation/score" in record] == [0]
 
 
 def test_wrong_weights_that_the_user_ignores_are_a_warning_at_every_step(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.engines.megatron.architecture import read_architecture
     from nemo_prorl.engines.megatron.check import check_files
 
-    parser = Parser("import", __doc__, DESCRIPTION)
+    parser = Parser("to-megatron", __doc__, DESCRIPTION)
     parser.path("hf_dir", "HF_DIR", "folder of the Hugging Face checkpoint")
     parser.path("out", "OUT", "folder to write; must be empty or not exist yet")
     options = parser.parse_args(arguments)

@@ -15,7 +15,7 @@ POLL_S = 1.0
 
 def main(arguments: Sequence[str]) -> int:
     """Requests the reset and returns the exit code: 1 if, with --wait, the stage ended before the reset."""
-    parser = Parser("reset", __doc__)
+    parser = Parser("request-reset", __doc__)
     parser.path("run_dir", "RUN_DIR", "exp_manager.explicit_log_dir of the run")
     parser.flag("--wait", "returns when the reset is in a checkpoint")
     given = parser.parse_args(arguments)
