@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.engines.megatron import weight_files
 from nemo_prorl.engines.megatron.architecture import HEAD, hf_shapes, read_architecture
 from nemo_prorl.engines.megatron.weight_files import check_finite, check_weights
 from tests.engines.megatron.test_check import assert_one_sentence
@@ -22,7 +23,8 @@ NORM = "model.norm.weight"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(weight_files, "_PART_BYTES", 512)  # so that a tensor has several parts
     return write_model(tmp_path, SMALL)
 
 
