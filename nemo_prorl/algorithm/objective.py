@@ -38,8 +38,7 @@ def policy_loss(
     Gradients flow into current_logprobs_BT and, if the bonus is on, entropy_BT. Positions outside the response
     contribute exactly 0 to value and gradient, whatever they contain; so does w L of a token whose advantage or weight
     is 0, whatever its ratio. The importance weight applies to L alone, and a token whose weight is 0 still counts in
-    `totals`. Raises ValueError on tensors that differ in shape from the batch,
-    and on empty totals.
+    `totals`. Raises ValueError on tensors that differ in shape from the batch, and on empty totals.
     """
     _check_shapes(current_logprobs_BT, entropy_BT, batch)
     data = _masked_tensors(current_logprobs_BT, batch)
