@@ -26,7 +26,8 @@ NUM_RECENT = 20
 """Steps of this run whose times count."""
 CPU_RANGE = (2 / 3, 4.0)
 """The ends of the range on a CPU over the estimate, which knows neither how much of its speed in matrix products a pass
-reaches nor what else the machine does (our choice: steps of small models took 0.85 to 3.2 times the estimate)."""
+reaches nor what else the machine does (our choice: steps of models with 0.3M and 0.6M parameters took 0.9 to 3.1 times
+the estimate)."""
 NOTABLE = 1.5
 """How many times faster fp32 has to be for the advice to use it."""
 ROWS = 256
