@@ -102,8 +102,7 @@ def runs(case: Case) -> Runs:
 
 def paused(case: Case) -> tuple[int | None, bool]:
     process = case.start("killed", *OVERRIDES)
-    while process.is_alive() and not read_heartbeat(case.run_dir("killed")):
-        time.sleep(0.01)
+    wait_for(process, case.run_dir("killed"), Kill(step=0, phase="sampling", delay_s=0.0))
     os.kill(process.pid, signal.SIGUSR1)
     process.join(TIMEOUT_S)
     return process.exitcode, (case.run_dir("killed") / "stages" / "main.done").exists()

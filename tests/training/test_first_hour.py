@@ -42,8 +42,11 @@ def test_own_problems_are_trained_on_and_a_signal_to_the_whole_group_saves(tmp_p
     )
     run_dir = case.run_dir("run")
     limit = time.monotonic() + TIMEOUT_S
-    while process.poll() is None and not heartbeat(run_dir).exists() and time.monotonic() < limit:
-        time.sleep(0.05)
+    beat, in_step = heartbeat(run_dir), '"sampling"'
+    while process.poll() is None and time.monotonic() < limit:
+        if beat.exists() and in_step in beat.read_text():
+            break
+        time.sleep(0.01)
     os.killpg(process.pid, signal.SIGTERM)
     _, said = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, said[-3000:]
