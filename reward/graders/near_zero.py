@@ -37,10 +37,12 @@ _FRACTION = re.compile(r"([+-]?)\s*\\[dt]?frac\s*\{([^{}]*(?:\{[^{}]*\})?)\}\s*\
 def differ(answer: str, gold: str) -> bool:
     """Whether both are numbers and differ, though a rule may have taken them for equal: plain numbers of which at least
     one is nearer to zero than 0.1, or exact numbers."""
+    if answer == gold:
+        return False
     one, other = number_of(answer), number_of(gold)
-    if one is None or other is None or min(abs(one), abs(other)) >= _NEAR:
+    if one is None or other is None:
         return _differ_exactly(answer, gold)
-    return not math.isclose(one, other, rel_tol=_RELATIVE)
+    return min(abs(one), abs(other)) < _NEAR and not math.isclose(one, other, rel_tol=_RELATIVE)
 
 
 def _differ_exactly(answer: str, gold: str) -> bool:

@@ -23,11 +23,13 @@ from reward.sandbox import kernel, landlock, seccomp
 _NOBODY = 65534
 _NEWNS, _NEWUTS, _NEWIPC = 0x00020000, 0x04000000, 0x08000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
-_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _MOVE, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 8192, 16384, 1 << 18
 _DETACH = 2
 _CAP_DAC_READ_SEARCH = 2
 _STAGING = "/sys"
 """A directory that every Linux has and no interpreter lives in; covered in our own mount space."""
+_NEXT_TMP = "/next-tmp"
+"""Where a cell prepares its /tmp, while it can still see the old one."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 SYSTEM_LIBRARIES = ("/usr", "/lib", "/lib64", "/bin")
 _TMP_MIB = 64
@@ -184,7 +186,7 @@ def _change_root(paths: Sequence[str]) -> None:
         elif not os.path.exists(target):
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
         kernel.mount(source, target, None, _BIND | _REC)
-    for name in ("/tmp", "/old"):
+    for name in ("/tmp", _NEXT_TMP, "/old"):
         os.makedirs(_STAGING + name, exist_ok=True)
     os.chdir(_STAGING)
     kernel.syscall("pivot_root", b".", b"old")
@@ -202,14 +204,14 @@ def _change_root(paths: Sequence[str]) -> None:
 def _mount_tmp(read: Sequence[str]) -> None:
     """Covers /tmp with an empty file system of this cell's own. What can be read below /tmp stays at its place, as
     read-only as before: an environment there would otherwise lose the modules that it has not imported yet."""
-    below = [(path, os.open(path, os.O_PATH)) for path in read if _is_below_tmp(path) and os.path.isdir(path)]
     options = f"size={_TMP_MIB}m,nr_inodes=4096,mode=777"
-    kernel.mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, options)
-    for path, covered in below:
-        os.makedirs(path, exist_ok=True)
-        os.fchdir(covered)
-        kernel.mount(".", path, None, _BIND | _REC)
-        os.close(covered)
+    kernel.mount("tmpfs", _NEXT_TMP, "tmpfs", _NOSUID | _NODEV, options)
+    for path in read:
+        if _is_below_tmp(path) and os.path.isdir(path):
+            target = _NEXT_TMP + path.removeprefix("/tmp")
+            os.makedirs(target, exist_ok=True)
+            kernel.mount(path, target, None, _BIND | _REC)
+    kernel.mount(_NEXT_TMP, "/tmp", None, _MOVE)
     os.chdir("/tmp")
 
 

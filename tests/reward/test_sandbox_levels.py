@@ -106,7 +106,7 @@ try: open({SUBMOUNT + "/x"!r}, "w")
 except OSError as error: print(error.errno)
 """
     source = f"""
-from reward.graders import code_tests
+from reward.graders.code_tests import Tests
 from reward.sandbox.cell import Level
 from reward.sandbox.judge import Sandbox
 sandbox = Sandbox(Level.namespaces_only)
@@ -135,8 +135,7 @@ for place in ({folder!r}, "/tmp"):
     except OSError: print("refused")
     else: print("written")
 """
-    with tempfile.TemporaryDirectory(dir="/tmp") as parent:
-        os.chmod(parent, 0o755)
+    with tempfile.TemporaryDirectory(dir="/tmp") as parent:  # which only its owner may enter
         folder = Path(parent) / "environment"
         folder.mkdir()
         (folder / "late.py").write_text("WORD = 'found'")
