@@ -22,6 +22,7 @@ from latex2sympy2_extended.latex2sympy2 import (
 from math_verify import verify
 from math_verify.parser import get_last_eq, should_treat_as_complex
 
+from reward.graders import exact
 from reward.graders.units import unit_of
 
 for _name in ("math_verify", "math_verify.parser", "math_verify.grader", "math_verify.utils"):
@@ -42,9 +43,11 @@ _MISREAD = re.compile(r"\\[lcv]dots|\^\\circ\s*\d")
 
 
 def equal(answer: str, gold: str, keep_units: bool = False) -> bool:
-    """Whether math-verify can read both, and reads them as equal."""
+    """Whether math-verify can read both, and reads them as equal: in the same letters, and exact numbers exactly."""
     ours, golds = value(answer, keep_units), value(gold, keep_units)
     if not ours or not verify(list(golds), list(ours), timeout_seconds=None):
+        return False
+    if any(map(exact.differ, ours, golds)):
         return False
     # It compares names of several letters in lower case: a_n is not A_n.
     letters, gold_letters = _letters(ours), _letters(golds)

@@ -109,8 +109,9 @@ class Session:
         except Exception:
             self.asking.fail("unreadable_result")
         if isinstance(error, (StopIteration, StopAsyncIteration)):
-            error.__ended__ = Ended(error)
-            raise error.__ended__
+            ended = Ended(error)
+            vars(error).update(__ended__=ended)
+            raise ended
         if error is not None:
             raise error
         return value

@@ -260,7 +260,7 @@ class _GoOn(ast.NodeTransformer):
         node.body = [_guarded(node.body)]
         return node
 
-    def visit_Try(self, node: ast.Try | ast.With) -> ast.Try:
+    def visit_Try(self, node: Any) -> ast.Try:
         self.generic_visit(node)
         node.body = [_filled(_SEEN, node.body)]
         return _filled(_HIDDEN, [node])
