@@ -229,7 +229,7 @@ def train_stage(
             watchdog=watchdog,
             deadline=deadline_of(config.exp_manager, is_main=ranks.layout.is_main),
             state=state,
-            measured=start.measured(),
+            measured=start.measured(state),
         )
         with pausing_on_interrupt(speaks=ranks.layout.is_main) if saves else nullcontext():
             outcome = trainer.fit()

@@ -150,12 +150,13 @@ def _temporary_cache() -> Path:
 
 
 def _can_make(folder: Path) -> bool:
-    """Returns whether files can be made in a folder, which is created if need be."""
+    """Returns whether files can be made in a folder or, if it does not exist, in the nearest path that does."""
     if not folder.is_absolute():  # no home folder is known
         return False
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return os.access(folder, os.W_OK | os.X_OK)
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        with tempfile.TemporaryDirectory(dir=nearest):
+            return True
     except OSError:
         return False
 

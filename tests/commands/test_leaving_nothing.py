@@ -10,8 +10,8 @@ import pytest
 from nemo_prorl import __main__ as cli
 from nemo_prorl.commands import evaluate
 from nemo_prorl.config import ConfigError, RunConfig
-from nemo_prorl.data import inputs
 from nemo_prorl.data.inputs import with_prompt_files
+from nemo_prorl.engines import tokenizer
 from tests import test_cli
 from tests.data.conftest import CharacterTokenizer
 
@@ -24,7 +24,7 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     tmp_path / "here"."""
     (tmp_path / "here" / "temporary").mkdir(parents=True)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "here" / "temporary"))
-    monkeypatch.setattr(inputs, "load_tokenizer", lambda config: CharacterTokenizer())
+    monkeypatch.setattr(tokenizer, "load_tokenizer", lambda config: CharacterTokenizer())
     (tmp_path / "reward.py").write_text(
         "def score(final_texts, level): return [float(one) for one in level]\n"
     )
@@ -47,9 +47,9 @@ def test_a_check_calls_the_function_and_leaves_nothing(
     given: list[str], model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["train", "--check", f"model.path={model}", *given]) == 0
-    *_, called, can_start = capfd.readouterr().out.splitlines()
-    assert "reward.py:score, called with made-up responses to 4 prompt(s), returned " in called
-    assert can_start.startswith("stage main can start")
+    said = capfd.readouterr().out
+    assert "reward.py:score, called with made-up responses to 4 prompt(s), returned " in said
+    assert "\nstage main can start" in said
     assert left(tmp_path) == ["temporary"]
     (tmp_path / "reward.py").write_text("def score(final_texts, level): return {}['gold']\n")
     assert cli.main(["train", "--check", f"model.path={model}", *given]) == 2

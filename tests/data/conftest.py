@@ -14,13 +14,15 @@ WriteFile = Callable[..., str]
 
 
 class CharacterTokenizer:
-    """A tokenizer with one token per character, whose template only marks the speakers."""
+    """A tokenizer with one token per character, whose template marks the speakers and the end of an answer."""
 
     chat_template = "built in"
+    eos_token_id = ord("\n")
 
     def apply_chat_template(self, conversation: Any, *, tokenize: bool, add_generation_prompt: bool) -> str:
         assert not tokenize
-        text = "".join(f"<{message['role'][0]}>{message['content']}" for message in conversation)
+        ends = {"assistant": "\n"}
+        text = "".join(f"<{m['role'][0]}>{m['content']}{ends.get(m['role'], '')}" for m in conversation)
         return text + ("<a>" if add_generation_prompt else "")
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:

@@ -55,7 +55,7 @@ def test_a_long_response_keeps_its_beginning_and_its_answer(tmp_path: Path) -> N
 def test_a_damaged_file_is_left_out_and_named(tmp_path: Path) -> None:
     for step in (0, 20, 40):
         write_samples(tmp_path, step, {"uid": "a"})
-    damaged = tmp_path / "samples" / "step-00000020.jsonl"
+    damaged = tmp_path / "samples" / "step-00000020-main.jsonl"
     for content in (damaged.read_bytes()[:-9], b"\xff\n", b"5\n"):
         damaged.write_bytes(content)
         (conversation,), names = read_conversations(tmp_path)

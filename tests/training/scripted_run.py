@@ -66,7 +66,7 @@ class Run:
         self.grader = ScriptedGrader(at_once=True)
         self.state = state or new_state()
         self.deadline = Deadline({})
-        self.measured: dict[str, float] = {}
+        self.start = StartingPoint(checkpoint=None, is_resume=False)
         self.prompts = ListedPrompts(prompts or [make_prompt(f"p{index}", MIXED) for index in range(200)])
         self.on_phase: Callable[[str], None] = lambda phase: None
         self.canary: Prompt | None = None
@@ -131,7 +131,7 @@ class Run:
             watchdog=ToldWatchdog(self.folder, self.on_phase, rank=rank),
             deadline=self.deadline,
             state=self.state,
-            measured=self.measured,
+            measured=self.start.measured(self.state),
         ).fit()
 
     def resume(self, *, num_steps: int = 0) -> Run:
@@ -145,8 +145,8 @@ class Run:
         run.policy.entropy = self.policy.entropy
         run.prompts = ListedPrompts(self.prompts.all)
         if checkpoints := find_checkpoints(self.folder):
-            start = StartingPoint(checkpoint=checkpoints[-1], is_resume=True)
-            run.state, run.measured = start.state(), start.measured()
+            run.start = StartingPoint(checkpoint=checkpoints[-1], is_resume=True)
+            run.state = run.start.state()
             run.policy.load(checkpoints[-1].policy)
             run.prompts.restore(run.state.prompts)
         return run

@@ -27,7 +27,7 @@ from nemo_prorl.run_folder.markers import mark_done
 from nemo_prorl.training.checkpoint import find_checkpoints, worth_keeping
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.measurement import begin_measuring, measurement, name_of, score_kind
-from nemo_prorl.training.stages import find_starting_point
+from nemo_prorl.training.stages import StartingPoint, find_starting_point
 from nemo_prorl.types import Prompt, RunState
 from tests.training.conftest import MIXED, RIGHT, make_prompt
 from tests.training.scripted_run import Run
@@ -250,6 +250,15 @@ def test_a_stage_that_had_ended_is_measured_anew(tmp_path: Path) -> None:
     resumed.fit()
     last = find_checkpoints(tmp_path)[-1]
     assert (last.state.step, last.score, last.kind) == (2, 1.0, score_kind(DOMAIN_MEAN, resumed.state))
+
+
+def test_a_score_is_taken_over_only_by_the_same_measurement(tmp_path: Path) -> None:
+    put_checkpoint(tmp_path, "main", 2, score=0.5, monitor=DOMAIN_MEAN, measurement=BEFORE)
+    start = StartingPoint(checkpoint=find_checkpoints(tmp_path)[0], is_resume=True)
+    state = start.state()
+    assert start.measured(state) == {DOMAIN_MEAN: 0.5}
+    begin_measuring(state, BEFORE | {"graders": "another"})
+    assert start.measured(state) == {}
 
 
 def test_a_resume_without_a_change_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
