@@ -52,7 +52,9 @@ def test_the_same_number_in_another_form_is_right(answer: str, gold: str) -> Non
 
 
 def test_without_guards_the_verifiers_have_the_word() -> None:
-    assert score(r"5 \times 10^{-19}", r"2 \times 10^{-19}", guards=False) == 1
+    """Of decimals; exact numbers are compared exactly with and without guards."""
+    assert score(r"5.1 \times 10^{-19}", r"2.1 \times 10^{-19}", guards=False) == 1
+    assert score(r"5 \times 10^{-19}", r"2 \times 10^{-19}", guards=False) == 0
 
 
 @pytest.mark.parametrize(
