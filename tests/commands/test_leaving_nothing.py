@@ -55,6 +55,9 @@ def test_a_check_calls_the_function_and_leaves_nothing(
     assert cli.main(["train", "--check", f"model.path={model}", *given]) == 2
     assert "raised KeyError: 'gold' (reward.py, line 1): correct it." in capfd.readouterr().err
     assert left(tmp_path) == ["temporary"]
+    (tmp_path / "reward.py").write_text("def score(final_texts, colour): return colour\n")
+    assert cli.main(["train", "--check", f"model.path={model}", *given]) == 2
+    assert f"a parameter colour, and {tmp_path}/p.jsonl has no such column" in capfd.readouterr().err
 
 
 @pytest.mark.medium

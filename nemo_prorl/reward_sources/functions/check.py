@@ -132,13 +132,16 @@ def _check_parameters(text: str, function: Description, columns: Mapping[str, se
 
 
 def columns_of(files: Iterable[str]) -> dict[str, set[str]]:
-    """Returns the column names of each prompt file. Leaves out a file that cannot be read; that mistake is reported
-    where the file is read."""
+    """Returns the column names of each prompt file, by the name that the user gave it. Leaves out a file that cannot be
+    read; that mistake is reported where the file is read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+    from nemo_prorl.data.rows import CONVERTED_FROM
 
     columns = {}
     for file in files:
         with suppress(OSError, pa.ArrowException):
-            columns[file] = set(pq.read_schema(file).names)
+            schema = pq.read_schema(file)
+            columns[(schema.metadata or {}).get(CONVERTED_FROM, file.encode()).decode()] = set(schema.names)
     return columns
