@@ -12,6 +12,7 @@ Sources: DeepScaleR (reward.graders.deepscaler), huggingface/Math-Verify 0.9.0 (
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from importlib import import_module
@@ -285,9 +286,11 @@ def _shown_run(text: str) -> str | None:
 
 
 def warm_up() -> None:
-    """Builds the LaTeX parser's tables and imports what sympy imports late."""
+    """Builds the LaTeX parser's tables and imports what sympy and Python import late."""
     for name in _LATE.split():
         import_module(f"sympy.{name}")
+    if sys.version_info >= (3, 12):
+        import_module("_pylong")  # with it Python writes and reads integers of thousands of digits
     for form in re.split(r";|\n", _TYPICAL):
         if form.strip():
             accepted_by(form.strip() + " + z", form.strip())
