@@ -140,10 +140,8 @@ def update_statistics(
     if config.kl_beta:
         of_tokens["objective/kl_clamped_fraction"] = kl_is_clamped(policy, reference, config)
     values = {name: tensor.numpy()[mask].astype(np.float64) for name, tensor in of_tokens.items()}
-    ratios, kl = (
-        values.pop("objective/ratio").clip(max=LARGEST_RATIO),
-        values.get("objective/kl_to_reference"),
-    )
+    ratios = values.pop("objective/ratio").clip(max=LARGEST_RATIO)
+    kl = values.get("objective/kl_to_reference")
     is_rollout = np.asarray(mask.any(axis=1))
     rows = batch.advantages_B[is_rollout].astype(np.float64)
     is_limited = (importance.limited_BT & mask_BT).any(dim=1).numpy()

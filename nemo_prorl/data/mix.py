@@ -146,10 +146,8 @@ class PromptMix:
 
     def _prompts_of(self, uids: Sequence[str]) -> list[Prompt]:
         """Returns the prompts with these uids, without those that the mix no longer has or that are too long now."""
-        names, epochs = (
-            [uid.rpartition("#")[0] for uid in uids],
-            [int(uid.rpartition("#")[2]) for uid in uids],
-        )
+        names = [uid.rpartition("#")[0] for uid in uids]
+        epochs = [int(uid.rpartition("#")[2]) for uid in uids]
         found: dict[int, Prompt] = {}
         for file in self._files.values():
             places = pc.index_in(pa.array(names, pa.string()), value_set=file.uids.combine_chunks())

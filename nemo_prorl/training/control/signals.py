@@ -280,10 +280,8 @@ def sampler_mismatch(history: History, config: ControllerConfig) -> Finding | No
     steps needed a second one, or had a difference of log-probabilities (of the canary, or of the step's rollouts) above
     `mismatch_limit`."""
     signal = config.sampler_mismatch
-    remaining, wrong = (
-        history.measured(STILL_WRONG_TENSORS),
-        history.measured(WRONG_TENSORS)[-signal.patience :],
-    )
+    remaining = history.measured(STILL_WRONG_TENSORS)
+    wrong = history.measured(WRONG_TENSORS)[-signal.patience :]
     if remaining and remaining[-1]:
         return Finding(
             reason=f"{remaining[-1]:g} tensors of the sampler are not the policy's, even after a second complete refit",
