@@ -67,16 +67,16 @@ real: setup  ## grade model outputs that others recorded and graded, and compare
 	@.venv-reward/bin/python benchmarks/real_graders.py "$(DATA)" $(BENCH_ARGS)
 
 findings: setup  ## repeat the papers' ablations and a stalled run on the tiny policy (BENCH_ARGS="--only clip --seeds 1")
-	@.venv/bin/python benchmarks/findings.py $(BENCH_ARGS)
+	@.venv/bin/python -m experiments.findings $(BENCH_ARGS)
 
 stories: setup  ## train a pretrained 260K-parameter model with and without resets (MODEL=DIR with its Hugging Face files)
-	@.venv/bin/python benchmarks/findings.py --only stories --model "$(MODEL)" $(BENCH_ARGS)
+	@.venv/bin/python -m experiments.findings --only stories --model "$(MODEL)" $(BENCH_ARGS)
 
 recipes: setup  ## train the same model with several recipes of conf/recipe and compare (MODEL=DIR)
-	@.venv/bin/python benchmarks/findings.py --only recipes --model "$(MODEL)" $(BENCH_ARGS)
+	@.venv/bin/python -m experiments.findings --only recipes --model "$(MODEL)" $(BENCH_ARGS)
 
 boundary: setup  ## does prolonged RL solve what the base policy cannot? (BENCH_ARGS="--quick"; docs/boundary.md)
-	@.venv/bin/python -m benchmarks.boundary $(BENCH_ARGS)
+	@.venv/bin/python -m experiments.boundary $(BENCH_ARGS)
 
 profile: setup  ## profile a step: time per phase and per function (BENCH_ARGS="--shape larger")
 	@.venv/bin/python benchmarks/profile_step.py $(BENCH_ARGS)

@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peer.processes import PeakMemory, held_mib
-from peer.work import Work, configured, our_config, our_options, trl_options
-from training_runs import Panel, Records, build_tiny_policy, draw, points, train
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.peer.processes import PeakMemory, held_mib
+from benchmarks.peer.work import Work, configured, our_config, our_options, trl_options
+from experiments.training_runs import Panel, Records, build_tiny_policy, draw, points, train
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.demo import BASE
 from nemo_prorl.demo.build import held_out_file, train_file

@@ -375,7 +375,7 @@ def build_sampler(
 ) -> Iterator[Sampler]:
     """Yields a vLLM sampler in the policy's process, on every rank. Closes it at the end, but not the process group.
     reads_weights: False saves time if a refit precedes the first sample."""
-    from nemo_prorl.engines.vllm_sampler import VllmSampler
+    from nemo_prorl.engines.vllm.sampler import VllmSampler
 
     terminal.wait_for("starting vLLM")
     sampler = VllmSampler(config, ranks, tokenizer, reads_weights=reads_weights)

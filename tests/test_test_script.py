@@ -120,7 +120,7 @@ def by_a_function_inside() -> None:
 
 
 def by_an_import() -> None:
-    from nemo_prorl.engines.vllm_sampler import VllmSampler
+    from nemo_prorl.engines.vllm.sampler import VllmSampler
 
     VllmSampler()  # type: ignore[call-arg]
 

@@ -32,7 +32,7 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
     from nemo_prorl.data.batch import token_batch
     from nemo_prorl.engines.interface import SamplingSettings
     from nemo_prorl.engines.megatron.policy import MegatronPolicy
-    from nemo_prorl.engines.vllm_sampler import VllmSampler
+    from nemo_prorl.engines.vllm.sampler import VllmSampler
     from nemo_prorl.types import Prompt, Rollout
     from tests.engines.megatron.helpers import loss_function, train_batch
     from tests.engines.vllm.conftest import build_model, character_tokenizer, run_config

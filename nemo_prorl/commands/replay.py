@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     config = composed(given.config_name, given.overrides).controller
     if config.mode is ControllerMode.manual:
         config.mode = ControllerMode.automatic
-    from nemo_prorl.report.replay import describe, replay
+    from nemo_prorl.training.control.replay import describe, replay
 
     result = replay(records, config)
     print(f"{path}: {describe(result, config)}")

@@ -7,5 +7,5 @@ from nemo_prorl.engines import environment
 environment.prepare()  # before torch and vLLM are imported
 
 import nemo_prorl.engines.megatron.policy  # noqa: E402
-import nemo_prorl.engines.vllm_sampler  # noqa: E402
+import nemo_prorl.engines.vllm.sampler  # noqa: E402
 import nemo_prorl.run  # noqa: E402, F401

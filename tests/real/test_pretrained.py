@@ -17,7 +17,7 @@ from nemo_prorl import distributed
 from nemo_prorl.engines.interface import SamplingSettings
 from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
-from nemo_prorl.engines.vllm_sampler import VllmSampler
+from nemo_prorl.engines.vllm.sampler import VllmSampler
 from nemo_prorl.types import Prompt, Rollout, TokenBatch
 from tests.engines.conftest import run_ranks
 from tests.engines.megatron.helpers import plain_logprobs, run_config

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.stories_prompts import write_prompts
+from experiments.findings.stories_prompts import write_prompts
 from tests.training.tiny import run_forked
 
 pytestmark = pytest.mark.slow

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 reasoning_gym = pytest.importorskip("reasoning_gym")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import puzzle_page  # noqa: E402
-from puzzle_constants import Guess, gold, made  # noqa: E402
-from puzzle_guesses import near_misses  # noqa: E402
-
+from experiments.puzzles import puzzle_page  # noqa: E402
+from experiments.puzzles.puzzle_constants import Guess, gold, made  # noqa: E402
+from experiments.puzzles.puzzle_guesses import near_misses  # noqa: E402
 from reward.graders import grade  # noqa: E402
 from reward.graders.grade import Grade  # noqa: E402
 from reward.graders.puzzle import paper_tasks  # noqa: E402

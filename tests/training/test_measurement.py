@@ -20,12 +20,12 @@ from nemo_prorl.config import (
     StartFrom,
     ValidationConfig,
 )
-from nemo_prorl.report.replay import replay
 from nemo_prorl.run import noted_changes
 from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, MEASUREMENT
 from nemo_prorl.run_folder.markers import mark_done
 from nemo_prorl.training.checkpoint import find_checkpoints, worth_keeping
 from nemo_prorl.training.control.controller import ResetController
+from nemo_prorl.training.control.replay import replay
 from nemo_prorl.training.measurement import begin_measuring, measurement, name_of, score_kind
 from nemo_prorl.training.stages import StartingPoint, find_starting_point
 from nemo_prorl.types import Prompt, RunState

@@ -32,7 +32,7 @@ CUDA_GRAPH_BYTES = 1 * GIB
 PREFILL_TOKENS = 16384
 """vLLM's max_num_batched_tokens for an offline engine on GPUs of 70 GiB and more (vllm/engine/arg_utils.py, 0.32)."""
 LOGIT_BYTES = 4
-"""Bytes of one logit of the sampler, whose head yields fp32 for models of any precision (engines/vllm_sampler.py).
+"""Bytes of one logit of the sampler, whose head yields fp32 for models of any precision (engines/vllm/sampler.py).
 vLLM holds the logits twice: at a temperature other than 1 it divides a copy of them. The run that measures vLLM's share
 leaves the copy out, so it comes on top (vllm/v1/worker/gpu/model_runner.py, _dummy_sampler_run; gpu/sample/sampler.py,
 0.32)."""

@@ -35,7 +35,7 @@ STALE = (
 )
 LEFT_OUT = (
     "arrived, but the engine's loader did not use what arrived: check how this version of vLLM loads these names "
-    "(nemo_prorl/engines/weight_transfer.py)"
+    "(nemo_prorl/engines/vllm/weight_transfer.py)"
 )
 NOT_THE_WEIGHTS = (
     "The sampler holds every tensor bit for bit as the policy sent it, so look for another cause (temperature, "

@@ -20,7 +20,7 @@ from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2T
 from nemo_prorl import distributed  # noqa: E402
 from nemo_prorl.config import ModelConfig, Precision, RunConfig, SamplerConfig  # noqa: E402
 from nemo_prorl.engines.interface import SamplingSettings  # noqa: E402
-from nemo_prorl.engines.vllm_sampler import VllmSampler  # noqa: E402
+from nemo_prorl.engines.vllm.sampler import VllmSampler  # noqa: E402
 from nemo_prorl.types import Prompt, Rollout  # noqa: E402
 
 SPECIAL = ["<pad>", "<eos>", "<think>", "</think>"]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.engines import passthrough, vllm_sampler
+from nemo_prorl.engines import passthrough
+from nemo_prorl.engines.vllm import sampler as vllm_sampler
 
 
 def test_values_arrive_in_the_engine_and_rollouts_stay_the_same(start, sampler, make_prompt, draw):

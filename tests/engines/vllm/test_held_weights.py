@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from nemo_prorl import distributed
 from nemo_prorl.algorithm.fingerprint import fingerprint
 from nemo_prorl.config import Precision
-from nemo_prorl.engines.vllm_sampler import VllmSampler
+from nemo_prorl.engines.vllm.sampler import VllmSampler
 from tests.engines.vllm.conftest import run_config
 
 

@@ -11,8 +11,8 @@ from transformers import Qwen2ForCausalLM
 from nemo_prorl import distributed
 from nemo_prorl.config import Precision
 from nemo_prorl.data.batch import token_batch
-from nemo_prorl.engines import vllm_sampler
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
+from nemo_prorl.engines.vllm import sampler as vllm_sampler
 from tests.engines.vllm.conftest import build_model, run_config
 
 

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from nemo_prorl import distributed
 from nemo_prorl.config import ModelConfig, Precision, RunConfig, SamplerConfig
 from nemo_prorl.engines.interface import SamplingSettings
-from nemo_prorl.engines.vllm_sampler import VllmSampler
+from nemo_prorl.engines.vllm.sampler import VllmSampler
 from nemo_prorl.types import Prompt
 from tests.engines.conftest import run_ranks
 from tests.engines.vllm.test_sampling import reference_logprobs

@@ -11,7 +11,7 @@ import torch
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from nemo_prorl.engines.megatron.check import CPU_HEAD_DIMS
-from nemo_prorl.engines.vllm_sampler import rollout_seed
+from nemo_prorl.engines.vllm.sampler import rollout_seed
 from nemo_prorl.types import Finish
 
 LONG = "Every sibling shares a prefix that is longer than one block of the cache. "

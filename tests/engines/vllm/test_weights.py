@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from nemo_prorl import distributed
 from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
 from nemo_prorl.distributed import Layout, Ranks
-from nemo_prorl.engines import vllm_sampler
 from nemo_prorl.engines.interface import NonFiniteUpdate
-from nemo_prorl.engines.vllm_sampler import VllmSampler
+from nemo_prorl.engines.vllm import sampler as vllm_sampler
+from nemo_prorl.engines.vllm.sampler import VllmSampler
 from tests.engines.vllm.conftest import run_config
 
 QUERY, KEY = "model.layers.1.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight"

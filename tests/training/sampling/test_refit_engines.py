@@ -44,7 +44,7 @@ def one_late() -> None:
 
 
 def left_out_by_the_loader() -> None:
-    from nemo_prorl.engines.weight_transfer import InProcessTransfer
+    from nemo_prorl.engines.vllm.weight_transfer import InProcessTransfer
 
     receive, received = InProcessTransfer.receive_weights, list[int]()
 
@@ -62,7 +62,7 @@ def left_out_by_the_loader() -> None:
 
 def colder_sampling() -> None:
     """A sampler with the right weights and a lower temperature."""
-    from nemo_prorl.engines.vllm_sampler import VllmSampler
+    from nemo_prorl.engines.vllm.sampler import VllmSampler
 
     params = VllmSampler._params
 
@@ -79,7 +79,7 @@ def nothing() -> None: ...
 
 def _spoil_the_stream(change: Callable[[dict[str, Any], list[dict[str, Any]]], dict[str, Any]]) -> None:
     """Changes the stream of weights. change: (what is sent, what was sent before) -> what the sampler gets."""
-    from nemo_prorl.engines.vllm_sampler import VllmSampler
+    from nemo_prorl.engines.vllm.sampler import VllmSampler
 
     load, earlier = VllmSampler.load_weights, list[dict[str, torch.Tensor]]()
 

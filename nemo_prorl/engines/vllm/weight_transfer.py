@@ -23,9 +23,9 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from vllm.model_executor.model_loader.reload.layerwise import _place_kernel_tensors, get_layerwise_info
 from vllm.platforms import current_platform
 
-from nemo_prorl.engines.held_weights import HeldWeights
 from nemo_prorl.engines.interface import LoadedWeights, NonFiniteUpdate
 from nemo_prorl.engines.megatron.architecture import HEAD, Architecture, hf_shapes
+from nemo_prorl.engines.vllm.held_weights import HeldWeights
 
 BACKEND = "in_process"
 """Name of the backend in vLLM's WeightTransferConfig."""

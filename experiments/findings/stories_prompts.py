@@ -1,6 +1,6 @@
 """Writes the prompts of conf/stories.yaml: openings of stories, and six rules that each story should keep.
 
-    .venv/bin/python benchmarks/stories_prompts.py runs/stories/data
+    .venv/bin/python experiments/findings/stories_prompts.py runs/stories/data
 
 The model has never seen an instruction, and the prompts give none: only the grader's task names the rules, and the
 policy discovers them by trial and error.
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from nemo_prorl.data.rows import Row, write_rows  # noqa: E402

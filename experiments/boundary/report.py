@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.boundary import figures, measure
-from benchmarks.boundary.arms import ARMS, CONTROL
-from benchmarks.boundary.measure import Counts
-from benchmarks.boundary.results import Results, Run, from_json, to_json
-from benchmarks.boundary.tasks import TASKS, Level, level_of
+from experiments.boundary import figures, measure
+from experiments.boundary.arms import ARMS, CONTROL
+from experiments.boundary.measure import Counts
+from experiments.boundary.results import Results, Run, from_json, to_json
+from experiments.boundary.tasks import TASKS, Level, level_of
 from nemo_prorl.evaluation.comparison import correlation
 from nemo_prorl.run_folder.storage import replace_text
 

@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.boundary import arms, base, distance, figures, measure, report, results, tasks  # noqa: E402
-from benchmarks.boundary.__main__ import main  # noqa: E402
+from experiments.boundary import arms, base, distance, figures, measure, report, results, tasks  # noqa: E402
+from experiments.boundary.__main__ import main  # noqa: E402
 from nemo_prorl.config.compose import compose  # noqa: E402
 from nemo_prorl.data.mix import render  # noqa: E402
 from nemo_prorl.demo.tiny_policy import build_tokenizer, write_random_policy  # noqa: E402

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "reward" / "data" / "puzzle_constants.json"
 PAGE = ROOT / "docs" / "puzzle_rewards.md"
 _MAX_CHARACTERS = 28
@@ -46,7 +46,7 @@ the longer search found nothing better (`"rounds"` in the data).
   answer is right. No grader can change the latter: it is the rate at which a guess is right.
 - *near*: mean reward in training of an answer that is nearly right (a wrong letter, two words swapped, a detour).
 
-`benchmarks/puzzle_constants.py` searches, and writes the data and this page.
+`experiments/puzzles/puzzle_constants.py` searches, and writes the data and this page.
 
 | task | floor | constant: score (right) | shaped: score (right) | left: reward (right) | near |
 |---|---|---|---|---|---|

@@ -21,10 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stories_prompts import write_prompts
-from stories_text import PROMPTS, with_text_metrics
-from training_runs import ROLLOUTS, Panel, Records, build_tiny_policy, draw, points, reset_steps, train
 
+from experiments.findings.stories_prompts import write_prompts
+from experiments.findings.stories_text import PROMPTS, with_text_metrics
+from experiments.training_runs import (
+    ROLLOUTS,
+    Panel,
+    Records,
+    build_tiny_policy,
+    draw,
+    points,
+    reset_steps,
+    train,
+)
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_sources.service import reward_service
 from nemo_prorl.run_folder.storage import replace_text

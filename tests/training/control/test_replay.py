@@ -11,8 +11,8 @@ import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.config import ControllerConfig, ControllerMode
-from nemo_prorl.report.replay import describe, replay
 from nemo_prorl.training.control.controller import ResetController
+from nemo_prorl.training.control.replay import describe, replay
 from nemo_prorl.training.control.signals import KL, SIGNALS
 from tests.training.control.controller_runs import columns, only
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from benchmarks.boundary.arms import CONTROL
-from benchmarks.boundary.base import read_samples
-from benchmarks.boundary.measure import in_hugging_face_format, measured_name
-from benchmarks.boundary.tasks import level_of
+from experiments.boundary.arms import CONTROL
+from experiments.boundary.base import read_samples
+from experiments.boundary.measure import in_hugging_face_format, measured_name
+from experiments.boundary.tasks import level_of
 from nemo_prorl.run_folder.storage import replace_text
 from nemo_prorl.training.checkpoint import find_checkpoints
 

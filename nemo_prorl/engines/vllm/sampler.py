@@ -31,14 +31,14 @@ from vllm.sampling_params import RequestOutputKind
 
 from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines import weight_transfer
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import CPU_BLOCK_TOKENS
 from nemo_prorl.engines.megatron.weight_files import check_finite
 from nemo_prorl.engines.passthrough import check_engine_args, refusals
 from nemo_prorl.engines.tokenizer import stop_ids
-from nemo_prorl.engines.vllm_guest import host_process_undisturbed, shared_memory_of
+from nemo_prorl.engines.vllm import weight_transfer
+from nemo_prorl.engines.vllm.guest import host_process_undisturbed, shared_memory_of
 from nemo_prorl.types import Finish, Prompt, Rollout
 
 

@@ -1,9 +1,9 @@
 """Measures what answers earn that ignore the question, for each of the paper's 96 puzzles, and sets the scores above
 which training rewards an answer.
 
-    .venv-reward/bin/python benchmarks/puzzle_constants.py                  # all tasks; about an hour on one core
-    .venv-reward/bin/python benchmarks/puzzle_constants.py --only sudoku game_of_life --rounds 40
-    .venv-reward/bin/python benchmarks/puzzle_constants.py --page           # docs/puzzle_rewards.md from the data
+    .venv-reward/bin/python experiments/puzzles/puzzle_constants.py  # all tasks; about an hour on one core
+    .venv-reward/bin/python experiments/puzzles/puzzle_constants.py --only sudoku game_of_life --rounds 40
+    .venv-reward/bin/python experiments/puzzles/puzzle_constants.py --page  # docs/puzzle_rewards.md from the data
 
 For each task, on entries of the default configuration, as in the trainer's data:
 
@@ -39,10 +39,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT)]
 
-from puzzle_guesses import (  # noqa: E402
+from experiments.puzzles.puzzle_guesses import (  # noqa: E402
     CONSTANTS,
     SHAPED,
     form,
@@ -53,8 +53,7 @@ from puzzle_guesses import (  # noqa: E402
     safely,
     walks,
 )
-from puzzle_page import DATA, write_page  # noqa: E402
-
+from experiments.puzzles.puzzle_page import DATA, write_page  # noqa: E402
 from reward.graders import grade  # noqa: E402
 from reward.graders.puzzle import paper_tasks, scorer  # noqa: E402
 from reward.graders.puzzle_credit import training_credit  # noqa: E402

@@ -10,8 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from training_runs import Records
-
+from experiments.training_runs import Records
 from nemo_prorl.run_folder.storage import replace_text
 
 TEMPERATURE, RESPONSE_TOKENS = 1.2, 96

@@ -1,6 +1,6 @@
 """Makes what every arm starts from, once: prompt files and the base policy.
 
-    .venv/bin/python -m benchmarks.boundary.base runs/boundary/base [--updates 2000]
+    .venv/bin/python -m experiments.boundary.base runs/boundary/base [--updates 2000]
 
 The policy is the recorded one, or with --updates a new one. It knows single steps of every size and whole workings of
 the smallest sizes. It never saw a whole working of a larger size, so solving one means to repeat the step until nothing
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.boundary import tasks
+from experiments.boundary import tasks
 from nemo_prorl.data.rows import Row, write_rows
 from nemo_prorl.engines import environment
 

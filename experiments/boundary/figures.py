@@ -12,11 +12,11 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 
-from benchmarks.boundary import measure
-from benchmarks.boundary.arms import ARMS
-from benchmarks.boundary.measure import Counts
-from benchmarks.boundary.results import METRICS, Run, Training
-from benchmarks.boundary.tasks import TASKS
+from experiments.boundary import measure
+from experiments.boundary.arms import ARMS
+from experiments.boundary.measure import Counts
+from experiments.boundary.results import METRICS, Run, Training
+from experiments.boundary.tasks import TASKS
 
 mpl.use("Agg")
 

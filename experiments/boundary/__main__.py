@@ -21,8 +21,8 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
-from benchmarks.boundary import base, measure, report
-from benchmarks.boundary.arms import (
+from experiments.boundary import base, measure, report
+from experiments.boundary.arms import (
     ARMS,
     CONTROL,
     RL_TEMPERATURE,
@@ -31,8 +31,8 @@ from benchmarks.boundary.arms import (
     fine_tune_apart,
     train_arm,
 )
-from benchmarks.boundary.measure import Counts, base_name, measured_name
-from benchmarks.boundary.results import Results, Run, from_json, gather, training_of
+from experiments.boundary.measure import Counts, base_name, measured_name
+from experiments.boundary.results import Results, Run, from_json, gather, training_of
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.data.rows import RowFile
 from nemo_prorl.reward_sources.service import reward_service
@@ -78,7 +78,7 @@ class Bench:
         than the recorded one."""
         if not self.base.is_dir():
             updates = ["--updates", str(base.NUM_UPDATES)] if is_new else []
-            command = [sys.executable, "-m", "benchmarks.boundary.base", str(self.base), *updates]
+            command = [sys.executable, "-m", "experiments.boundary.base", str(self.base), *updates]
             subprocess.run(command, check=True)
 
     def measure_base(self, temperature: float = measure.TEMPERATURE) -> Counts:

@@ -15,11 +15,11 @@ from nemo_prorl.cluster.plan.differences import flattened
 from nemo_prorl.commands.parsing import composed
 from nemo_prorl.config import RunConfig
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
-import findings  # noqa: E402
-from findings import (  # noqa: E402
+import experiments.findings.__main__ as findings  # noqa: E402
+from experiments.findings.__main__ import (  # noqa: E402
     COMPARISONS,
     RECIPES,
     SECOND_STAGE,
@@ -31,7 +31,7 @@ from findings import (  # noqa: E402
     summaries,
     table,
 )  # fmt: skip
-from training_runs import COLOURS, ROLLOUTS, draw, with_rollouts  # noqa: E402
+from experiments.training_runs import COLOURS, ROLLOUTS, draw, with_rollouts  # noqa: E402
 
 FAMILIES = (TINY, SECOND_STAGE, STALLED, STORIES, RECIPES)
 
@@ -129,7 +129,7 @@ def test_a_second_stage_continues_the_baseline() -> None:
 
 
 def test_the_page_names_every_comparison() -> None:
-    page = (BENCHMARKS.parent / "docs" / "findings.md").read_text()
+    page = (ROOT / "docs" / "findings.md").read_text()
     assert [name for name in COMPARISONS if f"`{name}`" not in page and f"make {name}" not in page] == []
 
 

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.boundary import base
-from benchmarks.boundary.arms import ARMS, CONTROL
-from benchmarks.boundary.tasks import Level, level_of
+from experiments.boundary import base
+from experiments.boundary.arms import ARMS, CONTROL
+from experiments.boundary.tasks import Level, level_of
 from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, mean_pass_at_k, pass_at_k
 from nemo_prorl.evaluation.comparison import MARGIN, sort
 from nemo_prorl.evaluation.results import Estimate

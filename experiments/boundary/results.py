@@ -17,12 +17,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks.boundary import distance, measure
-from benchmarks.boundary.arms import ARMS
-from benchmarks.boundary.base import policy_digest, read_samples
-from benchmarks.boundary.measure import Counts
-from benchmarks.boundary.tasks import level_of
-from benchmarks.training_runs import ROLLOUTS, with_rollouts
+from experiments.boundary import distance, measure
+from experiments.boundary.arms import ARMS
+from experiments.boundary.base import policy_digest, read_samples
+from experiments.boundary.measure import Counts
+from experiments.boundary.tasks import level_of
+from experiments.training_runs import ROLLOUTS, with_rollouts
 from nemo_prorl.evaluation.creativity import creativity_indices, mean_index
 from nemo_prorl.run_folder.telemetry import read_metrics
 

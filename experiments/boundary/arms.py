@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.boundary import base
-from benchmarks.training_runs import Records, train
+from experiments.boundary import base
+from experiments.training_runs import Records, train
 from nemo_prorl.data.rows import Row, RowFile
 from nemo_prorl.engines import environment
 from nemo_prorl.training.checkpoint import find_checkpoints
@@ -124,7 +124,7 @@ def fine_tune(start: Path, out: Path, prompts: Path, samples: Path, *, num_updat
 def fine_tune_apart(start: Path, out: Path, prompts: Path, samples: Path, *, updates: int, seed: int) -> None:
     """`fine_tune` in a process of its own, because a process holds one engine."""
     words = [start, out, prompts, samples, updates, seed]
-    subprocess.run([sys.executable, "-m", "benchmarks.boundary.arms", *map(str, words)], check=True)
+    subprocess.run([sys.executable, "-m", "experiments.boundary.arms", *map(str, words)], check=True)
 
 
 if __name__ == "__main__":
