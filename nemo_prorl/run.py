@@ -36,6 +36,7 @@ from nemo_prorl.reward_sources.service import (
     reward_client,
 )
 from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder.checkpoints import checkpoint_name
 from nemo_prorl.run_folder.lives import recorded_life
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.loggers import FINISH_S
@@ -50,7 +51,7 @@ from nemo_prorl.run_folder.markers import (
 from nemo_prorl.run_folder.provenance import provenance
 from nemo_prorl.run_folder.resolved import write_resolved
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
-from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
+from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, load_policy
 from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.control.requests import withdraw_reset_request
 from nemo_prorl.training.control.resets import reset_policy

@@ -16,7 +16,7 @@ from experiments.boundary import base
 from experiments.training_runs import Records, train
 from nemo_prorl.data.rows import Row, RowFile
 from nemo_prorl.engines import environment
-from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 
 LEARNING_RATE, RL_TEMPERATURE, UPDATES_PER_STEP = 1e-4, 1.2, 4
 """As in conf/boundary.yaml and the defaults."""

@@ -21,9 +21,9 @@ from typing import Any
 from nemo_prorl.config import ConfigError, RewardConfig
 from nemo_prorl.config.compose import quoted
 from nemo_prorl.reward_sources.service import reward_service
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.storage import check_writable, replace_text
 from nemo_prorl.run_folder.telemetry import read_metrics
-from nemo_prorl.training.checkpoint import find_checkpoints
 
 BASE = Path("runs/tiny")
 """The folder in which conf/laptop.yaml expects the policy and its prompts."""

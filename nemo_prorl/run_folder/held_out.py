@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
@@ -32,6 +34,11 @@ counts validations and expects them an interval apart."""
 WENT_BACK = "went_back_to_step"
 """The step whose weights the policy was given. It is in the record of a step after which a reset went back to an
 earlier checkpoint, and in the first record of a stage that begins with one."""
+
+
+def measurement_name(measured: Mapping[str, str]) -> str:
+    """Returns a short name, the same for equal measurements only; empty for an unknown one."""
+    return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:12] if measured else ""
 
 
 def check_monitor(monitor: str, measured: Mapping[str, Any]) -> str:

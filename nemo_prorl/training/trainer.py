@@ -18,7 +18,7 @@ from nemo_prorl.data.batch import train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
-from nemo_prorl.run_folder.held_out import EARLY, MEASUREMENT, WENT_BACK, check_monitor
+from nemo_prorl.run_folder.held_out import EARLY, MEASUREMENT, WENT_BACK, check_monitor, measurement_name
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointWriter
@@ -28,7 +28,6 @@ from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.dealing import deal
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
-from nemo_prorl.training.measurement import name_of
 from nemo_prorl.training.sampling.collector import Collection, Collector, NothingToLearn, Saturated
 from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
@@ -393,7 +392,7 @@ class ProRLTrainer:
         self.state.validation.append({"step": self.state.step, **summary})
         measured: dict[str, Any] = {f"validation/{name}": value for name, value in summary.items()}
         if self.state.measurement:
-            measured[MEASUREMENT] = name_of(self.state.measurement)
+            measured[MEASUREMENT] = measurement_name(self.state.measurement)
         return measured | {"time/validation_s": seconds}
 
     def _samples_ahead(self) -> bool:

@@ -21,11 +21,9 @@ from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_files
 from nemo_prorl.engines.megatron.weight_files import SafetensorsReader, check_finite
 from nemo_prorl.engines.tokenizer import check_tokenizer
+from nemo_prorl.run_folder.checkpoints import MODEL_FOLDER, POLICY_FOLDER
 from nemo_prorl.run_folder.storage import (
-    MANIFEST_FILE,
-    changed_content,
     copy_model_files,
-    missing_or_torn,
     write_manifest,
     written_aside,
 )
@@ -66,13 +64,11 @@ def export_hf(
 
     dtype: precision of the files. None means that of the policy; with fp32, the optimizer's main weights are written if
     the policy has 16 bits. shard_bytes: size of the largest file. card: content of README.md, which is not written if
-    it is empty. Raises ConfigError if there is no checkpoint, if it is damaged, or if the model's config is missing.
+    it is empty. Raises ConfigError if there is no checkpoint, or if the model's config is missing;
+    `run_folder.checkpoints.locate_checkpoint` refuses damaged ones.
     """
     checkpoint_dir = Path(checkpoint_dir)
     shards, side_files = _find_parts(checkpoint_dir)
-    has_manifest = (checkpoint_dir / MANIFEST_FILE).is_file()  # a run's subfolder `policy` has none
-    if has_manifest and (damage := missing_or_torn(checkpoint_dir) or changed_content(checkpoint_dir)):
-        raise ConfigError(f"{checkpoint_dir} is damaged ({damage}): write another checkpoint of the run.")
     architecture = read_architecture(side_files)
     _one_process()
     main = dtype is not None and _torch_dtype(dtype) is torch.float32
@@ -110,14 +106,14 @@ def save_hf(
 
 def _find_parts(directory: Path) -> tuple[Path, Path]:
     """Returns (folder of the shards, folder with config.json): the checkpoint itself if it was imported, subfolders if
-    a run saved it (training/checkpoint.py). Raises ConfigError if one is missing."""
-    shards = next((d for d in (directory, directory / "policy") if checkpoint.is_checkpoint(d)), None)
+    a run saved it (run_folder/checkpoints.py). Raises ConfigError if one is missing."""
+    shards = next((d for d in (directory, directory / POLICY_FOLDER) if checkpoint.is_checkpoint(d)), None)
     if shards is None:
         raise ConfigError(
             f"{directory} holds no complete checkpoint: write the folder of one, such as "
             "checkpoints/step-00000040-main."
         )
-    beside = (shards, directory / "huggingface", directory)
+    beside = (shards, directory / MODEL_FOLDER, directory)
     side_files = next((d for d in beside if (d / "config.json").is_file()), None)
     if side_files is None:
         raise ConfigError(
