@@ -61,12 +61,12 @@ from nemo_prorl.training.sampling.canary import canary_prompt
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.stages import (
+    Outcome,
     StartingPoint,
     best_without_checkpoint,
     find_intact_start,
     find_starting_point,
 )
-from nemo_prorl.training.step_boundary import Outcome
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import RunState
