@@ -47,8 +47,7 @@ from nemo_prorl.run_folder.markers import (
     mark_failed,
     why_failed,
 )
-from nemo_prorl.run_folder.provenance import provenance
-from nemo_prorl.run_folder.resolved import write_resolved
+from nemo_prorl.run_folder.origin import provenance, write_resolved
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
 from nemo_prorl.training.control.alarms import Alarms

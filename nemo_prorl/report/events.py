@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from nemo_prorl.report.runs import Run, once_a_run
-from nemo_prorl.run_folder.held_out import MEASUREMENT, WENT_BACK
+from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, WENT_BACK
 
 NOT_COMPARED = ("stage.name", "stage.parent")
 """Options that always differ between stages."""

@@ -29,7 +29,6 @@ from nemo_prorl.config import BestMode, CheckpointCallbackParams, ConfigError
 from nemo_prorl.config.layout import rank_from_environment
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import PendingSave, Policy
-from nemo_prorl.run_folder.held_out import PROMPT_MEAN
 from nemo_prorl.run_folder.storage import (
     ASIDE,
     Fingerprint,
@@ -41,6 +40,7 @@ from nemo_prorl.run_folder.storage import (
     write_manifest,
     write_text,
 )
+from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN
 from nemo_prorl.training.measurement import score_kind
 from nemo_prorl.types import RunState
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from nemo_prorl.config import RunConfig
-from nemo_prorl.run_folder.held_out import VALIDATION
+from nemo_prorl.run_folder.validation_metrics import VALIDATION
 from nemo_prorl.training.evaluation import validation_settings
 from nemo_prorl.types import Prompt, RunState
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from nemo_prorl.config import BestMode, ConfigError, RunConfig, StartFrom
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.run_folder.held_out import VALIDATION
 from nemo_prorl.run_folder.markers import is_done, why_failed
+from nemo_prorl.run_folder.validation_metrics import VALIDATION
 from nemo_prorl.training.checkpoint import Checkpoint, by_score, find_checkpoints, is_intact, last_of_stage
 from nemo_prorl.training.control.resets import take_policy_of
 from nemo_prorl.training.measurement import score_kind

@@ -9,7 +9,7 @@ from nemo_prorl.commands.starting import check_inputs
 from nemo_prorl.config import ConfigError, Fp8Recipe, RunConfig
 from nemo_prorl.config.compose import OTHERS, compose, quoted, to_dict
 from nemo_prorl.config.help import options
-from nemo_prorl.run_folder.resolved import write_resolved
+from nemo_prorl.run_folder.origin import write_resolved
 
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 

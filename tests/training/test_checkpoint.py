@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import BestMode, CheckpointCallbackParams, ConfigError
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN
 from nemo_prorl.training.checkpoint import (
     Checkpoint,
     find_checkpoints,

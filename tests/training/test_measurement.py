@@ -21,8 +21,8 @@ from nemo_prorl.config import (
     ValidationConfig,
 )
 from nemo_prorl.run import noted_changes
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, MEASUREMENT
 from nemo_prorl.run_folder.markers import mark_done
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT
 from nemo_prorl.training.checkpoint import find_checkpoints, worth_keeping
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.control.replay import replay

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig
-from nemo_prorl.run_folder.held_out import VALIDATION, with_domain_mean
+from nemo_prorl.run_folder.validation_metrics import VALIDATION, with_domain_mean
 from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.signals import ENTROPY, HELD_OUT, KL, LENGTH, NO_EOS, ROLLOUTS
 
