@@ -208,7 +208,7 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str,
     environment.prepare()
     from transformers import AutoTokenizer
 
-    from nemo_prorl.data.held_out import held_out
+    from nemo_prorl.data.inputs import held_out
     from nemo_prorl.data.mix import PromptMix
 
     tokenizer = AutoTokenizer.from_pretrained(BASE / "policy")

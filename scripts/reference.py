@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from nemo_prorl.commands import COMMANDS, load, summary
+from nemo_prorl.__main__ import COMMANDS, load, summary
 from nemo_prorl.config import DataBuildConfig, RunConfig
 from nemo_prorl.config.help import Option, entries, type_name, value_text
 from nemo_prorl.run_folder.metric_docs import METRICS

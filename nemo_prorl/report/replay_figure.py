@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 
 from nemo_prorl.config import ControllerAction
 from nemo_prorl.run_folder.events import Kind
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN, SCORE, VALIDATION
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN, SCORE, VALIDATION
 from nemo_prorl.training.control.replay import Replay
 from nemo_prorl.training.control.signals import ENTROPY, KL, LENGTH, NO_EOS
 

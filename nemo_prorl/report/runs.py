@@ -18,10 +18,10 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.report.difficulty import difficulty_metrics
 from nemo_prorl.report.texts import Conversation, read_conversations
 from nemo_prorl.run_folder.checkpoints import STATE_FILE, newest_folder
-from nemo_prorl.run_folder.held_out import PROMPT_MEAN, with_domain_mean
 from nemo_prorl.run_folder.lives import Life, read_lives
-from nemo_prorl.run_folder.resolved import flatten
+from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.telemetry import read_records
+from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN, with_domain_mean
 
 Record = Mapping[str, Any]
 _Found = TypeVar("_Found")

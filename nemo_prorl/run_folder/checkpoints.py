@@ -20,8 +20,8 @@ from pathlib import Path
 
 from nemo_prorl.config import BestMode, ConfigError
 from nemo_prorl.config.layout import rank_from_environment
-from nemo_prorl.run_folder.held_out import VALIDATION, measurement_name
 from nemo_prorl.run_folder.storage import MANIFEST_FILE, changed_content, missing_or_torn
+from nemo_prorl.run_folder.validation_metrics import VALIDATION, measurement_name
 from nemo_prorl.types import RunState
 
 CHECKPOINTS_FOLDER = "checkpoints"

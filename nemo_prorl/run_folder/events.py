@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from nemo_prorl.run_folder.held_out import MEASUREMENT, PROMPT_MEAN, WENT_BACK
+from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN, WENT_BACK
 
 
 class Kind(StrEnum):

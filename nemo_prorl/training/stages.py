@@ -17,8 +17,8 @@ from nemo_prorl.run_folder.checkpoints import (
     last_of_stage,
     score_kind,
 )
-from nemo_prorl.run_folder.held_out import VALIDATION
 from nemo_prorl.run_folder.markers import is_done, why_failed
+from nemo_prorl.run_folder.validation_metrics import VALIDATION
 from nemo_prorl.training.checkpoint import is_intact
 from nemo_prorl.training.control.resets import take_policy_of
 from nemo_prorl.types import RunState

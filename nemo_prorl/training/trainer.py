@@ -18,9 +18,15 @@ from nemo_prorl.data.batch import train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
-from nemo_prorl.run_folder.held_out import EARLY, MEASUREMENT, WENT_BACK, check_monitor, measurement_name
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
+from nemo_prorl.run_folder.validation_metrics import (
+    EARLY,
+    MEASUREMENT,
+    WENT_BACK,
+    check_monitor,
+    measurement_name,
+)
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.training.control.controller import Decision, ResetController
 from nemo_prorl.training.control.requests import delete_reset_request, reset_request_id

@@ -22,8 +22,8 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.run import noted_changes
 from nemo_prorl.run_folder.checkpoints import find_checkpoints, score_kind
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, MEASUREMENT, measurement_name
 from nemo_prorl.run_folder.markers import mark_done
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT, measurement_name
 from nemo_prorl.training.checkpoint import worth_keeping
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.control.replay import replay

@@ -24,8 +24,8 @@ from nemo_prorl.engines.tokenizer import check_tokenizer
 from nemo_prorl.run_folder.checkpoints import MODEL_FOLDER, POLICY_FOLDER
 from nemo_prorl.run_folder.storage import (
     copy_model_files,
+    replacing_folder,
     write_manifest,
-    written_aside,
 )
 
 SHARD_BYTES = 5 << 30
@@ -46,7 +46,7 @@ def import_hf(hf_dir: Path, out_dir: Path) -> None:
     reader = SafetensorsReader(hf_dir)
     precision = Precision.bf16 if {*map(reader.dtype, reader.names())} == {"BF16"} else Precision.fp32
     _one_process()
-    with written_aside(out_dir) as aside:
+    with replacing_folder(out_dir) as aside:
         checkpoint.save_whole(aside, architecture, precision, reader.__getitem__)
         copy_model_files(hf_dir, aside)
         write_manifest(aside, {})
@@ -96,7 +96,7 @@ def save_hf(
         for _ in named_weights:
             pass
         return
-    with written_aside(Path(out_dir)) as aside:
+    with replacing_folder(Path(out_dir)) as aside:
         copy_model_files(Path(source_dir), aside)
         dtypes = _write_shards(named_weights, aside, wanted, shard_bytes)
         _record_dtype(aside / "config.json", dtypes)

@@ -11,7 +11,7 @@ from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig
 from nemo_prorl.run_folder.events import Event, events_in
-from nemo_prorl.run_folder.held_out import VALIDATION, with_domain_mean
+from nemo_prorl.run_folder.validation_metrics import VALIDATION, with_domain_mean
 from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.signals import ENTROPY, HELD_OUT, KL, LENGTH, NO_EOS, ROLLOUTS
 

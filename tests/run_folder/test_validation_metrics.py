@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, check_monitor, domain_mean, with_domain_mean
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, check_monitor, domain_mean, with_domain_mean
 
 WHOLE = {"validation/score": 0.5, "validation/pass_at_1": 0.5} | {
     f"validation/{domain}/{name}": 0.5

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.__main__ import main
-from nemo_prorl.commands.output import show
+from nemo_prorl.commands.ending import show
 from nemo_prorl.run_folder import terminal
 from nemo_prorl.run_folder.markers import mark_done
 from nemo_prorl.run_folder.terminal import folded

