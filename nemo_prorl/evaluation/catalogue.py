@@ -12,7 +12,7 @@ from nemo_prorl.config import ConfigError, did_you_mean
 from nemo_prorl.data.building.source import BOX_SUFFIX, Problem, Record
 from nemo_prorl.evaluation.benchmark import Benchmark, Metric
 from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
-from reward.graders.code_tests import MAX_CPU_S
+from reward.sandbox.limits import MAX_CPU_S
 
 BASE = "DeepSeek-R1-Distill-Qwen-1.5B"
 DEEPSCALER = "DeepScaleR-1.5B"

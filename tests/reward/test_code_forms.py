@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from reward.graders.code.grader import grade
 from reward.graders.grade import InvalidTask
-from reward.sandbox.judge import Sandbox, grade
+from reward.sandbox.execution import Sandbox
 from tests.reward import code_forms
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "code_forms.md"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:  # in the cell these names already exist
-    from reward.graders.crossing import FIRST_ROOM, CannotCross, Reader, Writer, error_of
+    from reward.graders.code.crossing import FIRST_ROOM, CannotCross, Reader, Writer, error_of
 
     class Unknown(BaseException):
         """Ends the test program's use of an answer that is not known yet."""

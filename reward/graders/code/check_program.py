@@ -1,4 +1,4 @@
-"""Grades submissions against a test program, HumanEval's `check(candidate)`. Pure text; reward.sandbox.judge runs it.
+"""Grades submissions against a test program, HumanEval's `check(candidate)`. Pure text; grader.py runs it.
 
 task {"test_program", "entry_point", "preamble"?, "changes_arguments"?, "cpu_s"?}: a program that defines
 `check(candidate)`; the name of the requested function; code that both sides may use; whether the function is meant to
@@ -32,8 +32,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from reward.graders.code_tests import Tests, is_name
+from reward.graders.code.code_tests import Tests, is_name
 from reward.graders.grade import InvalidTask, require
+from reward.sandbox.limits import OutputLimits
 
 MAX_ROUNDS = 50
 """Test programs whose calls depend on earlier answers need several rounds; HumanEval's need two."""
@@ -132,9 +133,8 @@ class Answers(Tests):
     num_operations: tuple[tuple[int, ...], ...]
     """The number of operations, for each process and each of its sessions."""
 
-    def output_limits(self) -> tuple[tuple[int, ...], int]:
-        each, in_all = super(Answers, self).output_limits()
-        return tuple(_ANSWER_BYTES for _ in each), in_all
+    def output_limits(self) -> OutputLimits:
+        return OutputLimits(each=(_ANSWER_BYTES,) * len(self))
 
     def passes(self, index: int, output: bytes) -> bool:
         return replies_of(output, self.num_operations[index]) is not None
@@ -181,11 +181,6 @@ def program_of(source: str, task: Mapping[str, Any]) -> str:
     ending = _SUBMISSION.format(codec=CODEC, entry_point=task["entry_point"], shared=_names(preamble))
     first = "\n".join(_FUTURE.findall(source))  # such imports have to come first
     return f"{first}\n{preamble}\n{_FUTURE.sub('', source)}\n{ending}"
-
-
-def one_input(argument: Any, name: str) -> Tests:
-    """A run with a single test, whose output the caller reads."""
-    return Tests(inputs=(json.dumps(argument),), expected=(None,), fn_name=name)
 
 
 def sessions_as_tests(sessions: Sequence[Any]) -> Answers:

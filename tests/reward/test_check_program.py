@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from reward import frames
-from reward.graders import test_program
-from reward.graders.code_tests import Limits
+from reward import frames, judge
+from reward.graders.code import check_program, grader
+from reward.graders.code.grader import grade
 from reward.graders.grade import InvalidTask
-from reward.sandbox import judge
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import Execution, Sandbox, grade
+from reward.sandbox.execution import Allowance, Execution, Sandbox
 from reward.sandbox.launch import Judge
+from reward.sandbox.limits import ProgramLimits
 
 CHECK = """
 def check(candidate):
@@ -236,15 +236,15 @@ def test_the_preamble_is_there_for_both(sandbox: Sandbox) -> None:
 )
 def test_tasks_that_cannot_be_graded(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidTask):
-        test_program.check({**TASK, **change})
+        check_program.check({**TASK, **change})
 
 
 @pytest.mark.parametrize(
     "output", [b"", b"[", b"{}", b"[1]", b"[[]]", b"[[1]]", b"[[{}, {}]]", b"[[{}], [{}]]", b"[" * 100_000]
 )
 def test_what_is_no_list_of_replies(output: bytes) -> None:
-    assert test_program.replies_of(output, [1]) is None
-    assert test_program.replies_of(b'[[{"value": null}]]', [1]) == [[{"value": None}]]
+    assert check_program.replies_of(output, [1]) is None
+    assert check_program.replies_of(b'[[{"value": null}]]', [1]) == [[{"value": None}]]
 
 
 COUNTDOWN = {
@@ -272,8 +272,8 @@ def test_sleep_is_counted_over_all_rounds(
 ) -> None:
     """A little sleep in each of forty rounds, less than one run may sleep, once outlasted the pool, which then did not
     grade instead of giving 0."""
-    monkeypatch.setattr(judge, "SLEEP_S", 1.5)
-    monkeypatch.setattr(judge, "TEST_PROGRAM_SLEEP_S", 1.5)
+    monkeypatch.setattr(grader, "SLEEP_S", 1.5)
+    monkeypatch.setattr(grader, "TEST_PROGRAM_SLEEP_S", 1.5)
     graded = grade(sandbox, f"```python\n{source}\n```", task)
     assert (graded.score, graded.verdict) == (0.0, verdict)
 
@@ -289,13 +289,13 @@ def test_an_allowance_is_for_all_runs_together() -> None:
     given: list[tuple[float, float]] = []
 
     class Scripted:
-        def run(self, source: str, tests: Any, limits: Limits, *, sleep_s: float) -> Execution:
+        def run(self, *_: Any, limits: ProgramLimits, sleep_s: float, **__: Any) -> Execution:
             given.append((limits.cpu_s, sleep_s))
             return Execution(cpu_s=2.0, compile_s=0.5, slept_s=4.0)
 
-    allowance = judge.Allowance(cpu_s=6.0, sleep_s=10.0)
+    allowance = Allowance(cpu_s=6.0, sleep_s=10.0)
     while not allowance.is_spent:
-        allowance.run(Scripted(), "", test_program.one_input([], "f"), run_cpu_s=5.0)  # type: ignore[arg-type]
+        allowance.run(Scripted(), "", ["[]"], fn_name="f", run_cpu_s=5.0)  # type: ignore[arg-type]
     assert given == [(5.0, 5.0), (3.5, 5.0), (1.0, 2.0)]
 
 
@@ -329,7 +329,7 @@ def test_a_defect_of_the_task_is_never_the_submissions(change: dict[str, Any], s
     helper = "def helper():\n    return 1\n"
     task = {**TASK, "test_program": helper + CHECK, **change}
     with pytest.raises(InvalidTask):
-        test_program.check(task)
+        check_program.check(task)
     with pytest.raises(InvalidTask):
         score(sandbox, RIGHT, task)
 
@@ -360,7 +360,7 @@ def test_an_answer_that_nests_deep_is_wrong_and_never_without_a_verdict(sandbox:
 
 @pytest.mark.parametrize("output", [b"", b"{", b"\xff", b"9" * 5_000])
 def test_a_test_program_whose_words_cannot_be_read_has_failed(output: bytes) -> None:
-    said = judge._tested(Execution(compiled="", ends=["exit"], outputs=[output]))
+    said = grader._read_message(Execution(compiled="", ends=["exit"], outputs=[output]))
     assert (said["asked"], said["failure"]) == ([], "test_program_unreadable")
 
 
@@ -371,21 +371,21 @@ def test_data_too_deep_for_json_is_the_submissions_fault_only_after_it_has_answe
         known += [({}, {})] * has_answered
         raise RecursionError
 
-    monkeypatch.setattr(judge, "_in_turns", lambda *given: too_deep(given[-1], True))
-    graded = judge._checked(None, "", TASK, 5.0)  # type: ignore[arg-type]
+    monkeypatch.setattr(grader, "_take_turns", lambda *given: too_deep(given[-1], True))
+    graded = grader._grade_with_test_program(None, "", TASK, 5.0)  # type: ignore[arg-type]
     assert (graded.score, graded.verdict) == (0.0, "nested_too_deep")
-    monkeypatch.setattr(judge, "_in_turns", lambda *given: too_deep(given[-1], False))
+    monkeypatch.setattr(grader, "_take_turns", lambda *given: too_deep(given[-1], False))
     with pytest.raises(InvalidTask, match="nests too deep"):
-        judge._checked(None, "", TASK, 5.0)  # type: ignore[arg-type]
+        grader._grade_with_test_program(None, "", TASK, 5.0)  # type: ignore[arg-type]
 
 
 def test_a_defect_of_the_judge_is_answered_and_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the judge died of it, a trial would give the response a 0."""
 
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise KeyError("a defect")
 
-    monkeypatch.setattr(judge, "_answer", fails)
+    monkeypatch.setattr(judge, "grade", fails)
     ours, theirs = socket.socketpair()
     with ours:
         for _ in range(2):

@@ -1,7 +1,7 @@
 """Chooses the code block of a response that is its program, from the text alone, before anything runs.
 
 The program is the block that compiles and best matches the form that the task asks for; among equals, the first in the
-order of `reward.code_blocks.by_preference`. Where the task asks for a function, a block that defines it, at the top
+order of `blocks.by_preference`. Where the task asks for a function, a block that defines it, at the top
 level or in `class Solution`, comes before one that assigns its name, and that before one that imports it. Where
 programs read standard input, a block that names a way to read it comes before one that only opens files. If no block
 matches the form, the first that compiles is chosen, else the first.
@@ -20,8 +20,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from reward.code_blocks import Block, by_preference, code_blocks
-from reward.graders.code_tests import Tests
+from reward.graders.code.blocks import Block, by_preference, code_blocks
 
 _MOST_BLOCKS = 50
 """Further blocks of a response are ignored."""
@@ -88,12 +87,11 @@ def candidates(text: str) -> list[tuple[int, Block]]:
     return [(index, blocks[index]) for index in by_preference(blocks)[:_MOST_BLOCKS]]
 
 
-def question(found: list[tuple[int, Block]], task: Mapping[str, Any]) -> Tests:
-    """The input for CHOOSER: the blocks, and the function that the task asks for, None if programs read standard
-    input."""
+def question(found: list[tuple[int, Block]], task: Mapping[str, Any]) -> str:
+    """Returns the input for CHOOSER: the blocks, and the function that the task asks for, null if programs read
+    standard input."""
     name = task["entry_point"] if "test_program" in task else task.get("fn_name")
-    request = [[block.body for _, block in found], name]
-    return Tests(inputs=(json.dumps(request),), expected=(None,), fn_name="__choose__")
+    return json.dumps([[block.body for _, block in found], name])
 
 
 def choice(output: bytes, num_candidates: int) -> int:

@@ -1,4 +1,4 @@
-"""Tests for programs: how inputs are passed, and when an output is right. Pure; reward.sandbox.judge runs them.
+"""Tests for programs: how inputs are passed, and when an output is right. Pure; grader.py runs them.
 
 The PRIME/Eurus form: {"inputs": [...], "outputs": [...]}, one pair per test. Without "fn_name" a program reads the
 input from standard input and its standard output is compared. With "fn_name", the function (of the module or of
@@ -23,16 +23,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from reward.extract import is_literal
 from reward.graders.grade import InvalidTask, is_number, require
+from reward.sandbox.limits import (
+    MAX_CPU_S,
+    OUTPUT_BYTES,
+    OUTPUT_BYTES_IN_ALL,
+    OutputLimits,
+    ProgramLimits,
+)
 
-CPU_S = 5.0
-"""CPU seconds for all tests of a submission together, as in the papers' training (ProRL, appendix D)."""
-MAX_CPU_S = 30.0
-"""The most that a task may ask for: it keeps a worker busy and the caller waiting."""
 _MAX_TESTS = 1_000
 _MAX_DATA_BYTES = 32 << 20
-_SPARE_BYTES, _SPARE_BYTES_IN_ALL = 1 << 20, 64 << 20
-"""Bytes that a program may write beyond twice the expected output, in one test and in all tests together."""
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 
@@ -48,11 +50,12 @@ class Tests:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def output_limits(self) -> tuple[tuple[int, ...], int]:
-        """The bytes that a program may write in each test, and in all together: twice the expected output, because
-        numbers may have more digits than needed, plus an allowance for stray output."""
+    def output_limits(self) -> OutputLimits:
+        """Returns twice the size of the expected outputs, because numbers may have more digits than needed, plus an
+        allowance for stray output."""
         sizes = [2 * _size(expected) for expected in self.expected]
-        return tuple(_SPARE_BYTES + size for size in sizes), _SPARE_BYTES_IN_ALL + sum(sizes)
+        each = tuple(OUTPUT_BYTES + size for size in sizes)
+        return OutputLimits(each=each, in_all=OUTPUT_BYTES_IN_ALL + sum(sizes))
 
     def passes(self, index: int, output: bytes) -> bool:
         """Whether the output of a program is the expected one of test `index`."""
@@ -69,17 +72,7 @@ class Tests:
         return same_result(value, self.expected[index])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """CPU seconds that a submission may take. Example: Limits(cpu_s=30.0, test_cpu_s=6.0)"""
-
-    cpu_s: float = CPU_S
-    """CPU seconds for all tests together."""
-    test_cpu_s: float = MAX_CPU_S
-    """CPU seconds for each test."""
-
-
-def limits_of(task: Mapping[str, Any]) -> Limits:
+def limits_of(task: Mapping[str, Any]) -> ProgramLimits:
     """The task's "cpu_s" and "test_cpu_s", or the defaults. Raises InvalidTask for anything but a time up to
     MAX_CPU_S."""
     given = {name: task[name] for name in ("cpu_s", "test_cpu_s") if name in task}
@@ -88,7 +81,7 @@ def limits_of(task: Mapping[str, Any]) -> Limits:
             is_number(value) and 0 < value <= MAX_CPU_S,
             f'"{name}" must be a number of seconds above 0 and up to {MAX_CPU_S:g}',
         )
-    return Limits(**given)
+    return ProgramLimits(**given)
 
 
 def tests_of(task: Mapping[str, Any]) -> Tests:
@@ -246,15 +239,6 @@ def _decoded(text: str) -> Any:
         return json.loads(json.dumps(ast.literal_eval(text)))
     except (ValueError, TypeError, RecursionError):
         return text
-
-
-def is_literal(text: str) -> bool:
-    """Whether text is the `repr` of Python data."""
-    try:
-        ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return False
-    return True
 
 
 def _is_json(line: str) -> bool:
