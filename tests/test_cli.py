@@ -260,7 +260,7 @@ def test_what_the_laptop_lacks_is_named_with_the_command_that_makes_it(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["train", "--config-name", "laptop"]) == 2
     said = capsys.readouterr().err
-    assert "runs/tiny/data/sums.train.parquet, which is not a file, and" in said
+    assert "runs/tiny/data/train-1.parquet, which is not a file, and" in said
     assert "`python -m nemo_prorl.demo.build runs/tiny` makes it" in said
 
 

@@ -35,10 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tutorials")
     tiny = folder / "runs" / "tiny"
     write_case(tiny)
-    for split, count in (("train", 40), ("held_out", 4)):
-        made = rows(split, count)
-        write_rows(tiny / "data" / f"sums.{split}.parquet", made[::2])
-        write_rows(tiny / "data" / f"basic_arithmetic.{split}.parquet", made[1::2])
+    for name, split, count in (("train-1", "train", 40), ("validation", "held_out", 4)):
+        write_rows(tiny / "data" / f"{name}.parquet", rows(split, count))
     return folder
 
 
