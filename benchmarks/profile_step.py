@@ -31,7 +31,7 @@ from nemo_prorl.engines import environment  # noqa: E402
 
 environment.prepare()  # before torch and vLLM are imported
 
-from experiments.training_runs import build_tiny_policy  # noqa: E402
+from benchmarks.runs import build_tiny_policy  # noqa: E402
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
 from nemo_prorl.training.timing import Stopwatch  # noqa: E402
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.boundary import base
-from experiments.training_runs import Records, train
+from benchmarks.runs import Records, train
 from nemo_prorl.data.rows import Row, RowFile
 from nemo_prorl.engines import environment
 from nemo_prorl.training.checkpoint import find_checkpoints

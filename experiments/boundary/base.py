@@ -24,7 +24,7 @@ from nemo_prorl.data.rows import Row, write_rows
 from nemo_prorl.engines import environment
 
 RECORDED = Path(__file__).parent / "base_policy"
-"""The base policy of the record in docs/boundary.json. It is kept, because it comes out slightly different on another
+"""The base policy of the record in results.json. It is kept, because it comes out slightly different on another
 kind of processor."""
 NUM_UPDATES = 2000
 BATCH = 64

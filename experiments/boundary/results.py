@@ -1,6 +1,6 @@
 """What the benchmark measured, as one JSON file: tables and figures need nothing else.
 
-docs/boundary.json is such a file, so other runs can be compared with the recorded ones, and the record can grow.
+results.json beside this file is such a file, so other runs can be compared with the recorded ones, and the record can grow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from experiments.boundary.arms import ARMS
 from experiments.boundary.base import policy_digest, read_samples
 from experiments.boundary.measure import Counts
 from experiments.boundary.tasks import level_of
-from experiments.training_runs import ROLLOUTS, with_rollouts
+from benchmarks.runs import ROLLOUTS, with_rollouts
 from nemo_prorl.evaluation.creativity import creativity_indices, mean_index
 from nemo_prorl.run_folder.telemetry import read_metrics
 

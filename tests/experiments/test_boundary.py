@@ -1,4 +1,4 @@
-"""Tests of `make boundary`: its tasks are solved again by the library's graders, and the base policy is never shown the
+"""Tests of the boundary benchmark: its tasks are solved again by the library's graders, and the base policy is never shown the
 whole of what it is said not to know."""
 
 from __future__ import annotations
@@ -247,15 +247,15 @@ def test_figures_and_tables_are_written_about_any_arms(tmp_path: Path) -> None:
 
 
 def test_the_record_is_of_the_recorded_policy() -> None:
-    recorded = results.from_json((ROOT / "docs/boundary.json").read_text(encoding="utf-8"))
+    recorded = results.from_json((ROOT / "experiments/boundary/results.json").read_text(encoding="utf-8"))
     weights = (base.RECORDED / "model.safetensors").read_bytes()
     assert recorded.policy == hashlib.sha256(weights).hexdigest()
 
 
 @pytest.mark.medium
 def test_the_page_of_numbers_is_that_of_the_record() -> None:
-    recorded = results.from_json((ROOT / "docs/boundary.json").read_text(encoding="utf-8"))
-    assert (ROOT / "docs/boundary_numbers.md").read_text(encoding="utf-8") == report.text(recorded)
+    recorded = results.from_json((ROOT / "experiments/boundary/results.json").read_text(encoding="utf-8"))
+    assert (ROOT / "experiments/boundary/numbers.md").read_text(encoding="utf-8") == report.text(recorded)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_what_cannot_be_shown_beside_is_refused(
 def test_a_quick_run_stands_beside_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["boundary", "--quick", "--beside", str(ROOT / "docs/boundary.json")])
+    monkeypatch.setattr(sys, "argv", ["boundary", "--quick", "--beside", str(ROOT / "experiments/boundary/results.json")])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main()
