@@ -24,8 +24,6 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks.peer.processes import PeakMemory, held_mib
 from benchmarks.peer.work import Work, configured, our_config, our_options, trl_options
 from benchmarks.runs import Panel, Records, build_tiny_policy, draw, points, train
