@@ -1,6 +1,6 @@
 """Compares our trainer with TRL's GRPOTrainer on the same work: seconds per step, memory, and time to a reward.
 
-    make bench [BENCH_ARGS="--quick"]    [BENCH_ARGS="--works laptop --arms ours trl_vllm --seeds 1 2 3"]
+    make bench [ARGS="--quick"]    [ARGS="--works laptop --arms ours trl_vllm --seeds 1 2 3"]
 
 Both have the same policy, prompts in the same order, reward service, rollouts, lengths, batch, updates, loss and
 optimizer. Both evaluate held-out prompts equally often, and that time does not count. The arms take turns seed by seed;
@@ -24,11 +24,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from benchmarks.peer.processes import PeakMemory, held_mib
 from benchmarks.peer.work import Work, configured, our_config, our_options, trl_options
-from experiments.training_runs import Panel, Records, build_tiny_policy, draw, points, train
+from benchmarks.runs import Panel, Records, build_tiny_policy, draw, points, train
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.demo.build import BASE, train_files, validation_file
 from nemo_prorl.reward_sources.service import running_service

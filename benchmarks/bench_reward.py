@@ -1,6 +1,6 @@
 """Measures throughput, latency and correctness of the reward service, and of alternatives in the same run.
 
-    .venv-reward/bin/python benchmarks/bench_reward.py [--seconds 20] [--workers N] [--only code,math,...]
+    make bench-reward [ARGS="--seconds 20 --workers 2 --only code,math"]
 
 * code: short programs with 5 tests each. Alternatives: one `bwrap python` per test, and one per submission that forks
   for each test; both compare outputs outside the sandbox.
@@ -28,6 +28,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -36,13 +37,10 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from reward.client import RewardClient
+from reward.protocol import ScoreRequest, ScoreResult, Status
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from reward.client import RewardClient  # noqa: E402
-from reward.protocol import ScoreRequest, ScoreResult, Status  # noqa: E402
-from tests.reward.serving import Server, children, rows  # noqa: E402
-
 PROGRAM = "n = int(input())\nprint(2 * n)\n"
 INPUTS = [f"{n}\n" for n in range(5)]
 OUTPUTS = [f"{2 * n}\n" for n in range(5)]
@@ -59,20 +57,32 @@ for text in inputs:
 """
 
 
-CASES = rows("math_cases.jsonl")
+CASES = [json.loads(line) for line in (ROOT / "tests/reward/data/math_cases.jsonl").read_text().splitlines()]
 """The acceptance cases for mathematics."""
+START_TIMEOUT_S = 180
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 # ------------------------------------------------------------------------------------- the service
 @contextlib.contextmanager
-def service(workers: int) -> Iterator[Server]:
-    """Starts the service, yields it, and stops it."""
-    server = Server("--workers", str(workers), "--exit-with-parent", str(os.getpid()))
-    try:
-        yield server
-    finally:
-        server.stop(signal.SIGHUP)
+def service(workers: int) -> Iterator[tuple[int, str]]:
+    """Starts the service, yields its process id and its URL, and stops it."""
+    with tempfile.TemporaryDirectory() as folder:
+        ready, log = Path(folder) / "ready.json", Path(folder) / "log"
+        command = [sys.executable, "-m", "reward", "serve", "--ready-file", str(ready)]
+        command += ["--workers", str(workers), "--exit-with-parent", str(os.getpid())]
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        try:
+            limit = time.monotonic() + START_TIMEOUT_S
+            while not ready.exists():
+                if process.poll() is not None or time.monotonic() > limit:
+                    sys.exit(f"error: the service did not start:\n{log.read_text()}")
+                time.sleep(0.05)
+            yield process.pid, json.loads(ready.read_text())["url"]
+        finally:
+            process.send_signal(signal.SIGHUP)  # as --exit-with-parent wants
+            process.wait(60)
 
 
 def cpu_s(service: int) -> Counter[str]:
@@ -89,6 +99,15 @@ def cpu_s(service: int) -> Counter[str]:
             seconds[kind] += (own + (0 if kind == "front" else ended_children)) / TICKS_PER_S
             todo += [(child, _kind(child, kind)) for child in children(pid)]
     return seconds
+
+
+def children(pid: int) -> list[int]:
+    """Returns the processes that any thread of a process has started."""
+    found = []
+    for task in Path("/proc").glob(f"{pid}/task/*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(word) for word in task.read_text().split()]
+    return found
 
 
 def _kind(pid: int, kind_of_parent: str) -> str:
@@ -351,9 +370,9 @@ def main() -> None:
     parts = options.only.split(",")
     if unknown := [part for part in parts if part not in PARTS]:
         parser.error(f"--only names no part {unknown[0]}: write some of {', '.join(PARTS)}")
-    with service(options.workers) as server, RewardClient(urls=[server.url], batch_items=64) as client:
+    with service(options.workers) as (pid, url), RewardClient(urls=[url], batch_items=64) as client:
         client.wait_until_ready(60)
-        speed = Speed(client, server.process.pid, options.seconds, options.workers)
+        speed = Speed(client, pid, options.seconds, options.workers)
         for domain, work in DOMAINS.items():
             if domain in parts:
                 print(f"{domain}: {work}")

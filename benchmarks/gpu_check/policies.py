@@ -16,13 +16,13 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 
+from benchmarks.gpu_check.batches import captured_gradients, loss_function
 from nemo_prorl import distributed
 from nemo_prorl.config import RunConfig
 from nemo_prorl.engines.megatron import check, weights
 from nemo_prorl.engines.megatron.architecture import Architecture, hf_shapes, read_architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.types import FloatArray, Totals, TrainBatch
-from tests.engines.megatron.helpers import captured_gradients, loss_function
 
 TINY = Architecture(
     name="Qwen2ForCausalLM",

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.gpu_check.batches import loss_function, run_config, token_batch, train_batch
 from benchmarks.gpu_check.machine import Machine
 from benchmarks.gpu_check.policies import TINY, Measured, build, exact, folder_of, measure
 from benchmarks.gpu_check.rows import Row
@@ -19,7 +20,6 @@ from nemo_prorl import distributed
 from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, Precision, RunConfig
 from nemo_prorl.engines.megatron.build import check_hardware
 from nemo_prorl.types import TrainBatch
-from tests.engines.megatron.helpers import loss_function, run_config, token_batch, train_batch
 
 TEMPERATURE = 1.2
 

@@ -27,6 +27,8 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
     """Yields the rows of the part. Imports vLLM."""
     import time
 
+    from benchmarks.gpu_check.batches import loss_function, train_batch
+    from benchmarks.gpu_check.tiny_model import build_model, character_tokenizer, run_config
     from nemo_prorl import distributed
     from nemo_prorl.config import LayerSpec
     from nemo_prorl.data.batch import token_batch
@@ -34,8 +36,6 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
     from nemo_prorl.engines.megatron.policy import MegatronPolicy
     from nemo_prorl.engines.vllm.sampler import VllmSampler
     from nemo_prorl.types import Prompt, Rollout
-    from tests.engines.megatron.helpers import loss_function, train_batch
-    from tests.engines.vllm.conftest import build_model, character_tokenizer, run_config
 
     ranks = distributed.initialise(1, 1)
     config = run_config(build_model(workdir / "sampled", seed=1))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.gpu_check.batches import loss_function, train_batch
 from benchmarks.gpu_check.machine import Machine
 from benchmarks.gpu_check.policies import TINY, build, folder_of
 from benchmarks.gpu_check.policy import VARIANTS, Variant, configured, left_out
@@ -21,7 +22,6 @@ from nemo_prorl.cluster.scale.shapes import shape_of
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.types import TokenBatch, TrainBatch
-from tests.engines.megatron.helpers import loss_function, train_batch
 
 LENGTHS = [8192] * 2 + [6144] * 6 + [4096] * 12 + [2048] * 14
 """Lengths of the rollouts of an update, 131,072 tokens in all, spread as in a real step: a few have the maximal

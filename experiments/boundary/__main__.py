@@ -1,7 +1,7 @@
-"""Does prolonged RL solve what the base policy cannot? docs/boundary.md explains the design and the result.
+"""Does prolonged RL solve what the base policy cannot? README.md explains the design and the result.
 
-    make boundary [BENCH_ARGS="--quick"]
-    make boundary BENCH_ARGS="--seeds 1 2 3 4 --beside docs/boundary.json"
+    make experiment NAME=boundary [ARGS="--quick"]
+    make experiment NAME=boundary ARGS="--seeds 1 2 3 4 --beside experiments/boundary/results.json"
 
 Takes a small base policy, trains every arm from it with `train`, samples every held-out problem before, during and
 after with `evaluate`, and writes figures, tables and results.json about all runs that are finished in the folder.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.training_runs import Records, train
+from benchmarks.runs import Records, train
 from nemo_prorl.data.rows import Row, RowFile
 from nemo_prorl.demo import build
 from nemo_prorl.demo.levels import read_samples

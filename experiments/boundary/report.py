@@ -1,4 +1,4 @@
-"""Tables from the benchmark's results. docs/boundary_numbers.md consists of them."""
+"""Tables from the benchmark's results. numbers.md beside this file consists of them."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def text(results: Results) -> str:
         "Runs of RL": run_table(results),
     }
     return (
-        f"""# Numbers of `make boundary`
+        f"""# Numbers of the boundary benchmark
 
-The benchmark writes this page; [boundary.md](boundary.md) explains it. Square brackets are 95 % intervals over problems
+The benchmark writes this page; [README.md](README.md) explains it. Square brackets are 95 % intervals over problems
 (bootstrap; each problem counts with its mean over seeds).
 
 Date: {results.date}. Seeds: {seeds}. Samples of a problem: {_samples(start)} from the base policy, {k} from every run;

@@ -1,6 +1,6 @@
 """What the benchmark measured, as one JSON file: tables and figures need nothing else.
 
-docs/boundary.json is such a file, so other runs can be compared with the recorded ones, and the record can grow.
+results.json beside this file is such a file, so other runs can be compared with the recorded ones, and the record can grow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from experiments.boundary import distance, measure
 from experiments.boundary.arms import ARMS
-from experiments.training_runs import ROLLOUTS, with_rollouts
+from benchmarks.runs import ROLLOUTS, with_rollouts
 from nemo_prorl.demo import build
 from nemo_prorl.demo.levels import Counts, read_samples
 from nemo_prorl.demo.tasks import level_of

@@ -1,12 +1,12 @@
 """Compares settings of small policies, a few seeds each: the papers' ablations, resets, and recipes.
 
-    make findings [BENCH_ARGS="--only clip controller --seeds 1 --steps 6 --out runs/findings"]
-    make stories MODEL=DIR        # with and without resets, on a pretrained model
-    make recipes MODEL=DIR        # several recipes of conf/recipe on the same model
+    make experiment NAME=findings [ARGS="--only clip controller --seeds 1 --steps 6 --out runs/findings"]
+    make experiment NAME=findings ARGS="--only stories --model DIR"    # with and without resets, on a pretrained model
+    make experiment NAME=findings ARGS="--only recipes --model DIR"    # several recipes of conf/recipe on the same model
 
 DIR is the folder of a Llama trained on TinyStories in Hugging Face format, such as karpathy/tinyllamas' stories260K.
 Comparisons share their runs, and finished runs are not repeated. Each comparison writes NAME.png, NAME.md and NAME.json
-into the folder; docs/findings.md and docs/controller.md discuss them.
+into the folder; README.md discusses them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 from experiments.findings.stories_prompts import write_prompts
 from experiments.findings.stories_text import PROMPTS, with_text_metrics
-from experiments.training_runs import (
+from benchmarks.runs import (
     ROLLOUTS,
     Panel,
     Records,
@@ -352,8 +352,8 @@ def main() -> None:
         if options.model is None or not (options.model / "config.json").is_file():
             found = "" if options.model is None else f", and {options.model} holds no config.json"
             parser.error(
-                f"{needing[0]} needs a pretrained model{found}: write make {needing[0]} MODEL=DIR with the folder of a "
-                "model in Hugging Face format"
+                f"{needing[0]} needs a pretrained model{found}: write --model DIR with the folder of a model in "
+                "Hugging Face format"
             )
         write_prompts(PROMPTS)
     if len(needing) < len(chosen):

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from experiments.training_runs import Records
+from benchmarks.runs import Records
 from nemo_prorl.run_folder.storage import replace_text
 
 TEMPERATURE, RESPONSE_TOKENS = 1.2, 96

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 
 from nemo_prorl.demo.levels import SHOWN, UNITS
 from nemo_prorl.demo.tasks import TASKS
-from nemo_prorl.run_folder.storage import replaced
+from nemo_prorl.run_folder.storage import replacing_file
 
 mpl.use("Agg")
 
@@ -35,7 +35,7 @@ def draw(
         right.legend(
             *axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False
         )
-        with replaced(path) as aside:
+        with replacing_file(path) as aside:
             figure.savefig(aside, dpi=DPI, format="png")
         plt.close(figure)
 

@@ -4,7 +4,7 @@ Many of Reasoning Gym's scorers give partial credit: for part of an answer, for 
 right form. A policy can earn it without solving anything: all zeros get 0.955 in game_of_life, everybody a knave 0.618
 in knights_knaves. So each task has a *floor* in data/puzzle_constants.json: scores up to it become 0, the rest of the
 scale is stretched to 0 to 1, and with a floor of 1 only right answers count. experiments/puzzles measured the
-floors; docs/puzzle_rewards.md lists them with the measurements.
+floors; experiments/puzzles/README.md lists them with the measurements.
 """
 
 from __future__ import annotations

@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
-def peer() -> Iterator[ModuleType]:
-    """Imports the benchmark, with its folder on the path during the test."""
-    sys.path.insert(0, str(BENCHMARKS))
-    import bench_peer
+def peer() -> ModuleType:
+    from benchmarks import bench_peer
 
-    yield bench_peer
-    sys.path.remove(str(BENCHMARKS))
+    return bench_peer
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +130,7 @@ def test_the_table_has_a_line_an_arm_and_a_ratio_to_each_other(peer: ModuleType)
 def test_both_sides_are_told_the_same(peer: ModuleType, name: str) -> None:
     """Options with the same meaning on both sides have the same value. `configured` fails for an option that it does
     not read."""
-    from peer.work import configured, our_options, trl_options
-
+    from benchmarks.peer.work import configured, our_options, trl_options
     from nemo_prorl.commands.parsing import composed
 
     work = peer.WORKS[name]
@@ -172,7 +165,7 @@ def test_without_trl_it_says_what_to_do(
 
 
 def test_memory_counts_what_was_started_but_for_the_service(peer: ModuleType) -> None:
-    from peer.processes import held_mib
+    from benchmarks.peer.processes import held_mib
 
     hold = "import sys; block = b'x' * (64 << 20); print('ready', flush=True); sys.stdin.read()"
     children = [

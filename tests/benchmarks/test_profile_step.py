@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import pstats
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-from profile_step import REST, ProfilingStopwatch, place
+from benchmarks.profile_step import REST, ProfilingStopwatch, place
 
 
 @pytest.fixture

@@ -33,17 +33,6 @@ def test_every_choice_composes_on_every_configuration(name: str, choice: str) ->
     compose(name, [choice, "data.validation=[held_out.parquet]"], conf_dir=CONF_DIR)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONF_DIR)))
-def test_every_file_says_why_it_exists(path: Path) -> None:
-    comment = [
-        line
-        for line in path.read_text().splitlines()
-        if line.startswith("#") and not line.startswith("# @package")
-    ]
-    assert comment
-    assert len(" ".join(comment)) > 40
-
-
 @pytest.mark.parametrize("name", conf_names(CONF_DIR))
 def test_configurations_say_only_what_differs(name: str) -> None:
     """What a configuration builds on comes first: the schema with its defaults, or another configuration."""

@@ -186,15 +186,15 @@ def test_figures_and_tables_are_written_about_any_arms(tmp_path: Path) -> None:
 
 
 def test_the_record_is_of_the_recorded_policy() -> None:
-    recorded = results.from_json((ROOT / "docs/boundary.json").read_text(encoding="utf-8"))
+    recorded = results.from_json((ROOT / "experiments/boundary/results.json").read_text(encoding="utf-8"))
     weights = (build.BASE_POLICY / "model.safetensors").read_bytes()
     assert recorded.policy == hashlib.sha256(weights).hexdigest()
 
 
 @pytest.mark.medium
 def test_the_page_of_numbers_is_that_of_the_record() -> None:
-    recorded = results.from_json((ROOT / "docs/boundary.json").read_text(encoding="utf-8"))
-    assert (ROOT / "docs/boundary_numbers.md").read_text(encoding="utf-8") == report.text(recorded)
+    recorded = results.from_json((ROOT / "experiments/boundary/results.json").read_text(encoding="utf-8"))
+    assert (ROOT / "experiments/boundary/numbers.md").read_text(encoding="utf-8") == report.text(recorded)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_what_cannot_be_shown_beside_is_refused(
 def test_a_quick_run_stands_beside_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["boundary", "--quick", "--beside", str(ROOT / "docs/boundary.json")])
+    monkeypatch.setattr(sys, "argv", ["boundary", "--quick", "--beside", str(ROOT / "experiments/boundary/results.json")])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real_outputs import MissingData, Outcome, all_cases, grade_all, plain_value
+from experiments.grading.outputs import MissingData, Outcome, all_cases, grade_all, plain_value
 from reward.client import RewardClient
 from tests.reward.serving import Server
 
 EVERY = 6
-"""Grades one case in six, which is enough to notice that a grader has changed; `make real` grades all."""
+"""Grades one case in six, which is enough to notice that a grader has changed; experiments/grading grades all."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_000)]
 
 

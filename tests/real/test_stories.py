@@ -1,4 +1,4 @@
-"""Tests conf/stories.yaml on the pretrained model: the prompts and the training of `make stories`, for two steps."""
+"""Tests conf/stories.yaml on the pretrained model: the prompts and the training of experiments/findings, two steps."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def tasks() -> tuple[str, ...]:
 @cache
 def guessed() -> frozenset[str]:
     """The tasks that teach a policy to guess: a rule that ignores the question is right in more than MAX_GUESSED of
-    their entries (docs/puzzle_rewards.md, column "left"), so no reward can tell it from a solution."""
+    their entries (experiments/puzzles/README.md, column "left"), so no reward can tell it from a solution."""
     measured = json.loads(files("reward").joinpath("data/puzzle_constants.json").read_text())["tasks"]
     return frozenset(
         task
@@ -79,7 +79,7 @@ def generate(options: DataBuildConfig) -> Iterator[Record]:
 
 def convert(record: Record) -> Problem:
     """Turns an entry into a problem. Held-out rows ask for the library's partial credit, which the papers report;
-    training rows use the service's default for training (docs/puzzle_rewards.md) unless `credit` says otherwise. Raises
+    training rows use the service's default for training (experiments/puzzles) unless `credit` says otherwise. Raises
     Dropped."""
     entry, task = record.values["entry"], record.values["task"]
     if entry is None:

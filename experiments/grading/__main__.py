@@ -1,8 +1,8 @@
-"""Measures the reward service on outputs that others recorded and graded: agreement, latency, throughput and memory.
+"""Measures the reward service on outputs that others recorded and graded: agreement, latency and throughput.
 
-    make real DATA=DIR [BENCH_ARGS="--limit 500 --workers 2"]
+    make experiment NAME=grading ARGS="DIR [--limit 500] [--workers 2]"
 
-Starts the service and sends it all cases of real_outputs.py with the project's own client, domains mixed, two requests
+Starts the service and sends it all cases of outputs.py with the project's own client, domains mixed, two requests
 per core at a time. For comparison, math-verify alone and DeepScaleR's rules alone grade the same rows of mathematics.
 """
 
@@ -17,20 +17,10 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-
-from bench_reward import deepscaler_alone, math_verify_alone, mistakes, service  # noqa: E402
-from real_outputs import (  # noqa: E402
-    MissingData,
-    Outcome,
-    all_cases,
-    grade_all,
-    plain_value,
-)
-
-from reward.client import RewardClient  # noqa: E402
-from reward.offline import Progress  # noqa: E402
+from benchmarks.bench_reward import deepscaler_alone, math_verify_alone, mistakes, service
+from experiments.grading.outputs import MissingData, Outcome, all_cases, grade_all, plain_value
+from reward.client import RewardClient
+from reward.offline import Progress
 
 
 # ------------------------------------------------------------------------------------- agreement
@@ -141,31 +131,21 @@ def main() -> int:
     parser.add_argument("--limit", type=int, help="largest number of cases, for a quick look")
     options = parser.parse_args()
     workers = options.workers
-    if not options.data:
-        print("real_graders: name the folder of the recorded outputs: make real DATA=DIR", file=sys.stderr)
-        return 2
     try:
         cases = all_cases(Path(options.data))[: options.limit]
     except MissingData as error:
-        print(f"real_graders: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"{len(cases)} cases, domains mixed, {2 * workers} at a time, {workers} workers", flush=True)
-    with service(workers) as server, RewardClient(urls=[server.url]) as client:
+    with service(workers) as (_, url), RewardClient(urls=[url]) as client:
         client.wait_until_ready(300)
-        progress = Progress(len(cases), sys.stderr)
-        third = len(cases) // 3  # by then caches are full and workers have been replaced
         start = time.perf_counter()
-        outcomes = grade_all(client, cases[:third], 2 * workers, progress.step)
-        seconds, before = time.perf_counter() - start, server.footprint()
-        start = time.perf_counter()
-        outcomes += grade_all(client, cases[third:], 2 * workers, progress.step)
-        seconds, after = seconds + time.perf_counter() - start, server.footprint()
+        outcomes = grade_all(client, cases, 2 * workers, Progress(len(cases), sys.stderr).step)
+        seconds = time.perf_counter() - start
         agreement(outcomes)
         instructions(outcomes)
         latencies(outcomes, seconds)
         print(f"retries {client.statistics.num_retries}, lost {client.statistics.num_missing}")
-        for when, (processes, descriptors, kib) in (("after a third", before), ("at the end", after)):
-            print(f"{when}: {processes} processes, {descriptors} descriptors, {kib >> 10} MiB")
     alone(outcomes, workers)
     return 0
 

@@ -1,4 +1,4 @@
-"""Writes docs/puzzle_rewards.md from reward/data/puzzle_constants.json."""
+"""Writes README.md beside this file from reward/data/puzzle_constants.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "reward" / "data" / "puzzle_constants.json"
-PAGE = ROOT / "docs" / "puzzle_rewards.md"
+PAGE = Path(__file__).with_name("README.md")
 _MAX_CHARACTERS = 28
 """Longest constant that is shown in full."""
 
@@ -20,7 +20,7 @@ Many verifiers of Reasoning Gym give credit for a part of the answer, for a numb
 policy can earn that without reading the question. For each of the paper's 96 tasks, this page shows what the best such
 answer earns by the library's score, how training rewards the task instead, and what such an answer still earns.
 
-The task's `"credit"` selects the score ([rewards.md](rewards.md)): `"training"`, the default of the service, gives the
+The task's `"credit"` selects the score ([graders.md](../../docs/graders.md)): `"training"`, the default of the service, gives the
 rewards of this table; `"corrected"` gives the library's score with our corrections of its scorers, and `"library"` the
 library's own score. Training rows have the default. Held-out rows of `data build reasoning_gym` and all benchmarks of
 `evaluate` have `"corrected"`, because the papers report the mean of the library's scores.
@@ -46,7 +46,7 @@ the longer search found nothing better (`"rounds"` in the data).
   answer is right. No grader can change the latter: it is the rate at which a guess is right.
 - *near*: mean reward in training of an answer that is nearly right (a wrong letter, two words swapped, a detour).
 
-`experiments/puzzles/puzzle_constants.py` searches, and writes the data and this page.
+`constants.py` searches, and writes the data and this page.
 
 | task | floor | constant: score (right) | shaped: score (right) | left: reward (right) | near |
 |---|---|---|---|---|---|
@@ -114,5 +114,5 @@ def _text(measured: Mapping[str, Any]) -> str:
 
 
 def write_page() -> None:
-    """Writes the page to docs/."""
+    """Writes the page beside this file."""
     PAGE.write_text(page(), encoding="utf-8")

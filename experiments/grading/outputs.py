@@ -1,5 +1,4 @@
-"""Reads outputs that others recorded and graded, as requests with their expected results, for real_graders.py
-and tests/real/test_graders_on_outputs.py. Standard library and the reward client only.
+"""Reads outputs that others recorded and graded, as requests with their expected results. tests/real uses it as well.
 
 The folder (not part of this repository) holds:
 

@@ -1,13 +1,13 @@
 """Measures what answers earn that ignore the question, for each of the paper's 96 puzzles, and sets the scores above
 which training rewards an answer.
 
-    .venv-reward/bin/python experiments/puzzles/puzzle_constants.py  # all tasks; about an hour on one core
-    .venv-reward/bin/python experiments/puzzles/puzzle_constants.py --only sudoku game_of_life --rounds 40
-    .venv-reward/bin/python experiments/puzzles/puzzle_constants.py --page  # docs/puzzle_rewards.md from the data
+    .venv-reward/bin/python experiments/puzzles/constants.py  # all tasks; about an hour on one core
+    .venv-reward/bin/python experiments/puzzles/constants.py --only sudoku game_of_life --rounds 40
+    .venv-reward/bin/python experiments/puzzles/constants.py --page  # README.md from the data
 
 For each task, on entries of the default configuration, as in the trainer's data:
 
-1. Search for the best constant answer and the best shaped one (puzzle_guesses.py) by the library's score with our
+1. Search for the best constant answer and the best shaped one (guesses.py) by the library's score with our
    corrections: generic constants, gold answers of other entries, their majorities, and mutations of the best of these.
 2. Find the lowest floor (reward.graders.puzzle_credit) with which such an answer earns at most MAX_LEFT more than the
    share of entries on which it is simply right. Only right answers are rewarded (floor 1) if the floor would be above
@@ -42,7 +42,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from experiments.puzzles.puzzle_guesses import (  # noqa: E402
+from experiments.puzzles.guesses import (  # noqa: E402
     CONSTANTS,
     SHAPED,
     form,
@@ -53,7 +53,7 @@ from experiments.puzzles.puzzle_guesses import (  # noqa: E402
     safely,
     walks,
 )
-from experiments.puzzles.puzzle_page import DATA, write_page  # noqa: E402
+from experiments.puzzles.page import DATA, write_page  # noqa: E402
 from reward.graders import grade  # noqa: E402
 from reward.graders.puzzle import paper_tasks, scorer  # noqa: E402
 from reward.graders.puzzle_credit import training_credit  # noqa: E402
@@ -396,7 +396,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=6, help="rounds of mutation in each search (default 6)")
     parser.add_argument("--work", default="runs/puzzle_constants", help="folder for entries and results")
-    parser.add_argument("--page", action="store_true", help="only write docs/puzzle_rewards.md from the data")
+    parser.add_argument("--page", action="store_true", help="only write README.md from the data")
     return parser.parse_args()
 
 

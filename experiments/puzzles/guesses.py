@@ -1,4 +1,4 @@
-"""Answers to puzzles that ignore the question: the candidates of puzzle_constants.py.
+"""Answers to puzzles that ignore the question: the candidates of constants.py.
 
 A *constant* is the same text for every entry of a task. A *shaped* answer is a function of the question's text that
 adopts its form or copies parts of it, without solving anything: a grid of the same size filled with one symbol, the
