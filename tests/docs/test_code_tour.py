@@ -1,4 +1,4 @@
-"""Tests that every file and function that docs/one_step.md names exists where the page says."""
+"""Tests that every file and function that docs/code_tour.md names exists where the page says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from nemo_prorl.config.help import options
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "one_step.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "code_tour.md").read_text(encoding="utf-8")
 FILES = {Path(name).stem: ROOT / name for name in re.findall(r"`((?:nemo_prorl|reward)/[\w/]+\.py)`", PAGE)}
 """File by the module's name, which is unique."""
 NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", PAGE)))
@@ -42,7 +42,7 @@ def test_a_name_exists(name: str) -> None:
 
 
 def test_names_are_found_on_the_page() -> None:
-    assert len(NAMES) > 40
+    assert len(NAMES) > 30
 
 
 @pytest.mark.parametrize(
