@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "gpu.md"
 CONF = ROOT / "conf"
-MAKE_VARIABLES = {"BENCH_ARGS", "PYTHON"}
+MAKE_VARIABLES = {"ARGS", "PYTHON"}
 
 
 def commands_of(text: str) -> list[list[str]]:
@@ -35,7 +35,7 @@ def check(words: Sequence[str]) -> None:
             assert f"\n{target}:" in (ROOT / "Makefile").read_text()
             given = dict(variable.split("=", 1) for variable in variables)
             assert given.keys() <= MAKE_VARIABLES
-            check(["python", "-m", "benchmarks.gpu_check", *given.get("BENCH_ARGS", "").split()])
+            check(["python", "-m", "benchmarks.gpu_check", *given.get("ARGS", "").split()])
         case ["python", "-m", "benchmarks.gpu_check", *arguments]:
             parser_of_gpu_check().parse_args(arguments)
         case ["python", "-m", "pytest", *paths]:
