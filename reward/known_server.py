@@ -11,7 +11,7 @@ from reward import frames
 from reward.protocol import PROTOCOL_VERSION
 
 PERIOD_S = 10.0
-"""Seconds between two checks of what works, on average (our choice: a server solves its canaries every 12 s)."""
+"""Seconds between two checks of what works, on average (our choice: a server solves its known answers every 12 s)."""
 SHORTEST_PAUSE_S = 0.5
 """Seconds before the second check of what does not work. The pause doubles with every check, up to PERIOD_S."""
 

@@ -4,7 +4,7 @@ model's response, apart from decoding the JSON that contains it.
     POST /v1/score          one request -> one result (reward.protocol)
     POST /v1/score_batch    {"items": [request, ...]} (up to 256) -> {"items": [result, ...]} in order
     GET  /healthz           200 while the process lives
-    GET  /readyz            whether every domain passed its canaries in the last 30 s; sandbox level; version
+    GET  /readyz            whether every domain passed its known answers in the last 30 s; sandbox level; version
     GET  /metrics           Prometheus
 
 A single request that is not graded is answered with 429 and Retry-After (overloaded), 400 (invalid) or 503

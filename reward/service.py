@@ -11,10 +11,23 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from reward.canaries import CANARIES, DOUBLE, HANGING_PROGRAM, LATE_MODULES, Canary
+from reward.answers import (
+    Answer,
+    Crashed,
+    Exhausts,
+    Failed,
+    Grade,
+    Invalid,
+    KnownAnswers,
+    Late,
+    NoAnswer,
+    PluginFailed,
+    TimedOut,
+)
 from reward.graders.plugins import plugins
 from reward.graders.registry import PLUGIN_POOL, domains
 from reward.groups import Groups
+from reward.known_answers import DOUBLE, HANGING_PROGRAM, KNOWN_ANSWERS, LATE_MODULES, KnownAnswer
 from reward.metrics import Metrics
 from reward.pool import ForkedWorker, Pool, PoolOptions, Worker
 from reward.protocol import MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status, is_too_long
@@ -131,46 +144,47 @@ class Service:
             answer = await self._groups.run(message, deadline)
         else:
             answer = await pool.run(message, deadline, urgent=urgent)
-        if answer.get("no_answer") and not urgent and request.domain not in plugins():  # trials need canaries
+        tries = not urgent and request.domain not in plugins()  # trials need known answers
+        if tries and isinstance(answer, NoAnswer):
             answer = await self._trials.decide(pool, message, deadline, answer)
         status, verdict, details, score = self._outcome(answer, pool)
         return self.result(request.request_id, status, verdict, details, score)
 
-    def _outcome(
-        self, answer: Mapping[str, Any], pool: Pool
-    ) -> tuple[Status, str, Mapping[str, Any], float | None]:
-        """Returns status, verdict, details and score for the answer of a worker, a pool or a trial."""
-        if "grade" in answer:
-            grade = answer["grade"]
-            return Status.graded, grade["verdict"], grade["details"], grade["score"]
-        if "invalid" in answer:
-            return Status.invalid_request, "invalid_task", {"reason": answer["invalid"]}, None
-        if "plugin_failed" in answer:
-            reason = answer["plugin_failed"]
-            if reason not in self._told and len(self._told) < _MAX_TOLD:
-                self._told.add(reason)
-                log.warning("%s\n%s", reason, answer["traceback"])
-            return Status.infra_error, "plugin_failed", {"reason": reason}, None
-        if "timeout" in answer:
-            return Status.graded, "timeout", {"limit_s": pool.options.cpu_s}, 0.0
-        if "crashed" in answer:
-            return Status.graded, "crashed", {"signal": answer["crashed"]}, 0.0
-        if "exhausts" in answer:
-            return Status.graded, "exhausts_grader", {"reason": answer["exhausts"]}, 0.0
-        if "late" in answer:
-            reason = "the deadline passed before a worker was free"
-            return Status.overloaded, "deadline_passed", {"reason": reason}, None
-        return Status.infra_error, "worker_failed", {"reason": answer["failed"]}, None
+    def _outcome(self, answer: Answer, pool: Pool) -> tuple[Status, str, Mapping[str, Any], float | None]:
+        """Returns status, verdict, details and score for an answer."""
+        match answer:
+            case Grade(score=score, verdict=verdict, details=details):
+                return Status.graded, verdict, details, score
+            case TimedOut():
+                return Status.graded, "timeout", {"limit_s": pool.options.cpu_s}, 0.0
+            case Crashed(signal):
+                return Status.graded, "crashed", {"signal": signal}, 0.0
+            case Exhausts(reason):
+                return Status.graded, "exhausts_grader", {"reason": reason}, 0.0
+            case Invalid(reason):
+                return Status.invalid_request, "invalid_task", {"reason": reason}, None
+            case Late():
+                reason = "the deadline passed before a worker was free"
+                return Status.overloaded, "deadline_passed", {"reason": reason}, None
+            case PluginFailed(reason, traceback):
+                if reason not in self._told and len(self._told) < _MAX_TOLD:
+                    self._told.add(reason)
+                    log.warning("%s\n%s", reason, traceback)
+                return Status.infra_error, "plugin_failed", {"reason": reason}, None
+            case Failed(reason) | NoAnswer(reason):
+                return Status.infra_error, "worker_failed", {"reason": reason}, None
+        raise TypeError(f"a request to grade was answered with {type(answer).__name__}")
 
-    async def canaries(self, domain: str) -> tuple[Canary, ...]:
+    async def known_answers(self, domain: str) -> tuple[KnownAnswer, ...]:
         """Returns responses with known scores for a domain. A plug-in's come from a worker, because only workers import
         it; a plug-in may have none."""
         if domain not in plugins():
-            return CANARIES.get(domain, ())
+            return KNOWN_ANSWERS.get(domain, ())
         pool = self.pool(domain)
         assert pool is not None
-        answer = await pool.run({"canaries": domain}, urgent=True)
-        return tuple(Canary(**fields) for fields in answer.get("canaries", ()))
+        answer = await pool.run({"known_answers": domain}, urgent=True)
+        items = answer.items if isinstance(answer, KnownAnswers) else ()
+        return tuple(KnownAnswer(**fields) for fields in items)
 
     async def ends_a_hang(self, domain: str) -> bool:
         """Gives a worker of the domain an endless task, and returns whether the service ends it in time."""
@@ -179,17 +193,18 @@ class Service:
         if domain == "code":
             message = {"response": HANGING_PROGRAM, "task": {**DOUBLE, "cpu_s": 0.2}}
             answer = await pool.run(message, urgent=True)
-            return answer.get("grade", {}).get("verdict") == "timeout"
-        return "timeout" in await pool.run({"spin": True}, cpu_s=0.1, urgent=True)
+            return isinstance(answer, Grade) and answer.verdict == "timeout"
+        return isinstance(await pool.run({"spin": True}, cpu_s=0.1, urgent=True), TimedOut)
 
     async def failed_import(self, domain: str) -> str:
         """Has a worker of the domain import modules that it has not loaded. Returns why it could not; empty if it
-        could. The canaries of code import a module themselves."""
+        could. The programs among the known answers of code import a module themselves."""
         pool = self.pool(domain)
         assert pool is not None
         if domain == "code":
             return ""
-        return str((await pool.run({"import": LATE_MODULES}, urgent=True)).get("failed", ""))
+        answer = await pool.run({"import": LATE_MODULES}, urgent=True)
+        return answer.reason if isinstance(answer, Failed | NoAnswer) else ""
 
     def result(
         self,
