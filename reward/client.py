@@ -343,8 +343,8 @@ class RewardClient:
         ValueError, KeyError or TypeError on an answer that breaks the protocol."""
         # A server drops what it has not begun by the deadline, but may take a worker's whole time limit for the rest.
         timeout = aiohttp.ClientTimeout(total=self._timeout_s + 35.0, sock_connect=5.0)
-        data = b'{"items": [' + b", ".join(bodies.values()) + b"]}"
-        headers = {"Content-Type": "application/json"}
+        data = b"\n".join(bodies.values())
+        headers = {"Content-Type": "application/jsonl"}
         async with self._session.post(
             f"{server.url}/v1/score_batch", data=data, headers=headers, timeout=timeout
         ) as reply:

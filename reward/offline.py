@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from reward import frames
-from reward.bodies import Invalid
 from reward.extract import answer_tag, is_open_thought, last_box, thinks, visible_text
 from reward.graders import grader
 from reward.graders.code.blocks import code_blocks
@@ -63,7 +62,7 @@ def read_requests(path: Path, only: int | None = None) -> list[ScoreRequest]:
             requests.append(
                 request_of({"request_id": str(number), **body} if isinstance(body, dict) else body)
             )
-        except (ValueError, Invalid) as error:
+        except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}") from error
     if not requests:
         raise UserError(f"{path} holds no request{'' if only is None else f' in line {only}'}")

@@ -84,7 +84,8 @@ class Fake:
                 )
 
             def do_POST(self) -> None:
-                items = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["items"]
+                lines = self.rfile.read(int(self.headers["Content-Length"])).splitlines()
+                items = [json.loads(line) for line in lines]
                 fake.batches.append(items)
                 status, body = answer(items)
                 if status == 0:  # hang up

@@ -242,7 +242,7 @@ def test_the_example_is_served_like_any_domain(served: Server) -> None:
 def test_a_moody_grader_harms_nobody(served: Server) -> None:
     texts = ["1234", "123", "open", "spin", "die", "12345"]
     items = [request("moody", text, {}, f"moody {text}") for text in texts]
-    answer = json.loads(served.call("/v1/score_batch", {"items": items})[2])["items"]
+    answer = served.batch(items)
     by_text = dict(zip(texts, answer, strict=True))
     assert by_text["1234"]["score"] == 1
     assert by_text["12345"]["score"] == 0.5
