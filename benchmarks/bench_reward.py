@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from reward.client import RewardClient  # noqa: E402
-from reward.protocol import ScoreRequest, ScoreResult, Status  # noqa: E402
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult  # noqa: E402
 from tests.reward.serving import Server, children, rows  # noqa: E402
 
 PROGRAM = "n = int(input())\nprint(2 * n)\n"
@@ -111,7 +111,7 @@ def through_service(
 
         def done(future: Future[ScoreResult]) -> None:
             latencies.append(time.perf_counter() - started)
-            if future.result().status is not Status.graded:
+            if future.result().status is not GradeStatus.graded:
                 failed.append(future.result())
             slots.release()
 

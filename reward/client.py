@@ -37,7 +37,7 @@ import aiohttp
 from reward import frames
 from reward.discovery import Announced, Servers, read_folder
 from reward.known_server import KnownServer
-from reward.protocol import MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status
+from reward.protocol import MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, ScoreResult
 
 log = logging.getLogger("reward.client")
 
@@ -287,7 +287,7 @@ class RewardClient:
         """Makes one attempt. Afterwards every item of the batch is resolved or waits again, whatever happens."""
         num_taken = len(batch)
         try:
-            bodies = self._encoded(batch)
+            bodies = self._encode(batch)
             batch = list(bodies)
             results = await self._post(server, bodies) if batch else []
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
@@ -305,7 +305,7 @@ class RewardClient:
             server.outstanding -= num_taken
             self._wake.set()
         for item, result in zip(batch, results, strict=True):
-            if result.status in (Status.graded, Status.invalid_request):
+            if result.status in (GradeStatus.graded, GradeStatus.invalid_request):
                 self._resolve(item, result)
             else:
                 reason = f"{server.url}: {result.details.get('reason', result.verdict)}"
@@ -313,9 +313,9 @@ class RewardClient:
                 if result.verdict == "no_sandbox" and nowhere:  # asking another server would not help
                     self._give_up(item, f"{reason} (no server has a sandbox)")
                 else:
-                    self._again(item, server, reason, counts=result.status is Status.infra_error)
+                    self._again(item, server, reason, counts=result.status is GradeStatus.infra_error)
 
-    def _encoded(self, batch: list[_Item]) -> dict[_Item, bytes]:
+    def _encode(self, batch: list[_Item]) -> dict[_Item, bytes]:
         """Returns the requests of a batch as JSON. Resolves a request that JSON cannot carry (NaN, an object, endless
         nesting), because no server could read it. Cuts a response that is too long to be graded to a length that is
         still too long, so that a batch of them stays below a server's limit."""
@@ -329,7 +329,7 @@ class RewardClient:
                 bodies[item] = json.dumps(body, allow_nan=False).encode()
             except (ValueError, TypeError, RecursionError) as error:
                 details = {"reason": f"the request cannot be written as JSON: {error}"}
-                self._resolve_without_score(item, Status.invalid_request, "invalid_request", details)
+                self._resolve_without_score(item, GradeStatus.invalid_request, "invalid_request", details)
         return bodies
 
     async def _get(self, url: str) -> tuple[int, bytes]:
@@ -394,10 +394,10 @@ class RewardClient:
     def _give_up(self, item: _Item, reason: str) -> None:
         self.statistics.num_missing += 1
         details = {"reason": reason, "attempts": item.attempts}
-        self._resolve_without_score(item, Status.infra_error, "missing", details)
+        self._resolve_without_score(item, GradeStatus.infra_error, "missing", details)
 
     def _resolve_without_score(
-        self, item: _Item, status: Status, verdict: str, details: Mapping[str, object]
+        self, item: _Item, status: GradeStatus, verdict: str, details: Mapping[str, object]
     ) -> None:
         result = ScoreResult(
             request_id=item.request.request_id,

@@ -100,7 +100,7 @@ class Servers:
         server.put_down(reason)
         now = asyncio.get_running_loop().time()
         for schedule in (server.schedule, self._folder):
-            schedule.hurry(now)
+            schedule.check_soon(now)
         self._has_lost_one.set()
 
     async def watch(self, ask: Ask) -> None:
@@ -112,10 +112,10 @@ class Servers:
             while due := self._choose(clock()):
                 await asyncio.gather(*(self._probe(server, ask) for server in due))
                 for server in due:
-                    server.schedule.checked(clock(), is_well=server.up)
+                    server.schedule.plan_next(clock(), is_well=server.up)
             if is_check:
                 is_well = bool(self.used) and len(self.up()) == len(self.used)
-                self._folder.checked(clock(), is_well=is_well)
+                self._folder.plan_next(clock(), is_well=is_well)
             next_s = min((server.schedule.due_s for server in self.used.values()), default=inf)
             if self._announced is not None:
                 next_s = min(next_s, self._folder.due_s)

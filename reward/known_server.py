@@ -75,13 +75,13 @@ class Schedule:
     """When the next check is due; 0 before the first one."""
     pause_s: float = SHORTEST_PAUSE_S
 
-    def checked(self, now: float, *, is_well: bool) -> None:
+    def plan_next(self, now: float, *, is_well: bool) -> None:
         """Plans the next check after one at time `now`. `is_well`: what was checked works."""
         pause_s = PERIOD_S if is_well else self.pause_s
         self.due_s = now + pause_s * random.uniform(0.75, 1.25)
         self.pause_s = SHORTEST_PAUSE_S if is_well else min(2.0 * pause_s, PERIOD_S)
 
-    def hurry(self, now: float) -> None:
+    def check_soon(self, now: float) -> None:
         """Brings the next check forward, because something has happened."""
         self.due_s = min(self.due_s, now + SHORTEST_PAUSE_S * random.uniform(0.75, 1.25))
 

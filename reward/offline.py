@@ -18,7 +18,7 @@ from reward.graders.code.blocks import code_blocks
 from reward.graders.grade import InvalidTask
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.server import UserError, request_of
 from reward.service import Service
 
@@ -104,7 +104,7 @@ async def score_requests(service: Service, requests: list[ScoreRequest], output:
         output.write_text(text, encoding="utf-8")
     for line in summary(requests, results):
         print(line, file=sys.stderr)
-    return int(any(result.status is not Status.graded for result in results))
+    return int(any(result.status is not GradeStatus.graded for result in results))
 
 
 async def _score_all(service: Service, requests: list[ScoreRequest]) -> list[ScoreResult]:
@@ -144,7 +144,7 @@ async def explain(service: Service, request: ScoreRequest) -> int:
         await service.close()
     for line in explanation(request, result):
         print(line)
-    return int(result.status is not Status.graded)
+    return int(result.status is not GradeStatus.graded)
 
 
 def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:

@@ -89,7 +89,7 @@ class Pool:
     async def open(self) -> None:
         """Starts every worker. Raises ZygoteError or OSError if none can be started."""
         for _ in range(self.options.workers):
-            self._release(await self._started())
+            self._release(await self._start_worker())
         self._watchdog = asyncio.get_running_loop().create_task(self._watch())
 
     async def close(self) -> None:
@@ -223,7 +223,7 @@ class Pool:
             raise
         return link
 
-    async def _started(self) -> Link:
+    async def _start_worker(self) -> Link:
         """Starts a worker of the pool. Raises ZygoteError or OSError."""
         link = await self.fresh()
         self._all.add(link)
@@ -247,7 +247,7 @@ class Pool:
         delay_s = 0.1
         while self._missing and not self._closed:
             try:
-                self._release(await self._started())
+                self._release(await self._start_worker())
                 self._missing -= 1
                 delay_s = 0.1
             except (ZygoteError, OSError) as error:

@@ -10,7 +10,7 @@ from typing import Any
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
 from reward.known_answers import KnownAnswer
-from reward.protocol import PROTOCOL_VERSION, ScoreRequest, Status
+from reward.protocol import PROTOCOL_VERSION, GradeStatus, ScoreRequest
 from reward.service import Service
 
 _PERIOD_S = 12.0
@@ -83,7 +83,7 @@ class Readiness:
                 task=known.task,
             )
             result = await self._service.score(request, urgent=True)
-            if result.status is not Status.graded:  # busy, not broken: the last success stays and ages
+            if result.status is not GradeStatus.graded:  # busy, not broken: the last success stays and ages
                 if result.verdict in ("plugin_failed", "invalid_task"):
                     self._failures[domain] = f"a known answer was not graded: {result.details['reason']}"
                 return

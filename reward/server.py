@@ -47,9 +47,9 @@ from reward.protocol import (
     MAX_BATCH_ITEMS,
     MAX_ID_CHARACTERS,
     PROTOCOL_VERSION,
+    GradeStatus,
     ScoreRequest,
     ScoreResult,
-    Status,
 )
 from reward.readiness import Readiness
 from reward.service import Service
@@ -62,10 +62,10 @@ _FIRST_ID = re.compile(rb'\s*\{\s*"request_id"\s*:\s*("(?:[^"\\]|\\.)*+")')
 """The id of a request that cannot be decoded, if it begins with it as those of our client do."""
 _RETRY_AFTER_S = 1
 _HTTP_STATUS = {
-    Status.graded: 200,
-    Status.overloaded: 429,
-    Status.infra_error: 503,
-    Status.invalid_request: 400,
+    GradeStatus.graded: 200,
+    GradeStatus.overloaded: 429,
+    GradeStatus.infra_error: 503,
+    GradeStatus.invalid_request: 400,
 }
 _REMEMBERED = 20_000  # newest results, for repeated requests
 
@@ -190,7 +190,7 @@ class Front:
         earlier = self._running.get(key)
         score = self.service.score(request) if earlier is None else self._score_after(earlier, request)
         task = self._running[key] = asyncio.get_running_loop().create_task(score)
-        task.add_done_callback(lambda done: self._finished(key, done))
+        task.add_done_callback(lambda done: self._finish(key, done))
         return task
 
     async def _score_after(self, earlier: asyncio.Task[ScoreResult], request: ScoreRequest) -> ScoreResult:
@@ -198,7 +198,7 @@ class Front:
         may have had less time), grades this one in its remaining time."""
         began = time.monotonic()
         await asyncio.wait({earlier})
-        if earlier.result().status is not Status.overloaded:
+        if earlier.result().status is not GradeStatus.overloaded:
             return earlier.result()
         if request.deadline_ms is not None:
             waited_ms = int(1000 * (time.monotonic() - began))
@@ -208,12 +208,12 @@ class Front:
     def invalid(self, sentence: str, request_id: str = "") -> ScoreResult:
         """Returns the result for a request that does not have the protocol's form."""
         details = {"reason": sentence}
-        return self.service.result(request_id, Status.invalid_request, "invalid_request", details)
+        return self.service.result(request_id, GradeStatus.invalid_request, "invalid_request", details)
 
-    def _finished(self, key: tuple[str, int], task: asyncio.Task[ScoreResult]) -> None:
+    def _finish(self, key: tuple[str, int], task: asyncio.Task[ScoreResult]) -> None:
         if self._running.get(key) is task:  # and not an equal request that waits for it
             del self._running[key]
-        if not task.cancelled() and task.exception() is None and task.result().status is Status.graded:
+        if not task.cancelled() and task.exception() is None and task.result().status is GradeStatus.graded:
             self._recent[key] = task.result()
             if len(self._recent) > _REMEMBERED:
                 self._recent.popitem(last=False)
@@ -231,7 +231,7 @@ def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None
     return Response(json.dumps(body), status, dict(headers or {}), "application/json")
 
 
-async def _admitted(request: Request) -> None:
+async def _require_token(request: Request) -> None:
     """Checks that the request carries the token. Raises Refused."""
     if not request.app.state.front.admits(request):
         raise Refused("the token is missing or wrong", 401)
@@ -289,7 +289,7 @@ def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
     """Builds the app: our own routes, and `routers` for other trainers' clients, behind the same token."""
     app = FastAPI(title="reward", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.front = front
-    guarded = APIRouter(dependencies=[Depends(_admitted)])
+    guarded = APIRouter(dependencies=[Depends(_require_token)])
 
     @app.exception_handler(Refused)
     async def refused(_request: Request, refusal: Refused) -> Response:
@@ -302,7 +302,7 @@ def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
     @guarded.post("/v1/score")
     async def score(body: JsonBody) -> Response:
         (result,) = await front.score_all([body])
-        headers = {"Retry-After": str(_RETRY_AFTER_S)} if result.status is Status.overloaded else {}
+        headers = {"Retry-After": str(_RETRY_AFTER_S)} if result.status is GradeStatus.overloaded else {}
         return _json(result.to_json(), _HTTP_STATUS[result.status], headers)
 
     @guarded.post("/v1/score_batch")

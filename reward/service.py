@@ -30,7 +30,7 @@ from reward.groups import Groups
 from reward.known_answers import DOUBLE, HANGING_PROGRAM, KNOWN_ANSWERS, LATE_MODULES, KnownAnswer
 from reward.metrics import Metrics
 from reward.pool import ForkedWorker, Pool, PoolOptions, Worker
-from reward.protocol import MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status, is_too_long
+from reward.protocol import MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, ScoreResult, is_too_long
 from reward.sandbox.cell import Level
 from reward.sandbox.execution import MAX_WALL_S
 from reward.sandbox.launch import Judge, Zygote, ZygoteError
@@ -117,7 +117,9 @@ class Service:
         except Exception as error:  # our fault, which must not cost the other items of a batch their results
             log.exception("grading the request %r failed", request.request_id)
             reason = f"the service has a defect: {type(error).__name__}"
-            result = self.result(request.request_id, Status.infra_error, "internal_error", {"reason": reason})
+            result = self.result(
+                request.request_id, GradeStatus.infra_error, "internal_error", {"reason": reason}
+            )
         self.metrics.seconds.observe(request.domain, time.monotonic() - started)
         self.metrics.verdicts.add(request.domain, result.status, result.verdict)
         return result
@@ -126,13 +128,13 @@ class Service:
         pool = self.pool(request.domain)
         if pool is None:
             reason = "code is not graded here: this machine has no sandbox, see the server's log"
-            return self.result(request.request_id, Status.infra_error, "no_sandbox", {"reason": reason})
+            return self.result(request.request_id, GradeStatus.infra_error, "no_sandbox", {"reason": reason})
         if is_too_long(request.response):
             limit = {"limit_bytes": MAX_RESPONSE_BYTES}
-            return self.result(request.request_id, Status.graded, "too_long", limit, 0.0)
+            return self.result(request.request_id, GradeStatus.graded, "too_long", limit, 0.0)
         if pool.is_full and not urgent:
             full = {"reason": f"{pool.name} queue is full"}
-            return self.result(request.request_id, Status.overloaded, "queue_full", full)
+            return self.result(request.request_id, GradeStatus.overloaded, "queue_full", full)
         deadline = None if request.deadline_ms is None else started + request.deadline_ms / 1000
         message = {
             "domain": request.domain,
@@ -150,29 +152,31 @@ class Service:
         status, verdict, details, score = self._outcome(answer, pool)
         return self.result(request.request_id, status, verdict, details, score)
 
-    def _outcome(self, answer: Answer, pool: Pool) -> tuple[Status, str, Mapping[str, Any], float | None]:
+    def _outcome(
+        self, answer: Answer, pool: Pool
+    ) -> tuple[GradeStatus, str, Mapping[str, Any], float | None]:
         """Returns status, verdict, details and score for an answer."""
         match answer:
             case Grade(score=score, verdict=verdict, details=details):
-                return Status.graded, verdict, details, score
+                return GradeStatus.graded, verdict, details, score
             case TimedOut():
-                return Status.graded, "timeout", {"limit_s": pool.options.cpu_s}, 0.0
+                return GradeStatus.graded, "timeout", {"limit_s": pool.options.cpu_s}, 0.0
             case Crashed(signal):
-                return Status.graded, "crashed", {"signal": signal}, 0.0
+                return GradeStatus.graded, "crashed", {"signal": signal}, 0.0
             case Exhausts(reason):
-                return Status.graded, "exhausts_grader", {"reason": reason}, 0.0
+                return GradeStatus.graded, "exhausts_grader", {"reason": reason}, 0.0
             case Invalid(reason):
-                return Status.invalid_request, "invalid_task", {"reason": reason}, None
+                return GradeStatus.invalid_request, "invalid_task", {"reason": reason}, None
             case Late():
                 reason = "the deadline passed before a worker was free"
-                return Status.overloaded, "deadline_passed", {"reason": reason}, None
+                return GradeStatus.overloaded, "deadline_passed", {"reason": reason}, None
             case PluginFailed(reason, traceback):
                 if reason not in self._told and len(self._told) < _MAX_TOLD:
                     self._told.add(reason)
                     log.warning("%s\n%s", reason, traceback)
-                return Status.infra_error, "plugin_failed", {"reason": reason}, None
+                return GradeStatus.infra_error, "plugin_failed", {"reason": reason}, None
             case Failed(reason) | NoAnswer(reason):
-                return Status.infra_error, "worker_failed", {"reason": reason}, None
+                return GradeStatus.infra_error, "worker_failed", {"reason": reason}, None
         raise TypeError(f"a request to grade was answered with {type(answer).__name__}")
 
     async def known_answers(self, domain: str) -> tuple[KnownAnswer, ...]:
@@ -209,7 +213,7 @@ class Service:
     def result(
         self,
         request_id: str,
-        status: Status,
+        status: GradeStatus,
         verdict: str,
         details: Mapping[str, Any],
         score: float | None = None,

@@ -79,7 +79,7 @@ class Trials:
         `failed`, the pool's own answer. No trial begins after the deadline (a time.monotonic value); one that
         has begun continues, as a request in the pool does. A message known to exhaust its grader is not tried again."""
         digest = hashlib.sha256(frames.body(message)).digest()
-        if found := self._remembered(pool, digest):
+        if found := self._recall(pool, digest):
             return found
         if self._num_places == 0:
             self._metrics.trials.add(pool.name, "no_place")
@@ -99,7 +99,7 @@ class Trials:
         try:
             if self._closed:
                 return failed
-            if found := self._remembered(pool, digest):  # from a trial that ended while this request waited
+            if found := self._recall(pool, digest):  # from a trial that ended while this request waited
                 return found
             answer = await self._try(pool, message, failed)
             if isinstance(answer, Exhausts):
@@ -110,7 +110,7 @@ class Trials:
         finally:
             self._lock.release()
 
-    def _remembered(self, pool: Pool, digest: bytes) -> Exhausts | None:
+    def _recall(self, pool: Pool, digest: bytes) -> Exhausts | None:
         """Returns the outcome of an earlier trial of this message; None if there was none."""
         if digest not in self._exhausting:
             return None
@@ -155,7 +155,7 @@ async def _trial(pool: Pool, message: Mapping[str, Any]) -> Answer:
             if complaint := await _ask_known(links[-1], domain, _WARM_UP_S):
                 return Failed(f"a fresh worker {complaint}")
         suspect, witness = links
-        watching = asyncio.get_running_loop().create_task(_watched(witness, domain, over))
+        watching = asyncio.get_running_loop().create_task(_watch(witness, domain, over))
         try:
             answer = await _turn(pool, suspect, frames.encode(message))
             if answer is None:
@@ -211,7 +211,7 @@ def _death(signal_number: int) -> Answer:
     return Exhausts(f"its worker ended by itself (signal {signal_number})")
 
 
-async def _watched(witness: Link, domain: str, over: asyncio.Event) -> str:
+async def _watch(witness: Link, domain: str, over: asyncio.Event) -> str:
     """Has known answers graded until the trial is over and enough were. Returns what went wrong, empty if nothing."""
     num_answers = 0
     while num_answers < _NUM_KNOWN or not over.is_set():

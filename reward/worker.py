@@ -29,9 +29,9 @@ from reward.graders import plugins
 from reward.graders.grade import Grade, InvalidTask
 from reward.graders.registry import BUILT_IN, domains
 from reward.imports import Watch
-from reward.sandbox.cell import Ground, Limits
+from reward.sandbox.cell import CellLimits, Ground
 
-_LIMITS = Limits(memory=3 << 30, file_size=0, stack=64 << 20)
+_LIMITS = CellLimits(memory=3 << 30, file_size=0, stack=64 << 20)
 _MAX_REQUESTS = 5_000
 _MAX_GROWTH_KIB = 200 << 10
 _GROUP_S = 0.1

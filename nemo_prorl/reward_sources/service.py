@@ -23,7 +23,7 @@ from nemo_prorl.data.rows import Row, RowFile
 from reward.client import CannotGrade, RewardClient, RewardServiceError
 from reward.discovery import Announced, read_folder
 from reward.known_server import never_grades
-from reward.protocol import DOMAINS, ScoreRequest, ScoreResult, Status, id_of
+from reward.protocol import DOMAINS, GradeStatus, ScoreRequest, ScoreResult, id_of
 
 if TYPE_CHECKING:
     from nemo_prorl.distributed import Ranks
@@ -236,9 +236,9 @@ class ServiceGrader:
         for index, future in asked.items():
             result = future.result()
             reason = str(result.details.get("reason", result.verdict))
-            if result.status is Status.invalid_request:
+            if result.status is GradeStatus.invalid_request:
                 found.append((index, reason))
-            elif result.status is not Status.graded:
+            elif result.status is not GradeStatus.graded:
                 self.check()
                 raise RewardServiceError(
                     f"the reward service could not check the task of {rows[index].uid}: {reason}"

@@ -32,7 +32,7 @@ from langdetect import DetectorFactory, LangDetectException, detect
 
 from reward.graders import sentences
 from reward.graders.constraint_arguments import KINDS, PLAIN_KINDS
-from reward.graders.folded import folded, mentions, without_invisible
+from reward.graders.folded import fold, mentions, without_invisible
 from reward.graders.grade import Grade, InvalidTask, require
 
 DetectorFactory.seed = 0
@@ -191,7 +191,7 @@ def _letter_frequency(text: str, letter: str, let_frequency: int, let_relation: 
 
 @_strictly("keywords:letter_frequency")
 def _folded_letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
-    return _letter_frequency(folded(text), folded(letter), let_frequency, let_relation)
+    return _letter_frequency(fold(text), fold(letter), let_frequency, let_relation)
 
 
 # ------------------------------------------------------------------------------------- language
@@ -293,7 +293,7 @@ def _closed_answer(text: str) -> bool:
 
 @_strictly("detectable_format:constrained_response")
 def _one_closed_answer(text: str) -> bool:
-    return _closed_answer(text) and len(set(re.findall(r"my answer is (yes|no|maybe)\b", folded(text)))) == 1
+    return _closed_answer(text) and len(set(re.findall(r"my answer is (yes|no|maybe)\b", fold(text)))) == 1
 
 
 @_rule("detectable_format:number_highlighted_sections", num_highlights="count")
@@ -334,7 +334,7 @@ def _is_json(text: str) -> bool:
 def _is_json_data(text: str) -> bool:
     """NaN and Infinity are no JSON; a text in quotation marks is JSON, but not in JSON's form."""
     try:
-        data = json.loads(_without_fence(text), parse_constant=_refused)
+        data = json.loads(_without_fence(text), parse_constant=_refuse)
     except (ValueError, RecursionError):
         return False
     return isinstance(data, dict | list)
@@ -347,7 +347,7 @@ def _without_fence(text: str) -> str:
     return text.removesuffix("```").strip()
 
 
-def _refused(constant: str) -> NoReturn:
+def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 

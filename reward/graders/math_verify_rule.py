@@ -75,14 +75,14 @@ def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
     text = _with_units(text) if keep_units else _with_last_variable(text)
     for part in (text, text.rpartition("=")[2]):
         try:
-            return (_parsed(normalize_latex(part, _NORMALIZATION)),)
+            return (_parse(normalize_latex(part, _NORMALIZATION)),)
         except Exception:  # parsers of free text can raise anything
             if "=" not in text or re.search(r"[,;]|[<>!]=", text):
                 break
     return ()
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     """math-verify's `parse_latex_cached`, with our conversion. Raises what the parser raises."""
     try:
         is_real = not should_treat_as_complex(text)
@@ -91,7 +91,7 @@ def _parsed(text: str) -> Any:
         last = get_last_eq(text)
         if last == text:
             raise
-        return _parsed(last)
+        return _parse(last)
 
 
 def _without_unit(match: re.Match[str]) -> str:

@@ -36,7 +36,7 @@ from reasoning_gym.factory import DATASETS
 
 from reward.extract import answer_tag, is_literal
 from reward.graders.grade import Grade, InvalidTask, require
-from reward.graders.puzzle_corrections import corrected
+from reward.graders.puzzle_corrections import correct_score
 from reward.graders.puzzle_credit import floor, training_credit
 from reward.graders.safe_expression import has_known_names, is_cheap, is_harmless
 
@@ -84,11 +84,11 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     if not _is_safe(name, answer, task["entry"]):
         return Grade(score=0.0, verdict="refused_answer", details=details)
     credit = task.get("credit", "training")
-    library, entry = scorer(name).score_answer, _restored(name, task["entry"])
+    library, entry = scorer(name).score_answer, _restore(name, task["entry"])
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints
             score = float(
-                library(answer, entry) if credit == "library" else corrected(name, answer, entry, library)
+                library(answer, entry) if credit == "library" else correct_score(name, answer, entry, library)
             )
     except Exception as error:  # the library's scorers assume well-formed answers
         return Grade(score=0.0, verdict="scorer_error", details={**details, "error": type(error).__name__})
@@ -115,7 +115,7 @@ def _is_safe(name: str, answer: str, entry: Mapping[str, Any]) -> bool:
     return True
 
 
-def _restored(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+def _restore(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     """The entry as the library made it, before JSON turned its tuples into lists."""
     if name not in _ARC_GRIDS:
         return entry

@@ -1,6 +1,6 @@
 """Joins the pieces of an answer into one line of text.
 
-`attach` puts an exponent or a mark behind the piece that it belongs to. `written` writes the pieces as text: it joins
+`attach` puts an exponent or a mark behind the piece that it belongs to. `to_text` writes the pieces as text: it joins
 thousands and mixed numbers, and refuses two values side by side without a sign between them, since one verifier adds
 them and another multiplies or joins them.
 """
@@ -56,7 +56,7 @@ def attach(found: list[Piece], mark: str) -> None:
     found.append(Piece(kind, base.text + mark))
 
 
-def written(pieces: list[Piece]) -> str:
+def to_text(pieces: list[Piece]) -> str:
     """The pieces as one text. Raises Unreadable where two values stand side by side."""
     pieces = _with_whole_numbers(_with_commas_for_wide_spaces(_with_letters(pieces)))
     line = ""

@@ -68,9 +68,9 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits of one process; sizes are in bytes. The kernel kills a process that exceeds its CPU seconds; what exceeds
-    another limit is refused."""
+class CellLimits:
+    """Limits of one process, in bytes and seconds. The kernel kills a process that exceeds its CPU seconds; what
+    exceeds another limit is refused."""
 
     memory: int
     file_size: int = 16 << 20

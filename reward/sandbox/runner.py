@@ -33,7 +33,7 @@ from time import clock_gettime, monotonic  # the true clocks: the module's are r
 from typing import Any
 
 from reward.sandbox import kernel, recursion
-from reward.sandbox.cell import Ground, Limits
+from reward.sandbox.cell import CellLimits, Ground
 
 _LENGTH = struct.Struct("!I")
 _PIPE_BYTES = 4096
@@ -155,7 +155,7 @@ def main(ground: Ground, fds: list[int]) -> None:
     with open(request_fd, "rb") as stream:
         request = json.loads(stream.read())
     budget = Budget(**request["budget"])
-    Limits(memory=budget.memory).apply()  # each test's process inherits the limit
+    CellLimits(memory=budget.memory).apply()  # each test's process inherits the limit
     try:
         code = compile(request["source"], "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
@@ -287,7 +287,7 @@ def _converse(
                 wait_s, pause_s = pause_s, min(2 * pause_s, _LONGEST_PAUSE_S)
             for fd, _event in poll.poll(wait_s * 1000):
                 if fd == input_write:
-                    pending = _fed(fd, pending)
+                    pending = _feed(fd, pending)
                     if not pending:
                         poll.unregister(fd)
                         os.close(fd)
@@ -314,7 +314,7 @@ def _cpu_clock(pid: int) -> int:
     return (~pid << 3) | 2
 
 
-def _fed(fd: int, pending: memoryview) -> memoryview:
+def _feed(fd: int, pending: memoryview) -> memoryview:
     """Writes as much as the pipe takes and returns the rest; empty for a program that has closed its input."""
     try:
         while pending:

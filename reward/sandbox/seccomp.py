@@ -135,7 +135,7 @@ class _Assembled:
 
 
 @lru_cache(maxsize=2)
-def _assembled(kind: str) -> _Assembled:
+def _assemble(kind: str) -> _Assembled:
     instructions = program(kind)
     packed = b"".join(struct.pack("=HBBI", *i[:3], i[3] & 0xFFFFFFFF) for i in instructions)
     code = (ctypes.c_uint32 * (2 * len(instructions))).from_buffer_copy(packed)
@@ -146,7 +146,7 @@ def _assembled(kind: str) -> _Assembled:
 
 def install(kind: str) -> None:
     """Installs the filter on this process, irrevocably; `runner` first, after landlock.restrict. Raises OSError."""
-    assembled, pid = _assembled(kind), os.getpid()
+    assembled, pid = _assemble(kind), os.getpid()
     for slot in assembled.pid_slots:
         assembled.code[slot] = pid
     kernel.install_filter(assembled.address)
@@ -154,5 +154,5 @@ def install(kind: str) -> None:
 
 def prepare() -> None:
     """Assembles both filters before forking: assembling costs more than the fork."""
-    _assembled("runner")
-    _assembled("submission")
+    _assemble("runner")
+    _assemble("submission")

@@ -18,7 +18,7 @@ from reward import frames, groups, worker
 from reward.answers import Answer, Crashed, Grade, Late, NoAnswer, NotSent, Reply, Retry, TimedOut
 from reward.groups import Groups
 from reward.pool import Pool
-from reward.protocol import ScoreRequest, Status
+from reward.protocol import GradeStatus, ScoreRequest
 from reward.service import Service
 
 Replies = Callable[[list[Any]], Reply | NotSent]
@@ -187,10 +187,10 @@ def test_only_the_one_that_computes_without_end_pays_for_it(monkeypatch: pytest.
     async def use(service: Service, results: list[Any]) -> None:
         assert [result.request_id for result in results] == [request.request_id for request in requests]
         found = {result.request_id: result for result in results}
-        assert all(found[str(number)].status is Status.graded for number in range(12))
+        assert all(found[str(number)].status is GradeStatus.graded for number in range(12))
         assert [number for number in range(12) if found[str(number)].verdict == "correct"] == [7]
         assert (found["endless"].score, found["endless"].verdict) == (0.0, "timeout")
-        assert found["invalid"].status is Status.invalid_request
+        assert found["invalid"].status is GradeStatus.invalid_request
         pool = service.pools["rules"]
         assert isinstance(pool, Pool)
         assert pool.depth == 0

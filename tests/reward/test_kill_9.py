@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from reward.client import RewardClient
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from tests.reward.serving import Server, alive, children, program, wait_until
 
 DOUBLE = {"inputs": [f"{n}\n" for n in range(3)], "outputs": [f"{2 * n}\n" for n in range(3)]}
@@ -92,7 +92,7 @@ def submit(client: RewardClient, name: str, first: int = 0) -> list[tuple[Future
 def check(futures: list[tuple[Future[ScoreResult], float]]) -> None:
     for future, score in futures:
         result = future.result(180)
-        assert (result.status, result.score) == (Status.graded, pytest.approx(score)), result
+        assert (result.status, result.score) == (GradeStatus.graded, pytest.approx(score)), result
 
 
 def killed_one(pids: list[int]) -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 from reward import trial
 from reward.pool import Link, Pool, PoolOptions
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.service import Service
 from tests.reward.serving import ROOT, alive, wait_until
 
@@ -145,7 +145,7 @@ def outcomes(service: Service) -> dict[str, int]:
 
 
 def is_undecided(result: ScoreResult) -> bool:
-    return (result.status, result.score, result.verdict) == (Status.infra_error, None, "worker_failed")
+    return (result.status, result.score, result.verdict) == (GradeStatus.infra_error, None, "worker_failed")
 
 
 @pytest.mark.parametrize("response", ["stall", "exit", "nonsense", "flood", f"signal {int(signal.SIGSYS)}"])
@@ -154,7 +154,7 @@ def test_a_response_that_no_worker_answers_on_a_healthy_machine_is_a_0(
 ) -> None:
     async def use(service: Service, _: Stage) -> None:
         result = await service.score(ask(response))
-        assert (result.status, result.score, result.verdict) == (Status.graded, 0.0, "exhausts_grader")
+        assert (result.status, result.score, result.verdict) == (GradeStatus.graded, 0.0, "exhausts_grader")
         assert result.details["reason"]
         assert outcomes(service) == {"exhausts": 1}
         assert (await service.score(ask("honest"))).score == 1

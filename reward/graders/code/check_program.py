@@ -51,7 +51,7 @@ _PARSER_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 _FUTURE = re.compile(r"^from __future__ import [^\n]*", re.MULTILINE)
 
 
-def _compiled(name: str) -> str:
+def _compile_file(name: str) -> str:
     """A file beside this one as byte code. The cells run this same interpreter, and compiling in the cell would take
     longer than most test programs."""
     path = Path(__file__).parent / name
@@ -59,7 +59,7 @@ def _compiled(name: str) -> str:
     return b2a_base64(marshal.dumps(code), newline=False).decode()
 
 
-CODEC = _compiled("crossing.py")
+CODEC = _compile_file("crossing.py")
 
 _SUBMISSION = """
 
@@ -92,7 +92,7 @@ __import__("random").seed(0)
 """
 """Seeds test programs that draw random inputs, so that they draw the same in every round."""
 
-_CANDIDATE = _compiled("stand_in.py")
+_CANDIDATE = _compile_file("stand_in.py")
 
 _TESTER = """
 
@@ -113,7 +113,7 @@ def __tell__(known, __codec__={codec!r}, __candidate__={candidate!r}):
         pass
     except BaseException as error:
         failure = type(error.args[0] if type(error) is __Ended__ else error).__name__
-    return asking.told(failure, {room})
+    return asking.message(failure, {room})
 """
 
 _SEEN = """
@@ -229,7 +229,7 @@ def _tester(preamble: str, program: str, entry_point: str, in_place: bool) -> st
     tree = _GoOn().visit(ast.parse(preamble + "\n" + program))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check":
-            node.body = [_guarded([statement]) for statement in node.body]
+            node.body = [_guard([statement]) for statement in node.body]
     text = ast.unparse(ast.fix_missing_locations(tree))
     options = {"entry_point": entry_point, "shared": _names(preamble), "in_place": in_place, "room": _ROOM}
     return _HEAD + text + _TESTER.format(codec=CODEC, candidate=_CANDIDATE, **options)
@@ -252,18 +252,18 @@ class _GoOn(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)
-        node.body = [_guarded(node.body)]
+        node.body = [_guard(node.body)]
         return node
 
     def visit_Try(self, node: Any) -> ast.Try:
         self.generic_visit(node)
-        node.body = [_filled(_SEEN, node.body)]
-        return _filled(_HIDDEN, [node])
+        node.body = [_fill(_SEEN, node.body)]
+        return _fill(_HIDDEN, [node])
 
     visit_TryStar = visit_With = visit_AsyncWith = visit_Try
 
 
-def _filled(form: str, body: list[ast.stmt]) -> ast.Try:
+def _fill(form: str, body: list[ast.stmt]) -> ast.Try:
     """A `try` statement with this body."""
     (statement,) = ast.parse(form).body
     assert isinstance(statement, ast.Try)
@@ -271,6 +271,6 @@ def _filled(form: str, body: list[ast.stmt]) -> ast.Try:
     return statement
 
 
-def _guarded(body: list[ast.stmt]) -> ast.stmt:
+def _guard(body: list[ast.stmt]) -> ast.stmt:
     handler = ast.ExceptHandler(type=ast.Name("__Unknown__", ast.Load()), name=None, body=[ast.Pass()])
     return ast.Try(body=body, handlers=[handler], orelse=[], finalbody=[])

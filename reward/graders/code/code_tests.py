@@ -98,7 +98,7 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
         tests = Tests(inputs=tuple(map(_lines, inputs)), expected=tuple(map(_lines, outputs)), fn_name=None)
     else:
         arguments = tuple(map(_arguments, inputs))
-        tests = Tests(inputs=arguments, expected=_expected(outputs), fn_name=fn_name)
+        tests = Tests(inputs=arguments, expected=_read_expected(outputs), fn_name=fn_name)
         for text in arguments:
             for line in filter(str.strip, text.split("\n")):
                 require(_is_json(line), f"the input line {line[:60]!r} of a fn_name task is not JSON")
@@ -221,16 +221,16 @@ def _arguments(item: Any) -> str:
     return "\n".join(json.dumps(value) for value in item)
 
 
-def _expected(outputs: list[Any]) -> tuple[Any, ...]:
+def _read_expected(outputs: list[Any]) -> tuple[Any, ...]:
     """Decodes expected outputs. Text is JSON, as PRIME and LiveCodeBench write it, or else the `repr` of Python data
     (`True`, `(1, 2)`), unless one text of the task is neither: then none was encoded, and "12" is the text."""
     texts = [item for item in outputs if isinstance(item, str)]
     if any(not _is_json(text) and not is_literal(text) for text in texts):
         return tuple(outputs)
-    return tuple(_decoded(item) if isinstance(item, str) else item for item in outputs)
+    return tuple(_decode(item) if isinstance(item, str) else item for item in outputs)
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     """The value of JSON, or of a Python literal as a result would be sent (a tuple as a list). A literal that cannot be
     a result, such as a set, stays text."""
     if _is_json(text):
