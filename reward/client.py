@@ -99,7 +99,7 @@ class RewardClient:
     ) -> None:
         """Servers come from `urls`, or from the ready files (*.json) in `discovery_dir`, which is read again and again.
         announced: reads that folder instead, if given. domains: what a server must be able to grade to count as ready.
-        version: of its graders; empty: that of the first server. Raises RewardServiceError."""
+        version: the version of the graders; empty: the first server's. Raises RewardServiceError."""
         if bool(urls) == (discovery_dir is not None):
             raise RewardServiceError("give the reward client either urls or a discovery_dir")
         if not 1 <= batch_items <= MAX_BATCH_ITEMS or max_attempts < 1 or request_timeout_s <= 0:

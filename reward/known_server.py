@@ -11,7 +11,7 @@ from reward import frames
 from reward.protocol import PROTOCOL_VERSION
 
 PERIOD_S = 10.0
-"""Seconds between two checks of what works, on average (our choice: a server solves its known answers every 12 s)."""
+"""Seconds between two checks of what works, on average; a server grades its known answers every 12 s."""
 SHORTEST_PAUSE_S = 0.5
 """Seconds before the second check of what does not work. The pause doubles with every check, up to PERIOD_S."""
 
@@ -69,7 +69,7 @@ def report_of(data: bytes) -> Report:
 @dataclass(slots=True)
 class Schedule:
     """When to check something again. A part of each pause is random, so that clients which started together spread
-    their checks. Times are those of the client's event loop, in seconds."""
+    their checks. Times are seconds of the client's event loop."""
 
     due_s: float = 0.0
     """When the next check is due; 0 before the first one."""

@@ -70,8 +70,8 @@ def read_requests(path: Path, only: int | None = None) -> list[ScoreRequest]:
 
 
 def invalid_tasks(lines: Iterable[bytes]) -> Iterator[tuple[int, str, str]]:
-    """(number of the line from 0, "task" or "domain", why) of each task that its domain's grader refuses, or whose
-    domain has no grader. A line is a JSON object with "domain" and "task". Nothing is graded, and no sandbox needed."""
+    """Yields (number of the line from 0, "task" or "domain", why) for each task that cannot be graded. A line is a JSON
+    object with "domain" and "task"."""
     for number, line in enumerate(lines):
         request = json.loads(line)
         domain, task = request["domain"], request["task"]
@@ -148,7 +148,7 @@ async def explain(service: Service, request: ScoreRequest) -> int:
 
 
 def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
-    """The lines that `explain` prints."""
+    """Yields the lines that `explain` prints."""
     is_open = is_open_thought(request.response, request.in_thought)
     text = "" if is_open else visible_text(request.response)
     kind, found, reference = _parts(text, request, result)

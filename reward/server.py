@@ -59,7 +59,7 @@ _MAX_DEADLINE_MS = 2**53
 """JSON libraries of all languages read integers exactly up to here (RFC 8259, section 6)."""
 _BAD_ID = f'"request_id" must be a text of 1 to {MAX_ID_CHARACTERS} characters'
 _FIRST_ID = re.compile(rb'\s*\{\s*"request_id"\s*:\s*("(?:[^"\\]|\\.)*+")')
-"""The id of a request that cannot be decoded, if it begins with it as those of our client do."""
+"""The id of a request that cannot be decoded, if the request begins with it as our client writes it."""
 _RETRY_AFTER_S = 1
 _HTTP_STATUS = {
     GradeStatus.graded: 200,

@@ -74,7 +74,7 @@ class Service:
         queue: int = 4096,
         only: Collection[str] | None = None,
     ) -> None:
-        """If `level` is None, this machine has no sandbox: code is refused, and other graders run with resource limits
+        """Without a `level` this machine has no sandbox: code is refused, and other graders run with resource limits
         only. `only`: the domains that will be asked for (default: all), because graders take seconds to load."""
         self.level, self.version, self.num_workers, self.metrics = level, version, num_workers, Metrics()
         self._zygote = SharedZygote(level or Level.none, domains() if only is None else only)
@@ -229,5 +229,5 @@ class Service:
 
 
 def default_workers() -> int:
-    """The number of cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     return max(1, len(os.sched_getaffinity(0)))

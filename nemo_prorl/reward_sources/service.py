@@ -256,8 +256,8 @@ class ServiceGrader:
 
 
 class ClientOnDemand:
-    """Creates its client at the first request, because many ranks never make one: of the ranks of an engine only the
-    first does. `version` and `domains` come from the main rank."""
+    """Creates its client at the first request, because only the first rank of each engine makes requests. `version` and
+    `domains` come from the main rank."""
 
     def __init__(self, make: Callable[[], RewardClient], *, version: str, domains: frozenset[str]) -> None:
         self._make = make
@@ -276,8 +276,8 @@ class ClientOnDemand:
 
 
 def announced_by_main(folder: Path, ranks: Ranks) -> Announced | None:
-    """Returns a function by which a client learns of the servers in reward.discovery_dir: the main rank reads the
-    folder, the others ask the main rank. None for a single rank, whose client reads the folder itself."""
+    """Returns a function that finds the servers in reward.discovery_dir: the main rank reads the folder, the others ask
+    the main rank. None for a single rank, whose client reads the folder itself."""
     if ranks.layout.world_size == 1:
         return None
     board = ranks.board("reward servers")

@@ -103,7 +103,7 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
 
 
 def _judge(answer: str, gold: str, guards: bool, joined: str | None = None) -> tuple[str, dict[str, Any]]:
-    """The verdict on a box's content, with the rule that accepted it or the guard that refused it."""
+    """Returns the verdict on a box's content, with the rule that accepted it or the guard that refused it."""
     if guards and (reason := hedge(answer, gold)):
         forms = _ALTERNATIVES.split(answer) if reason == "or" else []
         if 1 < len(forms) <= _MAX_ROWS and all(_is_right(form, gold) for form in forms):
@@ -209,7 +209,7 @@ def _names_something(side: str) -> bool:
 
 
 def _exact_value(text: str) -> Any | None:
-    """The number as an exact sympy value (a decimal as a fraction); None if it is no number."""
+    """Returns the number as an exact sympy value (a decimal as a fraction); None if it is no number."""
     import sympy
 
     if _DECIMAL.fullmatch(text):
@@ -263,13 +263,14 @@ def _unbox(gold: str) -> str:
 
 
 def _show(box: str) -> str:
-    """The content of a box as text, in the spelling that the verifiers get. Raises Unreadable."""
+    """Returns the content of a box as text, in the spelling that the verifiers get. Raises Unreadable."""
     return wording.as_mathematics(visible.read(notation.plain(box)))
 
 
 @lru_cache(maxsize=4096)
 def _shown_gold(gold: str) -> str:
-    """The content of a gold, in the same spelling. An unreadable gold stays as it is: golds hide no second guess."""
+    """Returns the content of a gold, in the same spelling. An unreadable gold stays as it is: golds hide no second
+    guess."""
     try:
         return _show(gold)
     except visible.Unreadable:
@@ -277,7 +278,7 @@ def _shown_gold(gold: str) -> str:
 
 
 def _shown_run(text: str) -> str | None:
-    """The last box and those joined to it, as one list; None if it stands alone or one is unreadable."""
+    """Returns the last box and those joined to it, as one list; None if it stands alone or one is unreadable."""
     boxes = joined_boxes(text)
     try:
         return ", ".join(map(_show, boxes)) if len(boxes) > 1 else None

@@ -55,14 +55,15 @@ def equal(answer: str, gold: str, keep_units: bool = False) -> bool:
 
 
 def _letters(values: tuple[Any, ...]) -> str:
-    """All characters of the variables' names, sorted without regard to case."""
+    """Returns all characters of the variables' names, sorted without regard to case."""
     names = "".join(symbol.name for value in values for symbol in value.free_symbols)
     return "".join(sorted(sorted(names), key=str.lower))
 
 
 @lru_cache(maxsize=4096)
 def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
-    """The sympy object that math-verify reads, in a tuple of one; an empty tuple if it cannot read all of the text.
+    """Returns the sympy object that math-verify reads, in a tuple of one; an empty tuple if it cannot read all of the
+    text.
 
     Of a chain of equations, or an equation with an unknown left side, it reads the last side. With `keep_units`, what
     it would drop as a unit stays as a product of variables."""

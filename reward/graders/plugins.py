@@ -54,7 +54,7 @@ class Grader(Protocol):
         ...
 
     def grade(self, text: str, task: Mapping[str, Any], /) -> Grade:
-        """A pure function of the text after the last </think>."""
+        """Grades the text after the last </think>; a pure function."""
         ...
 
 
@@ -91,7 +91,7 @@ class Plugin:
         return grader
 
     def sources(self) -> list[Path]:
-        """The Python files of its top-level module or package, found without importing it."""
+        """Returns the Python files of its top-level module or package, found without importing it."""
         name = self.value.partition(":")[0].partition(".")[0]
         try:
             spec = importlib.util.find_spec(name)
@@ -107,7 +107,7 @@ class Plugin:
 
 @cache
 def plugins() -> dict[str, Plugin]:
-    """All plug-ins of this environment, by domain. Raises PluginError."""
+    """Returns all plug-ins of this environment, by domain. Raises PluginError."""
     found: dict[str, Plugin] = {}
     for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
         distribution = f"{entry.dist.name}=={entry.dist.version}" if entry.dist else "of no distribution"
@@ -181,14 +181,14 @@ def fingerprint() -> Iterator[bytes]:
 
 
 def folders() -> tuple[str, ...]:
-    """The folders of the plug-ins' sources, which grading processes must be able to read."""
+    """Returns the folders of the plug-ins' sources, which grading processes must be able to read."""
     return tuple(
         dict.fromkeys(str(path.parent) for plugin in plugins().values() for path in plugin.sources())
     )
 
 
 def in_words(error: BaseException) -> str:
-    """An exception in one line, with the last line of code in its traceback."""
+    """Returns an exception in one line, with its own last line of code."""
     text = " ".join(str(error).split())[:300]
     frames = traceback.extract_tb(error.__traceback__)
     own = [

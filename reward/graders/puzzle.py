@@ -53,7 +53,7 @@ _UNGRADABLE = frozenset({"composite"})  # scores by a configuration that is not 
 
 
 def paper_tasks() -> tuple[str, ...]:
-    """The 96 tasks of the paper: all of reasoning-gym 0.1.13."""
+    """Returns the 96 tasks of the paper: all of reasoning-gym 0.1.13."""
     return tuple(files("reward").joinpath("data/reasoning_gym_96_tasks.txt").read_text().split())
 
 
@@ -75,7 +75,7 @@ def check(task: Mapping[str, Any]) -> None:
 
 
 def grade(text: str, task: Mapping[str, Any]) -> Grade:
-    """The reward for the last <answer>, computed as the task's "credit" says; 0 without tags."""
+    """Returns the reward for the last <answer>, computed as the task's "credit" says; 0 without tags."""
     name = _OLD_NAMES.get(task["task"], task["task"])
     answer = answer_tag(text)
     if answer is None:
@@ -116,7 +116,7 @@ def _is_safe(name: str, answer: str, entry: Mapping[str, Any]) -> bool:
 
 
 def _restore(name: str, entry: dict[str, Any]) -> dict[str, Any]:
-    """The entry as the library made it, before JSON turned its tuples into lists."""
+    """Returns the entry as the library made it, before JSON turned its tuples into lists."""
     if name not in _ARC_GRIDS:
         return entry
     metadata = dict(entry["metadata"])
@@ -126,7 +126,8 @@ def _restore(name: str, entry: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def scorer(name: str) -> Any:
-    """A dataset object of the task, with one item and the default configuration; its methods are the scorers."""
+    """Returns a dataset object of the task, with one item and the default configuration; its methods are the
+    scorers."""
     return reasoning_gym.create_dataset(name, size=1, seed=0)
 
 

@@ -34,5 +34,5 @@ BUILT_IN = {
 
 @cache
 def domains() -> dict[str, Domain]:
-    """The service's own domains and those of plug-ins, by name. Raises PluginError."""
+    """Returns the service's own domains and those of plug-ins, by name. Raises PluginError."""
     return BUILT_IN | {name: Domain(pool=PLUGIN_POOL) for name in plugins()}

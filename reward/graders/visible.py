@@ -410,7 +410,7 @@ def _is_latin(character: str) -> bool:
 
 
 def _scripted(sign: str, inner: str) -> str:
-    """An exponent or index with its sign. An upright index as in v_{\\text{max}} becomes the index v_{max}."""
+    """Returns an exponent or index with its sign. An upright index as in v_{\\text{max}} becomes the index v_{max}."""
     if sign == "_" and (word := re.fullmatch(r"\\text\{\s*([A-Za-z]+)\s*\}", inner)):
         inner = word[1]
     return sign + inner if inner in ("\\circ", "'") else f"{sign}{{{inner}}}"

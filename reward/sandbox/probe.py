@@ -101,8 +101,8 @@ def failure_of(level: Level) -> str | None:
 
 
 def _read_only() -> list[str]:
-    """The places in a cell with namespaces that must be mounted read-only: its root, what programs can read, and every
-    mount below that."""
+    """Returns the places in a cell with namespaces that must be mounted read-only: its root, what programs can read,
+    and every mount below that."""
     places = ["/"]
     for path in (*SYSTEM_LIBRARIES, *read_paths("code")):
         real = os.path.realpath(path)  # mounts are listed by it

@@ -94,8 +94,8 @@ def _open_streams() -> None:
 
 
 def _prelude() -> dict[str, Any]:
-    """The names that solutions of the PRIME and LiveCodeBench data expect (`from math import *`, ...), as their judges
-    provide them, except those that would hide a builtin, such as math.pow."""
+    """Returns the names that solutions of the PRIME and LiveCodeBench data expect (`from math import *`, ...), as their
+    judges provide them, except those that would hide a builtin, such as math.pow."""
     names: dict[str, Any] = {}
     for module_name in _STAR_MODULES.split():
         module = __import__(module_name)
@@ -310,7 +310,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def _cpu_clock(pid: int) -> int:
-    """The number of a process's CPU clock: what clock_getcpuclockid(3) computes."""
+    """Returns the number of a process's CPU clock: what clock_getcpuclockid(3) computes."""
     return (~pid << 3) | 2
 
 
@@ -334,7 +334,7 @@ def _become_solution(
     fn_name: str | None,
     budget: Budget,
 ) -> None:
-    """In the forked process: sets up descriptors, limits and filter, then runs the submission. Does not return."""
+    """Sets up descriptors, limits and filter in the forked process, then runs the submission. Does not return."""
     os.dup2(input_fd, 0)
     os.dup2(1, 2)  # the fork server's standard output is /dev/null
     if fn_name is None:

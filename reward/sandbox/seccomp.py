@@ -52,7 +52,7 @@ _DENY: Instruction = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
 
 
 def program(kind: str, machine: str = kernel.MACHINE) -> list[Instruction]:
-    """The filter `runner` or `submission` as (code, jump if true, jump if false, constant).
+    """Returns the filter `runner` or `submission` as (code, jump if true, jump if false, constant).
 
     A submission has both, and the stricter one wins. So `submission` only names what it changes: it is installed for
     each test, and its length costs time. A constant of -1 is to be replaced by the installing process's pid. Raises
@@ -88,7 +88,7 @@ def _search(starts: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
 
 
 def _actions(kind: str, machine: str) -> dict[int, list[Instruction]]:
-    """The action for each number. Missing numbers are denied by `runner` and left alone by `submission`."""
+    """Returns the action for each number. Missing numbers are denied by `runner` and left alone by `submission`."""
     argument = {0: (_LOAD, 0, 0, _ARG0), 1: (_LOAD, 0, 0, _ARG1)}
     bodies: dict[str, list[Instruction]]
     if kind == "runner":

@@ -52,8 +52,8 @@ _FUTURE = re.compile(r"^from __future__ import [^\n]*", re.MULTILINE)
 
 
 def _compile_file(name: str) -> str:
-    """A file beside this one as byte code. The cells run this same interpreter, and compiling in the cell would take
-    longer than most test programs."""
+    """Returns a file beside this one as byte code. The cells run this same interpreter, and compiling in the cell would
+    take longer than most test programs."""
     path = Path(__file__).parent / name
     code = compile(path.read_text(encoding="utf-8"), name, "exec", dont_inherit=True, optimize=2)
     return b2a_base64(marshal.dumps(code), newline=False).decode()
@@ -176,7 +176,8 @@ def tester_of(task: Mapping[str, Any]) -> str:
 
 
 def program_of(source: str, task: Mapping[str, Any]) -> str:
-    """The submission as a program that answers calls; function form, with `__answers__` applied to a list of calls."""
+    """Returns the submission as a program that answers calls; function form, with `__answers__` applied to a list of
+    calls."""
     preamble = task.get("preamble", "")
     ending = _SUBMISSION.format(codec=CODEC, entry_point=task["entry_point"], shared=_names(preamble))
     first = "\n".join(_FUTURE.findall(source))  # such imports have to come first
@@ -184,7 +185,7 @@ def program_of(source: str, task: Mapping[str, Any]) -> str:
 
 
 def sessions_as_tests(sessions: Sequence[Any]) -> Answers:
-    """The submission's input: sessions, CALLS_A_PROCESS per process."""
+    """Returns the submission's input: sessions, CALLS_A_PROCESS per process."""
     starts = range(0, len(sessions), CALLS_A_PROCESS)
     chunks = [sessions[start : start + CALLS_A_PROCESS] for start in starts]
     return Answers(
@@ -214,7 +215,7 @@ def replies_of(output: bytes, num_operations: Sequence[int]) -> list[list[dict[s
 
 @lru_cache(maxsize=64)
 def _names(preamble: str) -> list[str]:
-    """The names that a preamble defines; both sides know them."""
+    """Returns the names that a preamble defines; both sides know them."""
     found: list[str] = []
     for node in ast.parse(preamble).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -264,7 +265,7 @@ class _GoOn(ast.NodeTransformer):
 
 
 def _fill(form: str, body: list[ast.stmt]) -> ast.Try:
-    """A `try` statement with this body."""
+    """Returns a `try` statement with this body."""
     (statement,) = ast.parse(form).body
     assert isinstance(statement, ast.Try)
     statement.body = body

@@ -73,7 +73,7 @@ class Tests:
 
 
 def limits_of(task: Mapping[str, Any]) -> ProgramLimits:
-    """The task's "cpu_s" and "test_cpu_s", or the defaults. Raises InvalidTask for anything but a time up to
+    """Returns the task's "cpu_s" and "test_cpu_s", or the defaults. Raises InvalidTask for anything but a time up to
     MAX_CPU_S."""
     given = {name: task[name] for name in ("cpu_s", "test_cpu_s") if name in task}
     for name, value in given.items():
@@ -209,7 +209,7 @@ def _lines(item: Any) -> str:
 
 
 def _size(expected: Any) -> int:
-    """Bytes that a program would write for an expected output, text or data."""
+    """Returns the bytes that a program would write for an expected output, text or data."""
     return len(expected.encode("utf-8", "replace") if isinstance(expected, str) else json.dumps(expected))
 
 
@@ -231,8 +231,8 @@ def _read_expected(outputs: list[Any]) -> tuple[Any, ...]:
 
 
 def _decode(text: str) -> Any:
-    """The value of JSON, or of a Python literal as a result would be sent (a tuple as a list). A literal that cannot be
-    a result, such as a set, stays text."""
+    """Returns the value of JSON, or of a Python literal as a result would be sent (a tuple as a list). A literal that
+    cannot be a result, such as a set, stays text."""
     if _is_json(text):
         return json.loads(text)
     try:

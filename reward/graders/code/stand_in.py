@@ -47,7 +47,7 @@ class Asking:
         return Session(self).do("call", None, None, args, kwargs)
 
     def message(self, failure: str, room: int) -> dict[str, Any]:
-        """The run's message: the sessions to ask, up to `room` characters of them but at least one."""
+        """Returns the run's message: the sessions to ask, up to `room` characters of them but at least one."""
         asked = {}
         for session in self.sessions:
             text = json.dumps(session.operations)
