@@ -24,13 +24,12 @@ import random
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
@@ -226,11 +225,6 @@ class RewardClient:
             for task in done - {stopping}:  # a loop ended by itself: raise the fault, which is ours
                 task.result()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _dispatch(self) -> None:
         """Hands waiting items to servers, in batches of one domain, the least loaded server first."""
         swept = 0.0
@@ -249,7 +243,9 @@ class RewardClient:
                 while queue and (server := self._choose(queue[0].failures)) is not None:
                     batch = self._take(queue, server)
                     server.outstanding += len(batch)
-                    self._spawn(self._send(server, batch))
+                    task = self._loop.create_task(self._send(server, batch))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
 
     def _drop_expired(self, now: float) -> None:
         """Gives up the waiting items whose time is up. The others keep their order."""

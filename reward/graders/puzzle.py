@@ -67,7 +67,6 @@ def check(task: Mapping[str, Any]) -> None:
         raise InvalidTask('the task needs "entry", the Reasoning Gym entry')
     require("answer" in entry, 'the Reasoning Gym entry lacks "answer"')
     require(isinstance(entry.get("metadata", {}), dict), 'the entry\'s "metadata" must be an object')
-    require("library_scores" not in task, 'write "credit": "library" instead of "library_scores"')
     require(
         task.get("credit", "training") in CREDITS,
         'the task\'s "credit" must be "training", "corrected" or "library"',

@@ -217,16 +217,12 @@ def _mount_tmp(read: Sequence[str]) -> None:
     options = f"size={_TMP_MIB}m,nr_inodes=4096,mode=777"
     kernel.mount("tmpfs", _NEXT_TMP, "tmpfs", _NOSUID | _NODEV, options)
     for path in read:
-        if _is_below_tmp(path) and os.path.isdir(path):
+        if os.path.commonpath(("/tmp", path)) == "/tmp" and os.path.isdir(path):
             target = _NEXT_TMP + path.removeprefix("/tmp")
             os.makedirs(target, exist_ok=True)
             kernel.mount(path, target, None, _BIND | _REC)
     kernel.mount(_NEXT_TMP, "/tmp", None, _MOVE)
     os.chdir("/tmp")
-
-
-def _is_below_tmp(path: str) -> bool:
-    return os.path.commonpath(("/tmp", path)) == "/tmp"
 
 
 def mounts(file: str = "/proc/self/mountinfo") -> dict[str, list[bytes]]:

@@ -327,12 +327,7 @@ def _feed(fd: int, pending: memoryview) -> memoryview:
 
 
 def _become_solution(
-    ground: Ground,
-    code: types.CodeType,
-    input_fd: int,
-    output_fd: int,
-    fn_name: str | None,
-    budget: Budget,
+    ground: Ground, code: types.CodeType, input_fd: int, output_fd: int, fn_name: str | None, budget: Budget
 ) -> None:
     """Sets up descriptors, limits and filter in the forked process, then runs the submission. Does not return."""
     os.dup2(input_fd, 0)

@@ -263,10 +263,7 @@ SLEEPS = "import time\n\ndef step(x):\n    time.sleep(0.6)\n    return x - 1"
 
 @pytest.mark.parametrize(
     ("source", "task", "verdict"),
-    [
-        (SLEEPS, COUNTDOWN, "timeout"),
-        ("def step(x):\n    return x - 1", WAITS_FOR_ANSWERS, "wrong"),
-    ],
+    [(SLEEPS, COUNTDOWN, "timeout"), ("def step(x):\n    return x - 1", WAITS_FOR_ANSWERS, "wrong")],
 )
 def test_sleep_is_counted_over_all_rounds(
     source: str, task: dict[str, Any], verdict: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch

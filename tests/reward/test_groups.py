@@ -96,14 +96,7 @@ def test_what_a_worker_did_not_get_to_goes_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        TimedOut(),
-        Crashed(11),
-        NoAnswer("the worker died"),
-        Late(),
-        Reply((together(0),) * 50),
-    ],
+    "reply", [TimedOut(), Crashed(11), NoAnswer("the worker died"), Late(), Reply((together(0),) * 50)]
 )
 def test_each_member_of_a_group_that_fails_is_tried_alone(reply: Reply | NotSent) -> None:
     messages = [{"number": number} for number in range(3)]

@@ -28,10 +28,7 @@ ANSWERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "code, test program": (
         "code",
         "```python\ndef double(n):\n    return 2 * n\n```",
-        {
-            "test_program": "def check(candidate):\n    assert candidate(2) == 4\n",
-            "entry_point": "double",
-        },
+        {"test_program": "def check(candidate):\n    assert candidate(2) == 4\n", "entry_point": "double"},
     ),
     "logic": (
         "logic",

@@ -25,13 +25,7 @@ from typing import Any, TypeGuard
 
 from reward.extract import is_literal
 from reward.graders.grade import InvalidTask, is_number, require
-from reward.sandbox.limits import (
-    MAX_CPU_S,
-    OUTPUT_BYTES,
-    OUTPUT_BYTES_IN_ALL,
-    OutputLimits,
-    ProgramLimits,
-)
+from reward.sandbox.limits import MAX_CPU_S, OUTPUT_BYTES, OUTPUT_BYTES_IN_ALL, OutputLimits, ProgramLimits
 
 _MAX_TESTS = 1_000
 _MAX_DATA_BYTES = 32 << 20
