@@ -63,7 +63,7 @@ def workers(server: Server) -> list[int]:
 
 
 def judges(server: Server) -> list[int]:
-    return [pid for pid in children(server.process.pid) if "sandbox.judge" in command(pid)]
+    return [pid for pid in children(server.process.pid) if "reward.judge" in command(pid)]
 
 
 def code_zygotes(server: Server) -> list[int]:
