@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.client import RewardClient
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = "n = int(input())\nprint(2 * n)\n"
@@ -130,7 +130,7 @@ def through_service(
 
         def done(future: Future[ScoreResult]) -> None:
             latencies.append(time.perf_counter() - started)
-            if future.result().status is not Status.graded:
+            if future.result().status is not GradeStatus.graded:
                 failed.append(future.result())
             slots.release()
 

@@ -6,7 +6,8 @@ rows       turns labels of other trainers' data sets into tasks     (standard li
 adapters/  reward functions for other trainers, one file per trainer    (standard library and aiohttp)
 server     the HTTP server; it never runs model text
 frontends/ routes for other trainers' clients, one file per client
-service    pools of killable workers, each behind a bounded queue
-graders/   one file per way of grading, one line each in the registry
+service    pools of killable workers, each behind a bounded queue; answers says what becomes of a request
+worker     a grading process; judge is its twin for programs, which it has run in the sandbox
+graders/   one file per way of grading, one line each in the registry; code/ for programs
 sandbox/   where untrusted text is evaluated and untrusted programs run
 """

@@ -24,20 +24,19 @@ import random
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
 from reward import frames
 from reward.discovery import Announced, Servers, read_folder
 from reward.known_server import KnownServer
-from reward.protocol import MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status
+from reward.protocol import MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, ScoreResult
 
 log = logging.getLogger("reward.client")
 
@@ -99,7 +98,7 @@ class RewardClient:
     ) -> None:
         """Servers come from `urls`, or from the ready files (*.json) in `discovery_dir`, which is read again and again.
         announced: reads that folder instead, if given. domains: what a server must be able to grade to count as ready.
-        version: of its graders; empty: that of the first server. Raises RewardServiceError."""
+        version: the version of the graders; empty: the first server's. Raises RewardServiceError."""
         if bool(urls) == (discovery_dir is not None):
             raise RewardServiceError("give the reward client either urls or a discovery_dir")
         if not 1 <= batch_items <= MAX_BATCH_ITEMS or max_attempts < 1 or request_timeout_s <= 0:
@@ -226,11 +225,6 @@ class RewardClient:
             for task in done - {stopping}:  # a loop ended by itself: raise the fault, which is ours
                 task.result()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _dispatch(self) -> None:
         """Hands waiting items to servers, in batches of one domain, the least loaded server first."""
         swept = 0.0
@@ -249,7 +243,9 @@ class RewardClient:
                 while queue and (server := self._choose(queue[0].failures)) is not None:
                     batch = self._take(queue, server)
                     server.outstanding += len(batch)
-                    self._spawn(self._send(server, batch))
+                    task = self._loop.create_task(self._send(server, batch))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
 
     def _drop_expired(self, now: float) -> None:
         """Gives up the waiting items whose time is up. The others keep their order."""
@@ -287,7 +283,7 @@ class RewardClient:
         """Makes one attempt. Afterwards every item of the batch is resolved or waits again, whatever happens."""
         num_taken = len(batch)
         try:
-            bodies = self._encoded(batch)
+            bodies = self._encode(batch)
             batch = list(bodies)
             results = await self._post(server, bodies) if batch else []
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
@@ -305,7 +301,7 @@ class RewardClient:
             server.outstanding -= num_taken
             self._wake.set()
         for item, result in zip(batch, results, strict=True):
-            if result.status in (Status.graded, Status.invalid_request):
+            if result.status in (GradeStatus.graded, GradeStatus.invalid_request):
                 self._resolve(item, result)
             else:
                 reason = f"{server.url}: {result.details.get('reason', result.verdict)}"
@@ -313,9 +309,9 @@ class RewardClient:
                 if result.verdict == "no_sandbox" and nowhere:  # asking another server would not help
                     self._give_up(item, f"{reason} (no server has a sandbox)")
                 else:
-                    self._again(item, server, reason, counts=result.status is Status.infra_error)
+                    self._again(item, server, reason, counts=result.status is GradeStatus.infra_error)
 
-    def _encoded(self, batch: list[_Item]) -> dict[_Item, bytes]:
+    def _encode(self, batch: list[_Item]) -> dict[_Item, bytes]:
         """Returns the requests of a batch as JSON. Resolves a request that JSON cannot carry (NaN, an object, endless
         nesting), because no server could read it. Cuts a response that is too long to be graded to a length that is
         still too long, so that a batch of them stays below a server's limit."""
@@ -329,7 +325,7 @@ class RewardClient:
                 bodies[item] = json.dumps(body, allow_nan=False).encode()
             except (ValueError, TypeError, RecursionError) as error:
                 details = {"reason": f"the request cannot be written as JSON: {error}"}
-                self._resolve_without_score(item, Status.invalid_request, "invalid_request", details)
+                self._resolve_without_score(item, GradeStatus.invalid_request, "invalid_request", details)
         return bodies
 
     async def _get(self, url: str) -> tuple[int, bytes]:
@@ -343,8 +339,8 @@ class RewardClient:
         ValueError, KeyError or TypeError on an answer that breaks the protocol."""
         # A server drops what it has not begun by the deadline, but may take a worker's whole time limit for the rest.
         timeout = aiohttp.ClientTimeout(total=self._timeout_s + 35.0, sock_connect=5.0)
-        data = b'{"items": [' + b", ".join(bodies.values()) + b"]}"
-        headers = {"Content-Type": "application/json"}
+        data = b"\n".join(bodies.values())
+        headers = {"Content-Type": "application/jsonl"}
         async with self._session.post(
             f"{server.url}/v1/score_batch", data=data, headers=headers, timeout=timeout
         ) as reply:
@@ -394,10 +390,10 @@ class RewardClient:
     def _give_up(self, item: _Item, reason: str) -> None:
         self.statistics.num_missing += 1
         details = {"reason": reason, "attempts": item.attempts}
-        self._resolve_without_score(item, Status.infra_error, "missing", details)
+        self._resolve_without_score(item, GradeStatus.infra_error, "missing", details)
 
     def _resolve_without_score(
-        self, item: _Item, status: Status, verdict: str, details: Mapping[str, object]
+        self, item: _Item, status: GradeStatus, verdict: str, details: Mapping[str, object]
     ) -> None:
         result = ScoreResult(
             request_id=item.request.request_id,

@@ -74,7 +74,8 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if not self._arriving and self._is_idle() and self.timeout_keep_alive_task is None:
+        is_idle = self.cycle is not None and self.cycle.response_complete
+        if not self._arriving and is_idle and self.timeout_keep_alive_task is None:
             self._arriving = True  # line breaks before a request end uvicorn's wait for the next one
         if not self._arriving:
             self._unwatch()
@@ -92,9 +93,6 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._arriving = False
-
-    def _is_idle(self) -> bool:
-        return self.cycle is not None and self.cycle.response_complete
 
     def _watch(self) -> None:
         self._began_s = self.loop.time()

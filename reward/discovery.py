@@ -25,17 +25,18 @@ from reward.known_server import KnownServer, OtherProtocol, Schedule, report_of
 log = logging.getLogger("reward.client")
 
 NUM_USED = 4
-"""Number of the found servers that a client uses (our choice: choosing the less loaded of two balances a load well, and
-two more may be down)."""
+"""Number of the found servers that a client uses: choosing the less loaded of two balances a load well, and two more
+may be down."""
 
 Announced = Callable[[], Mapping[str, str]]
-"""URLs of servers by their names, which on a cluster are those of their nodes."""
+"""URLs of servers by their names, on a cluster the names of their nodes."""
 Ask = Callable[[str], Awaitable[tuple[int, bytes]]]
 """HTTP status and body of the answer at a URL."""
 
 
 def read_folder(folder: Path) -> dict[str, str]:
-    """The servers whose ready files (NAME.json) are in a folder. Any other file there is logged and passed over."""
+    """Returns the servers whose ready files (NAME.json) are in a folder. Any other file there is logged and passed
+    over."""
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:
@@ -80,31 +81,31 @@ class Servers:
         """Why a server does not fit the others or this client, in one sentence; empty until there is one."""
         self._announced, self._wanted, self._on_ready = announced, tuple(domains), on_ready
         self._own = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        """As the reward server of this node is called, if it has one."""
+        """The name that the reward server of this node has, if there is one."""
         self._client = f"{socket.gethostname()} {os.getpid()} {id(self)}"
         self._found: Mapping[str, str] = {}
         self._folder = Schedule()
         self._has_lost_one = asyncio.Event()
 
     def up(self) -> list[KnownServer]:
-        """Those that take requests."""
+        """Returns the servers that take requests."""
         return [server for server in list(self.used.values()) if server.up]
 
     def why_down(self, where: object) -> str:
-        """Which servers are not up, and why; or that there is none `where` they announce themselves."""
+        """Says which servers are not up, and why, or that none announced itself `where` it should."""
         down = [f"{server.url} {server.reason}" for server in list(self.used.values()) if not server.up]
         return "; ".join(down) or f"none announced itself in {where}"
 
     def lose(self, server: KnownServer, reason: str) -> None:
-        """A request has shown that a server is gone."""
+        """Marks a server as down after a failed request."""
         server.put_down(reason)
         now = asyncio.get_running_loop().time()
         for schedule in (server.schedule, self._folder):
-            schedule.hurry(now)
+            schedule.check_soon(now)
         self._has_lost_one.set()
 
     async def watch(self, ask: Ask) -> None:
-        """Looks for servers, and asks them whether they are ready, for ever."""
+        """Looks for servers, and asks them whether they are ready, until it is cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
             if is_check := self._announced is not None and self._folder.due_s <= clock():
@@ -112,10 +113,10 @@ class Servers:
             while due := self._choose(clock()):
                 await asyncio.gather(*(self._probe(server, ask) for server in due))
                 for server in due:
-                    server.schedule.checked(clock(), is_well=server.up)
+                    server.schedule.plan_next(clock(), is_well=server.up)
             if is_check:
                 is_well = bool(self.used) and len(self.up()) == len(self.used)
-                self._folder.checked(clock(), is_well=is_well)
+                self._folder.plan_next(clock(), is_well=is_well)
             next_s = min((server.schedule.due_s for server in self.used.values()), default=inf)
             if self._announced is not None:
                 next_s = min(next_s, self._folder.due_s)

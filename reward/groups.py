@@ -3,7 +3,7 @@
 Grading a puzzle or a rule takes tens of microseconds; sending it to a worker on its own and waking both sides costs
 several times as much. So requests that arrive together, such as those of one HTTP batch, go to a worker together:
 
-    {"group": [message, ...]} -> {"answers": [answer, ...], ...}      in order; unanswered ones are sent again
+    {"group": [message, ...]} -> a Reply with the answers to the first messages, in order; the others are sent again
 
 Only the grader's own answers are taken from a group. If anything else happens to it (it computes for too long, its
 worker dies, gives no answer or could not import a module, its latest deadline passes), each of its requests is sent
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reward import frames
+from reward.answers import Answer, Reply, Retry
 from reward.pool import Pool
 
 _MAX_MEMBERS = 16
@@ -36,9 +37,9 @@ class _Member:
 
     body: bytes
     deadline: float | None
-    answer: asyncio.Future[dict[str, Any] | None]
+    answer: asyncio.Future[Answer | None]
 
-    def resolve(self, answer: dict[str, Any] | None) -> None:
+    def resolve(self, answer: Answer | None) -> None:
         if not self.answer.done():
             self.answer.set_result(answer)
 
@@ -51,7 +52,7 @@ class Groups:
         self._gathered: list[_Member] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self, message: Mapping[str, Any], deadline: float | None = None) -> dict[str, Any]:
+    async def run(self, message: Mapping[str, Any], deadline: float | None = None) -> Answer:
         """Grades one message and returns what Pool.run returns."""
         loop = asyncio.get_running_loop()
         try:
@@ -81,18 +82,19 @@ class Groups:
         try:
             while len(left) > 1 and (answers := await self._answers(left)):
                 for member, answer in zip(left, answers, strict=False):
-                    member.resolve(None if "retry" in answer else answer)
+                    member.resolve(None if isinstance(answer, Retry) else answer)
                 left = left[len(answers) :]
         finally:
             for member in group:  # members that have answers keep them
                 member.resolve(None)
 
-    async def _answers(self, group: Sequence[_Member]) -> list[dict[str, Any]]:
+    async def _answers(self, group: Sequence[_Member]) -> Sequence[Answer]:
         """Returns the answers of the first members, as many as the worker finished; none if the group failed. The group
         waits for a worker until its latest deadline, so that a member with little time costs the others nothing."""
         data = frames.framed(b'{"group": [' + b", ".join(member.body for member in group) + b"]}")
         latest = max(math.inf if member.deadline is None else member.deadline for member in group)
         deadline = None if latest == math.inf else latest
         reply = await self.pool.ask(data, deadline, _CPU_S, num_requests=len(group), num_attempts=1)
-        answers = reply.get("answers", [])
-        return answers if isinstance(answers, list) and len(answers) <= len(group) else []
+        if not isinstance(reply, Reply) or len(reply.answers) > len(group):
+            return ()
+        return reply.answers

@@ -28,8 +28,8 @@ class Watch:
         self._tried[name] = path
 
     def failed(self) -> list[str]:
-        """Returns the installed modules that somebody has tried to import in vain since the last call, except those of
-        `accept`."""
+        """Returns the installed modules that somebody has tried to import in vain since the last call, without the
+        accepted ones."""
         tried, self._tried = self._tried, {}
         failed = (name for name in tried if name not in sys.modules and name not in self._optional)
         return [name for name in failed if self._is_installed(name, tried[name])]

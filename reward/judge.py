@@ -9,9 +9,11 @@ from __future__ import annotations
 import socket
 import sys
 import traceback
-from dataclasses import asdict
+from collections.abc import Mapping
+from typing import Any
 
 from reward import frames
+from reward.answers import Failed, Invalid, Reply, Retry, Sent
 from reward.graders.code.grader import grade
 from reward.graders.grade import InvalidTask
 from reward.sandbox.cell import Level
@@ -20,29 +22,26 @@ from reward.sandbox.launch import ZygoteError
 
 
 def main(fd: int, level: str) -> None:
-    """Serves one socket until it closes. It answers {"response", "task", "in_thought"?} with {"grade"},
-    {"invalid": sentence}, {"retry": sentence} or {"failed": sentence}.
+    """Serves one socket until it closes: answers {"response", "task", "in_thought"?} with a Reply of one answer.
 
-    An unexpected exception is a defect of this service. It is answered with {"failed"}, so the response is not graded:
-    if it ended the judge, a trial (reward/trial.py) would blame the response."""
+    An unexpected exception is a defect of this service. It is answered with Failed, so the response is not graded: if
+    it ended the judge, a trial (reward/trial.py) would blame the response."""
     connection = socket.socket(fileno=fd)
     sandbox = Sandbox(Level(level))
     while (request := frames.read(connection.fileno())) is not None:
-        try:
-            graded = grade(
-                sandbox,
-                request["response"],
-                request["task"],
-                in_thought=request.get("in_thought", False),
-            )
-            answer = {"grade": asdict(graded)}
-        except InvalidTask as error:
-            answer = {"invalid": str(error)}
-        except ZygoteError as error:
-            answer = {"retry": str(error)}
-        except Exception as error:
-            traceback.print_exc()
-            answer = {"failed": f"the judge has a defect: {type(error).__name__}"}
-        frames.write(connection.fileno(), answer)
+        frames.write(connection.fileno(), Reply((_answer(sandbox, request),)).to_frame())
     sandbox.close()
     sys.exit(0)
+
+
+def _answer(sandbox: Sandbox, request: Mapping[str, Any]) -> Sent:
+    in_thought = request.get("in_thought", False)
+    try:
+        return grade(sandbox, request["response"], request["task"], in_thought=in_thought)
+    except InvalidTask as error:
+        return Invalid(str(error))
+    except ZygoteError as error:
+        return Retry(str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return Failed(f"the judge has a defect: {type(error).__name__}")

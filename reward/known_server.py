@@ -11,7 +11,7 @@ from reward import frames
 from reward.protocol import PROTOCOL_VERSION
 
 PERIOD_S = 10.0
-"""Seconds between two checks of what works, on average (our choice: a server solves its canaries every 12 s)."""
+"""Seconds between two checks of what works, on average; a server grades its known answers every 12 s."""
 SHORTEST_PAUSE_S = 0.5
 """Seconds before the second check of what does not work. The pause doubles with every check, up to PERIOD_S."""
 
@@ -69,19 +69,19 @@ def report_of(data: bytes) -> Report:
 @dataclass(slots=True)
 class Schedule:
     """When to check something again. A part of each pause is random, so that clients which started together spread
-    their checks. Times are those of the client's event loop, in seconds."""
+    their checks. Times are seconds of the client's event loop."""
 
     due_s: float = 0.0
     """When the next check is due; 0 before the first one."""
     pause_s: float = SHORTEST_PAUSE_S
 
-    def checked(self, now: float, *, is_well: bool) -> None:
+    def plan_next(self, now: float, *, is_well: bool) -> None:
         """Plans the next check after one at time `now`. `is_well`: what was checked works."""
         pause_s = PERIOD_S if is_well else self.pause_s
         self.due_s = now + pause_s * random.uniform(0.75, 1.25)
         self.pause_s = SHORTEST_PAUSE_S if is_well else min(2.0 * pause_s, PERIOD_S)
 
-    def hurry(self, now: float) -> None:
+    def check_soon(self, now: float) -> None:
         """Brings the next check forward, because something has happened."""
         self.due_s = min(self.due_s, now + SHORTEST_PAUSE_S * random.uniform(0.75, 1.25))
 

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from reward import frames
-from reward.bodies import Invalid
 from reward.extract import answer_tag, is_open_thought, last_box, thinks, visible_text
 from reward.graders import grader
 from reward.graders.code.blocks import code_blocks
 from reward.graders.grade import InvalidTask
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.server import UserError, request_of
 from reward.service import Service
 
@@ -63,7 +62,7 @@ def read_requests(path: Path, only: int | None = None) -> list[ScoreRequest]:
             requests.append(
                 request_of({"request_id": str(number), **body} if isinstance(body, dict) else body)
             )
-        except (ValueError, Invalid) as error:
+        except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}") from error
     if not requests:
         raise UserError(f"{path} holds no request{'' if only is None else f' in line {only}'}")
@@ -71,8 +70,8 @@ def read_requests(path: Path, only: int | None = None) -> list[ScoreRequest]:
 
 
 def invalid_tasks(lines: Iterable[bytes]) -> Iterator[tuple[int, str, str]]:
-    """(number of the line from 0, "task" or "domain", why) of each task that its domain's grader refuses, or whose
-    domain has no grader. A line is a JSON object with "domain" and "task". Nothing is graded, and no sandbox needed."""
+    """Yields (number of the line from 0, "task" or "domain", why) for each task that cannot be graded. A line is a JSON
+    object with "domain" and "task"."""
     for number, line in enumerate(lines):
         request = json.loads(line)
         domain, task = request["domain"], request["task"]
@@ -105,7 +104,7 @@ async def score_requests(service: Service, requests: list[ScoreRequest], output:
         output.write_text(text, encoding="utf-8")
     for line in summary(requests, results):
         print(line, file=sys.stderr)
-    return int(any(result.status is not Status.graded for result in results))
+    return int(any(result.status is not GradeStatus.graded for result in results))
 
 
 async def _score_all(service: Service, requests: list[ScoreRequest]) -> list[ScoreResult]:
@@ -145,11 +144,11 @@ async def explain(service: Service, request: ScoreRequest) -> int:
         await service.close()
     for line in explanation(request, result):
         print(line)
-    return int(result.status is not Status.graded)
+    return int(result.status is not GradeStatus.graded)
 
 
 def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
-    """The lines that `explain` prints."""
+    """Yields the lines that `explain` prints."""
     is_open = is_open_thought(request.response, request.in_thought)
     text = "" if is_open else visible_text(request.response)
     kind, found, reference = _parts(text, request, result)

@@ -1,10 +1,9 @@
 """A pool of killable workers, each of which handles one message at a time and is watched from outside.
 
 A worker that computes too long is killed and replaced, and the response gets 0 (`timeout`): it is to blame for the
-time. A worker that gives no answer for too long is killed too, but that may be our fault (`failed`). If a worker dies
-otherwise, it is replaced and the request tried again; after three deaths the request has `failed`, except that a
-response which crashes its worker (SIGSEGV and the like) gets 0. A request that has `failed` with `no_answer` may get a
-trial (reward/trial.py).
+time. A worker that gives no answer for too long is killed too, but that may be our fault. If a worker dies
+otherwise, it is replaced and the request tried again; after three deaths there is no answer, except that a response
+which crashes its worker (SIGSEGV and the like) gets 0. A request without an answer may get a trial (reward/trial.py).
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from reward import frames
+from reward.answers import Answer, Crashed, Failed, Invalid, Late, NoAnswer, NotSent, Reply, Retry, TimedOut
 from reward.metrics import Metrics
 from reward.sandbox.clock import cpu_s as cpu_s_of
 from reward.sandbox.launch import Zygote, ZygoteError
@@ -89,7 +89,7 @@ class Pool:
     async def open(self) -> None:
         """Starts every worker. Raises ZygoteError or OSError if none can be started."""
         for _ in range(self.options.workers):
-            self._release(await self._started())
+            self._release(await self._start_worker())
         self._watchdog = asyncio.get_running_loop().create_task(self._watch())
 
     async def close(self) -> None:
@@ -116,16 +116,15 @@ class Pool:
         deadline: float | None = None,
         cpu_s: float | None = None,
         urgent: bool = False,
-    ) -> dict[str, Any]:
-        """Returns the worker's answer, or one of {"timeout": True}, {"crashed": signal}, {"late": True} (its deadline,
-        a time.monotonic value, passed in the queue), {"invalid": sentence}, {"failed": sentence}; the last has
-        "no_answer": True if workers died or ran out of wall time. `cpu_s` replaces the pool's limit. Urgent messages
-        (canaries) go to the head of the queue."""
+    ) -> Answer:
+        """Returns the worker's answer, or why there is none. `deadline` is a value of time.monotonic; `cpu_s` replaces
+        the pool's limit. Urgent messages (known answers) go to the head of the queue."""
         try:
             data = frames.encode(message)
         except ValueError as error:
-            return {"invalid": f"the task cannot be sent to a worker: {error}"}
-        return await self.ask(data, deadline, cpu_s, urgent)
+            return Invalid(f"the task cannot be sent to a worker: {error}")
+        reply = await self.ask(data, deadline, cpu_s, urgent)
+        return reply.answers[0] if isinstance(reply, Reply) else reply
 
     async def ask(
         self,
@@ -136,23 +135,22 @@ class Pool:
         *,
         num_requests: int = 1,
         num_attempts: int = _MAX_ATTEMPTS,
-    ) -> dict[str, Any]:
-        """Does what `run` does, with an encoded frame. The frame counts as `num_requests` in the queue; `num_attempts`:
-        how many workers may die of it."""
-        last, no_answer = "", False
+    ) -> Reply | NotSent:
+        """Sends an encoded frame as `run` does. The frame counts as `num_requests` in the queue; `num_attempts`: how
+        many workers may die of it."""
+        last: Failed | NoAnswer = Failed("no worker was asked")
         for _ in range(num_attempts):
             link = await self._acquire(deadline, urgent, num_requests)
             if link is None:
-                return {"late": True}
+                return Late()
             try:
-                answer = await link.ask(data, cpu_s or self.options.cpu_s)
+                reply = await link.ask(data, cpu_s or self.options.cpu_s)
             except TimeoutError as error:
                 self._metrics.kills.add(self.name, str(error))
                 await self._replace(link)
                 if str(error) == "cpu":
-                    return {"timeout": True}
-                reason = f"no answer within {self.options.wall_s:g} s: the machine may be too loaded"
-                return {"failed": reason, "no_answer": True}
+                    return TimedOut()
+                return NoAnswer(f"no answer within {self.options.wall_s:g} s: the machine may be too loaded")
             except asyncio.CancelledError:
                 self._replace_soon(link)
                 raise
@@ -160,18 +158,19 @@ class Pool:
                 signal_number = await self._replace(link)
                 self._metrics.kills.add(self.name, f"signal_{signal_number}")
                 if signal_number in CRASH_SIGNALS:
-                    return {"crashed": signal_number}
-                last = f"the worker died ({type(error).__name__}, signal {signal_number})"
-                no_answer = True
+                    return Crashed(signal_number)
+                last = NoAnswer(f"the worker died ({type(error).__name__}, signal {signal_number})")
                 continue
-            if answer.get("retire"):
+            if reply.retire:
                 self._replace_soon(link)
             else:
                 self._release(link)
-            if "retry" not in answer:
-                return answer
-            last, no_answer = str(answer["retry"]), False
-        return {"failed": f"{last} {num_attempts} times in a row", "no_answer": no_answer}
+            match reply.answers[0]:
+                case Retry(reason) if num_requests == 1:
+                    last = Failed(reason)
+                case _:
+                    return reply
+        return replace(last, reason=f"{last.reason} {num_attempts} times in a row")
 
     async def _acquire(self, deadline: float | None, urgent: bool, num_requests: int) -> Link | None:
         if self._idle:
@@ -224,7 +223,7 @@ class Pool:
             raise
         return link
 
-    async def _started(self) -> Link:
+    async def _start_worker(self) -> Link:
         """Starts a worker of the pool. Raises ZygoteError or OSError."""
         link = await self.fresh()
         self._all.add(link)
@@ -248,7 +247,7 @@ class Pool:
         delay_s = 0.1
         while self._missing and not self._closed:
             try:
-                self._release(await self._started())
+                self._release(await self._start_worker())
                 self._missing -= 1
                 delay_s = 0.1
             except (ZygoteError, OSError) as error:
@@ -269,13 +268,13 @@ class _Waiter:
 
 
 class Link(asyncio.Protocol):
-    """The connection to one worker: sends one message at a time, and returns its answer or why there is none."""
+    """The connection to one worker: sends one message at a time, and returns its reply."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
-        self._answer: asyncio.Future[dict[str, Any]] | None = None
+        self._reply: asyncio.Future[Reply] | None = None
         self._begun, self._limit_s = 0.0, float("inf")
 
     async def open(self) -> None:
@@ -293,25 +292,25 @@ class Link(asyncio.Protocol):
         except (ZygoteError, OSError):
             return 9
 
-    async def ask(self, data: bytes, limit_s: float | None) -> dict[str, Any]:
-        """Sends a frame and returns the answer. Raises TimeoutError("cpu" or "wall") at a limit, EOFError or OSError if
-        the worker dies, ValueError if its answer is malformed."""
+    async def ask(self, data: bytes, limit_s: float | None) -> Reply:
+        """Sends a frame and returns the reply. Raises TimeoutError("cpu" or "wall") at a limit, EOFError or OSError if
+        the worker dies, ValueError if its reply is malformed."""
         assert self._transport is not None
         if self._transport.is_closing():  # it died while it was idle
             raise EOFError
-        self._answer = asyncio.get_running_loop().create_future()
+        self._reply = asyncio.get_running_loop().create_future()
         self._begun, self._limit_s = time.monotonic(), float("inf") if limit_s is None else limit_s
         self._transport.write(data)
         try:
-            answer = await self._answer
+            reply = await self._reply
         finally:
-            self._answer = None
-        self.worker.spent_s = answer.get("spent_s", 0.0)
-        return answer
+            self._reply = None
+        self.worker.spent_s = reply.spent_s
+        return reply
 
     def check(self, now: float, wall_s: float) -> None:
         """Ends the request if it has used up its CPU or wall time."""
-        if self._answer is None:
+        if self._reply is None:
             return
         if self._limit_s < float("inf"):
             computed_s = (cpu_s_of(self.worker.pid) or 0.0) - self.worker.spent_s
@@ -330,18 +329,16 @@ class Link(asyncio.Protocol):
         elif len(self._received) >= frames.LENGTH.size + size:
             body, self._received = self._received[frames.LENGTH.size :], bytearray()
             try:
-                answer = frames.decode(body)
+                reply = Reply.from_frame(frames.decode(body))
             except ValueError as error:
                 self._fail(error)
                 return
-            if not isinstance(answer, dict):
-                self._fail(ValueError("a worker's answer is not an object"))
-            elif self._answer is not None and not self._answer.done():
-                self._answer.set_result(answer)
+            if self._reply is not None and not self._reply.done():
+                self._reply.set_result(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(error if isinstance(error, OSError) else EOFError("the worker closed its socket"))
 
     def _fail(self, error: Exception) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_exception(error)

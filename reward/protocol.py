@@ -40,7 +40,7 @@ def id_of(*parts: object) -> str:
     return text if len(text) <= MAX_ID_CHARACTERS else hashlib.sha256(text.encode()).hexdigest()
 
 
-class Status(StrEnum):
+class GradeStatus(StrEnum):
     """The outcome of a request. `graded`: the grader decided; `overloaded`: try elsewhere or later; `infra_error`: the
     service failed; `invalid_request`: the caller must change the request."""
 
@@ -96,12 +96,12 @@ def is_too_long(response: str) -> bool:
 class ScoreResult:
     """The service's result for one response.
 
-    Example: ScoreResult(request_id="step7/prompt3/2", status=Status.graded, score=1.0, verdict="correct",
+    Example: ScoreResult(request_id="step7/prompt3/2", status=GradeStatus.graded, score=1.0, verdict="correct",
                          details={"extracted": "4"}, version="0.1.0+9f2c")
     """
 
     request_id: str
-    status: Status
+    status: GradeStatus
     score: float | None
     """A number if and only if status is graded. The service's scores are from 0 to 1; a trainer's own reward function
     may return any finite number."""
@@ -111,9 +111,9 @@ class ScoreResult:
     version: str = ""
 
     def __post_init__(self) -> None:
-        if (self.score is not None) != (self.status is Status.graded):
+        if (self.score is not None) != (self.status is GradeStatus.graded):
             raise ValueError(
-                f"a {self.status} result must {'' if self.status is Status.graded else 'not '}have a score"
+                f"a {self.status} result must {'' if self.status is GradeStatus.graded else 'not '}have a score"
             )
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"score {self.score} is not a finite number")
@@ -136,7 +136,7 @@ class ScoreResult:
             raise ValueError(f"score {score} is outside 0 to 1")
         return cls(
             request_id=str(body["request_id"]),
-            status=Status(body["status"]),
+            status=GradeStatus(body["status"]),
             score=None if score is None else float(score),
             verdict=str(body["verdict"]),
             details=dict(body["details"]),

@@ -1,4 +1,4 @@
-"""Checks that the service can be trusted now: every domain keeps grading its canaries correctly."""
+"""Checks that the service can be trusted now: every domain keeps grading its known answers correctly."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import itertools
 import time
 from typing import Any
 
-from reward.canaries import Canary
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
-from reward.protocol import PROTOCOL_VERSION, ScoreRequest, Status
+from reward.known_answers import KnownAnswer
+from reward.protocol import PROTOCOL_VERSION, GradeStatus, ScoreRequest
 from reward.service import Service
 
 _PERIOD_S = 12.0
@@ -18,13 +18,13 @@ _VALID_S = 30.0
 
 
 class Readiness:
-    """Sends canaries through the same queues as other requests, and remembers when each domain last passed them."""
+    """Has known answers graded through the same queues as other requests, and remembers when each domain passed."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._solved: dict[str, float] = {}
         self._failures: dict[str, str] = {}
-        self._canaries: dict[str, tuple[Canary, ...]] = {}
+        self._known_answers: dict[str, tuple[KnownAnswer, ...]] = {}
         self._numbers = itertools.count()
 
     async def first_round(self) -> None:
@@ -36,7 +36,7 @@ class Readiness:
             await self.first_round()
 
     def broken_plugin(self) -> str:
-        """A sentence about the first plug-in that has failed its canaries; empty if none has."""
+        """Returns a sentence about the first plug-in that fails its known answers; empty if none does."""
         failures = (
             f"{plugin}: {self._failures[name]}"
             for name, plugin in plugins().items()
@@ -45,8 +45,7 @@ class Readiness:
         return next(failures, "")
 
     def report(self) -> dict[str, Any]:
-        """The report of /readyz: ready if every domain that this machine can grade passed its canaries in the last 30
-        s."""
+        """Returns the report of /readyz: ready if every domain that this machine can grade passed in the last 30 s."""
         now = time.monotonic()
         level = self._service.level
         states: dict[str, dict[str, Any]] = {}
@@ -74,22 +73,24 @@ class Readiness:
         if failure := await self._service.failed_import(domain):
             self._failures[domain] = failure
             return
-        if domain not in self._canaries:
-            self._canaries[domain] = await self._service.canaries(domain)
-        for canary in self._canaries[domain]:
+        if domain not in self._known_answers:
+            self._known_answers[domain] = await self._service.known_answers(domain)
+        for known in self._known_answers[domain]:
             request = ScoreRequest(
-                request_id=f"canary-{next(self._numbers)}",
+                request_id=f"known-answer-{next(self._numbers)}",
                 domain=domain,
-                response=canary.response,
-                task=canary.task,
+                response=known.response,
+                task=known.task,
             )
             result = await self._service.score(request, urgent=True)
-            if result.status is not Status.graded:  # busy, not broken: the last success stays and ages
+            if result.status is not GradeStatus.graded:  # busy, not broken: the last success stays and ages
                 if result.verdict in ("plugin_failed", "invalid_task"):
-                    self._failures[domain] = f"a canary was not graded: {result.details['reason']}"
+                    self._failures[domain] = f"a known answer was not graded: {result.details['reason']}"
                 return
-            if result.score != canary.score:
-                self._failures[domain] = f"a canary got {result.score} ({result.verdict}), not {canary.score}"
+            if result.score != known.score:
+                self._failures[domain] = (
+                    f"a known answer got {result.score} ({result.verdict}), not {known.score}"
+                )
                 self._solved.pop(domain, None)
                 return
         if await self._service.ends_a_hang(domain):

@@ -2,9 +2,9 @@
 model's response, apart from decoding the JSON that contains it.
 
     POST /v1/score          one request -> one result (reward.protocol)
-    POST /v1/score_batch    {"items": [request, ...]} (up to 256) -> {"items": [result, ...]} in order
+    POST /v1/score_batch    one request per line, up to 256 -> {"items": [result, ...]} in order; each line fails alone
     GET  /healthz           200 while the process lives
-    GET  /readyz            whether every domain passed its canaries in the last 30 s; sandbox level; version
+    GET  /readyz            whether every domain passed its known answers in the last 30 s; sandbox level; version
     GET  /metrics           Prometheus
 
 A single request that is not graded is answered with 429 and Retry-After (overloaded), 400 (invalid) or 503
@@ -23,6 +23,7 @@ import hmac
 import ipaddress
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -40,16 +41,15 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.requests import ClientDisconnect
 
 from reward import frames
-from reward.bodies import Invalid, items_of
 from reward.connections import KEEP_ALIVE_S, Connection, raise_descriptor_limit
 from reward.graders.registry import domains
 from reward.protocol import (
     MAX_BATCH_ITEMS,
     MAX_ID_CHARACTERS,
     PROTOCOL_VERSION,
+    GradeStatus,
     ScoreRequest,
     ScoreResult,
-    Status,
 )
 from reward.readiness import Readiness
 from reward.service import Service
@@ -58,12 +58,14 @@ _MAX_BODY_BYTES = 192 << 20
 _MAX_DEADLINE_MS = 2**53
 """JSON libraries of all languages read integers exactly up to here (RFC 8259, section 6)."""
 _BAD_ID = f'"request_id" must be a text of 1 to {MAX_ID_CHARACTERS} characters'
+_FIRST_ID = re.compile(rb'\s*\{\s*"request_id"\s*:\s*("(?:[^"\\]|\\.)*+")')
+"""The id of a request that cannot be decoded, if the request begins with it as our client writes it."""
 _RETRY_AFTER_S = 1
 _HTTP_STATUS = {
-    Status.graded: 200,
-    Status.overloaded: 429,
-    Status.infra_error: 503,
-    Status.invalid_request: 400,
+    GradeStatus.graded: 200,
+    GradeStatus.overloaded: 429,
+    GradeStatus.infra_error: 503,
+    GradeStatus.invalid_request: 400,
 }
 _REMEMBERED = 20_000  # newest results, for repeated requests
 
@@ -84,6 +86,14 @@ class ServeOptions:
     """PID of the parent process; the service stops when that process is gone."""
 
 
+class InvalidRequest(ValueError):
+    """A request that does not have the protocol's form; the message says what is wrong."""
+
+    def __init__(self, sentence: str, request_id: str = "") -> None:
+        super().__init__(sentence)
+        self.request_id = request_id
+
+
 class Refused(Exception):
     """A whole HTTP request is refused; the message is one sentence."""
 
@@ -93,36 +103,40 @@ class Refused(Exception):
 
 
 def request_of(body: Any) -> ScoreRequest:
-    """Parses the request in a JSON body. Raises Invalid."""
-    if isinstance(body, Invalid):
+    """Parses the request in a JSON body. Raises InvalidRequest."""
+    if isinstance(body, InvalidRequest):
         raise body
     if not isinstance(body, dict):
-        raise Invalid("a request must be a JSON object")
+        raise InvalidRequest("a request must be a JSON object")
     request_id = body.get("request_id")
     if not isinstance(request_id, str):
-        raise Invalid(_BAD_ID)
+        raise InvalidRequest(_BAD_ID)
     if not 0 < len(request_id) <= MAX_ID_CHARACTERS:
-        raise Invalid(_BAD_ID, request_id)
+        raise InvalidRequest(_BAD_ID, request_id)
     domain, response, task, deadline_ms = (
         body.get(key) for key in ("domain", "response", "task", "deadline_ms")
     )
     if domain is None:
-        raise Invalid(f"the request names no domain; there are {', '.join(domains())}", request_id)
+        raise InvalidRequest(f"the request names no domain; there are {', '.join(domains())}", request_id)
     if not isinstance(domain, str) or domain not in domains():
-        raise Invalid(f"unknown domain {str(domain)[:80]!r}; there are {', '.join(domains())}", request_id)
+        raise InvalidRequest(
+            f"unknown domain {str(domain)[:80]!r}; there are {', '.join(domains())}", request_id
+        )
     if not isinstance(response, str):
-        raise Invalid('"response" must be a text', request_id)
+        raise InvalidRequest('"response" must be a text', request_id)
     in_thought = body.get("in_thought", False)
     if not isinstance(in_thought, bool):
-        raise Invalid('"in_thought" must be true or false', request_id)
+        raise InvalidRequest('"in_thought" must be true or false', request_id)
     if not isinstance(task, dict):
-        raise Invalid('"task" must be an object', request_id)
+        raise InvalidRequest('"task" must be an object', request_id)
     if deadline_ms is not None and (
         not isinstance(deadline_ms, int)
         or isinstance(deadline_ms, bool)
         or not 0 <= deadline_ms <= _MAX_DEADLINE_MS
     ):
-        raise Invalid('"deadline_ms" must be a whole number of milliseconds from 0 to 2^53', request_id)
+        raise InvalidRequest(
+            '"deadline_ms" must be a whole number of milliseconds from 0 to 2^53', request_id
+        )
     return ScoreRequest(
         request_id=request_id,
         domain=domain,
@@ -163,7 +177,7 @@ class Front:
         """Starts grading a request. A repeated id with the same content is not graded again."""
         try:
             request = request_of(body)
-        except Invalid as error:
+        except InvalidRequest as error:
             return self.invalid(str(error), error.request_id)
         try:
             task_text = json.dumps(request.task)
@@ -176,7 +190,7 @@ class Front:
         earlier = self._running.get(key)
         score = self.service.score(request) if earlier is None else self._score_after(earlier, request)
         task = self._running[key] = asyncio.get_running_loop().create_task(score)
-        task.add_done_callback(lambda done: self._finished(key, done))
+        task.add_done_callback(lambda done: self._finish(key, done))
         return task
 
     async def _score_after(self, earlier: asyncio.Task[ScoreResult], request: ScoreRequest) -> ScoreResult:
@@ -184,7 +198,7 @@ class Front:
         may have had less time), grades this one in its remaining time."""
         began = time.monotonic()
         await asyncio.wait({earlier})
-        if earlier.result().status is not Status.overloaded:
+        if earlier.result().status is not GradeStatus.overloaded:
             return earlier.result()
         if request.deadline_ms is not None:
             waited_ms = int(1000 * (time.monotonic() - began))
@@ -194,12 +208,12 @@ class Front:
     def invalid(self, sentence: str, request_id: str = "") -> ScoreResult:
         """Returns the result for a request that does not have the protocol's form."""
         details = {"reason": sentence}
-        return self.service.result(request_id, Status.invalid_request, "invalid_request", details)
+        return self.service.result(request_id, GradeStatus.invalid_request, "invalid_request", details)
 
-    def _finished(self, key: tuple[str, int], task: asyncio.Task[ScoreResult]) -> None:
+    def _finish(self, key: tuple[str, int], task: asyncio.Task[ScoreResult]) -> None:
         if self._running.get(key) is task:  # and not an equal request that waits for it
             del self._running[key]
-        if not task.cancelled() and task.exception() is None and task.result().status is Status.graded:
+        if not task.cancelled() and task.exception() is None and task.result().status is GradeStatus.graded:
             self._recent[key] = task.result()
             if len(self._recent) > _REMEMBERED:
                 self._recent.popitem(last=False)
@@ -217,7 +231,7 @@ def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None
     return Response(json.dumps(body), status, dict(headers or {}), "application/json")
 
 
-async def _admitted(request: Request) -> None:
+async def _require_token(request: Request) -> None:
     """Checks that the request carries the token. Raises Refused."""
     if not request.app.state.front.admits(request):
         raise Refused("the token is missing or wrong", 401)
@@ -245,32 +259,37 @@ async def _json_body(request: Request) -> Any:
         raise Refused(f"the body is not JSON that can be read: {error}") from error
 
 
-async def _json_items(request: Request) -> list[Any]:
-    """Reads the items of a batch, with an Invalid in place of each one that cannot be decoded. Raises Refused."""
-    data = await _body_bytes(request)
+async def _json_lines(request: Request) -> list[Any]:
+    """Reads the requests of a batch, one per line, with an InvalidRequest in place of each that cannot be decoded.
+    Raises Refused."""
+    lines = [line for line in (await _body_bytes(request)).split(b"\n") if line.strip()]
+    if len(lines) > MAX_BATCH_ITEMS:
+        raise Refused(f"a batch has up to {MAX_BATCH_ITEMS} requests, one per line")
+    return [_decode_line(line) for line in lines]
+
+
+def _decode_line(line: bytearray) -> Any:
     try:
-        body = frames.decode(data)
-        items = body.get("items") if isinstance(body, dict) else None
+        return frames.decode(line)
     except ValueError as error:
-        try:
-            items = await asyncio.to_thread(items_of, bytes(data), MAX_BATCH_ITEMS)
-        except ValueError:
-            raise Refused(f"the body is not JSON that can be read: {error}") from error
-    if not isinstance(items, list) or len(items) > MAX_BATCH_ITEMS:
-        raise Refused(f'"items" must be a list of up to {MAX_BATCH_ITEMS} requests')
-    return items
+        sentence = f"the line is not JSON that can be read: {error}"
+    try:
+        found = _FIRST_ID.match(line)
+        return InvalidRequest(sentence, frames.decode(found[1]) if found else "")
+    except ValueError:
+        return InvalidRequest(sentence)
 
 
 JsonBody = Annotated[Any, Depends(_json_body)]
 """A route's parameter: the decoded JSON body."""
-_Items = Annotated[list[Any], Depends(_json_items)]
+_JsonLines = Annotated[list[Any], Depends(_json_lines)]
 
 
 def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
     """Builds the app: our own routes, and `routers` for other trainers' clients, behind the same token."""
     app = FastAPI(title="reward", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.front = front
-    guarded = APIRouter(dependencies=[Depends(_admitted)])
+    guarded = APIRouter(dependencies=[Depends(_require_token)])
 
     @app.exception_handler(Refused)
     async def refused(_request: Request, refusal: Refused) -> Response:
@@ -283,12 +302,12 @@ def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
     @guarded.post("/v1/score")
     async def score(body: JsonBody) -> Response:
         (result,) = await front.score_all([body])
-        headers = {"Retry-After": str(_RETRY_AFTER_S)} if result.status is Status.overloaded else {}
+        headers = {"Retry-After": str(_RETRY_AFTER_S)} if result.status is GradeStatus.overloaded else {}
         return _json(result.to_json(), _HTTP_STATUS[result.status], headers)
 
     @guarded.post("/v1/score_batch")
-    async def score_batch(items: _Items) -> Response:
-        results = await front.score_all(items)
+    async def score_batch(lines: _JsonLines) -> Response:
+        results = await front.score_all(lines)
         return _json({"items": [result.to_json() for result in results]})
 
     @guarded.get("/readyz")

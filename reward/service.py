@@ -11,13 +11,26 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from reward.canaries import CANARIES, DOUBLE, HANGING_PROGRAM, LATE_MODULES, Canary
+from reward.answers import (
+    Answer,
+    Crashed,
+    Exhausts,
+    Failed,
+    Grade,
+    Invalid,
+    KnownAnswers,
+    Late,
+    NoAnswer,
+    PluginFailed,
+    TimedOut,
+)
 from reward.graders.plugins import plugins
 from reward.graders.registry import PLUGIN_POOL, domains
 from reward.groups import Groups
+from reward.known_answers import DOUBLE, HANGING_PROGRAM, KNOWN_ANSWERS, LATE_MODULES, KnownAnswer
 from reward.metrics import Metrics
 from reward.pool import ForkedWorker, Pool, PoolOptions, Worker
-from reward.protocol import MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status, is_too_long
+from reward.protocol import MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, ScoreResult, is_too_long
 from reward.sandbox.cell import Level
 from reward.sandbox.execution import MAX_WALL_S
 from reward.sandbox.launch import Judge, Zygote, ZygoteError
@@ -61,7 +74,7 @@ class Service:
         queue: int = 4096,
         only: Collection[str] | None = None,
     ) -> None:
-        """If `level` is None, this machine has no sandbox: code is refused, and other graders run with resource limits
+        """Without a `level` this machine has no sandbox: code is refused, and other graders run with resource limits
         only. `only`: the domains that will be asked for (default: all), because graders take seconds to load."""
         self.level, self.version, self.num_workers, self.metrics = level, version, num_workers, Metrics()
         self._zygote = SharedZygote(level or Level.none, domains() if only is None else only)
@@ -104,7 +117,9 @@ class Service:
         except Exception as error:  # our fault, which must not cost the other items of a batch their results
             log.exception("grading the request %r failed", request.request_id)
             reason = f"the service has a defect: {type(error).__name__}"
-            result = self.result(request.request_id, Status.infra_error, "internal_error", {"reason": reason})
+            result = self.result(
+                request.request_id, GradeStatus.infra_error, "internal_error", {"reason": reason}
+            )
         self.metrics.seconds.observe(request.domain, time.monotonic() - started)
         self.metrics.verdicts.add(request.domain, result.status, result.verdict)
         return result
@@ -113,13 +128,13 @@ class Service:
         pool = self.pool(request.domain)
         if pool is None:
             reason = "code is not graded here: this machine has no sandbox, see the server's log"
-            return self.result(request.request_id, Status.infra_error, "no_sandbox", {"reason": reason})
+            return self.result(request.request_id, GradeStatus.infra_error, "no_sandbox", {"reason": reason})
         if is_too_long(request.response):
             limit = {"limit_bytes": MAX_RESPONSE_BYTES}
-            return self.result(request.request_id, Status.graded, "too_long", limit, 0.0)
+            return self.result(request.request_id, GradeStatus.graded, "too_long", limit, 0.0)
         if pool.is_full and not urgent:
             full = {"reason": f"{pool.name} queue is full"}
-            return self.result(request.request_id, Status.overloaded, "queue_full", full)
+            return self.result(request.request_id, GradeStatus.overloaded, "queue_full", full)
         deadline = None if request.deadline_ms is None else started + request.deadline_ms / 1000
         message = {
             "domain": request.domain,
@@ -131,46 +146,49 @@ class Service:
             answer = await self._groups.run(message, deadline)
         else:
             answer = await pool.run(message, deadline, urgent=urgent)
-        if answer.get("no_answer") and not urgent and request.domain not in plugins():  # trials need canaries
+        tries = not urgent and request.domain not in plugins()  # trials need known answers
+        if tries and isinstance(answer, NoAnswer):
             answer = await self._trials.decide(pool, message, deadline, answer)
         status, verdict, details, score = self._outcome(answer, pool)
         return self.result(request.request_id, status, verdict, details, score)
 
     def _outcome(
-        self, answer: Mapping[str, Any], pool: Pool
-    ) -> tuple[Status, str, Mapping[str, Any], float | None]:
-        """Returns status, verdict, details and score for the answer of a worker, a pool or a trial."""
-        if "grade" in answer:
-            grade = answer["grade"]
-            return Status.graded, grade["verdict"], grade["details"], grade["score"]
-        if "invalid" in answer:
-            return Status.invalid_request, "invalid_task", {"reason": answer["invalid"]}, None
-        if "plugin_failed" in answer:
-            reason = answer["plugin_failed"]
-            if reason not in self._told and len(self._told) < _MAX_TOLD:
-                self._told.add(reason)
-                log.warning("%s\n%s", reason, answer["traceback"])
-            return Status.infra_error, "plugin_failed", {"reason": reason}, None
-        if "timeout" in answer:
-            return Status.graded, "timeout", {"limit_s": pool.options.cpu_s}, 0.0
-        if "crashed" in answer:
-            return Status.graded, "crashed", {"signal": answer["crashed"]}, 0.0
-        if "exhausts" in answer:
-            return Status.graded, "exhausts_grader", {"reason": answer["exhausts"]}, 0.0
-        if "late" in answer:
-            reason = "the deadline passed before a worker was free"
-            return Status.overloaded, "deadline_passed", {"reason": reason}, None
-        return Status.infra_error, "worker_failed", {"reason": answer["failed"]}, None
+        self, answer: Answer, pool: Pool
+    ) -> tuple[GradeStatus, str, Mapping[str, Any], float | None]:
+        """Returns status, verdict, details and score for an answer."""
+        match answer:
+            case Grade(score=score, verdict=verdict, details=details):
+                return GradeStatus.graded, verdict, details, score
+            case TimedOut():
+                return GradeStatus.graded, "timeout", {"limit_s": pool.options.cpu_s}, 0.0
+            case Crashed(signal):
+                return GradeStatus.graded, "crashed", {"signal": signal}, 0.0
+            case Exhausts(reason):
+                return GradeStatus.graded, "exhausts_grader", {"reason": reason}, 0.0
+            case Invalid(reason):
+                return GradeStatus.invalid_request, "invalid_task", {"reason": reason}, None
+            case Late():
+                reason = "the deadline passed before a worker was free"
+                return GradeStatus.overloaded, "deadline_passed", {"reason": reason}, None
+            case PluginFailed(reason, traceback):
+                if reason not in self._told and len(self._told) < _MAX_TOLD:
+                    self._told.add(reason)
+                    log.warning("%s\n%s", reason, traceback)
+                return GradeStatus.infra_error, "plugin_failed", {"reason": reason}, None
+            case Failed(reason) | NoAnswer(reason):
+                return GradeStatus.infra_error, "worker_failed", {"reason": reason}, None
+        raise TypeError(f"a request to grade was answered with {type(answer).__name__}")
 
-    async def canaries(self, domain: str) -> tuple[Canary, ...]:
+    async def known_answers(self, domain: str) -> tuple[KnownAnswer, ...]:
         """Returns responses with known scores for a domain. A plug-in's come from a worker, because only workers import
         it; a plug-in may have none."""
         if domain not in plugins():
-            return CANARIES.get(domain, ())
+            return KNOWN_ANSWERS.get(domain, ())
         pool = self.pool(domain)
         assert pool is not None
-        answer = await pool.run({"canaries": domain}, urgent=True)
-        return tuple(Canary(**fields) for fields in answer.get("canaries", ()))
+        answer = await pool.run({"known_answers": domain}, urgent=True)
+        items = answer.items if isinstance(answer, KnownAnswers) else ()
+        return tuple(KnownAnswer(**fields) for fields in items)
 
     async def ends_a_hang(self, domain: str) -> bool:
         """Gives a worker of the domain an endless task, and returns whether the service ends it in time."""
@@ -179,22 +197,23 @@ class Service:
         if domain == "code":
             message = {"response": HANGING_PROGRAM, "task": {**DOUBLE, "cpu_s": 0.2}}
             answer = await pool.run(message, urgent=True)
-            return answer.get("grade", {}).get("verdict") == "timeout"
-        return "timeout" in await pool.run({"spin": True}, cpu_s=0.1, urgent=True)
+            return isinstance(answer, Grade) and answer.verdict == "timeout"
+        return isinstance(await pool.run({"spin": True}, cpu_s=0.1, urgent=True), TimedOut)
 
     async def failed_import(self, domain: str) -> str:
         """Has a worker of the domain import modules that it has not loaded. Returns why it could not; empty if it
-        could. The canaries of code import a module themselves."""
+        could. The programs among the known answers of code import a module themselves."""
         pool = self.pool(domain)
         assert pool is not None
         if domain == "code":
             return ""
-        return str((await pool.run({"import": LATE_MODULES}, urgent=True)).get("failed", ""))
+        answer = await pool.run({"import": LATE_MODULES}, urgent=True)
+        return answer.reason if isinstance(answer, Failed | NoAnswer) else ""
 
     def result(
         self,
         request_id: str,
-        status: Status,
+        status: GradeStatus,
         verdict: str,
         details: Mapping[str, Any],
         score: float | None = None,
@@ -210,5 +229,5 @@ class Service:
 
 
 def default_workers() -> int:
-    """The number of cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     return max(1, len(os.sched_getaffinity(0)))

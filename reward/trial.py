@@ -3,8 +3,8 @@
 A worker that dies, or gives no answer within its wall time, says nothing about the response: the machine may be
 overloaded. But the trainer drops responses that are not graded, so if this were all, a policy would learn to write
 responses that exhaust their graders. So a request that has failed in the pool is tried once more by a fresh worker of
-its own, one request at a time. Meanwhile a second fresh worker, the witness, grades canaries continuously. If the fresh
-worker answers, that counts. If not, the response gets 0 only where a busy machine cannot be the reason:
+its own, one request at a time. Meanwhile a second fresh worker, the witness, grades known answers continuously. If the
+fresh worker answers, that counts. If not, the response gets 0 only where a busy machine cannot be the reason:
 
 - the worker died of a cause from within. SIGKILL, which the kernel sends when memory runs out, SIGTERM, SIGINT and
   SIGHUP come from outside and prove nothing.
@@ -29,7 +29,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from reward import frames
-from reward.canaries import CANARIES
+from reward.answers import Answer, Crashed, Exhausts, Failed, Grade, NoAnswer, Retry, TimedOut
+from reward.known_answers import KNOWN_ANSWERS
 from reward.metrics import Metrics
 from reward.pool import CRASH_SIGNALS, Link, Pool
 from reward.sandbox.clock import StallMeter
@@ -49,13 +50,13 @@ _JUDGE_CPU_S = 60.0
 """CPU seconds of the judge alone, without the program that it judges. Other workers have their pool's limit."""
 _SAMPLE_S = 0.25
 _PAUSE_S = 0.2
-"""Seconds between two canaries, so that the witness itself is no load."""
+"""Seconds between two known answers, so that the witness itself is no load."""
 _SLOW_S = 1.0
-"""Seconds within which the witness must answer. Canaries take milliseconds, those of the code domain tens of them."""
+"""Seconds within which the witness must answer. It takes milliseconds, and tens of them for code."""
 _WARM_UP_S = 30.0
-"""Seconds for the first canaries of a fresh worker: a judge has to start its fork server."""
-_NUM_CANARIES = 8
-"""The fewest canaries that a witness must answer, about 2 s of work, however soon the other worker died."""
+"""Seconds for the first known answers of a fresh worker: a judge has to start its fork server."""
+_NUM_KNOWN = 8
+"""The fewest known answers that a witness must answer, about 2 s of work, however soon the other worker died."""
 _FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM})
 
 
@@ -66,20 +67,20 @@ class Trials:
         self._metrics = metrics
         self._lock = asyncio.Lock()
         self._num_places = _PLACES
-        self._exhausting: OrderedDict[bytes, str] = OrderedDict()
-        """Reasons by digest of messages that exhaust their grader; the most recently used is at the end."""
-        self._running: asyncio.Task[dict[str, Any]] | None = None
+        self._exhausting: OrderedDict[bytes, Exhausts] = OrderedDict()
+        """The outcome by digest of messages that exhaust their grader; the most recently used is at the end."""
+        self._running: asyncio.Task[Answer] | None = None
         self._closed = False
 
     async def decide(
-        self, pool: Pool, message: Mapping[str, Any], deadline: float | None, failed: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Returns a fresh worker's answer, as `Pool.run` does, or {"exhausts": sentence} if the response is to blame,
-        or else `failed`, the pool's own answer. No trial begins after the deadline (a time.monotonic value); one that
+        self, pool: Pool, message: Mapping[str, Any], deadline: float | None, failed: NoAnswer
+    ) -> Answer:
+        """Returns a fresh worker's answer, as `Pool.run` does, or Exhausts if the response is to blame, or else
+        `failed`, the pool's own answer. No trial begins after the deadline (a time.monotonic value); one that
         has begun continues, as a request in the pool does. A message known to exhaust its grader is not tried again."""
         digest = hashlib.sha256(frames.body(message)).digest()
-        if answer := self._remembered(pool, digest):
-            return answer
+        if found := self._recall(pool, digest):
+            return found
         if self._num_places == 0:
             self._metrics.trials.add(pool.name, "no_place")
             return failed
@@ -98,24 +99,24 @@ class Trials:
         try:
             if self._closed:
                 return failed
-            if answer := self._remembered(pool, digest):  # from a trial that ended while this request waited
-                return answer
-            answer = await self._tried(pool, message, failed)
-            if "exhausts" in answer:
-                self._exhausting[digest] = answer["exhausts"]
+            if found := self._recall(pool, digest):  # from a trial that ended while this request waited
+                return found
+            answer = await self._try(pool, message, failed)
+            if isinstance(answer, Exhausts):
+                self._exhausting[digest] = answer
                 if len(self._exhausting) > _REMEMBERED:
                     self._exhausting.popitem(last=False)
             return answer
         finally:
             self._lock.release()
 
-    def _remembered(self, pool: Pool, digest: bytes) -> dict[str, Any]:
-        """Returns the outcome of an earlier trial of this message; {} if there was none."""
+    def _recall(self, pool: Pool, digest: bytes) -> Exhausts | None:
+        """Returns the outcome of an earlier trial of this message; None if there was none."""
         if digest not in self._exhausting:
-            return {}
+            return None
         self._exhausting.move_to_end(digest)
         self._metrics.trials.add(pool.name, "remembered")
-        return {"exhausts": self._exhausting[digest]}
+        return self._exhausting[digest]
 
     async def close(self) -> None:
         """Cancels the trial in progress; its request and those that wait stay ungraded."""
@@ -124,66 +125,58 @@ class Trials:
             self._running.cancel()
             await asyncio.wait([self._running])
 
-    async def _tried(self, pool: Pool, message: Mapping[str, Any], failed: dict[str, Any]) -> dict[str, Any]:
+    async def _try(self, pool: Pool, message: Mapping[str, Any], failed: NoAnswer) -> Answer:
         self._running = asyncio.get_running_loop().create_task(_trial(pool, message))
         try:
             await asyncio.wait([self._running])
-            answer = {"failed": "the service ends"} if self._running.cancelled() else self._running.result()
+            answer = Failed("the service ends") if self._running.cancelled() else self._running.result()
         finally:
             self._running.cancel()
             self._running = None
-        outcome = next(iter(answer.keys() & _OUTCOMES.keys()), "failed")
-        self._metrics.trials.add(pool.name, _OUTCOMES[outcome])
-        if outcome == "failed":
-            return {**failed, "failed": f"{failed['failed']}; tried alone: {answer['failed']}"}
+        match answer:
+            case Failed(reason):
+                self._metrics.trials.add(pool.name, "undecided")
+                return NoAnswer(f"{failed.reason}; tried alone: {reason}")
+            case Exhausts():
+                self._metrics.trials.add(pool.name, "exhausts")
+            case _:
+                self._metrics.trials.add(pool.name, "answered")
         return answer
 
 
-_OUTCOMES = {
-    "grade": "answered",
-    "invalid": "answered",
-    "timeout": "answered",
-    "crashed": "answered",
-    "exhausts": "exhausts",
-    "failed": "undecided",
-}
-"""The name of a trial's outcome in the metrics, by the key of its answer."""
-
-
-async def _trial(pool: Pool, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs a trial. Returns the answer, {"timeout": True}, {"crashed": signal}, {"exhausts": sentence} or {"failed":
-    sentence}."""
+async def _trial(pool: Pool, message: Mapping[str, Any]) -> Answer:
+    """Runs a trial. Returns its outcome; Failed if it decides nothing."""
     domain = message["domain"]
     links: list[Link] = []
     over = asyncio.Event()
     try:
         for _ in range(2):
             links.append(await pool.fresh())
-            if complaint := await _asked_canaries(links[-1], domain, _WARM_UP_S):
-                return {"failed": f"a fresh worker {complaint}"}
+            if complaint := await _ask_known(links[-1], domain, _WARM_UP_S):
+                return Failed(f"a fresh worker {complaint}")
         suspect, witness = links
-        watching = asyncio.get_running_loop().create_task(_watched(witness, domain, over))
+        watching = asyncio.get_running_loop().create_task(_watch(witness, domain, over))
         try:
             answer = await _turn(pool, suspect, frames.encode(message))
-            if not answer:
+            if answer is None:
                 links.remove(suspect)
                 answer = _death(await suspect.end())
             over.set()
-            if "exhausts" in answer and (complaint := await watching):
-                return {"failed": f"{answer['exhausts']}, but a worker beside it {complaint}"}
+            if isinstance(answer, Exhausts) and (complaint := await watching):
+                return Failed(f"{answer.reason}, but a worker beside it {complaint}")
             return answer
         finally:
             watching.cancel()
             await asyncio.wait([watching])
     except (ZygoteError, OSError) as error:
-        return {"failed": f"no fresh worker could be started: {error}"}
+        return Failed(f"no fresh worker could be started: {error}")
     finally:
         for link in links:
             await link.end()
 
 
-async def _turn(pool: Pool, suspect: Link, data: bytes) -> dict[str, Any]:
-    """Returns the worker's answer to the request, or what its silence means; {} if it has died."""
+async def _turn(pool: Pool, suspect: Link, data: bytes) -> Answer | None:
+    """Returns the worker's answer to the request, or what its silence means; None if it has died."""
     limit_s, own_cpu_s = max(_WALL_S, pool.options.wall_s + _STALL_S), pool.options.cpu_s
     meter, began_s = StallMeter(suspect.worker.pid), time.monotonic()
     asking = asyncio.get_running_loop().create_task(suspect.ask(data, own_cpu_s or _JUDGE_CPU_S))
@@ -192,54 +185,54 @@ async def _turn(pool: Pool, suspect: Link, data: bytes) -> dict[str, Any]:
             now_s = time.monotonic()
             suspect.check(now_s, float("inf"))
             if meter.sample() >= _STALL_S:
-                return {"exhausts": f"its worker did nothing at all for {_STALL_S:g} s"}
+                return Exhausts(f"its worker did nothing at all for {_STALL_S:g} s")
             if now_s - began_s > limit_s:
-                return {"failed": f"no answer within {limit_s:g} s"}
-        answer = asking.result()
+                return Failed(f"no answer within {limit_s:g} s")
+        answer = asking.result().answers[0]
     except TimeoutError:
         if own_cpu_s is not None:
-            return {"timeout": True}
-        return {"exhausts": f"its judge computed for {_JUDGE_CPU_S:g} s"}
+            return TimedOut()
+        return Exhausts(f"its judge computed for {_JUDGE_CPU_S:g} s")
     except ValueError as error:
-        return {"exhausts": f"its worker sent a malformed answer: {error}"}
+        return Exhausts(f"its worker sent a malformed answer: {error}")
     except (OSError, EOFError):
-        return {}
+        return None
     finally:
         asking.cancel()
-    return {"failed": answer["retry"]} if "retry" in answer else answer
+    return Failed(answer.reason) if isinstance(answer, Retry) else answer
 
 
-def _death(signal_number: int) -> dict[str, Any]:
+def _death(signal_number: int) -> Answer:
     """Returns what it means that a worker was ended by a signal, or ended by itself (0)."""
     if signal_number in CRASH_SIGNALS:
-        return {"crashed": signal_number}
+        return Crashed(signal_number)
     if signal_number in _FROM_OUTSIDE:
-        return {"failed": f"its worker was killed from outside (signal {signal_number})"}
-    return {"exhausts": f"its worker ended by itself (signal {signal_number})"}
+        return Failed(f"its worker was killed from outside (signal {signal_number})")
+    return Exhausts(f"its worker ended by itself (signal {signal_number})")
 
 
-async def _watched(witness: Link, domain: str, over: asyncio.Event) -> str:
-    """Asks canaries until the trial is over and enough were asked. Returns what went wrong, empty if nothing did."""
+async def _watch(witness: Link, domain: str, over: asyncio.Event) -> str:
+    """Has known answers graded until the trial is over and enough were. Returns what went wrong, empty if nothing."""
     num_answers = 0
-    while num_answers < _NUM_CANARIES or not over.is_set():
-        if complaint := await _asked_canaries(witness, domain, _SLOW_S):
+    while num_answers < _NUM_KNOWN or not over.is_set():
+        if complaint := await _ask_known(witness, domain, _SLOW_S):
             return complaint
-        num_answers += len(CANARIES[domain])
+        num_answers += len(KNOWN_ANSWERS[domain])
         await asyncio.sleep(_PAUSE_S)
     return ""
 
 
-async def _asked_canaries(link: Link, domain: str, limit_s: float) -> str:
-    """Asks a domain's canaries, each within limit_s. Returns what was wrong with the answers, empty if nothing was."""
-    for canary in CANARIES[domain]:
-        message = {"domain": domain, "response": canary.response, "in_thought": False, "task": canary.task}
+async def _ask_known(link: Link, domain: str, limit_s: float) -> str:
+    """Has a domain's known answers graded, each within limit_s. Returns what was wrong, empty if nothing was."""
+    for known in KNOWN_ANSWERS[domain]:
+        message = {"domain": domain, "response": known.response, "in_thought": False, "task": known.task}
         try:
             async with asyncio.timeout(limit_s):
-                answer = await link.ask(frames.encode(message), None)
+                (answer,) = (await link.ask(frames.encode(message), None)).answers
         except TimeoutError:
-            return f"did not answer a canary within {limit_s:g} s"
+            return f"did not answer a known answer within {limit_s:g} s"
         except (OSError, EOFError, ValueError):
-            return "died of a canary"
-        if answer.get("grade", {}).get("score") != canary.score:
-            return "did not solve a canary"
+            return "died of a known answer"
+        if not isinstance(answer, Grade) or answer.score != known.score:
+            return "did not solve a known answer"
     return ""

@@ -1,23 +1,15 @@
 """A grading process: confined, single-threaded, one message at a time, killed from outside if it takes too long.
 
-It is forked by a fork server that has imported all grading libraries (`preload`), and answers messages on a socket:
+It is forked by a fork server that has imported all grading libraries (`preload`), and answers each message on a socket
+with a Reply (reward.answers):
 
-    {"domain", "response", "in_thought", "task"}
-        -> {"grade": {"score", "verdict", "details"}, "retire": bool, "spent_s": seconds}
-         | {"invalid": sentence, "retire": bool, "spent_s": seconds}
-         | {"plugin_failed": sentence, "traceback", "retire": bool, "spent_s": seconds}
-         | {"retry": sentence, "retire": true, "spent_s": seconds}
-    {"canaries": domain}
-        -> {"canaries": [{"response", "task", "score"}, ...], "retire": bool, "spent_s": seconds}
-    {"import": [names of modules]}
-        -> {"imported": true, "retire": bool, "spent_s": seconds} | {"retry", ...}
+    {"domain", "response", "in_thought", "task"}    -> Grade | Invalid | PluginFailed | Retry
+    {"known_answers": domain}                       -> KnownAnswers, or as above
+    {"import": [names of modules]}                  -> Imported | Retry
+    {"group": [message, ...]}                       -> the answers to its first messages, in order
 
-    {"group": [message of the first kind, ...]}
-        -> {"answers": [{"grade"} | {"invalid"} | {"retry"}, ...], "retire": bool, "spent_s": seconds}
-
-If a group takes longer than 0.1 s, only its first requests are answered. `retire` asks for a replacement: the process
-has grown, has served long enough, or could not import a module, for which the response is not to blame (`retry`).
-`spent_s` is the CPU time that it has used in all.
+If a group takes longer than 0.1 s, only its first messages are answered. The worker asks for a replacement if it has
+grown, has served long enough, or could not import a module, for which the response is not to blame (Retry).
 """
 
 from __future__ import annotations
@@ -32,14 +24,14 @@ from importlib import import_module
 from typing import Any
 
 from reward import frames, graders
+from reward.answers import Imported, Invalid, KnownAnswers, PluginFailed, Reply, Retry, Sent
 from reward.graders import plugins
 from reward.graders.grade import Grade, InvalidTask
-from reward.graders.plugins import PluginFailed
 from reward.graders.registry import BUILT_IN, domains
 from reward.imports import Watch
-from reward.sandbox.cell import Ground, Limits
+from reward.sandbox.cell import CellLimits, Ground
 
-_LIMITS = Limits(memory=3 << 30, file_size=0, stack=64 << 20)
+_LIMITS = CellLimits(memory=3 << 30, file_size=0, stack=64 << 20)
 _MAX_REQUESTS = 5_000
 _MAX_GROWTH_KIB = 200 << 10
 _GROUP_S = 0.1
@@ -48,7 +40,7 @@ _GROUP_S = 0.1
 def preload(names: Collection[str]) -> Sequence[str]:
     """Imports the graders of these domains and grades once with each built-in one, so that forked workers share what
     that loads. Returns the folders of plug-ins, which workers must be able to read. Raises PluginError."""
-    from reward.canaries import CANARIES
+    from reward.known_answers import KNOWN_ANSWERS
 
     _watch()
     graded_here = [name for name in names if domains()[name].pool != "code"]
@@ -57,8 +49,8 @@ def preload(names: Collection[str]) -> Sequence[str]:
         if hasattr(grader, "warm_up"):
             grader.warm_up()
     for name in graded_here:
-        for canary in CANARIES.get(name, ()):
-            graders.grade(name, canary.response, canary.task)
+        for known in KNOWN_ANSWERS.get(name, ()):
+            graders.grade(name, known.response, known.task)
     _watch().accept()
     return plugins.folders()
 
@@ -76,19 +68,18 @@ def main(ground: Ground, fds: list[int]) -> None:
     base_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     served = 0
     while (message := frames.read(fd)) is not None:
-        while message.get("spin"):  # the hanging canary; it has to be killed from outside
+        while message.get("spin"):  # the known answer that hangs; it has to be killed from outside
             pass
         answers = _answers(message.get("group") or [message])
         served += len(answers)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         grown = usage.ru_maxrss - base_kib > _MAX_GROWTH_KIB
-        is_done = grown or served >= _MAX_REQUESTS or any("retry" in answer for answer in answers)
-        spent_s = usage.ru_utime + usage.ru_stime
-        answer = {"answers": answers} if "group" in message else answers[0]
-        frames.write(fd, {**answer, "retire": is_done, "spent_s": spent_s})
+        is_done = grown or served >= _MAX_REQUESTS or any(isinstance(answer, Retry) for answer in answers)
+        reply = Reply(tuple(answers), is_done, usage.ru_utime + usage.ru_stime)
+        frames.write(fd, reply.to_frame())
 
 
-def _answers(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _answers(requests: list[dict[str, Any]]) -> list[Sent]:
     """Grades the first requests of a group, at least one, until its time is up."""
     begun, answers = time.process_time(), [_answer(requests[0])]
     for request in requests[1:]:
@@ -98,45 +89,41 @@ def _answers(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return answers
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer(request: dict[str, Any]) -> Sent:
     """Answers one request. A score is worthless if an import failed meanwhile, whether or not the grader noticed."""
     try:
         answer = _answer_of_grader(request)
     except ImportError as error:
-        answer = {"retry": f"a grader could not import what it needs: {error}"}
+        answer = Retry(f"a grader could not import what it needs: {error}")
     failed = _watch().failed()
-    if failed and answer.get("grade", {}).get("verdict") not in (None, "too_complex"):
-        return {"retry": f"a grader could not import {', '.join(failed)}"}
+    if failed and isinstance(answer, Grade) and answer.verdict != "too_complex":
+        return Retry(f"a grader could not import {', '.join(failed)}")
     return answer
 
 
-def _answer_of_grader(request: dict[str, Any]) -> dict[str, Any]:
+def _answer_of_grader(request: dict[str, Any]) -> Sent:
     """Raises ImportError."""
     if "import" in request:
         for name in request["import"]:
             sys.modules.pop(name, None)
             import_module(name)
-        return {"imported": True}
-    if "canaries" in request:
-        return {"canaries": [asdict(canary) for canary in plugins.loaded(request["canaries"]).canaries]}
+        return Imported()
+    if "known_answers" in request:
+        known = plugins.loaded(request["known_answers"]).known_answers
+        return KnownAnswers([asdict(answer) for answer in known])
     try:
-        grade = graders.grade(
+        return graders.grade(
             request["domain"], request["response"], request["task"], in_thought=request["in_thought"]
         )
-        return {"grade": grade.to_json()}
     except InvalidTask as error:
-        return {"invalid": str(error)}
-    except PluginFailed as error:
-        return {"plugin_failed": str(error), "traceback": error.traceback}
+        return Invalid(str(error))
+    except plugins.PluginFailed as error:
+        return PluginFailed(str(error), error.traceback)
     except (MemoryError, RecursionError) as error:  # the response was too much for a parser, its own fault
-        return _failed("too_complex", type(error).__name__)
+        return Grade(score=0.0, verdict="too_complex", details={"error": type(error).__name__})
     except ImportError:
         raise
     except Exception as error:
         # A grader failed on a response to a valid task: parsers of free text have endless corner cases. The answer
         # could not be verified, so it gets 0; the verdict is counted separately from `wrong`.
-        return _failed("grader_error", repr(error)[:300])
-
-
-def _failed(verdict: str, error: str) -> dict[str, Any]:
-    return {"grade": Grade(score=0.0, verdict=verdict, details={"error": error}).to_json()}
+        return Grade(score=0.0, verdict="grader_error", details={"error": repr(error)[:300]})

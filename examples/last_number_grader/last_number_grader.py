@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from reward.canaries import Canary
 from reward.graders.grade import Grade, require
+from reward.known_answers import KnownAnswer
 
-CANARIES = [
-    Canary(response="<think>3 fours</think>That makes 12.", task={"number": 12}, score=1.0),
-    Canary(response="<think>12</think>That makes 21.", task={"number": 12}, score=0.0),
+KNOWN_ANSWERS = [
+    KnownAnswer(response="<think>3 fours</think>That makes 12.", task={"number": 12}, score=1.0),
+    KnownAnswer(response="<think>12</think>That makes 21.", task={"number": 12}, score=0.0),
 ]
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.client import RewardClient
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
 FILES = (
     "ifeval_outputs.jsonl",
@@ -83,7 +83,7 @@ class Outcome:
     @property
     def got(self) -> float | tuple[bool, ...] | None:
         """The result in the form of the expected one; None if it was not graded."""
-        if self.result.status is not Status.graded:
+        if self.result.status is not GradeStatus.graded:
             return None
         if isinstance(self.case.expected, tuple):
             return tuple(self.result.details["followed"])

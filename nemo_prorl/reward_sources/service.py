@@ -23,7 +23,7 @@ from nemo_prorl.data.rows import Row, RowFile
 from reward.client import CannotGrade, RewardClient, RewardServiceError
 from reward.discovery import Announced, read_folder
 from reward.known_server import never_grades
-from reward.protocol import DOMAINS, ScoreRequest, ScoreResult, Status, id_of
+from reward.protocol import DOMAINS, GradeStatus, ScoreRequest, ScoreResult, id_of
 
 if TYPE_CHECKING:
     from nemo_prorl.distributed import Ranks
@@ -236,9 +236,9 @@ class ServiceGrader:
         for index, future in asked.items():
             result = future.result()
             reason = str(result.details.get("reason", result.verdict))
-            if result.status is Status.invalid_request:
+            if result.status is GradeStatus.invalid_request:
                 found.append((index, reason))
-            elif result.status is not Status.graded:
+            elif result.status is not GradeStatus.graded:
                 self.check()
                 raise RewardServiceError(
                     f"the reward service could not check the task of {rows[index].uid}: {reason}"
@@ -256,8 +256,8 @@ class ServiceGrader:
 
 
 class ClientOnDemand:
-    """Creates its client at the first request, because many ranks never make one: of the ranks of an engine only the
-    first does. `version` and `domains` come from the main rank."""
+    """Creates its client at the first request, because only the first rank of each engine makes requests. `version` and
+    `domains` come from the main rank."""
 
     def __init__(self, make: Callable[[], RewardClient], *, version: str, domains: frozenset[str]) -> None:
         self._make = make
@@ -276,8 +276,8 @@ class ClientOnDemand:
 
 
 def announced_by_main(folder: Path, ranks: Ranks) -> Announced | None:
-    """Returns a function by which a client learns of the servers in reward.discovery_dir: the main rank reads the
-    folder, the others ask the main rank. None for a single rank, whose client reads the folder itself."""
+    """Returns a function that finds the servers in reward.discovery_dir: the main rank reads the folder, the others ask
+    the main rank. None for a single rank, whose client reads the folder itself."""
     if ranks.layout.world_size == 1:
         return None
     board = ranks.board("reward servers")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, HTTPException, Request
 
 from reward.graders.registry import domains
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.rows import BadLabel, opens_thought, request_of_label, without_end_tokens
 from reward.server import Front
 
@@ -112,13 +112,13 @@ async def scores(front: Front, requests: Sequence[ScoreRequest], options: Option
         async with asyncio.timeout(wait_s):
             while True:
                 results = await front.score_all(bodies)
-                if invalid := _first(results, Status.invalid_request):
+                if invalid := _first(results, GradeStatus.invalid_request):
                     raise bad_request(str(invalid.details["reason"]))
-                if failed := _first(results, Status.infra_error):
+                if failed := _first(results, GradeStatus.infra_error):
                     reason = f"not graded: {failed.details['reason']}"
                     if failed.verdict == "no_sandbox":  # retrying cannot help
                         break
-                elif _first(results, Status.overloaded) is None:
+                elif _first(results, GradeStatus.overloaded) is None:
                     return [float(result.score or 0.0) for result in results]
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)
@@ -127,5 +127,5 @@ async def scores(front: Front, requests: Sequence[ScoreRequest], options: Option
     raise HTTPException(503, reason, {"Retry-After": str(RETRY_AFTER_S)})
 
 
-def _first(results: Sequence[ScoreResult], status: Status) -> ScoreResult | None:
+def _first(results: Sequence[ScoreResult], status: GradeStatus) -> ScoreResult | None:
     return next((result for result in results if result.status is status), None)

@@ -32,7 +32,7 @@ from langdetect import DetectorFactory, LangDetectException, detect
 
 from reward.graders import sentences
 from reward.graders.constraint_arguments import KINDS, PLAIN_KINDS
-from reward.graders.folded import folded, mentions, without_invisible
+from reward.graders.folded import fold, mentions, without_invisible
 from reward.graders.grade import Grade, InvalidTask, require
 
 DetectorFactory.seed = 0
@@ -99,7 +99,8 @@ def check(task: Mapping[str, Any]) -> None:
 
 
 def grade(text: str, task: Mapping[str, Any]) -> Grade:
-    """The fraction of the instructions that the response follows; with aggregate "all", 1 if it follows each."""
+    """Returns the fraction of the instructions that the response follows; with aggregate "all", 1 if it follows
+    each."""
     ids, is_strict = task["instruction_id_list"], task.get("strict", False)
     variants = [text] if task.get("mode", "strict") == "strict" else _loose_variants(text)
     followed = [
@@ -191,7 +192,7 @@ def _letter_frequency(text: str, letter: str, let_frequency: int, let_relation: 
 
 @_strictly("keywords:letter_frequency")
 def _folded_letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
-    return _letter_frequency(folded(text), folded(letter), let_frequency, let_relation)
+    return _letter_frequency(fold(text), fold(letter), let_frequency, let_relation)
 
 
 # ------------------------------------------------------------------------------------- language
@@ -257,7 +258,7 @@ def _number_of_placeholders(text: str, num_placeholders: int) -> bool:
 
 @_strictly("detectable_content:number_placeholders")
 def _number_of_named_placeholders(text: str, num_placeholders: int) -> bool:
-    """A placeholder has a name, and is no link: not `[]`, `[ ]`, `[1]` or `[text](address)`."""
+    """Counts placeholders, which have a name and are no link: not `[]`, `[ ]`, `[1]` or `[text](address)`."""
     names = re.findall(r"\[([^\[\]\n]*)\](?!\()", text)
     return sum(any(map(str.isalpha, name)) for name in names) >= num_placeholders
 
@@ -282,7 +283,7 @@ def _number_of_bullets(text: str, num_bullets: int) -> bool:
 
 @_strictly("detectable_format:number_bullet_lists")
 def _number_of_items(text: str, num_bullets: int) -> bool:
-    """A bullet is followed by a space and something: not `-5`, `---` or `* * *`."""
+    """Counts bullets, which are followed by a space and something: not `-5`, `---` or `* * *`."""
     return len(re.findall(r"^[^\S\n]*[*-][^\S\n]+(?=.*[^\s*_-]).*$", text, re.MULTILINE)) == num_bullets
 
 
@@ -293,7 +294,7 @@ def _closed_answer(text: str) -> bool:
 
 @_strictly("detectable_format:constrained_response")
 def _one_closed_answer(text: str) -> bool:
-    return _closed_answer(text) and len(set(re.findall(r"my answer is (yes|no|maybe)\b", folded(text)))) == 1
+    return _closed_answer(text) and len(set(re.findall(r"my answer is (yes|no|maybe)\b", fold(text)))) == 1
 
 
 @_rule("detectable_format:number_highlighted_sections", num_highlights="count")
@@ -305,7 +306,7 @@ def _number_of_highlights(text: str, num_highlights: int) -> bool:
 
 @_strictly("detectable_format:number_highlighted_sections")
 def _number_of_emphases(text: str, num_highlights: int) -> bool:
-    """The stars are not those of a product (3*4*5, 3 * 4 * 5): no space inside, no letter or digit outside of them."""
+    """Counts emphases. A product (3*4*5, 3 * 4 * 5) is none: no space inside the stars, no letter or digit outside."""
     inside = re.findall(r"(?<![A-Za-z0-9*])(\*{1,3})(?![\s*])([^\n*]+)(?<!\s)\1(?![A-Za-z0-9*])", text)
     return sum(any(map(str.isalnum, section)) for _, section in inside) >= num_highlights
 
@@ -334,7 +335,7 @@ def _is_json(text: str) -> bool:
 def _is_json_data(text: str) -> bool:
     """NaN and Infinity are no JSON; a text in quotation marks is JSON, but not in JSON's form."""
     try:
-        data = json.loads(_without_fence(text), parse_constant=_refused)
+        data = json.loads(_without_fence(text), parse_constant=_refuse)
     except (ValueError, RecursionError):
         return False
     return isinstance(data, dict | list)
@@ -347,7 +348,7 @@ def _without_fence(text: str) -> str:
     return text.removesuffix("```").strip()
 
 
-def _refused(constant: str) -> NoReturn:
+def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 

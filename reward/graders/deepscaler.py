@@ -148,7 +148,7 @@ def _equal_element(gold: str, answer: str) -> bool:
 
 
 def number(text: str) -> float | None:
-    """The real number as which the sympy rule reads the text; None if it reads no number."""
+    """Returns the real number as which the sympy rule reads the text; None if it reads no number."""
     elements = _elements(_normal(text))
     if len(elements) != 1 or not is_cheap(elements[0]):
         return None
@@ -212,6 +212,7 @@ def _plain_fraction(match: re.Match[str]) -> str:
 
 
 def _plain_script(match: re.Match[str]) -> str:
+    """Writes an exponent or index without braces: `x^{2}` as `x^2`, `x^{a+b}` as `x^(a+b)`."""
     return match[1] + (match[2] if _ATOM.fullmatch(match[2]) else f"({match[2]})")
 
 

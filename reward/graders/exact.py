@@ -44,7 +44,7 @@ def _is_zero(difference: Any) -> bool:
 
 
 def _numbers(value: Any) -> list[Any]:
-    """The finite numbers without a decimal point: one alone or behind `x =`, or those of a tuple, a set or an
+    """Returns the finite numbers without a decimal point: one alone or behind `x =`, or those of a tuple, a set or an
     interval."""
     value = value.rhs if isinstance(value, sympy.Eq) else value
     is_whole = isinstance(value, sympy.Tuple | sympy.FiniteSet | sympy.Interval)

@@ -25,7 +25,7 @@ def without_invisible(text: str) -> str:
     )
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """Returns a text without invisible characters, in lower case, with look-alikes as plain letters and signs."""
     return without_invisible(text).lower().translate(_LOOK_ALIKES)
 
@@ -33,8 +33,8 @@ def folded(text: str) -> str:
 def mentions(text: str, keyword: str, whole_words: bool = False) -> int:
     """Returns how often a text contains a keyword, as plain text, not as a pattern. Signs of emphasis inside a word do
     not hide it."""
-    pattern = re.escape(folded(keyword))
+    pattern = re.escape(fold(keyword))
     if whole_words:  # \b does not end a word at a sign, and takes the _ of _word_ for a letter
         pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
-    plain = folded(text)
+    plain = fold(text)
     return max(len(re.findall(pattern, variant)) for variant in (plain, _EMPHASIS.sub("", plain)))

@@ -17,9 +17,6 @@ class Grade:
     verdict: str
     details: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"score": self.score, "verdict": self.verdict, "details": self.details}
-
 
 class InvalidTask(ValueError):
     """The caller's task cannot be graded, whatever the response; the message is one sentence."""

@@ -48,7 +48,7 @@ def _interval(piece: str) -> Row | None:
 
 
 def _inequality(piece: str) -> tuple[Row, str] | None:
-    """The row of one inequality, or of two joined by `and`, and the variable."""
+    """Returns the row of one inequality, or of two joined by `and`, and the variable."""
     lower, upper, variables = None, None, set()
     for statement in _AND.split(piece):
         ends = _ends(statement)
@@ -69,7 +69,8 @@ _End = tuple[str, str]
 
 
 def _ends(statement: str) -> tuple[_End | None, _End | None, str] | None:
-    """The lower and the upper end of `1 < x`, `x < 1` or `1 < x < 2`, each with its bracket, and the variable."""
+    """Returns the lower and the upper end of `1 < x`, `x < 1` or `1 < x < 2`, each with its bracket, and the
+    variable."""
     sides = [side.strip() for side in _RELATION.split(statement)]
     if len(sides) == 3:
         if _VARIABLE.fullmatch(sides[2]):

@@ -77,7 +77,7 @@ def check(task: Mapping[str, Any]) -> None:
 def grade(text: str, task: Mapping[str, Any]) -> Grade:
     """1 if the last box equals task["answer"], else 0; `details` has the extracted answer and the rule that accepted
     it."""
-    gold = _unboxed(task["answer"])
+    gold = _unbox(task["answer"])
     box = last_box(text)
     if box is None:
         return Grade(score=0.0, verdict="no_box", details={"gold": gold})
@@ -89,21 +89,21 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
         return Grade(score=float(is_right), verdict="correct" if is_right else "wrong", details=details)
     is_same_text = wording.same_text(box, gold)
     try:
-        answer = _shown(box)
+        answer = _show(box)
     except visible.Unreadable as error:
         if is_same_text:
             return Grade(score=1.0, verdict="correct", details={**details, "accepted_by": "same text"})
         return Grade(score=0.0, verdict="unreadable", details={**details, "reason": str(error)})
     gold = _shown_gold(gold)
     answer = wording.without_label(answer, gold)
-    verdict, findings = _judged(answer, gold, task.get("guards", True), _shown_run(text))
+    verdict, findings = _judge(answer, gold, task.get("guards", True), _shown_run(text))
     if verdict == "ambiguous" and is_same_text:
         verdict, findings = "correct", {"accepted_by": "same text"}
     return Grade(score=float(verdict == "correct"), verdict=verdict, details={**details, **findings})
 
 
-def _judged(answer: str, gold: str, guards: bool, joined: str | None = None) -> tuple[str, dict[str, Any]]:
-    """The verdict on a box's content, with the rule that accepted it or the guard that refused it."""
+def _judge(answer: str, gold: str, guards: bool, joined: str | None = None) -> tuple[str, dict[str, Any]]:
+    """Returns the verdict on a box's content, with the rule that accepted it or the guard that refused it."""
     if guards and (reason := hedge(answer, gold)):
         forms = _ALTERNATIVES.split(answer) if reason == "or" else []
         if 1 < len(forms) <= _MAX_ROWS and all(_is_right(form, gold) for form in forms):
@@ -124,7 +124,7 @@ def _is_right(form: str, gold: str) -> bool:
     """Whether one of several alternatives joined by `or` is right. In `(or 0.75)` a bracket remains and is ignored."""
     form = form.strip()
     form = form.removesuffix(")") if form.count(")") > form.count("(") else form
-    return _judged(form, gold, True)[0] == "correct"
+    return _judge(form, gold, True)[0] == "correct"
 
 
 def accepted_by(answer: str, gold: str, joined: str | None = None, guards: bool = True) -> str | None:
@@ -209,7 +209,7 @@ def _names_something(side: str) -> bool:
 
 
 def _exact_value(text: str) -> Any | None:
-    """The number as an exact sympy value (a decimal as a fraction); None if it is no number."""
+    """Returns the number as an exact sympy value (a decimal as a fraction); None if it is no number."""
     import sympy
 
     if _DECIMAL.fullmatch(text):
@@ -254,33 +254,34 @@ def _same_cell(answer: str, gold: str, guards: bool) -> bool:
         (left, answer), (left_gold, gold) = answer.split("="), gold.split("=")
         if left.strip() != left_gold.strip():
             return False
-    return answer == gold or _judged(answer, gold, guards)[0] == "correct"
+    return answer == gold or _judge(answer, gold, guards)[0] == "correct"
 
 
-def _unboxed(gold: str) -> str:
+def _unbox(gold: str) -> str:
     content = last_box(gold)
     return (gold if content is None else content).strip()
 
 
-def _shown(box: str) -> str:
-    """The content of a box as text, in the spelling that the verifiers get. Raises Unreadable."""
+def _show(box: str) -> str:
+    """Returns the content of a box as text, in the spelling that the verifiers get. Raises Unreadable."""
     return wording.as_mathematics(visible.read(notation.plain(box)))
 
 
 @lru_cache(maxsize=4096)
 def _shown_gold(gold: str) -> str:
-    """The content of a gold, in the same spelling. An unreadable gold stays as it is: golds hide no second guess."""
+    """Returns the content of a gold, in the same spelling. An unreadable gold stays as it is: golds hide no second
+    guess."""
     try:
-        return _shown(gold)
+        return _show(gold)
     except visible.Unreadable:
         return notation.plain(gold)
 
 
 def _shown_run(text: str) -> str | None:
-    """The last box and those joined to it, as one list; None if it stands alone or one is unreadable."""
+    """Returns the last box and those joined to it, as one list; None if it stands alone or one is unreadable."""
     boxes = joined_boxes(text)
     try:
-        return ", ".join(map(_shown, boxes)) if len(boxes) > 1 else None
+        return ", ".join(map(_show, boxes)) if len(boxes) > 1 else None
     except visible.Unreadable:
         return None
 

@@ -55,14 +55,15 @@ def equal(answer: str, gold: str, keep_units: bool = False) -> bool:
 
 
 def _letters(values: tuple[Any, ...]) -> str:
-    """All characters of the variables' names, sorted without regard to case."""
+    """Returns all characters of the variables' names, sorted without regard to case."""
     names = "".join(symbol.name for value in values for symbol in value.free_symbols)
     return "".join(sorted(sorted(names), key=str.lower))
 
 
 @lru_cache(maxsize=4096)
 def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
-    """The sympy object that math-verify reads, in a tuple of one; an empty tuple if it cannot read all of the text.
+    """Returns the sympy object that math-verify reads, in a tuple of one; an empty tuple if it cannot read all of the
+    text.
 
     Of a chain of equations, or an equation with an unknown left side, it reads the last side. With `keep_units`, what
     it would drop as a unit stays as a product of variables."""
@@ -75,14 +76,14 @@ def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
     text = _with_units(text) if keep_units else _with_last_variable(text)
     for part in (text, text.rpartition("=")[2]):
         try:
-            return (_parsed(normalize_latex(part, _NORMALIZATION)),)
+            return (_parse(normalize_latex(part, _NORMALIZATION)),)
         except Exception:  # parsers of free text can raise anything
             if "=" not in text or re.search(r"[,;]|[<>!]=", text):
                 break
     return ()
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     """math-verify's `parse_latex_cached`, with our conversion. Raises what the parser raises."""
     try:
         is_real = not should_treat_as_complex(text)
@@ -91,7 +92,7 @@ def _parsed(text: str) -> Any:
         last = get_last_eq(text)
         if last == text:
             raise
-        return _parsed(last)
+        return _parse(last)
 
 
 def _without_unit(match: re.Match[str]) -> str:

@@ -32,7 +32,7 @@ def differ(answer: str, gold: str) -> bool:
 
 
 def number_of(answer: str) -> float | None:
-    """The value of a number, alone or with a known unit behind it; None for anything else.
+    """Returns the value of a number, alone or with a known unit behind it; None for anything else.
 
     Example: number_of("2.88 \\\\times 10^{-19} \\\\text{ J}") -> 2.88e-19
     """

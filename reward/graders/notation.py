@@ -55,7 +55,8 @@ def plain(answer: str) -> str:
 
 
 def parts(answer: str) -> list[tuple[str, ...]] | None:
-    """The rows of several cases, or one row with the terms of a ratio of three or more; None for anything else."""
+    """Returns the rows of several cases, or one row with the terms of a ratio of three or more; None for anything
+    else."""
     if match := _CASES.search(answer):
         rows = [row for row in re.split(r"\\\\", match[1]) if row.strip()]
         return [tuple(_CONDITION.sub("", cell).strip(" ,;.\n") for cell in row.split("&")) for row in rows]

@@ -6,9 +6,9 @@ A distribution names its graders in the group `prorl_reward.graders`, in pyproje
     last_number = "last_number_grader"      # domain = "module", or "module:object"
 
 The module, object, or class (which is called without arguments) has `check(task)` and `grade(text, task) -> Grade`, as
-the modules of reward/graders/ have. It may have `warm_up()` and CANARIES, a sequence of reward.canaries.Canary that
-must get their scores before the service is ready. docs/custom_rewards.md has a complete example. Only the grading
-processes import it, never the server.
+the modules of reward/graders/ have. It may have `warm_up()` and KNOWN_ANSWERS, a sequence of
+reward.known_answers.KnownAnswer that must get their scores before the service is ready. docs/custom_rewards.md has a
+complete example. Only the grading processes import it, never the server.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
-from reward.canaries import Canary
 from reward.graders.grade import Grade, InvalidTask, is_number
+from reward.known_answers import KnownAnswer
 from reward.protocol import DOMAINS
 
 GROUP = "prorl_reward.graders"
@@ -54,7 +54,7 @@ class Grader(Protocol):
         ...
 
     def grade(self, text: str, task: Mapping[str, Any], /) -> Grade:
-        """A pure function of the text after the last </think>."""
+        """Grades the text after the last </think>; a pure function."""
         ...
 
 
@@ -85,13 +85,13 @@ class Plugin:
                 raise PluginError(
                     f"{self} has no function {name}, which every grader has (docs/custom_rewards.md)"
                 )
-        canaries = getattr(grader, "CANARIES", ())
-        if not isinstance(canaries, list | tuple) or not all(isinstance(one, Canary) for one in canaries):
-            raise PluginError(f"CANARIES of {self} must be a list of reward.canaries.Canary")
+        known = getattr(grader, "KNOWN_ANSWERS", ())
+        if not isinstance(known, list | tuple) or not all(isinstance(one, KnownAnswer) for one in known):
+            raise PluginError(f"KNOWN_ANSWERS of {self} must be a list of reward.known_answers.KnownAnswer")
         return grader
 
     def sources(self) -> list[Path]:
-        """The Python files of its top-level module or package, found without importing it."""
+        """Returns the Python files of its top-level module or package, found without importing it."""
         name = self.value.partition(":")[0].partition(".")[0]
         try:
             spec = importlib.util.find_spec(name)
@@ -107,7 +107,7 @@ class Plugin:
 
 @cache
 def plugins() -> dict[str, Plugin]:
-    """All plug-ins of this environment, by domain. Raises PluginError."""
+    """Returns all plug-ins of this environment, by domain. Raises PluginError."""
     found: dict[str, Plugin] = {}
     for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
         distribution = f"{entry.dist.name}=={entry.dist.version}" if entry.dist else "of no distribution"
@@ -130,7 +130,7 @@ class Guarded:
 
     def __init__(self, plugin: Plugin, grader: Grader) -> None:
         self._plugin, self._grader = plugin, grader
-        self.canaries: tuple[Canary, ...] = tuple(getattr(grader, "CANARIES", ()))
+        self.known_answers: tuple[KnownAnswer, ...] = tuple(getattr(grader, "KNOWN_ANSWERS", ()))
 
     def warm_up(self) -> None:
         """Raises PluginError."""
@@ -181,14 +181,14 @@ def fingerprint() -> Iterator[bytes]:
 
 
 def folders() -> tuple[str, ...]:
-    """The folders of the plug-ins' sources, which grading processes must be able to read."""
+    """Returns the folders of the plug-ins' sources, which grading processes must be able to read."""
     return tuple(
         dict.fromkeys(str(path.parent) for plugin in plugins().values() for path in plugin.sources())
     )
 
 
 def in_words(error: BaseException) -> str:
-    """An exception in one line, with the last line of code in its traceback."""
+    """Returns an exception in one line, with its own last line of code."""
     text = " ".join(str(error).split())[:300]
     frames = traceback.extract_tb(error.__traceback__)
     own = [

@@ -36,7 +36,7 @@ from reasoning_gym.factory import DATASETS
 
 from reward.extract import answer_tag, is_literal
 from reward.graders.grade import Grade, InvalidTask, require
-from reward.graders.puzzle_corrections import corrected
+from reward.graders.puzzle_corrections import correct_score
 from reward.graders.puzzle_credit import floor, training_credit
 from reward.graders.safe_expression import has_known_names, is_cheap, is_harmless
 
@@ -53,7 +53,7 @@ _UNGRADABLE = frozenset({"composite"})  # scores by a configuration that is not 
 
 
 def paper_tasks() -> tuple[str, ...]:
-    """The 96 tasks of the paper: all of reasoning-gym 0.1.13."""
+    """Returns the 96 tasks of the paper: all of reasoning-gym 0.1.13."""
     return tuple(files("reward").joinpath("data/reasoning_gym_96_tasks.txt").read_text().split())
 
 
@@ -67,7 +67,6 @@ def check(task: Mapping[str, Any]) -> None:
         raise InvalidTask('the task needs "entry", the Reasoning Gym entry')
     require("answer" in entry, 'the Reasoning Gym entry lacks "answer"')
     require(isinstance(entry.get("metadata", {}), dict), 'the entry\'s "metadata" must be an object')
-    require("library_scores" not in task, 'write "credit": "library" instead of "library_scores"')
     require(
         task.get("credit", "training") in CREDITS,
         'the task\'s "credit" must be "training", "corrected" or "library"',
@@ -75,7 +74,7 @@ def check(task: Mapping[str, Any]) -> None:
 
 
 def grade(text: str, task: Mapping[str, Any]) -> Grade:
-    """The reward for the last <answer>, computed as the task's "credit" says; 0 without tags."""
+    """Returns the reward for the last <answer>, computed as the task's "credit" says; 0 without tags."""
     name = _OLD_NAMES.get(task["task"], task["task"])
     answer = answer_tag(text)
     if answer is None:
@@ -84,11 +83,11 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     if not _is_safe(name, answer, task["entry"]):
         return Grade(score=0.0, verdict="refused_answer", details=details)
     credit = task.get("credit", "training")
-    library, entry = scorer(name).score_answer, _restored(name, task["entry"])
+    library, entry = scorer(name).score_answer, _restore(name, task["entry"])
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints
             score = float(
-                library(answer, entry) if credit == "library" else corrected(name, answer, entry, library)
+                library(answer, entry) if credit == "library" else correct_score(name, answer, entry, library)
             )
     except Exception as error:  # the library's scorers assume well-formed answers
         return Grade(score=0.0, verdict="scorer_error", details={**details, "error": type(error).__name__})
@@ -115,8 +114,8 @@ def _is_safe(name: str, answer: str, entry: Mapping[str, Any]) -> bool:
     return True
 
 
-def _restored(name: str, entry: dict[str, Any]) -> dict[str, Any]:
-    """The entry as the library made it, before JSON turned its tuples into lists."""
+def _restore(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """Returns the entry as the library made it, before JSON turned its tuples into lists."""
     if name not in _ARC_GRIDS:
         return entry
     metadata = dict(entry["metadata"])
@@ -126,7 +125,8 @@ def _restored(name: str, entry: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def scorer(name: str) -> Any:
-    """A dataset object of the task, with one item and the default configuration; its methods are the scorers."""
+    """Returns a dataset object of the task, with one item and the default configuration; its methods are the
+    scorers."""
     return reasoning_gym.create_dataset(name, size=1, seed=0)
 
 

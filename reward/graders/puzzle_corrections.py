@@ -34,16 +34,16 @@ Score = Callable[[str, Entry], float]
 """An answer and the Reasoning Gym entry that it answers -> the score, from 0 to 1."""
 
 
-def corrected(name: str, answer: str, entry: Entry, library: Score) -> float:
+def correct_score(name: str, answer: str, entry: Entry, library: Score) -> float:
     """Returns the library's score of an answer to an entry of the task `name`, corrected. May raise on odd text.
 
     Blanks at the ends of lines do not matter: the library takes off some of the score of a right sudoku for them.
     """
     tidy = "\n".join(line.rstrip() for line in answer.split("\n"))
-    return max(_corrected(name, text, entry, library) for text in {answer, tidy})
+    return max(_correct_score(name, text, entry, library) for text in {answer, tidy})
 
 
-def _corrected(name: str, answer: str, entry: Entry, library: Score) -> float:
+def _correct_score(name: str, answer: str, entry: Entry, library: Score) -> float:
     if name in FORMS and not re.fullmatch(FORMS[name], answer.strip(), re.ASCII):
         return 0.0
     if name in OUTLINES and OUTLINES[name](answer) != OUTLINES[name](entry["answer"]):

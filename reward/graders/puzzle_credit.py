@@ -23,12 +23,13 @@ def training_credit(score: float, floor: float) -> float:
 
 
 def floor(task: str) -> float:
-    """The floor of a Reasoning Gym task, by its present name; 1 (only right answers count) for unmeasured tasks."""
+    """Returns the floor of a Reasoning Gym task, by its present name; 1 (only right answers count) for unmeasured
+    tasks."""
     return floors().get(task, 1.0)
 
 
 @cache
 def floors() -> Mapping[str, float]:
-    """The floor of each task that was measured."""
+    """Returns the floor of each task that was measured."""
     text = files("reward").joinpath("data/puzzle_constants.json").read_text(encoding="utf-8")
     return {task: measured["floor"] for task, measured in json.loads(text)["tasks"].items()}

@@ -1,8 +1,8 @@
 """All domains that this service grades.
 
 To add a grader: a module beside this one with `check(task)` and `grade(text, task) -> Grade`, its row in BUILT_IN, its
-name in protocol.DOMAINS, its canaries in canaries.CANARIES (tests/reward/test_registry.py says what is missing). A
-plug-in needs no change here, see plugins.py.
+name in protocol.DOMAINS, and two responses in known_answers.KNOWN_ANSWERS (tests/reward/test_registry.py says what is
+missing). A plug-in needs no change here, see plugins.py.
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ BUILT_IN = {
 
 @cache
 def domains() -> dict[str, Domain]:
-    """The service's own domains and those of plug-ins, by name. Raises PluginError."""
+    """Returns the service's own domains and those of plug-ins, by name. Raises PluginError."""
     return BUILT_IN | {name: Domain(pool=PLUGIN_POOL) for name in plugins()}

@@ -110,7 +110,8 @@ def is_shallow(text: str) -> bool:
 
 
 def _exponent(text: str, start: int) -> str:
-    """The exponent that begins at `start`: a bracketed group with what follows it as a power, or one operand."""
+    """Returns the exponent that begins at `start`: a bracketed group with what follows it as a power, or one
+    operand."""
     position = start
     while position < len(text) and text[position] in " -+":
         position += 1
@@ -135,7 +136,8 @@ def parse_safely(
     transformations: Sequence[Callable[..., Any]] = sympy_parser.standard_transformations,
     names: dict[str, Any] | None = None,
 ) -> Any | None:
-    """The sympy expression, or None if it is refused or does not parse. `names` adds to the table of functions."""
+    """Returns the sympy expression, or None if it is refused or does not parse. `names` adds to the table of
+    functions."""
     if not is_harmless(expression) or not is_cheap(expression):
         return None
     try:

@@ -1,6 +1,6 @@
 """Joins the pieces of an answer into one line of text.
 
-`attach` puts an exponent or a mark behind the piece that it belongs to. `written` writes the pieces as text: it joins
+`attach` puts an exponent or a mark behind the piece that it belongs to. `to_text` writes the pieces as text: it joins
 thousands and mixed numbers, and refuses two values side by side without a sign between them, since one verifier adds
 them and another multiplies or joins them.
 """
@@ -40,7 +40,7 @@ class Piece:
 
 
 def last_of(found: list[Piece]) -> Piece | None:
-    """The last piece that is not a space."""
+    """Returns the last piece that is not a space."""
     return next((piece for piece in reversed(found) if piece.kind not in ("space", "wide")), None)
 
 
@@ -56,12 +56,14 @@ def attach(found: list[Piece], mark: str) -> None:
     found.append(Piece(kind, base.text + mark))
 
 
-def written(pieces: list[Piece]) -> str:
-    """The pieces as one text. Raises Unreadable where two values stand side by side."""
+def to_text(pieces: list[Piece]) -> str:
+    """Returns the pieces as one text. Raises Unreadable where two values stand side by side."""
     pieces = _with_whole_numbers(_with_commas_for_wide_spaces(_with_letters(pieces)))
     line = ""
     before: Piece | None = None
     for piece in pieces:
+        # A number may follow a sign, and degrees as minutes (5^\circ 30'), or the bracket of a label (`(a) 5`); behind
+        # another value or a full stop it would be a second guess.
         if piece.text[:1].isdigit() and before is not None:
             is_minutes = before.text.endswith("^\\circ") and piece.text.endswith("'")
             if (before.kind in ("number", "value") and not is_minutes) or (
@@ -73,7 +75,7 @@ def written(pieces: list[Piece]) -> str:
         if piece.kind == "space" and line.endswith(" "):
             continue
         if re.search(r"\\[A-Za-z]+$", line) and piece.text[:1].isalpha():
-            line += " "
+            line += " "  # \pi x is not \pix
         line += piece.text
         before = before if piece.kind == "space" else piece
     line = line.strip()
@@ -129,7 +131,7 @@ def _with_whole_numbers(pieces: list[Piece]) -> list[Piece]:
 
 
 def _whole_number(pieces: list[Piece], place: int, depth: int) -> tuple[list[Piece], int]:
-    """The number that the pieces from `place` on form together, and the index behind it."""
+    """Returns the number that the pieces from `place` on form together, and the index behind it."""
     text = "".join(piece.text for piece in pieces[place : place + _LONGEST])
     if (match := _THOUSANDS.match(text)) and (depth <= 0 or match[1]):
         whole = [Piece("number", re.sub("[ ,]", "", match[0]))]

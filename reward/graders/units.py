@@ -60,7 +60,7 @@ def differ(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def unit_of(answer: str) -> Unit | None:
-    """The unit behind a value, LaTeX or plain; None if there is no value with a known unit."""
+    """Returns the unit behind a value, LaTeX or plain; None if there is no value with a known unit."""
     if len(answer) > _LONGEST:
         return None
     text = plain(answer)
@@ -71,7 +71,7 @@ def unit_of(answer: str) -> Unit | None:
 
 
 def value_of(text: str) -> str:
-    """The right side of an equation whose left side is a name: 5 for `x = 5`; otherwise the whole text."""
+    """Returns the right side of an equation whose left side is a name: 5 for `x = 5`; otherwise the whole text."""
     name, _, value = text.rpartition("=")
     return value.strip() if re.search(r"[-+*/^<>]|\\[dt]?frac", name) is None else text.strip()
 
@@ -99,7 +99,7 @@ def _is_value(text: str) -> bool:
 
 
 def _product(text: str) -> Unit:
-    """The unit in a text that `_MEASURE` matched; everything behind a slash or `per` divides."""
+    """Returns the unit in a text that `_MEASURE` matched; everything behind a slash or `per` divides."""
     scale, exponents, sign = 1.0, [0] * len(_DIMENSIONS), 1
     for factor in _FACTOR.finditer(text):
         sign = -1 if factor["per"] else sign
@@ -112,7 +112,7 @@ def _product(text: str) -> Unit:
 
 
 def _table() -> dict[str, Unit]:
-    """Every unit by each of its names."""
+    """Returns every unit by each of its names."""
     units: dict[str, Unit] = {}
     for table, prefixes in ((_WITH_PREFIX, _PREFIXES), (_WITHOUT_PREFIX, {})):
         for entry in re.split(r"\s{2,}|\n", table.strip()):

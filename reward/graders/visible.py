@@ -13,7 +13,7 @@ import re
 import unicodedata
 
 from reward.graders import latex_commands as commands
-from reward.graders.typeset import Piece, Unreadable, attach, last_of, written
+from reward.graders.typeset import Piece, Unreadable, attach, last_of, to_text
 
 _TOKEN = re.compile(
     r"\\(?P<name>[A-Za-z]+)\*?|\\(?P<sign>.)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<space>[\s~]+)|(?P<dots>\.\.\.+)"
@@ -107,7 +107,7 @@ class _Parser:
         pieces, ended_by = self._pieces()
         if ended_by:
             raise Unreadable(f"`{ended_by}` stands outside of a matrix or has no counterpart")
-        return written(pieces)
+        return to_text(pieces)
 
     def _next(self) -> re.Match[str] | None:
         match = _TOKEN.match(self._text, self._at)
@@ -130,7 +130,7 @@ class _Parser:
                 if token["name"] in ("over", "choose"):
                     below, ended_by = self._pieces()
                     command = "frac" if token["name"] == "over" else "binom"
-                    return [Piece("value", f"\\{command}{{{written(found)}}}{{{written(below)}}}")], ended_by
+                    return [Piece("value", f"\\{command}{{{to_text(found)}}}{{{to_text(below)}}}")], ended_by
                 self._command(token["name"], found)
             elif token["sign"] is not None:
                 if token["sign"] == "\\":
@@ -153,7 +153,7 @@ class _Parser:
             inner = self._group()
             last = last_of(found)
             if last is not None and last.kind == "function":
-                found.append(Piece("value", f"{{{written(inner)}}}"))
+                found.append(Piece("value", f"{{{to_text(inner)}}}"))
             else:
                 found.extend(inner)
         elif character in "^_":
@@ -215,17 +215,17 @@ class _Parser:
         """Reads a symbol, or a command with its arguments."""
         command = f"\\{name}"
         if name in ("frac", "binom"):
-            above, below = written(self._argument()), written(self._argument())
+            above, below = to_text(self._argument()), to_text(self._argument())
             return Piece("value", f"{command}{{{above}}}{{{below}}}")
         if name == "sqrt":
             index = self._option()
-            return Piece("value", f"{command}{index}{{{written(self._argument())}}}")
+            return Piece("value", f"{command}{index}{{{to_text(self._argument())}}}")
         if name == "pmod":
-            return Piece("value", f"{command}{{{written(self._argument())}}}")
+            return Piece("value", f"{command}{{{to_text(self._argument())}}}")
         if name in commands.ALPHABETS:
-            return Piece("letter", f"{command}{{{written(self._argument())}}}")
+            return Piece("letter", f"{command}{{{to_text(self._argument())}}}")
         if name in commands.ACCENTS:
-            below = written(self._argument())
+            below = to_text(self._argument())
             if name == "overline" and re.fullmatch(r"[A-Z]{2}", below):  # a line segment
                 return Piece("letter", below)
             if re.search(r"\d", re.sub(r"_(\d|\{[^{}]*\})", "", below)):
@@ -282,7 +282,7 @@ class _Parser:
             self._at = match.end()
             attach(found, _scripted(sign, match[0]))
             return
-        inner = written(self._argument()).strip()
+        inner = to_text(self._argument()).strip()
         base = last_of(found)
         if sign == "^" and base is not None and base.kind == "number" and _ORDINAL.fullmatch(inner):
             return
@@ -328,7 +328,7 @@ class _Parser:
         """Splits text into words and the numbers and mathematics in it: `\\text{12 cm}` is `12\\text{ cm}`."""
         self._skip_spaces()
         if not self._text.startswith("{", self._at):
-            return [Piece("text", f"\\text{{{written(self._argument())}}}")]
+            return [Piece("text", f"\\text{{{to_text(self._argument())}}}")]
         content = self._raw_group()
         if name == "operatorname" and content.isalpha():
             is_known = content in commands.FUNCTIONS
@@ -381,7 +381,7 @@ class _Parser:
             pieces, ended_by = self._pieces()
             if ended_by in ("}", ""):
                 raise Unreadable(f"the environment `{name}` does not end")
-            rows[-1].append(written(pieces))
+            rows[-1].append(to_text(pieces))
             if ended_by == "\\\\":
                 rows.append([])
                 if space := re.compile(r"\s*\[[\w.\s]*\]").match(self._text, self._at):
@@ -410,7 +410,7 @@ def _is_latin(character: str) -> bool:
 
 
 def _scripted(sign: str, inner: str) -> str:
-    """An exponent or index with its sign. An upright index as in v_{\\text{max}} becomes the index v_{max}."""
+    """Returns an exponent or index with its sign. An upright index as in v_{\\text{max}} becomes the index v_{max}."""
     if sign == "_" and (word := re.fullmatch(r"\\text\{\s*([A-Za-z]+)\s*\}", inner)):
         inner = word[1]
     return sign + inner if inner in ("\\circ", "'") else f"{sign}{{{inner}}}"

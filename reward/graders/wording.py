@@ -39,7 +39,7 @@ _LONGEST = 300
 
 
 def option(text: str) -> str | None:
-    """The option letter if the text is nothing else: A, (a), B., \\text{(B)}, Option B. Returns a to h in upper
+    """Returns the option letter if the text is nothing else: A, (a), B., \\text{(B)}, Option B. Returns a to h in upper
     case."""
     match = _OPTION.fullmatch(_bare(text)) if len(text) <= _LONGEST else None
     if match is None:
@@ -49,7 +49,7 @@ def option(text: str) -> str | None:
 
 
 def chosen(text: str) -> str | None:
-    """The option letter as `option` reads it, or in front of the text of one option: (B) 5 cm."""
+    """Returns the option letter as `option` reads it, or in front of the text of one option: (B) 5 cm."""
     if (letter := option(text)) or len(text) > _LONGEST:
         return letter
     match = _OPTION_WITH_TEXT.fullmatch(_bare(text))
@@ -59,8 +59,8 @@ def chosen(text: str) -> str | None:
 
 
 def words(text: str) -> str | None:
-    """The text without article or full stop if it is plain words, in lower case unless its case has a meaning; None for
-    anything else."""
+    """Returns the text without article or full stop if it is plain words, in lower case unless its case has a meaning;
+    None for anything else."""
     if len(text) > _LONGEST:
         return None
     bare = _bare(text).removesuffix(".").strip()
@@ -71,15 +71,15 @@ def words(text: str) -> str | None:
 
 
 def _lower(word: re.Match[str]) -> str:
-    """A word in lower case, unless it is a name that differs from others by its case: with a capital behind a small
-    letter (mRNA), of capitals without a vowel (XYZ), or a genotype (AaBb, aabb)."""
+    """Returns a word in lower case, unless it is a name that differs from others by its case: with a capital behind a
+    small letter (mRNA), of capitals without a vowel (XYZ), or a genotype (AaBb, aabb)."""
     text = word[0]
     is_usual = text[1:].islower() or len(text) == 1 or (text.isupper() and re.search("[AEIOU]", text))
     return text.lower() if is_usual and not _GENOTYPE.fullmatch(text) else text
 
 
 def formula(text: str) -> str | None:
-    """A chemical formula or equation in one line, H2O for \\text{H}_2\\text{O}; None for anything else."""
+    """Returns a chemical formula or equation in one line, H2O for \\text{H}_2\\text{O}; None for anything else."""
     if len(text) > _LONGEST:
         return None
     bare = re.sub(r"_\s*(?:\{\s*(\d+)\s*\}|(\d))", r"\1\2", text)
@@ -88,7 +88,7 @@ def formula(text: str) -> str | None:
 
 
 def configuration(text: str) -> str | None:
-    """The electron configuration of an atom without spaces and exponent signs; None for anything else.
+    """Returns the electron configuration of an atom without spaces and exponent signs; None for anything else.
 
     Read as mathematics, `1s^22s^2` would have the exponent 22. As a configuration it has one reading, because a shell
     is one digit and an orbital holds at most 2, 6, 10 or 14 electrons.
@@ -119,22 +119,22 @@ def _characters(text: str) -> str:
 
 
 def _without_braces(group: re.Match[str]) -> str:
-    """The content of a group, with braces only where they delimit an exponent or index."""
+    """Returns the content of a group, with braces only where they delimit an exponent or index."""
     is_script = group.string[: group.start()].rstrip()[-1:] in ("^", "_")
     is_alone = len(group[1]) == 1 and not re.match(r"\s*\w", group.string[group.end() :])
     return group[0] if is_script and not is_alone else group[1]
 
 
 def as_mathematics(text: str) -> str:
-    """The set that a phrase names (`all real numbers`, `no solution`); any other text unchanged."""
+    """Returns the set that a phrase names (`all real numbers`, `no solution`); any other text unchanged."""
     if re.fullmatch(r"\s*(?:[A-Za-z]\s*\\in\s*)?\\mathbb\{R\}\s*", text):
         return "(-\\infty,\\infty)"
     return "\\emptyset" if text == "\\{\\}" else _IN_WORDS.get(words(text) or "", text)
 
 
 def without_label(answer: str, gold: str) -> str:
-    """The text of an option without its letter, `12` for `(C) 12`, unless the gold is a letter or contains what could
-    be one."""
+    """Returns the text of an option without its letter, `12` for `(C) 12`, unless the gold is a letter or contains what
+    could be one."""
     match = _LABELLED.fullmatch(answer) if len(answer) <= _LONGEST else None
     if match is None or re.search(r"[A-H:]", gold) or _LABEL.search(match["value"]):
         return answer

@@ -68,9 +68,9 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits of one process; sizes are in bytes. The kernel kills a process that exceeds its CPU seconds; what exceeds
-    another limit is refused."""
+class CellLimits:
+    """Limits of one process, in bytes and seconds. The kernel kills a process that exceeds its CPU seconds; what
+    exceeds another limit is refused."""
 
     memory: int
     file_size: int = 16 << 20
@@ -121,14 +121,14 @@ class Ground:
         return cls(level=level, read=(*paths, *_DEVICES))
 
     def fork(self) -> int:
-        """As os.fork. With namespaces the child is pid 1 of a process-id space of its own: when it ends, by itself or
-        killed, the kernel ends everything that it started before anybody can wait for it."""
+        """Forks as os.fork does. With namespaces the child is pid 1 of a process-id space of its own: when it ends, by
+        itself or killed, the kernel ends everything that it started before anybody can wait for it."""
         if self.level.has_namespaces:
             return kernel.fork_into(_NEWPID | _NEWNS)
         return os.fork()
 
     def enter(self) -> None:
-        """In a fresh child of `fork`: closes the cell around it. Raises OSError."""
+        """Closes the cell around a fresh child of `fork`. Raises OSError."""
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         if self.level is Level.none:
@@ -145,13 +145,13 @@ class Ground:
         seccomp.install("runner")
 
     def confine(self) -> None:
-        """In the process that meets untrusted text: the submission's filter."""
+        """Installs the submission's filter. To be called in the process that meets untrusted text."""
         if self.level is not Level.none:
             seccomp.install("submission")
 
 
 def _enter_namespaces(paths: Sequence[str]) -> None:
-    """A root of our own, no network, and an identity that owns nothing outside.
+    """Gives this process a root of its own, no network, and an identity that owns nothing outside.
 
     Real root mounts first and then becomes nobody, because nobody may not walk to an interpreter below /root.
     Anybody else needs the user namespace to be allowed to mount, and owns there what they own outside.
@@ -217,16 +217,12 @@ def _mount_tmp(read: Sequence[str]) -> None:
     options = f"size={_TMP_MIB}m,nr_inodes=4096,mode=777"
     kernel.mount("tmpfs", _NEXT_TMP, "tmpfs", _NOSUID | _NODEV, options)
     for path in read:
-        if _is_below_tmp(path) and os.path.isdir(path):
+        if os.path.commonpath(("/tmp", path)) == "/tmp" and os.path.isdir(path):
             target = _NEXT_TMP + path.removeprefix("/tmp")
             os.makedirs(target, exist_ok=True)
             kernel.mount(path, target, None, _BIND | _REC)
     kernel.mount(_NEXT_TMP, "/tmp", None, _MOVE)
     os.chdir("/tmp")
-
-
-def _is_below_tmp(path: str) -> bool:
-    return os.path.commonpath(("/tmp", path)) == "/tmp"
 
 
 def mounts(file: str = "/proc/self/mountinfo") -> dict[str, list[bytes]]:
@@ -269,7 +265,7 @@ def _become_nobody(*, keep_reading: bool) -> None:
 
 
 def _forbid_capabilities() -> None:
-    """None can be gained any more, by this process and all that it forks."""
+    """Drops all capabilities for good, for this process and all that it forks."""
     for capability in range(64):
         if kernel.LIBC.prctl(kernel.PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break

@@ -115,8 +115,8 @@ class _ChildrenUnknown(Exception):
 
 
 def _children(folder: str) -> list[int]:
-    """The children of a thread, given its folder in /proc. Raises FileNotFoundError or ProcessLookupError if the thread
-    is gone, and _ChildrenUnknown if the kernel does not report them."""
+    """Returns the children of a thread, given its folder in /proc. Raises FileNotFoundError or ProcessLookupError if
+    the thread is gone, and _ChildrenUnknown if the kernel does not report them."""
     try:
         with open(f"{folder}/children") as stream:
             return [int(word) for word in stream.read().split()]
@@ -127,7 +127,7 @@ def _children(folder: str) -> list[int]:
 
 
 def _busiest_thread_s(pid: int) -> float | None:
-    """Seconds that the busiest thread computed or waited for a processor; None if the process is gone."""
+    """Returns the seconds that the busiest thread computed or waited for a processor; None if the process is gone."""
     busiest = None
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):

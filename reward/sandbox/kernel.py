@@ -32,7 +32,7 @@ class Unsupported(RuntimeError):
 
 
 def number(name: str, machine: str = MACHINE) -> int | None:
-    """The number of a system call; None if the machine lacks it. Raises Unsupported on an unknown machine."""
+    """Returns the number of a system call; None if the machine lacks it. Raises Unsupported on an unknown machine."""
     if machine not in _COLUMN:
         raise Unsupported(
             f"the sandbox has no system-call table for {machine}, only for {' and '.join(_COLUMN)}"

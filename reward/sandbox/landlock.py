@@ -15,7 +15,7 @@ _FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 
 def abi() -> int:
-    """The kernel's Landlock version; 0 if it has none or it is switched off."""
+    """Returns the kernel's Landlock version; 0 if it has none or it is switched off."""
     try:
         return kernel.syscall("landlock_create_ruleset", None, 0, 1)
     except OSError:

@@ -48,7 +48,7 @@ class Zygote:
         self._lock = threading.Lock()
         self._socket = ours
         with theirs:
-            self._process = _isolated(python, theirs, "reward.sandbox.zygote")
+            self._process = _start_isolated(python, theirs, "reward.sandbox.zygote")
         try:
             start: dict[str, object] = {
                 "role": role,
@@ -116,7 +116,7 @@ class Judge:
         self.socket, theirs = socket.socketpair()
         self._line = self.socket.dup()  # stays open when the event loop closes `socket`
         with theirs:
-            self._process = _isolated([sys.executable, "-S"], theirs, "reward.judge", level.value)
+            self._process = _start_isolated([sys.executable, "-S"], theirs, "reward.judge", level.value)
         self.pid = self._process.pid
         self.spent_s = 0.0  # a judge enforces CPU time itself
 
@@ -140,7 +140,7 @@ class Judge:
         return bool(poll.poll(0))
 
 
-def _isolated(
+def _start_isolated(
     python: list[str], theirs: socket.socket, module: str, *arguments: object
 ) -> subprocess.Popen[bytes]:
     """Runs main(descriptor, *arguments) of a module in an interpreter that inherits only the socket."""

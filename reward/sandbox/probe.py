@@ -14,10 +14,10 @@ _ATTACKS = """
 import os
 held = []
 try:
-    open({canary!r}).read(); held.append("read a host file")
+    open({secret!r}).read(); held.append("read a host file")
 except OSError: pass
 try:
-    open({canary!r}, "w").write("x"); held.append("wrote a host file")
+    open({secret!r}, "w").write("x"); held.append("wrote a host file")
 except OSError: pass
 try:
     open({written!r}, "w").write("x"); held.append("created a host file")
@@ -76,13 +76,13 @@ def failure_of(level: Level) -> str | None:
     """Returns None if a harmless program works at this level and every attack fails; else what happened."""
     sandbox = Sandbox(level)
     with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0)) as listener:
-        canary = os.path.join(directory, "canary")
-        with open(canary, "w") as stream:
+        secret = os.path.join(directory, "secret")
+        with open(secret, "w") as stream:
             stream.write("secret")
         os.environ["REWARD_PROBE_SECRET"] = "secret"
         try:
             source = _ATTACKS.format(
-                canary=canary,
+                secret=secret,
                 written=os.path.join(directory, "new"),
                 read_only=_read_only() if level.has_namespaces else [],
                 port=listener.getsockname()[1],
@@ -101,8 +101,8 @@ def failure_of(level: Level) -> str | None:
 
 
 def _read_only() -> list[str]:
-    """The places in a cell with namespaces that must be mounted read-only: its root, what programs can read, and every
-    mount below that."""
+    """Returns the places in a cell with namespaces that must be mounted read-only: its root, what programs can read,
+    and every mount below that."""
     places = ["/"]
     for path in (*SYSTEM_LIBRARIES, *read_paths("code")):
         real = os.path.realpath(path)  # mounts are listed by it

@@ -33,7 +33,7 @@ from time import clock_gettime, monotonic  # the true clocks: the module's are r
 from typing import Any
 
 from reward.sandbox import kernel, recursion
-from reward.sandbox.cell import Ground, Limits
+from reward.sandbox.cell import CellLimits, Ground
 
 _LENGTH = struct.Struct("!I")
 _PIPE_BYTES = 4096
@@ -94,8 +94,8 @@ def _open_streams() -> None:
 
 
 def _prelude() -> dict[str, Any]:
-    """The names that solutions of the PRIME and LiveCodeBench data expect (`from math import *`, ...), as their judges
-    provide them, except those that would hide a builtin, such as math.pow."""
+    """Returns the names that solutions of the PRIME and LiveCodeBench data expect (`from math import *`, ...), as their
+    judges provide them, except those that would hide a builtin, such as math.pow."""
     names: dict[str, Any] = {}
     for module_name in _STAR_MODULES.split():
         module = __import__(module_name)
@@ -155,7 +155,7 @@ def main(ground: Ground, fds: list[int]) -> None:
     with open(request_fd, "rb") as stream:
         request = json.loads(stream.read())
     budget = Budget(**request["budget"])
-    Limits(memory=budget.memory).apply()  # each test's process inherits the limit
+    CellLimits(memory=budget.memory).apply()  # each test's process inherits the limit
     try:
         code = compile(request["source"], "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
@@ -287,7 +287,7 @@ def _converse(
                 wait_s, pause_s = pause_s, min(2 * pause_s, _LONGEST_PAUSE_S)
             for fd, _event in poll.poll(wait_s * 1000):
                 if fd == input_write:
-                    pending = _fed(fd, pending)
+                    pending = _feed(fd, pending)
                     if not pending:
                         poll.unregister(fd)
                         os.close(fd)
@@ -310,11 +310,11 @@ def _has_ended(pid: int) -> bool:
 
 
 def _cpu_clock(pid: int) -> int:
-    """The number of a process's CPU clock: what clock_getcpuclockid(3) computes."""
+    """Returns the number of a process's CPU clock: what clock_getcpuclockid(3) computes."""
     return (~pid << 3) | 2
 
 
-def _fed(fd: int, pending: memoryview) -> memoryview:
+def _feed(fd: int, pending: memoryview) -> memoryview:
     """Writes as much as the pipe takes and returns the rest; empty for a program that has closed its input."""
     try:
         while pending:
@@ -327,14 +327,9 @@ def _fed(fd: int, pending: memoryview) -> memoryview:
 
 
 def _become_solution(
-    ground: Ground,
-    code: types.CodeType,
-    input_fd: int,
-    output_fd: int,
-    fn_name: str | None,
-    budget: Budget,
+    ground: Ground, code: types.CodeType, input_fd: int, output_fd: int, fn_name: str | None, budget: Budget
 ) -> None:
-    """In the forked process: sets up descriptors, limits and filter, then runs the submission. Does not return."""
+    """Sets up descriptors, limits and filter in the forked process, then runs the submission. Does not return."""
     os.dup2(input_fd, 0)
     os.dup2(1, 2)  # the fork server's standard output is /dev/null
     if fn_name is None:

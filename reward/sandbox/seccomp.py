@@ -52,7 +52,7 @@ _DENY: Instruction = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
 
 
 def program(kind: str, machine: str = kernel.MACHINE) -> list[Instruction]:
-    """The filter `runner` or `submission` as (code, jump if true, jump if false, constant).
+    """Returns the filter `runner` or `submission` as (code, jump if true, jump if false, constant).
 
     A submission has both, and the stricter one wins. So `submission` only names what it changes: it is installed for
     each test, and its length costs time. A constant of -1 is to be replaced by the installing process's pid. Raises
@@ -88,7 +88,7 @@ def _search(starts: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
 
 
 def _actions(kind: str, machine: str) -> dict[int, list[Instruction]]:
-    """The action for each number. Missing numbers are denied by `runner` and left alone by `submission`."""
+    """Returns the action for each number. Missing numbers are denied by `runner` and left alone by `submission`."""
     argument = {0: (_LOAD, 0, 0, _ARG0), 1: (_LOAD, 0, 0, _ARG1)}
     bodies: dict[str, list[Instruction]]
     if kind == "runner":
@@ -135,7 +135,7 @@ class _Assembled:
 
 
 @lru_cache(maxsize=2)
-def _assembled(kind: str) -> _Assembled:
+def _assemble(kind: str) -> _Assembled:
     instructions = program(kind)
     packed = b"".join(struct.pack("=HBBI", *i[:3], i[3] & 0xFFFFFFFF) for i in instructions)
     code = (ctypes.c_uint32 * (2 * len(instructions))).from_buffer_copy(packed)
@@ -146,7 +146,7 @@ def _assembled(kind: str) -> _Assembled:
 
 def install(kind: str) -> None:
     """Installs the filter on this process, irrevocably; `runner` first, after landlock.restrict. Raises OSError."""
-    assembled, pid = _assembled(kind), os.getpid()
+    assembled, pid = _assemble(kind), os.getpid()
     for slot in assembled.pid_slots:
         assembled.code[slot] = pid
     kernel.install_filter(assembled.address)
@@ -154,5 +154,5 @@ def install(kind: str) -> None:
 
 def prepare() -> None:
     """Assembles both filters before forking: assembling costs more than the fork."""
-    _assembled("runner")
-    _assembled("submission")
+    _assemble("runner")
+    _assemble("submission")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nemo_prorl.algorithm.advantage import group_advantages, response_kl, rewards_after_kl, step_advantages
 from nemo_prorl.config import Advantage, AlgorithmConfig, KlEstimator, KlIn
 from nemo_prorl.types import Finish, Prompt, RolloutGroup, RolloutOutline, ScoredRollout
-from reward.protocol import ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreResult
 from tests.algorithm.oracle import oracle_kl
 
 REWARDS = st.lists(st.integers(0, 100).map(lambda i: i / 100), min_size=2, max_size=32)
@@ -121,7 +121,7 @@ def group_of(
     filtered: tuple[int, ...] = (),
 ) -> RolloutGroup:
     prompt = Prompt(uid="p", domain="math", source="s", text="", token_ids=(1,), task={})
-    verdict = ScoreResult(request_id="r", status=Status.graded, score=0.5, verdict="")
+    verdict = ScoreResult(request_id="r", status=GradeStatus.graded, score=0.5, verdict="")
 
     members = tuple(
         ScoredRollout(

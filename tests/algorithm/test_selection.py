@@ -12,7 +12,7 @@ from nemo_prorl.algorithm.selection import Informativeness, keep_first, known_to
 from nemo_prorl.algorithm.selection import classify as classify_by
 from nemo_prorl.config import InformativeBy
 from nemo_prorl.types import Finish, Prompt, RolloutGroup, RolloutOutline, ScoredRollout
-from reward.protocol import ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreResult
 
 PROMPT = Prompt(uid="p#0", domain="math", source="s", text="?", token_ids=(1,), task={})
 
@@ -37,7 +37,7 @@ def group(
                 policy_version=0,
                 has_malformed_thought=False,
             ),
-            verdict=ScoreResult(request_id=str(i), status=Status.graded, score=score, verdict="graded"),
+            verdict=ScoreResult(request_id=str(i), status=GradeStatus.graded, score=score, verdict="graded"),
             reward=reward,
             in_loss=in_loss is None or in_loss[i],
         )

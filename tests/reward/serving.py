@@ -44,6 +44,10 @@ def program(source: str) -> str:
     return f"<think>so</think>\n```python\n{source}\n```"
 
 
+def json_lines(items: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(item).encode() + b"\n" for item in items)
+
+
 class Address:
     """A running service at a URL."""
 
@@ -64,7 +68,7 @@ class Address:
         return json.loads(self.call("/v1/score", body)[2])
 
     def batch(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return json.loads(self.call("/v1/score_batch", {"items": items})[2])["items"]
+        return json.loads(self.call("/v1/score_batch", json_lines(items))[2])["items"]
 
 
 class Server(Address):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from reward import frames, judge
+from reward.answers import Failed, Grade, Reply
 from reward.graders.code import check_program, grader
 from reward.graders.code.grader import grade
 from reward.graders.grade import InvalidTask
@@ -262,10 +263,7 @@ SLEEPS = "import time\n\ndef step(x):\n    time.sleep(0.6)\n    return x - 1"
 
 @pytest.mark.parametrize(
     ("source", "task", "verdict"),
-    [
-        (SLEEPS, COUNTDOWN, "timeout"),
-        ("def step(x):\n    return x - 1", WAITS_FOR_ANSWERS, "wrong"),
-    ],
+    [(SLEEPS, COUNTDOWN, "timeout"), ("def step(x):\n    return x - 1", WAITS_FOR_ANSWERS, "wrong")],
 )
 def test_sleep_is_counted_over_all_rounds(
     source: str, task: dict[str, Any], verdict: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
@@ -349,10 +347,12 @@ def test_an_answer_that_nests_deep_is_wrong_and_never_without_a_verdict(sandbox:
         for depth in (400, *range(deepest - 24, deepest), 2 * deepest):
             response = f"```python\n{source.format(depth)}\n```"
             frames.write(judge.socket.fileno(), {"response": response, "task": task})
-            answer = frames.read(judge.socket.fileno())
-            assert answer is not None, f"the judge died of an answer that nests {depth} deep"
-            assert answer["grade"]["score"] == 0.0
-            found.add(answer["grade"]["verdict"])
+            frame = frames.read(judge.socket.fileno())
+            assert frame is not None, f"the judge died of an answer that nests {depth} deep"
+            (answer,) = Reply.from_frame(frame).answers
+            assert isinstance(answer, Grade)
+            assert answer.score == 0.0
+            found.add(answer.verdict)
     finally:
         judge.end()
     assert found == {"wrong", "nested_too_deep"}
@@ -394,4 +394,6 @@ def test_a_defect_of_the_judge_is_answered_and_does_not_end_it(monkeypatch: pyte
         with pytest.raises(SystemExit):
             judge.main(theirs.detach(), Level.none)
         for _ in range(2):
-            assert frames.read(ours.fileno()) == {"failed": "the judge has a defect: KeyError"}
+            assert Reply.from_frame(frames.read(ours.fileno())).answers == (
+                Failed("the judge has a defect: KeyError"),
+            )

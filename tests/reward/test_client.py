@@ -17,7 +17,7 @@ pytest.importorskip("aiohttp")
 
 from reward.client import CannotGrade, RewardClient, RewardServiceError
 from reward.discovery import Servers
-from reward.protocol import MAX_RESPONSE_BYTES, PROTOCOL_VERSION, ScoreRequest, ScoreResult, Status
+from reward.protocol import MAX_RESPONSE_BYTES, PROTOCOL_VERSION, GradeStatus, ScoreRequest, ScoreResult
 from tests.background import serve_in_background
 from tests.reward.serving import ROOT, Server
 
@@ -84,7 +84,8 @@ class Fake:
                 )
 
             def do_POST(self) -> None:
-                items = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["items"]
+                lines = self.rfile.read(int(self.headers["Content-Length"])).splitlines()
+                items = [json.loads(line) for line in lines]
                 fake.batches.append(items)
                 status, body = answer(items)
                 if status == 0:  # hang up
@@ -146,9 +147,9 @@ def test_a_live_service_grades_what_is_submitted_from_many_threads(server: Serve
         for thread in threads:
             thread.join()
         for result in results(futures):
-            assert result.status is Status.graded
+            assert result.status is GradeStatus.graded
             assert result.score == (1.0 if int(result.request_id[1:]) % 2 == 0 else 0.0)
-        assert client.submit(ask(domain="poetry")).result(60).status is Status.invalid_request
+        assert client.submit(ask(domain="poetry")).result(60).status is GradeStatus.invalid_request
 
 
 def test_results_are_batched_and_spread(fakes: Callable[..., Fake]) -> None:
@@ -188,7 +189,7 @@ def test_a_failing_server_is_a_missing_verdict_never_a_0(answer: Answer, fakes: 
     with RewardClient(urls=[fakes(answer).url], max_attempts=2, request_timeout_s=5) as client:
         client.wait_until_ready(30)
         result = client.submit(ask()).result(60)
-    assert (result.status, result.score, result.verdict) == (Status.infra_error, None, "missing")
+    assert (result.status, result.score, result.verdict) == (GradeStatus.infra_error, None, "missing")
     assert result.details["reason"]
 
 
@@ -234,7 +235,7 @@ def test_a_request_that_json_cannot_carry_is_invalid_and_costs_its_batch_nothing
         bad = [client.submit(ask(n, task={"answer": poison})) for n, poison in enumerate(poisons)]
         good = [client.submit(ask(100 + n, deadline_ms=10**400)) for n in range(10)]
         for result in results(bad):
-            assert (result.status, result.score) == (Status.invalid_request, None)
+            assert (result.status, result.score) == (GradeStatus.invalid_request, None)
             assert "JSON" in result.details["reason"]
         assert all(result.score == 1 for result in results(good))
 
@@ -244,7 +245,7 @@ def test_a_deadline_is_respected_and_sent(fakes: Callable[..., Fake]) -> None:
     with RewardClient(urls=[fake.url]) as client:
         client.wait_until_ready(30)
         result = client.submit(ask(deadline_ms=400)).result(30)
-    assert result.status is Status.infra_error
+    assert result.status is GradeStatus.infra_error
     assert all(0 <= item["deadline_ms"] <= 400 for batch in fake.batches for item in batch)
 
 
@@ -310,7 +311,7 @@ def test_code_that_no_server_can_run_is_given_up_at_once(fakes: Callable[..., Fa
     with RewardClient(urls=[fake.url]) as client:
         client.wait_until_ready(30)
         result = client.submit(ask()).result(60)
-    assert (result.status, len(fake.batches)) == (Status.infra_error, 1)
+    assert (result.status, len(fake.batches)) == (GradeStatus.infra_error, 1)
     assert "no server has a sandbox" in result.details["reason"]
 
 
@@ -403,8 +404,8 @@ def test_closing_resolves_what_is_open(fakes: Callable[..., Fake]) -> None:
     client = RewardClient(urls=["http://127.0.0.1:9"])
     future = client.submit(ask())
     client.close()
-    assert future.result(10).status is Status.infra_error
-    assert client.submit(ask()).result(10).status is Status.infra_error
+    assert future.result(10).status is GradeStatus.infra_error
+    assert client.submit(ask()).result(10).status is GradeStatus.infra_error
 
 
 def test_a_request_that_a_closing_loop_never_takes_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,7 +414,7 @@ def test_a_request_that_a_closing_loop_never_takes_is_resolved(monkeypatch: pyte
         patched.setattr(client._loop, "call_soon_threadsafe", lambda *args: None)
         future = client.submit(ask())
     client.close()
-    assert future.result(10).status is Status.infra_error
+    assert future.result(10).status is GradeStatus.infra_error
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -424,7 +425,7 @@ def test_a_client_whose_thread_has_a_fault_can_be_closed(monkeypatch: pytest.Mon
     monkeypatch.setattr(Servers, "watch", watch)
     client = RewardClient(urls=["http://127.0.0.1:9"])
     client._thread.join(10)
-    assert client.submit(ask()).result(10).status is Status.infra_error
+    assert client.submit(ask()).result(10).status is GradeStatus.infra_error
     client.close()
 
 

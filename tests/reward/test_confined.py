@@ -12,10 +12,11 @@ import pytest
 pytest.importorskip("math_verify", reason="needs the reward environment")
 
 from reward import frames
-from reward.canaries import LATE_MODULES
+from reward.answers import Grade, Reply, Retry
 from reward.graders import grade
 from reward.graders.code import grader
 from reward.graders.registry import domains
+from reward.known_answers import LATE_MODULES
 from reward.pool import ForkedWorker
 from reward.sandbox import launch
 from reward.sandbox.cell import Level
@@ -36,18 +37,19 @@ class Blind:
     def __init__(self, zygote: Zygote) -> None:
         self.zygote, self.worker = zygote, ForkedWorker(zygote)
 
-    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, message: dict[str, Any]) -> Reply:
         frames.write(self.worker.socket.fileno(), message)
-        answer = frames.read(self.worker.socket.fileno())
-        assert isinstance(answer, dict)
-        if answer["retire"]:
+        reply = Reply.from_frame(frames.read(self.worker.socket.fileno()))
+        if reply.retire:
             self.worker.end()
             self.worker = ForkedWorker(self.zygote)
-        return answer
+        return reply
 
-    def grade(self, case: dict[str, Any]) -> dict[str, Any]:
+    def grade(self, case: dict[str, Any]) -> Grade:
         message = {key: case[key] for key in ("domain", "response", "task")}
-        return self.ask({**message, "in_thought": False})
+        (answer,) = self.ask({**message, "in_thought": False}).answers
+        assert isinstance(answer, Grade)
+        return answer
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +70,15 @@ def blind() -> Iterator[Blind]:
 def test_a_case_of_the_red_team(case: dict[str, Any], blind: Blind) -> None:
     here = grade(case["domain"], case["response"], case["task"])
     assert here.score == case["want"], (case["task"], case["response"])
-    assert blind.grade(case)["grade"] == json.loads(json.dumps(here.to_json()))
+    there = blind.grade(case)
+    assert (there.score, there.verdict) == (here.score, here.verdict)
+    assert there.details == json.loads(json.dumps(here.details))
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("case", rows("math_cases.jsonl"), ids=lambda case: case["id"])
 def test_an_acceptance_case_needs_no_late_import(case: dict[str, Any], blind: Blind) -> None:
-    assert "grade" in blind.grade(
-        {"domain": "math", "response": case["response"], "task": {"answer": case["gold"]}}
-    )
+    assert blind.grade({"domain": "math", "response": case["response"], "task": {"answer": case["gold"]}})
 
 
 @pytest.mark.parametrize("case", BY_JUDGES, ids=lambda case: case["kind"])
@@ -86,6 +88,8 @@ def test_a_program_of_the_red_team(case: dict[str, Any], sandbox: Sandbox) -> No
 
 @pytest.mark.medium
 def test_a_failed_import_is_no_verdict(blind: Blind) -> None:
-    answer = blind.ask({"import": LATE_MODULES})
-    assert answer["retry"].startswith("a grader could not import")
-    assert answer["retire"]
+    reply = blind.ask({"import": LATE_MODULES})
+    (answer,) = reply.answers
+    assert isinstance(answer, Retry)
+    assert answer.reason.startswith("a grader could not import")
+    assert reply.retire

@@ -1,13 +1,6 @@
 import pytest
 
-from reward.extract import (
-    answer_tag,
-    boxes,
-    is_open_thought,
-    joined_boxes,
-    last_box,
-    visible_text,
-)
+from reward.extract import answer_tag, boxes, is_open_thought, joined_boxes, last_box, visible_text
 
 
 @pytest.mark.parametrize(

@@ -15,43 +15,52 @@ import pytest
 pytest.importorskip("math_verify", reason="needs the reward environment")
 
 from reward import frames, groups, worker
+from reward.answers import Answer, Crashed, Grade, Late, NoAnswer, NotSent, Reply, Retry, TimedOut
 from reward.groups import Groups
 from reward.pool import Pool
-from reward.protocol import ScoreRequest, Status
+from reward.protocol import GradeStatus, ScoreRequest
 from reward.service import Service
 
-Reply = Callable[[list[Any]], dict[str, Any]]
+Replies = Callable[[list[Any]], Reply | NotSent]
+
+
+def together(message: Any) -> Grade:
+    return Grade(score=1.0, verdict="together", details={"of": message})
+
+
+def alone(message: Any) -> Grade:
+    return Grade(score=1.0, verdict="alone", details={"of": message})
 
 
 class FakePool:
     """Answers a message with itself. `replies`: the answers to successive groups; None is a complete answer."""
 
-    def __init__(self, *replies: Reply | None) -> None:
+    def __init__(self, *replies: Replies | None) -> None:
         self.replies = list(replies)
         self.groups: list[list[Any]] = []
         self.deadlines: list[float | None] = []
         """The deadlines of the groups, in order."""
         self.alone: list[Any] = []
 
-    async def run(self, message: Any, deadline: float | None = None) -> dict[str, Any]:
+    async def run(self, message: Any, deadline: float | None = None) -> Answer:
         self.alone.append(message)
-        return {"alone": message}
+        return alone(message)
 
-    async def ask(self, data: bytes, deadline: float | None, cpu_s: float, **_counts: int) -> dict[str, Any]:
+    async def ask(self, data: bytes, deadline: float | None, cpu_s: float, **_counts: int) -> Reply | NotSent:
         group = json.loads(data[frames.LENGTH.size :])["group"]
         self.groups.append(group)
         self.deadlines.append(deadline)
         reply = self.replies.pop(0) if self.replies else None
-        return {"answers": [{"answer": message} for message in group]} if reply is None else reply(group)
+        return Reply(tuple(map(together, group))) if reply is None else reply(group)
 
 
 def run_together(
     pool: FakePool, messages: list[Any], deadlines: Sequence[float | None] | None = None
-) -> list[dict[str, Any]]:
-    async def all_of_them() -> list[dict[str, Any]]:
-        together = Groups(pool)  # type: ignore[arg-type]
+) -> list[Answer]:
+    async def all_of_them() -> list[Answer]:
+        groups = Groups(pool)  # type: ignore[arg-type]
         until = [None] * len(messages) if deadlines is None else deadlines
-        return await asyncio.wait_for(asyncio.gather(*map(together.run, messages, until)), 10)
+        return await asyncio.wait_for(asyncio.gather(*map(groups.run, messages, until)), 10)
 
     return asyncio.run(all_of_them())
 
@@ -59,13 +68,13 @@ def run_together(
 def test_answers_come_in_order_and_groups_are_small() -> None:
     messages = [{"number": number} for number in range(40)]
     pool = FakePool()
-    assert run_together(pool, messages) == [{"answer": message} for message in messages]
+    assert run_together(pool, messages) == [together(message) for message in messages]
     assert [len(group) for group in pool.groups] == [16, 16, 8]
 
 
 def test_a_member_whose_worker_could_not_import_is_sent_again_alone() -> None:
-    pool = FakePool(lambda group: {"answers": [{"retry": "no module"}, {"answer": group[1]}]})
-    assert run_together(pool, ["a", "b"]) == [{"alone": "a"}, {"answer": "b"}]
+    pool = FakePool(lambda group: Reply((Retry("no module"), together(group[1]))))
+    assert run_together(pool, ["a", "b"]) == [alone("a"), together("b")]
 
 
 def test_long_requests_make_groups_of_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,27 +90,18 @@ def test_long_requests_make_groups_of_fewer(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_a_worker_did_not_get_to_goes_again() -> None:
     messages = [{"number": number} for number in range(5)]
-    pool = FakePool(lambda group: {"answers": [{"first": group[0]}]})
+    pool = FakePool(lambda group: Reply((Grade(score=0.0, verdict="first"),)))
     found = run_together(pool, messages)
-    assert found == [{"first": messages[0]}, *({"answer": message} for message in messages[1:])]
+    assert found == [Grade(score=0.0, verdict="first"), *map(together, messages[1:])]
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        {"timeout": True},
-        {"crashed": 11},
-        {"failed": "the worker died", "no_answer": True},
-        {"late": True},
-        {"answers": []},
-        {"answers": "nonsense"},
-        {"answers": [{}] * 50},
-    ],
+    "reply", [TimedOut(), Crashed(11), NoAnswer("the worker died"), Late(), Reply((together(0),) * 50)]
 )
-def test_of_a_group_that_fails_each_is_tried_alone(reply: dict[str, Any]) -> None:
+def test_each_member_of_a_group_that_fails_is_tried_alone(reply: Reply | NotSent) -> None:
     messages = [{"number": number} for number in range(3)]
     pool = FakePool(lambda group: reply)
-    assert run_together(pool, messages) == [{"alone": message} for message in messages]
+    assert run_together(pool, messages) == [alone(message) for message in messages]
 
 
 @pytest.mark.parametrize(("given", "latest"), [((60.0, 30.0, 90.0), 90.0), ((60.0, None, 90.0), None)])
@@ -122,9 +122,7 @@ def test_one_that_is_late_already_does_not_travel_and_costs_the_others_nothing()
     messages = [{"number": number} for number in range(4)]
     found = run_together(pool, messages, [None, time.monotonic(), time.monotonic() + 60, None])
     assert pool.groups == [[messages[0], *messages[2:]]]
-    assert found == [
-        {"alone": message} if message["number"] == 1 else {"answer": message} for message in messages
-    ]
+    assert found == [alone(message) if message["number"] == 1 else together(message) for message in messages]
 
 
 def test_one_that_json_cannot_carry_costs_the_others_nothing() -> None:
@@ -140,7 +138,9 @@ def test_a_worker_stops_a_group_that_takes_long(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(worker, "_GROUP_S", -1.0)
     assert len(worker._answers([request] * 3)) == 1
     monkeypatch.setattr(worker, "_GROUP_S", 60.0)
-    assert [answer["grade"]["score"] for answer in worker._answers([request] * 3)] == [1.0] * 3
+    assert [answer.score for answer in worker._answers([request] * 3) if isinstance(answer, Grade)] == [
+        1.0
+    ] * 3
 
 
 # ------------------------------------------------------------------------------------- in a real worker
@@ -180,10 +180,10 @@ def test_only_the_one_that_computes_without_end_pays_for_it(monkeypatch: pytest.
     async def use(service: Service, results: list[Any]) -> None:
         assert [result.request_id for result in results] == [request.request_id for request in requests]
         found = {result.request_id: result for result in results}
-        assert all(found[str(number)].status is Status.graded for number in range(12))
+        assert all(found[str(number)].status is GradeStatus.graded for number in range(12))
         assert [number for number in range(12) if found[str(number)].verdict == "correct"] == [7]
         assert (found["endless"].score, found["endless"].verdict) == (0.0, "timeout")
-        assert found["invalid"].status is Status.invalid_request
+        assert found["invalid"].status is GradeStatus.invalid_request
         pool = service.pools["rules"]
         assert isinstance(pool, Pool)
         assert pool.depth == 0

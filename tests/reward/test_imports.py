@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("math_verify", reason="needs the reward environment")
 
 from reward import worker
+from reward.answers import Retry
 from reward.graders.grade import Grade
 from reward.imports import Watch
 
@@ -105,10 +106,10 @@ def test_a_score_without_an_import_is_none(
 ) -> None:
     monkeypatch.setattr(worker, "_watch", lambda: watch)
     monkeypatch.setattr("reward.graders.grade", grader_that_imports(f"{PACKAGE}.late", is_silent=is_silent))
-    assert worker._answer(TEXT) == {"grade": Grade(score=0.0, verdict="wrong").to_json()}
+    assert worker._answer(TEXT) == Grade(score=0.0, verdict="wrong")
     del sys.modules[f"{PACKAGE}.late"]
     library.rename(library.with_name("hidden"))
     invalidate_caches()
     answer = worker._answer(TEXT)
-    assert list(answer) == ["retry"]
-    assert f"{PACKAGE}.late" in answer["retry"]
+    assert isinstance(answer, Retry)
+    assert f"{PACKAGE}.late" in answer.reason

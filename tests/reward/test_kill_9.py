@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from reward.client import RewardClient
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from tests.reward.serving import Server, alive, children, program, wait_until
 
 DOUBLE = {"inputs": [f"{n}\n" for n in range(3)], "outputs": [f"{2 * n}\n" for n in range(3)]}
@@ -63,7 +63,7 @@ def workers(server: Server) -> list[int]:
 
 
 def judges(server: Server) -> list[int]:
-    return [pid for pid in children(server.process.pid) if "sandbox.judge" in command(pid)]
+    return [pid for pid in children(server.process.pid) if "reward.judge" in command(pid)]
 
 
 def code_zygotes(server: Server) -> list[int]:
@@ -92,7 +92,7 @@ def submit(client: RewardClient, name: str, first: int = 0) -> list[tuple[Future
 def check(futures: list[tuple[Future[ScoreResult], float]]) -> None:
     for future, score in futures:
         result = future.result(180)
-        assert (result.status, result.score) == (Status.graded, pytest.approx(score)), result
+        assert (result.status, result.score) == (GradeStatus.graded, pytest.approx(score)), result
 
 
 def killed_one(pids: list[int]) -> bool:

@@ -44,7 +44,7 @@ def test_a_judge_that_dies_by_itself_is_not_taken_for_a_killed_one(
         source = f"import os, socket, sys, time; sock = socket.socket(fileno={theirs.fileno()}); {body}"
         return subprocess.Popen([*python, "-c", source], pass_fds=[theirs.fileno()])
 
-    monkeypatch.setattr(launch, "_isolated", isolated)
+    monkeypatch.setattr(launch, "_start_isolated", isolated)
     judge = Judge(Level.none)
     if "sock.close" in body:
         judge.socket.settimeout(20)

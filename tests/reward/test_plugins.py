@@ -124,7 +124,11 @@ def test_a_grader_that_fails_gives_nobody_a_0(installed: Install, body: str, sai
         (GOOD, {"haiku": "other"}, "cannot be loaded: ModuleNotFoundError"),
         ("def check(task): ...", None, "has no function grade, which every grader has"),
         ("class J:\n    def __init__(self, x): ...", {"haiku": "haiku:J"}, "cannot be loaded: TypeError"),
-        (GOOD + "CANARIES = [('text', {}, 1.0)]", None, "must be a list of reward.canaries.Canary"),
+        (
+            GOOD + "KNOWN_ANSWERS = [('text', {}, 1.0)]",
+            None,
+            "must be a list of reward.known_answers.KnownAnswer",
+        ),
     ],
 )
 def test_a_broken_plug_in_is_one_sentence(
@@ -229,7 +233,7 @@ def test_the_example_is_served_like_any_domain(served: Server) -> None:
     ready = json.loads(served.call("/readyz")[2])
     assert ready["ready"]
     assert ready["domains"]["last_number"]["ready"]
-    assert ready["domains"]["moody"]["ready"], "without canaries it is ready when it imports"
+    assert ready["domains"]["moody"]["ready"], "without known answers it is ready when it imports"
     metrics = served.call("/metrics")[2].decode()
     assert 'reward_verdicts_total{domain="last_number",status="graded",verdict="no_number"} 1' in metrics
     assert 'pool="plugins"' in metrics
@@ -238,7 +242,7 @@ def test_the_example_is_served_like_any_domain(served: Server) -> None:
 def test_a_moody_grader_harms_nobody(served: Server) -> None:
     texts = ["1234", "123", "open", "spin", "die", "12345"]
     items = [request("moody", text, {}, f"moody {text}") for text in texts]
-    answer = json.loads(served.call("/v1/score_batch", {"items": items})[2])["items"]
+    answer = served.batch(items)
     by_text = dict(zip(texts, answer, strict=True))
     assert by_text["1234"]["score"] == 1
     assert by_text["12345"]["score"] == 0.5
@@ -259,9 +263,9 @@ def test_a_moody_grader_harms_nobody(served: Server) -> None:
     [
         ("import nowhere\n", "cannot be loaded: ModuleNotFoundError: No module named 'nowhere' (haiku.py, line 1)"),
         (
-            GOOD + "from reward.canaries import Canary\n"
-            "CANARIES = [Canary(response='a', task={'word': 'b'}, score=1.0)]\n",
-            "a canary got 0.0 (said), not 1.0",
+            GOOD + "from reward.known_answers import KnownAnswer\n"
+            "KNOWN_ANSWERS = [KnownAnswer(response='a', task={'word': 'b'}, score=1.0)]\n",
+            "a known answer got 0.0 (said), not 1.0",
         ),
     ],
 )  # fmt: skip

@@ -2,12 +2,12 @@ import json
 
 import pytest
 
-from reward.protocol import MAX_ID_CHARACTERS, ScoreRequest, ScoreResult, Status, id_of
+from reward.protocol import MAX_ID_CHARACTERS, GradeStatus, ScoreRequest, ScoreResult, id_of
 
 
 def test_only_a_graded_result_has_a_score() -> None:
-    for status in Status:
-        score = 0.5 if status is Status.graded else None
+    for status in GradeStatus:
+        score = 0.5 if status is GradeStatus.graded else None
         result = ScoreResult(request_id="a", status=status, score=score, verdict="v")
         assert ScoreResult.from_json(json.loads(json.dumps(result.to_json()))) == result
         with pytest.raises(ValueError, match="score"):
@@ -24,11 +24,13 @@ def test_scores_of_the_service_lie_between_0_and_1(score: float) -> None:
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
 def test_every_score_is_a_finite_number(score: float) -> None:
     with pytest.raises(ValueError, match="finite"):
-        ScoreResult(request_id="a", status=Status.graded, score=score, verdict="v")
+        ScoreResult(request_id="a", status=GradeStatus.graded, score=score, verdict="v")
 
 
 def test_names_of_statuses_are_the_wire() -> None:
-    assert {status.name: status.value for status in Status} == {status.name: status.name for status in Status}
+    assert {status.name: status.value for status in GradeStatus} == {
+        status.name: status.name for status in GradeStatus
+    }
 
 
 def test_a_request_leaves_out_a_deadline_that_it_has_not() -> None:

@@ -174,7 +174,6 @@ def test_the_paper_names_96_tasks_without_its_out_of_distribution_ones() -> None
         {"task": "chain_sum", "entry": {"answer": "1"}, "credit": "none"},
         {"task": "chain_sum", "entry": {"answer": "1"}, "credit": None},
         {"task": "chain_sum", "entry": {"answer": "1"}, "credit": ["training"]},
-        {"task": "chain_sum", "entry": {"answer": "1"}, "library_scores": True},
     ],
 )
 def test_unknown_tasks_and_broken_entries_are_invalid_never_a_pass(task: dict[str, object]) -> None:

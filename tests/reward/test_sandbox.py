@@ -49,7 +49,7 @@ LEAKS = (
 )
 
 
-isolated = launch._isolated
+isolated = launch._start_isolated
 
 
 class OnLinux418(Sandbox):
@@ -60,7 +60,7 @@ class OnLinux418(Sandbox):
             return isolated([sys.executable, "-S", OTHER_KERNEL, "linux-4.18", *python], *rest)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(launch, "_isolated", older)
+            patch.setattr(launch, "_start_isolated", older)
             return super().run(*arguments, **options)
 
 

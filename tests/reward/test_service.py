@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("math_verify")
 
+from reward.answers import TimedOut
 from reward.pool import Pool
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.readiness import Readiness
 from reward.service import Service
 from tests.reward.serving import PYTHON, ROOT
@@ -47,7 +48,7 @@ def with_service() -> Iterator[Callable[[Use], None]]:
 def test_without_a_sandbox_code_is_refused_and_the_rest_goes_on(with_service: Callable[[Use], None]) -> None:
     async def use(service: Service) -> None:
         code = await service.score(ask("code", "```\nprint(2)\n```", **TESTS))
-        assert (code.status, code.score, code.verdict) == (Status.infra_error, None, "no_sandbox")
+        assert (code.status, code.score, code.verdict) == (GradeStatus.infra_error, None, "no_sandbox")
         assert "sandbox" in code.details["reason"]
         assert (await service.score(ask())).score == 1
         readiness = Readiness(service)
@@ -88,12 +89,12 @@ def test_a_flood_is_refused_at_once_and_what_was_taken_is_graded(
         hang = asyncio.ensure_future(pool.run({"spin": True}, cpu_s=0.5))
         await asyncio.sleep(0.05)
         results: list[ScoreResult] = await asyncio.gather(*(service.score(ask()) for _ in range(40)))
-        taken = [result for result in results if result.status is Status.graded]
-        refused = [result for result in results if result.status is Status.overloaded]
+        taken = [result for result in results if result.status is GradeStatus.graded]
+        refused = [result for result in results if result.status is GradeStatus.overloaded]
         assert len(taken) == 8
         assert len(refused) == 32
         assert all(result.score == 1 for result in taken)
-        assert "timeout" in await hang
+        assert await hang == TimedOut()
 
     with_service(use)
 
@@ -107,9 +108,9 @@ def test_a_deadline_passes_while_all_workers_are_busy(with_service: Callable[[Us
         late, patient = await asyncio.gather(
             service.score(replace(ask(), deadline_ms=1)), service.score(replace(ask(), deadline_ms=300_000))
         )
-        assert (late.status, late.verdict) == (Status.overloaded, "deadline_passed")
+        assert (late.status, late.verdict) == (GradeStatus.overloaded, "deadline_passed")
         assert patient.score == 1
-        assert "timeout" in await hang
+        assert await hang == TimedOut()
         assert pool.depth == 0
 
     with_service(use)
@@ -141,7 +142,7 @@ def test_a_defect_of_ours_is_no_verdict_and_stays_with_its_request(
 
         monkeypatch.setattr(Pool, "run", broken)
         bad, good = await asyncio.gather(service.score(ask(response="broken")), service.score(ask()))
-        assert (bad.status, bad.score, bad.verdict) == (Status.infra_error, None, "internal_error")
+        assert (bad.status, bad.score, bad.verdict) == (GradeStatus.infra_error, None, "internal_error")
         assert good.score == 1
 
     with_service(use)
@@ -153,7 +154,7 @@ def test_a_task_that_nests_too_deep_for_a_worker_is_invalid(with_service: Callab
         for _ in range(100_000):
             nested = [nested]
         result = await service.score(ask(answer="5", nested=nested))
-        assert (result.status, result.score) == (Status.invalid_request, None)
+        assert (result.status, result.score) == (GradeStatus.invalid_request, None)
         assert (await service.score(ask())).score == 1
 
     with_service(use)

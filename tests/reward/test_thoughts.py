@@ -14,7 +14,7 @@ pytest.importorskip("fastapi")
 from reward.client import RewardClient
 from reward.graders.grade import Grade, gate
 from reward.offline import explanation
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from tests.reward.serving import Server, request
 
 ANSWERS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -28,10 +28,7 @@ ANSWERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "code, test program": (
         "code",
         "```python\ndef double(n):\n    return 2 * n\n```",
-        {
-            "test_program": "def check(candidate):\n    assert candidate(2) == 4\n",
-            "entry_point": "double",
-        },
+        {"test_program": "def check(candidate):\n    assert candidate(2) == 4\n", "entry_point": "double"},
     ),
     "logic": (
         "logic",
@@ -255,7 +252,7 @@ def test_explain_says_how_the_thought_begins_and_ends(response: str, in_thought:
     asked = ScoreRequest(
         request_id="a", domain="math", response=response, in_thought=in_thought, task={"answer": "4"}
     )
-    result = ScoreResult(request_id="a", status=Status.graded, score=0.0, verdict="open_thought")
+    result = ScoreResult(request_id="a", status=GradeStatus.graded, score=0.0, verdict="open_thought")
     lines = list(explanation(asked, result))
     assert lines[1] == f"reasoning  {words}"
     assert lines[2] == f"extracted  (last box) {'null' if 'never' in words else '4'}"

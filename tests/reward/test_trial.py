@@ -16,7 +16,7 @@ import pytest
 
 from reward import trial
 from reward.pool import Link, Pool, PoolOptions
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.service import Service
 from tests.reward.serving import ROOT, alive, wait_until
 
@@ -24,15 +24,16 @@ WORKER = f"""
 import os, signal, struct, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from reward import frames
-from reward.canaries import CANARIES
+from reward.answers import Grade, Invalid, Reply, Retry
+from reward.known_answers import KNOWN_ANSWERS
 fd, kind = int(sys.argv[1]), sys.argv[2]
-scores = {{canary.response: canary.score for domain in CANARIES.values() for canary in domain}}
-num_canaries = 0
+scores = {{known.response: known.score for domain in KNOWN_ANSWERS.values() for known in domain}}
+num_known = 0
 while (message := frames.read(fd)) is not None:
     word = message["response"]
     if word in scores:
-        num_canaries += 1
-        if num_canaries > 4:  # the first are for warming up
+        num_known += 1
+        if num_known > 4:  # the first are for warming up
             if kind == "slow":
                 time.sleep(0.4)
             if kind == "mistaken":
@@ -59,12 +60,12 @@ while (message := frames.read(fd)) is not None:
         os.kill(os.getpid(), int(word.split()[1]))
         time.sleep(1000)
     if word == "retry":
-        frames.write(fd, {{"retry": "the machine is too loaded"}})
+        answer = Retry("the machine is too loaded")
     elif word == "invalid":
-        frames.write(fd, {{"invalid": "no such task"}})
+        answer = Invalid("no such task")
     else:
-        grade = {{"score": scores.get(word, 1.0), "verdict": "correct", "details": {{}}}}
-        frames.write(fd, {{"grade": grade, "spent_s": time.process_time()}})
+        answer = Grade(score=scores.get(word, 1.0), verdict="correct")
+    frames.write(fd, Reply((answer,), spent_s=time.process_time()).to_frame())
 """
 
 
@@ -144,7 +145,7 @@ def outcomes(service: Service) -> dict[str, int]:
 
 
 def is_undecided(result: ScoreResult) -> bool:
-    return (result.status, result.score, result.verdict) == (Status.infra_error, None, "worker_failed")
+    return (result.status, result.score, result.verdict) == (GradeStatus.infra_error, None, "worker_failed")
 
 
 @pytest.mark.parametrize("response", ["stall", "exit", "nonsense", "flood", f"signal {int(signal.SIGSYS)}"])
@@ -153,7 +154,7 @@ def test_a_response_that_no_worker_answers_on_a_healthy_machine_is_a_0(
 ) -> None:
     async def use(service: Service, _: Stage) -> None:
         result = await service.score(ask(response))
-        assert (result.status, result.score, result.verdict) == (Status.graded, 0.0, "exhausts_grader")
+        assert (result.status, result.score, result.verdict) == (GradeStatus.graded, 0.0, "exhausts_grader")
         assert result.details["reason"]
         assert outcomes(service) == {"exhausts": 1}
         assert (await service.score(ask("honest"))).score == 1
@@ -172,7 +173,7 @@ def test_a_judge_that_computes_without_end_is_a_0(act: Callable[..., None]) -> N
 
 @pytest.mark.parametrize("kind", ["slow", "mistaken", "mortal", "missing"])
 @pytest.mark.parametrize("response", ["stall", "exit"])
-def test_where_the_canary_suffers_as_well_there_is_no_verdict(
+def test_where_the_witness_suffers_as_well_there_is_no_verdict(
     response: str, kind: str, act: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "_SLOW_S", 0.2)
@@ -276,7 +277,7 @@ def test_a_response_that_gets_too_little_of_a_processor_to_reach_its_limit_gets_
     act(use, cpu_s=1.0, wall_s=0.4)
 
 
-def test_canaries_of_the_readiness_probe_get_no_trial(act: Callable[..., None]) -> None:
+def test_known_answers_of_the_readiness_probe_get_no_trial(act: Callable[..., None]) -> None:
     async def use(service: Service, _: Stage) -> None:
         assert is_undecided(await service.score(ask("exit"), urgent=True))
         assert outcomes(service) == {}

@@ -29,7 +29,7 @@ from nemo_prorl.reward_sources.service import (
     watched,
 )
 from reward.client import RewardClient, RewardServiceError
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from tests.conftest import REWARD_PYTHON, ROOT
 from tests.engines.conftest import run_ranks
 
@@ -302,6 +302,6 @@ def test_who_waits_for_a_result_notices_that_the_service_is_gone(
         with pytest.raises(RewardServiceEnded, match="ended with code -9"):
             waiting.result()
         assert time.monotonic() - started < 30
-    result = ScoreResult(request_id="a", status=Status.graded, score=1.0, verdict="correct")
+    result = ScoreResult(request_id="a", status=GradeStatus.graded, score=1.0, verdict="correct")
     asked.set_result(result)
     assert submit(request).result() is result, "a result that came before is still one"

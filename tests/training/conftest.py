@@ -53,7 +53,7 @@ from nemo_prorl.types import (
     TrainBatch,
     UpdateReport,
 )
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from tests.training.tiny import Case, make_case
 
 NUM_ROLLOUTS = 4
@@ -107,12 +107,12 @@ def verdict(request_id: str, score: float | None, reason: str = "out of order") 
     if score is None:
         return ScoreResult(
             request_id=request_id,
-            status=Status.infra_error,
+            status=GradeStatus.infra_error,
             score=None,
             verdict="missing",
             details={"reason": reason},
         )
-    return ScoreResult(request_id=request_id, status=Status.graded, score=score, verdict="scripted")
+    return ScoreResult(request_id=request_id, status=GradeStatus.graded, score=score, verdict="scripted")
 
 
 def make_group(

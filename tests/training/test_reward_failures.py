@@ -78,7 +78,7 @@ class ScriptedServer:
 
     async def _score(self, request: web.Request) -> web.StreamResponse:
         self._hang_up_if_dead(request)
-        items = (await request.json())["items"]
+        items = [json.loads(line) for line in (await request.read()).splitlines()]
         number, self.num_batches = self.num_batches, self.num_batches + 1
         answer = await self._behaviour(self, number, items)
         self._hang_up_if_dead(request)

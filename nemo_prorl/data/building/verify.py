@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 
 from nemo_prorl.data.building.source import Candidate, Refused, Submit
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
 IN_FLIGHT = 256
 """Requests in flight."""
@@ -48,7 +48,7 @@ def graded(requests: Iterable[ScoreRequest], submit: Submit) -> Iterator[ScoreRe
 
 
 def _judged(candidate: Candidate, result: ScoreResult) -> Candidate | Refused:
-    if result.status is Status.invalid_request:
+    if result.status is GradeStatus.invalid_request:
         reason = str(result.details.get("reason", result.verdict))
         return Refused(candidate=candidate, reason="task_invalid", detail=reason)
     if candidate.problem.gold is None or result.score == 1.0:
@@ -59,7 +59,7 @@ def _judged(candidate: Candidate, result: ScoreResult) -> Candidate | Refused:
 
 def _settled(future: Future[ScoreResult]) -> ScoreResult:
     result = future.result()
-    if result.status in (Status.graded, Status.invalid_request):
+    if result.status in (GradeStatus.graded, GradeStatus.invalid_request):
         return result
     raise GradingFailed(
         f"the reward service did not grade {result.request_id} ({result.status.value}: "

@@ -23,7 +23,7 @@ from nemo_prorl.reward_sources.functions.process import (
 )
 from nemo_prorl.types import PARTS, Prompt
 from reward.extract import is_open_thought, visible_text
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
 ATTEMPTS = 4
 """Calls of a function that fail in a row until the responses that wait for it are given up."""
@@ -207,7 +207,7 @@ class FunctionGrader:
             return
         item.future.set_result(
             ScoreResult(
-                request_id=item.request.request_id, status=Status.graded, score=value, verdict="function"
+                request_id=item.request.request_id, status=GradeStatus.graded, score=value, verdict="function"
             )
         )
 
@@ -316,7 +316,7 @@ class MixedGrader:
         lead = results[SERVICE if SERVICE in scores else next(iter(scores))]
         return ScoreResult(
             request_id=request.request_id,
-            status=Status.graded,
+            status=GradeStatus.graded,
             score=total,
             verdict=lead.verdict,
             details={**lead.details, PARTS: scores},
@@ -328,7 +328,7 @@ def ungraded(request_id: str, reason: str) -> ScoreResult:
     """Returns a result without a score, which is not a reward of 0."""
     return ScoreResult(
         request_id=request_id,
-        status=Status.infra_error,
+        status=GradeStatus.infra_error,
         score=None,
         verdict="missing",
         details={"reason": reason},

@@ -14,7 +14,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.interface import Grader
 from nemo_prorl.training.timing import union_s
 from nemo_prorl.types import PARTS, Prompt, Rollout, RolloutGroup, RolloutOutline, ScoredRollout
-from reward.protocol import ScoreRequest, ScoreResult, Status, id_of
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult, id_of
 
 _REASON = "reason"
 """Key in a verdict's details: why there is no score."""
@@ -28,7 +28,7 @@ class RewardServiceFailing(RuntimeError):
 
 def was_graded(verdict: ScoreResult) -> bool:
     """Whether there is a score. False means that the grader failed, not the answer."""
-    return verdict.status is Status.graded and verdict.score is not None
+    return verdict.status is GradeStatus.graded and verdict.score is not None
 
 
 def graded_group(
@@ -62,7 +62,7 @@ def check_failures(verdicts: Sequence[ScoreResult], max_failed_share: float) -> 
     if len(failed) <= max_failed_share * len(verdicts):
         return
     reasons = Counter(f"{v.status.value}: {v.details.get(_REASON, v.verdict)}" for v in failed).most_common(3)
-    if all(verdict.status is Status.invalid_request for verdict in failed):
+    if all(verdict.status is GradeStatus.invalid_request for verdict in failed):
         raise ConfigError(
             f"the graders reject the tasks of {len(failed)} of {len(verdicts)} rollouts "
             f"({'; '.join(f'{n} x {why}' for why, n in reasons)}): correct the column task of the data (docs/data.md), "

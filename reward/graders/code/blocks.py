@@ -84,7 +84,7 @@ def code_blocks(text: str) -> list[Block]:
             end, position, is_closed = _end(text, start, run, label, is_torn)
         body = text[start:end].rstrip(" \t")
         if body.strip():
-            blocks.append(Block(label, _unindented(body), is_closed))
+            blocks.append(Block(label, _unindent(body), is_closed))
     return blocks
 
 
@@ -133,7 +133,7 @@ def _is_python(label: str) -> bool:
     return _PYTHON.match(label) is not None
 
 
-def _unindented(body: str) -> str:
+def _unindent(body: str) -> str:
     """Removes the first line's indentation from every line; a block in a list is indented as a whole."""
     margin = re.match(r"(?:[ \t]*\n)*([ \t]*)", body)
     assert margin is not None

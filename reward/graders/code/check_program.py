@@ -51,15 +51,15 @@ _PARSER_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 _FUTURE = re.compile(r"^from __future__ import [^\n]*", re.MULTILINE)
 
 
-def _compiled(name: str) -> str:
-    """A file beside this one as byte code. The cells run this same interpreter, and compiling in the cell would take
-    longer than most test programs."""
+def _compile_file(name: str) -> str:
+    """Returns a file beside this one as byte code. The cells run this same interpreter, and compiling in the cell would
+    take longer than most test programs."""
     path = Path(__file__).parent / name
     code = compile(path.read_text(encoding="utf-8"), name, "exec", dont_inherit=True, optimize=2)
     return b2a_base64(marshal.dumps(code), newline=False).decode()
 
 
-CODEC = _compiled("crossing.py")
+CODEC = _compile_file("crossing.py")
 
 _SUBMISSION = """
 
@@ -92,7 +92,7 @@ __import__("random").seed(0)
 """
 """Seeds test programs that draw random inputs, so that they draw the same in every round."""
 
-_CANDIDATE = _compiled("stand_in.py")
+_CANDIDATE = _compile_file("stand_in.py")
 
 _TESTER = """
 
@@ -113,7 +113,7 @@ def __tell__(known, __codec__={codec!r}, __candidate__={candidate!r}):
         pass
     except BaseException as error:
         failure = type(error.args[0] if type(error) is __Ended__ else error).__name__
-    return asking.told(failure, {room})
+    return asking.message(failure, {room})
 """
 
 _SEEN = """
@@ -176,7 +176,8 @@ def tester_of(task: Mapping[str, Any]) -> str:
 
 
 def program_of(source: str, task: Mapping[str, Any]) -> str:
-    """The submission as a program that answers calls; function form, with `__answers__` applied to a list of calls."""
+    """Returns the submission as a program that answers calls; function form, with `__answers__` applied to a list of
+    calls."""
     preamble = task.get("preamble", "")
     ending = _SUBMISSION.format(codec=CODEC, entry_point=task["entry_point"], shared=_names(preamble))
     first = "\n".join(_FUTURE.findall(source))  # such imports have to come first
@@ -184,7 +185,7 @@ def program_of(source: str, task: Mapping[str, Any]) -> str:
 
 
 def sessions_as_tests(sessions: Sequence[Any]) -> Answers:
-    """The submission's input: sessions, CALLS_A_PROCESS per process."""
+    """Returns the submission's input: sessions, CALLS_A_PROCESS per process."""
     starts = range(0, len(sessions), CALLS_A_PROCESS)
     chunks = [sessions[start : start + CALLS_A_PROCESS] for start in starts]
     return Answers(
@@ -214,7 +215,7 @@ def replies_of(output: bytes, num_operations: Sequence[int]) -> list[list[dict[s
 
 @lru_cache(maxsize=64)
 def _names(preamble: str) -> list[str]:
-    """The names that a preamble defines; both sides know them."""
+    """Returns the names that a preamble defines; both sides know them."""
     found: list[str] = []
     for node in ast.parse(preamble).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -229,7 +230,7 @@ def _tester(preamble: str, program: str, entry_point: str, in_place: bool) -> st
     tree = _GoOn().visit(ast.parse(preamble + "\n" + program))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check":
-            node.body = [_guarded([statement]) for statement in node.body]
+            node.body = [_guard([statement]) for statement in node.body]
     text = ast.unparse(ast.fix_missing_locations(tree))
     options = {"entry_point": entry_point, "shared": _names(preamble), "in_place": in_place, "room": _ROOM}
     return _HEAD + text + _TESTER.format(codec=CODEC, candidate=_CANDIDATE, **options)
@@ -252,25 +253,25 @@ class _GoOn(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)
-        node.body = [_guarded(node.body)]
+        node.body = [_guard(node.body)]
         return node
 
     def visit_Try(self, node: Any) -> ast.Try:
         self.generic_visit(node)
-        node.body = [_filled(_SEEN, node.body)]
-        return _filled(_HIDDEN, [node])
+        node.body = [_fill(_SEEN, node.body)]
+        return _fill(_HIDDEN, [node])
 
     visit_TryStar = visit_With = visit_AsyncWith = visit_Try
 
 
-def _filled(form: str, body: list[ast.stmt]) -> ast.Try:
-    """A `try` statement with this body."""
+def _fill(form: str, body: list[ast.stmt]) -> ast.Try:
+    """Returns a `try` statement with this body."""
     (statement,) = ast.parse(form).body
     assert isinstance(statement, ast.Try)
     statement.body = body
     return statement
 
 
-def _guarded(body: list[ast.stmt]) -> ast.stmt:
+def _guard(body: list[ast.stmt]) -> ast.stmt:
     handler = ast.ExceptHandler(type=ast.Name("__Unknown__", ast.Load()), name=None, body=[ast.Pass()])
     return ast.Try(body=body, handlers=[handler], orelse=[], finalbody=[])

@@ -25,13 +25,7 @@ from typing import Any, TypeGuard
 
 from reward.extract import is_literal
 from reward.graders.grade import InvalidTask, is_number, require
-from reward.sandbox.limits import (
-    MAX_CPU_S,
-    OUTPUT_BYTES,
-    OUTPUT_BYTES_IN_ALL,
-    OutputLimits,
-    ProgramLimits,
-)
+from reward.sandbox.limits import MAX_CPU_S, OUTPUT_BYTES, OUTPUT_BYTES_IN_ALL, OutputLimits, ProgramLimits
 
 _MAX_TESTS = 1_000
 _MAX_DATA_BYTES = 32 << 20
@@ -73,7 +67,7 @@ class Tests:
 
 
 def limits_of(task: Mapping[str, Any]) -> ProgramLimits:
-    """The task's "cpu_s" and "test_cpu_s", or the defaults. Raises InvalidTask for anything but a time up to
+    """Returns the task's "cpu_s" and "test_cpu_s", or the defaults. Raises InvalidTask for anything but a time up to
     MAX_CPU_S."""
     given = {name: task[name] for name in ("cpu_s", "test_cpu_s") if name in task}
     for name, value in given.items():
@@ -98,7 +92,7 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
         tests = Tests(inputs=tuple(map(_lines, inputs)), expected=tuple(map(_lines, outputs)), fn_name=None)
     else:
         arguments = tuple(map(_arguments, inputs))
-        tests = Tests(inputs=arguments, expected=_expected(outputs), fn_name=fn_name)
+        tests = Tests(inputs=arguments, expected=_read_expected(outputs), fn_name=fn_name)
         for text in arguments:
             for line in filter(str.strip, text.split("\n")):
                 require(_is_json(line), f"the input line {line[:60]!r} of a fn_name task is not JSON")
@@ -209,7 +203,7 @@ def _lines(item: Any) -> str:
 
 
 def _size(expected: Any) -> int:
-    """Bytes that a program would write for an expected output, text or data."""
+    """Returns the bytes that a program would write for an expected output, text or data."""
     return len(expected.encode("utf-8", "replace") if isinstance(expected, str) else json.dumps(expected))
 
 
@@ -221,18 +215,18 @@ def _arguments(item: Any) -> str:
     return "\n".join(json.dumps(value) for value in item)
 
 
-def _expected(outputs: list[Any]) -> tuple[Any, ...]:
+def _read_expected(outputs: list[Any]) -> tuple[Any, ...]:
     """Decodes expected outputs. Text is JSON, as PRIME and LiveCodeBench write it, or else the `repr` of Python data
     (`True`, `(1, 2)`), unless one text of the task is neither: then none was encoded, and "12" is the text."""
     texts = [item for item in outputs if isinstance(item, str)]
     if any(not _is_json(text) and not is_literal(text) for text in texts):
         return tuple(outputs)
-    return tuple(_decoded(item) if isinstance(item, str) else item for item in outputs)
+    return tuple(_decode(item) if isinstance(item, str) else item for item in outputs)
 
 
-def _decoded(text: str) -> Any:
-    """The value of JSON, or of a Python literal as a result would be sent (a tuple as a list). A literal that cannot be
-    a result, such as a set, stays text."""
+def _decode(text: str) -> Any:
+    """Returns the value of JSON, or of a Python literal as a result would be sent (a tuple as a list). A literal that
+    cannot be a result, such as a set, stays text."""
     if _is_json(text):
         return json.loads(text)
     try:

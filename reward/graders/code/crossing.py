@@ -110,8 +110,8 @@ class Writer:
         return {"h": len(self.handles) - 1}
 
     def kind_of(self, value: Any, is_shared: bool) -> str | None:
-        """The kind of a mutable value: "l" a list, "o" an object of a shared class, "x" an object of a class without
-        methods of its own; None for a value that is not mutable or not data."""
+        """Returns the kind of a mutable value: "l" a list, "o" an object of a shared class, "x" an object of a class
+        without methods of its own; None for a value that is not mutable or not data."""
         if isinstance(value, list):
             return "l"
         for kind, known in _MUTABLE.items():

@@ -15,7 +15,7 @@ from reward.sandbox.execution import DEFAULT_LIMITS, SLEEP_S, Allowance, Executi
 from reward.sandbox.limits import CPU_S, ProgramLimits
 
 TEST_PROGRAM_CPU_S = 30.0
-"""CPU seconds of a test program over all its rounds; each round is limited to CPU_S. Our choice: together with the
+"""CPU seconds of a test program over all its rounds; each round is limited to CPU_S. Together with the
 submission's limit it stays below the time after which the pool kills a judge (service.py), so that a result is
 reached."""
 TEST_PROGRAM_SLEEP_S = 10.0

@@ -82,7 +82,7 @@ def __choose__(request):
 
 
 def candidates(text: str) -> list[tuple[int, Block]]:
-    """The blocks that may be the program, the likeliest first, each with its index in the response from 0."""
+    """Returns the blocks that may be the program, the likeliest first, each with its index in the response from 0."""
     blocks = code_blocks(text)
     return [(index, blocks[index]) for index in by_preference(blocks)[:_MOST_BLOCKS]]
 
@@ -95,7 +95,7 @@ def question(found: list[tuple[int, Block]], task: Mapping[str, Any]) -> str:
 
 
 def choice(output: bytes, num_candidates: int) -> int:
-    """The index that CHOOSER chose; 0, the preferred block, if it ended without an answer."""
+    """Returns the index that CHOOSER chose; 0, the preferred block, if it ended without an answer."""
     digits = output[:_MOST_OUTPUT].decode("ascii", "replace")
     index = int(digits) if digits.isdigit() else 0
     return index if index < num_candidates else 0

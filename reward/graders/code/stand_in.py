@@ -46,8 +46,8 @@ class Asking:
     def candidate(self, *args: Any, **kwargs: Any) -> Any:
         return Session(self).do("call", None, None, args, kwargs)
 
-    def told(self, failure: str, room: int) -> dict[str, Any]:
-        """The run's message: the sessions to ask, up to `room` characters of them but at least one."""
+    def message(self, failure: str, room: int) -> dict[str, Any]:
+        """Returns the run's message: the sessions to ask, up to `room` characters of them but at least one."""
         asked = {}
         for session in self.sessions:
             text = json.dumps(session.operations)

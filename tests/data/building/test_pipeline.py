@@ -17,7 +17,7 @@ from nemo_prorl.data.building import pipeline
 from nemo_prorl.data.building.source import get
 from nemo_prorl.data.building.verify import GradingFailed
 from nemo_prorl.data.rows import RowFile
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from tests.data.building.conftest import Building, code_record, instruction_record, math_record
 
 SUMS = [math_record(f"What is {a} + 10?", str(a + 10)) for a in range(20)]
@@ -211,7 +211,7 @@ def test_a_service_that_fails_stops_the_build_and_the_old_set_stays(building: Bu
         future.result()
         failed = ScoreResult(
             request_id=request.request_id,
-            status=Status.infra_error,
+            status=GradeStatus.infra_error,
             score=None,
             verdict="worker_failed",
             details={"reason": "out of memory"},

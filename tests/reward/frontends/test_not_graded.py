@@ -12,7 +12,7 @@ pytest.importorskip("fastapi")
 from fastapi import HTTPException
 
 from reward.frontends.common import Options, scores
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.rows import request_of_label
 from reward.server import Front
 
@@ -24,7 +24,7 @@ class Scripted:
 
     version = "test"
 
-    def __init__(self, *statuses: Status, seconds: float = 0.0, verdict: str = "v") -> None:
+    def __init__(self, *statuses: GradeStatus, seconds: float = 0.0, verdict: str = "v") -> None:
         self.statuses, self.seconds, self.verdict, self.calls = list(statuses), seconds, verdict, 0
         self.deadlines_ms: list[int | None] = []
 
@@ -33,7 +33,7 @@ class Scripted:
         self.calls += 1
         self.deadlines_ms.append(request.deadline_ms)
         await asyncio.sleep(self.seconds)
-        score = 1.0 if status is Status.graded else None
+        score = 1.0 if status is GradeStatus.graded else None
         return ScoreResult(
             request_id=request.request_id,
             status=status,
@@ -59,17 +59,17 @@ def ask(service: Scripted, wait_s: float, tries: int = 1) -> list[list[float] | 
 
 
 def test_a_busy_service_is_waited_for() -> None:
-    assert ask(Scripted(Status.overloaded, Status.overloaded, Status.graded), 30) == [[1.0]]
+    assert ask(Scripted(GradeStatus.overloaded, GradeStatus.overloaded, GradeStatus.graded), 30) == [[1.0]]
 
 
 def test_a_service_that_stays_busy_is_503_with_retry_after() -> None:
-    (refusal,) = ask(Scripted(Status.overloaded), 0.2)
+    (refusal,) = ask(Scripted(GradeStatus.overloaded), 0.2)
     assert isinstance(refusal, HTTPException)
     assert (refusal.status_code, refusal.headers) == (503, {"Retry-After": "2"})
 
 
 def test_a_service_that_fails_is_503_and_says_why() -> None:
-    service = Scripted(Status.infra_error)
+    service = Scripted(GradeStatus.infra_error)
     (refusal,) = ask(service, 0.7)
     assert isinstance(refusal, HTTPException)
     assert (refusal.status_code, service.calls) == (503, 2)
@@ -77,17 +77,17 @@ def test_a_service_that_fails_is_503_and_says_why() -> None:
 
 
 def test_a_service_that_cannot_grade_code_says_so_at_once() -> None:
-    service = Scripted(Status.infra_error, verdict="no_sandbox")
+    service = Scripted(GradeStatus.infra_error, verdict="no_sandbox")
     assert isinstance(ask(service, 30)[0], HTTPException)
     assert service.calls == 1
 
 
 def test_one_failure_is_tried_again() -> None:
-    assert ask(Scripted(Status.infra_error, Status.graded), 30) == [[1.0]]
+    assert ask(Scripted(GradeStatus.infra_error, GradeStatus.graded), 30) == [[1.0]]
 
 
 def test_a_client_that_comes_again_gets_the_result_of_its_first_try() -> None:
-    service = Scripted(Status.graded, seconds=0.3)
+    service = Scripted(GradeStatus.graded, seconds=0.3)
     answers = ask(service, 0.05, tries=20)
     assert isinstance(answers[0], HTTPException)
     assert answers[-1] == [1.0]
@@ -109,9 +109,9 @@ def results_of(service: Scripted, *deadlines_ms: int | None) -> list[ScoreResult
 
 
 def test_a_request_does_not_inherit_the_shorter_deadline_of_an_equal_one() -> None:
-    service = Scripted(Status.overloaded, Status.graded, seconds=0.05)
+    service = Scripted(GradeStatus.overloaded, GradeStatus.graded, seconds=0.05)
     results = results_of(service, 1, 60_000, None, 60_000)
-    assert [result.status for result in results] == [Status.overloaded, *[Status.graded] * 3]
+    assert [result.status for result in results] == [GradeStatus.overloaded, *[GradeStatus.graded] * 3]
     assert service.calls == 2
     first, second = service.deadlines_ms
     assert first == 1
@@ -120,7 +120,7 @@ def test_a_request_does_not_inherit_the_shorter_deadline_of_an_equal_one() -> No
 
 
 def test_equal_requests_are_graded_once() -> None:
-    for status in (Status.graded, Status.infra_error):
+    for status in (GradeStatus.graded, GradeStatus.infra_error):
         service = Scripted(status, seconds=0.05)
         assert [result.status for result in results_of(service, 1, None, 60_000)] == [status] * 3
         assert service.calls == 1

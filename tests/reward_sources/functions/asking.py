@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nemo_prorl.types import Prompt
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
 WAIT_S = 120
 
@@ -47,7 +47,7 @@ def scores(results: list[ScoreResult]) -> list[float | None]:
 
 
 def reason(result: ScoreResult) -> str:
-    assert result.status is Status.infra_error
+    assert result.status is GradeStatus.infra_error
     assert result.score is None
     text = str(result.details["reason"])
     assert "\n" not in text

@@ -19,7 +19,7 @@ from nemo_prorl.reward_sources.functions.grader import (
     ungraded,
 )
 from nemo_prorl.types import PARTS, Prompt
-from reward.protocol import ScoreRequest, ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from tests.reward_sources.functions.asking import a_prompt, grade, reason, scores
 
 
@@ -42,7 +42,7 @@ class Service:
             future.set_result(
                 ScoreResult(
                     request_id=request.request_id,
-                    status=Status.graded,
+                    status=GradeStatus.graded,
                     score=score,
                     verdict="correct",
                     details={"extracted": "4"},

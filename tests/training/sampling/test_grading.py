@@ -19,7 +19,7 @@ from nemo_prorl.training.sampling.grading import (
 )
 from nemo_prorl.training.step_metrics import grading_metrics
 from nemo_prorl.training.timing import Stopwatch, union_s
-from reward.protocol import ScoreResult, Status
+from reward.protocol import GradeStatus, ScoreResult
 from reward.server import request_of
 from tests.training.conftest import (
     FAILED,
@@ -90,7 +90,7 @@ def test_the_run_stops_above_the_share_that_it_bears(
 def test_the_stop_says_what_the_service_said() -> None:
     verdicts = [verdict("r", None, reason) for reason in ["timed out"] * 3 + ["gone"] * 2 + ["a", "b"]]
     verdicts.append(
-        ScoreResult(request_id="r", status=Status.invalid_request, score=None, verdict="no such domain")
+        ScoreResult(request_id="r", status=GradeStatus.invalid_request, score=None, verdict="no such domain")
     )
     with pytest.raises(RewardServiceFailing) as caught:
         check_failures(verdicts, 0.1)
@@ -99,11 +99,11 @@ def test_the_stop_says_what_the_service_said() -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("status", list(Status))
-def test_only_a_graded_verdict_is_a_verdict(status: Status) -> None:
-    score = 0.0 if status is Status.graded else None
+@pytest.mark.parametrize("status", list(GradeStatus))
+def test_only_a_graded_verdict_is_a_verdict(status: GradeStatus) -> None:
+    score = 0.0 if status is GradeStatus.graded else None
     result = ScoreResult(request_id="r", status=status, score=score, verdict="")
-    assert was_graded(result) == (status is Status.graded)
+    assert was_graded(result) == (status is GradeStatus.graded)
 
 
 def test_too_many_missing_verdicts_stop_the_step() -> None:

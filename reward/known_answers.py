@@ -1,6 +1,6 @@
-"""Canaries: responses with known scores, one right and one wrong per domain, that a ready service grades periodically.
+"""Responses with known scores, one right and one wrong per domain, that a ready service grades periodically.
 
-Two further canaries need no text, and cannot come in over HTTP. One hangs: code runs `HANGING_PROGRAM`, and graders get
+Two further checks need no text, and cannot come in over HTTP. One hangs: code runs `HANGING_PROGRAM`, and graders get
 the message {"spin": true}, which makes a worker compute forever. The other imports: graders get the message {"import":
 LATE_MODULES}, and the programs of code import a module themselves.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Canary:
+class KnownAnswer:
     """A response and the `score` that it must get."""
 
     response: str
@@ -30,15 +30,15 @@ they can be imported tells whether a confined process can still import what a li
 HANGING_PROGRAM = "<think>so</think>\n```python\nwhile True:\n    pass\n```"
 
 
-def _pair(task: Mapping[str, Any], form: str, right: str, wrong: str) -> tuple[Canary, ...]:
+def _pair(task: Mapping[str, Any], form: str, right: str, wrong: str) -> tuple[KnownAnswer, ...]:
     """Returns a right and a wrong response; `form` has %s in place of the answer."""
     return tuple(
-        Canary(response=f"<think>so</think>{form % answer}", task=task, score=score)
+        KnownAnswer(response=f"<think>so</think>{form % answer}", task=task, score=score)
         for answer, score in ((right, 1.0), (wrong, 0.0))
     )
 
 
-CANARIES: dict[str, tuple[Canary, ...]] = {
+KNOWN_ANSWERS: dict[str, tuple[KnownAnswer, ...]] = {
     "math": _pair({"answer": "0.5"}, " \\boxed{%s}", "\\frac{1}{2}", "\\frac{1}{3}"),
     "stem": _pair({"answer": "B"}, " \\boxed{%s}", "(B)", "C"),
     "code": _pair(DOUBLE, "\n```python\nimport colorsys\nprint(%s * int(input()))\n```", "2", "3"),

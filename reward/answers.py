@@ -1,0 +1,128 @@
+"""What becomes of a request to a worker. A worker sends its own answers as frames; the pool, the groups and the trials
+add what they find out when a worker sends none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from reward.graders.grade import Grade
+
+
+# ------------------------------------------------------------------------------------- sent by workers
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """The task cannot be graded, whatever the response."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFailed:
+    """A plug-in raised an error, and the response is not graded."""
+
+    reason: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The worker could not do its work; another one may."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No worker could do its work, and the response is not to blame."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The worker has imported all modules that it was asked to import."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswers:
+    """A plug-in's responses with known scores, as the fields of `reward.known_answers.KnownAnswer`."""
+
+    items: list[dict[str, Any]]
+
+
+# ------------------------------------------------------------------------------------- found out about workers
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The response has used up its CPU time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The response crashed its worker."""
+
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """The deadline passed before a worker was free."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """Workers died or gave no answer in time. Only a trial can tell whether the response is to blame."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausts:
+    """A trial has found that no healthy worker can grade the response."""
+
+    reason: str
+
+
+Sent = Grade | Invalid | PluginFailed | Retry | Failed | Imported | KnownAnswers
+NotSent = TimedOut | Crashed | Late | NoAnswer | Failed | Invalid
+Answer = Sent | NotSent | Exhausts
+_KINDS = {
+    kind.__name__: kind for kind in (Grade, Invalid, PluginFailed, Retry, Failed, Imported, KnownAnswers)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A worker's reply to one message: its answers, to one request or to the first ones of a group."""
+
+    answers: tuple[Sent, ...]
+    retire: bool = False
+    """Whether the worker asks to be replaced."""
+    spent_s: float = 0.0
+    """CPU seconds that the worker has used in all."""
+
+    def to_frame(self) -> dict[str, Any]:
+        answers = [
+            {type(answer).__name__: {field.name: getattr(answer, field.name) for field in fields(answer)}}
+            for answer in self.answers
+        ]
+        return {"answers": answers, "retire": self.retire, "spent_s": self.spent_s}
+
+    @classmethod
+    def from_frame(cls, frame: Any) -> Reply:
+        """Raises ValueError if a worker would not send such a frame."""
+        try:
+            answers = tuple(_answer_of(body) for body in frame["answers"])
+            reply = cls(answers, bool(frame["retire"]), float(frame["spent_s"]))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"a worker's answer is malformed: {error!r}") from error
+        if not answers:
+            raise ValueError("a worker's answer is empty")
+        return reply
+
+
+def _answer_of(body: Mapping[str, Any]) -> Sent:
+    """Raises KeyError, TypeError, AttributeError or ValueError for any other body."""
+    ((kind, values),) = body.items()
+    return _KINDS[kind](**values)
