@@ -3,7 +3,7 @@
 #   docker build --target reward -t nemo-prorl-reward .    reward service: graders, no torch, no GPU
 #
 # NOT BUILT YET. The project is developed and tested on CPU. These are the versions that we expect to work
-# (docs/dependencies.md has the reasons). Tested so far: under these constraints pip resolves the packages of vLLM and
+# (requirements/README.md has the reasons). Tested so far: under these constraints pip resolves the packages of vLLM and
 # of the steps after it (dry runs on Python 3.11).
 #
 # The pins depend on each other. The refit is written and tested against the weight-transfer API of vLLM 0.32.0, which

@@ -69,7 +69,7 @@ class ScoreRequest:
     """What grading needs. math, stem: {"answer", "guards"?}; code: {"inputs", "outputs", "fn_name"?, "cpu_s"?,
     "test_cpu_s"?} or {"test_program", "entry_point", "preamble"?, "changes_arguments"?, "cpu_s"?}; logic: {"task",
     "entry", "credit"?}; instruction: {"instruction_id_list", "kwargs", "strict"?, "mode"?, "aggregate"?}. Any
-    domain: {"require_think"?}. docs/rewards.md explains each field."""
+    domain: {"require_think"?}. docs/graders.md has the rules."""
     deadline_ms: int | None = None
     """Milliseconds after which the caller no longer waits for the result."""
 

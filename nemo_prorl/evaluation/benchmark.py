@@ -68,7 +68,7 @@ class Benchmark:
     suffix: str = ""
     """The end of each prompt, unless the problem has an ending of its own."""
     task: Mapping[str, Any] = field(default_factory=dict)
-    """Task fields added to every problem, such as its publisher's time limit (docs/rewards.md)."""
+    """Task fields added to every problem, such as its publisher's time limit (docs/reward_service.md)."""
     num_problems: int = 0
     """How many problems it has, if known for certain; 0: not known. Results on another number are marked."""
     num_may_differ: int = 0

@@ -40,7 +40,7 @@ PUZZLES_REMARK = (
 MAX_MISSING_PUZZLES = 48
 """Our choice: half a percent of 9,600, less than the 100 of one task. `data build reasoning_gym` makes slightly fewer
 than 9,600, because it drops puzzles whose answer fails their own scorer and some tasks run out of different questions:
-9,590 in the build that docs/data.md describes."""
+9,590 in the build that experiments/data.md describes."""
 BUILD_PUZZLES = "python -m nemo_prorl data build reasoning_gym (writes data/reasoning_gym)"
 
 
@@ -164,7 +164,7 @@ CODE = (
         num_problems=279,
         counted_by="release v5 from 2024-08-01 to 2025-02-01, as DeepCoder evaluates",
         remark="The papers name neither release nor window of LiveCodeBench; the window of "
-        "evaluation.livecodebench_dates is our reading (docs/evaluation.md)",
+        "evaluation.livecodebench_dates is our reading (experiments/benchmarks.md)",
         published={BASE: 16.80, DEEPCODER: 22.76, LARGER: 38.04, PRORL: 23.81},
     ),
 )
