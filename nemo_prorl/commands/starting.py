@@ -20,7 +20,7 @@ from nemo_prorl.run_folder.nemo_toolkit import check_nemo
 from nemo_prorl.run_folder.storage import check_writable
 
 LONG_STEP_S = 3600.0
-"""A step that takes longer is a mistake (our choice: the papers' take minutes)."""
+"""A step that takes longer is a mistake: the papers' take minutes."""
 
 
 def check_inputs(config: RunConfig, world_size: int) -> None:

@@ -19,7 +19,7 @@ from nemo_prorl.config.sections.algorithm import (
     Objective,
     RatioLevel,
 )
-from nemo_prorl.config.sections.checks import ConfigError, did_you_mean
+from nemo_prorl.config.sections.checks import ConfigError, did_you_mean, one_line
 from nemo_prorl.config.sections.controller import (
     ControllerAction,
     ControllerConfig,

@@ -40,7 +40,7 @@ from nemo_prorl.config.help import (
     type_name,
     value_text,
 )
-from nemo_prorl.config.sections.checks import require
+from nemo_prorl.config.sections.checks import one_line, require
 
 SCHEMA = "run_config"
 """Name of RunConfig in the defaults of YAML files, where it comes first."""
@@ -262,7 +262,7 @@ def _load(path: Path) -> Any:
     except FileNotFoundError:
         raise ConfigError(f"--config-name {path} does not exist: write the path of a YAML file.") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"--config-name {path} is not readable YAML: {_one_line(error)}") from None
+        raise ConfigError(f"--config-name {path} is not readable YAML: {_sentence(error)}") from None
     if not OmegaConf.is_dict(loaded):
         raise ConfigError(f"--config-name {path} must hold options as KEY: VALUE.")
     return loaded
@@ -277,8 +277,8 @@ def _unknown(key: str, groups: Sequence[str] = ()) -> str:
 
 
 def _most_like(key: str, known: Sequence[str]) -> str | None:
-    """Returns the known key whose last part is spelt most like that of `key`, if any is similar. Of several with that
-    last part, it is the one whose section is spelt most like that of `key`."""
+    """Returns the known key whose last part is spelt most like that of `key`, if any is similar. Ties go to the
+    most similar section."""
     section, _, name = key.rpartition(".")
     namesakes = difflib.get_close_matches(
         name, {other.rpartition(".")[2] for other in known}, n=1, cutoff=0.7
@@ -301,7 +301,7 @@ def _explain(error: BaseException, source: str, conf_dir: Path) -> str:
     key = str(getattr(error, "full_key", None) or "")
     match error:
         case errors.InterpolationResolutionError():
-            return f"{key} refers to something that cannot be resolved: {_one_line(error)}"
+            return f"{key} refers to something that cannot be resolved: {_sentence(error)}"
         case errors.ConfigKeyError() | errors.ConfigAttributeError():
             return f"in {source}: {_unknown(key)}"
         case errors.ValidationError() if option := _option_of(key):
@@ -312,7 +312,7 @@ def _explain(error: BaseException, source: str, conf_dir: Path) -> str:
             return f"{key} is not set: write {key}=VALUE."
     if group := re.match(r"Could not override '(\w+)'", str(error)):
         return f"{source} takes no {group[1]}=NAME: add '- {group[1]}: null' to its defaults."
-    return f"{source} cannot be composed: {_one_line(error)}"
+    return f"{source} cannot be composed: {_sentence(error)}"
 
 
 def _wrong_type(key: str, value: Any, option: Option) -> str:
@@ -329,9 +329,9 @@ def _wrong_type(key: str, value: Any, option: Option) -> str:
     return message + "."
 
 
-def _one_line(error: BaseException) -> str:
+def _sentence(error: BaseException) -> str:
     """Returns a library's message as the end of our sentence, without the technical lines that OmegaConf appends."""
-    return " ".join(str(error).partition("\n    full_key:")[0].split()).rstrip(".") + "."
+    return one_line(str(error).partition("\n    full_key:")[0]).rstrip(".") + "."
 
 
 def _check_finite(config: RunConfig) -> None:

@@ -19,7 +19,7 @@ _MAKERS = (
     (r"(runs/tiny)/[\w./-]+", r"python -m nemo_prorl.demo.build \1"),
     (r"(runs/stories/data)/\S+", r"python experiments/findings/stories_prompts.py \1"),
 )
-"""(pattern of the whole path, command that makes the file); the first match counts."""
+"""Pairs of a pattern of the whole path and the command that makes the file; the first match counts."""
 
 
 def command_for(path: str) -> str:

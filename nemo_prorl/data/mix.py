@@ -142,7 +142,7 @@ class PromptMix:
             self._read[path] = int(state["read"].get(fingerprint, 0))
             self._given[path] = int(state["given"][fingerprint]) if same_mix else 0
         self.num_too_long = int(state["num_too_long"])
-        self._again = self._prompts_of(state.get("again", ()))  # older versions did not record it
+        self._again = self._prompts_of(state["again"])
 
     def _prompts_of(self, uids: Sequence[str]) -> list[Prompt]:
         """Returns the prompts with these uids, without those that the mix no longer has or that are too long now."""

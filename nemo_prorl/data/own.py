@@ -47,7 +47,7 @@ def prompt_files(
     into: Path | None = None,
     beat: Callable[[], object] = lambda: None,
 ) -> tuple[DataConfig, list[str]]:
-    """(data with prompt files in place of everything else, a sentence on each file that was converted).
+    """Returns `data` with prompt files in place of everything else, and a sentence on each file that was converted.
 
     needs_answer: whether the reward service grades; into: where new files go, by default the folder; beat: is called
     for every row that is converted. Raises ConfigError, one sentence, for what cannot be read, or for a folder or data
@@ -99,8 +99,8 @@ def prompt_file(
     into: Path | None = None,
     beat: Callable[[], object] = lambda: None,
 ) -> tuple[Path, str]:
-    """(the prompt file with what `name` holds, what was recognised or an empty text); `into` and `beat` are as in
-    `prompt_files`. Raises ConfigError."""
+    """Returns the prompt file with what `name` holds, and what was recognised, or an empty text if nothing had to be
+    converted. `into` and `beat` are as in `prompt_files`. Raises ConfigError."""
     if Path(name).is_file() and is_prompt_file(Path(name)):
         return Path(name), ""
     convert = partial(
@@ -153,8 +153,8 @@ def _converted(
 
 
 def _files(name: str, split: str) -> list[Path]:
-    """The data files behind a name: a file itself; of a folder or a data set on the hub those of one kind whose names
-    say that they are of this split, or all where no name does."""
+    """Returns the data files behind a name: a file itself, or the files of one kind in a folder or a data set on the
+    hub. Leaves out those whose names say that they belong to another split."""
     if Path(name).is_file():
         return [Path(name)]
     folder = Path(name)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError
+from nemo_prorl.config import ConfigError, one_line
 from nemo_prorl.data.building.source import Record
 
 KINDS = (".json", ".jsonl", ".csv", ".parquet", ".json.gz", ".jsonl.gz", ".csv.gz")
@@ -38,9 +38,9 @@ def read(path: Path) -> Iterator[Record]:
     except (ValueError, OSError, EOFError, OverflowError, RecursionError, csv.Error, zlib.error) as error:
         if isinstance(error, ConfigError):
             raise
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise ConfigError(
-            f"{path} cannot be read as {kind[1:]} ({reason}): mend it, or get it anew."
+            f"{path} cannot be read as {kind[1:]} ({reason}): repair it or download it again."
         ) from error
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nemo_prorl.config import ConfigError
+from nemo_prorl.config import ConfigError, one_line
 from nemo_prorl.run_folder.storage import replacing_file, sync
 
 SCHEMA = pa.schema(
@@ -96,7 +96,7 @@ def domains_of(files: Iterable[str]) -> set[str]:
         try:
             column = pq.read_table(file, columns=["domain"])["domain"]
         except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             raise ConfigError(f"data file {file} cannot be read ({reason}): see docs/data.md.") from error
         domains |= {value for value in pc.unique(column).to_pylist() if value is not None}
     return domains
@@ -147,7 +147,7 @@ class RowFile:
             self._check_columns()
             self.uids = self._file.read(["uid"])["uid"].cast(pa.string())
         except (pa.ArrowException, OSError) as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             raise ConfigError(f"data file {path} is not Parquet ({reason}): see docs/data.md.") from error
         sizes = [self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups)]
         self._starts = list(itertools.accumulate(sizes, initial=0))
@@ -229,7 +229,7 @@ class RowFile:
         return Row(**{**columns, "messages": tuple(messages), "task": task}, extra=raw)
 
     def sample(self, max_rows: int) -> list[tuple[int, Row]]:
-        """(index, row) of at most so many rows, evenly spaced over the file."""
+        """Returns (index, row) for at most so many rows, evenly spaced over the file."""
         return [(place, self[place]) for place in evenly_spaced(len(self), max_rows)]
 
 

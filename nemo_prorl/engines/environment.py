@@ -67,7 +67,7 @@ OPEN_FILES = 65_536
 
 NOISY = ("torch", "torch._library", "megatron", "vllm", "transformers", "lightning")
 """Packages that warn about each other's versions and about missing accelerators. torch resets the level of its logger
-during import, but not that of torch._library."""
+during import, but not one of torch._library."""
 
 
 def has_cuda() -> bool:

@@ -19,8 +19,8 @@ from nemo_prorl.types import FloatArray, Prompt, Rollout, TokenBatch, Totals, Tr
 from reward.protocol import ScoreRequest, ScoreResult
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor, TrainBatch, Totals], torch.Tensor]
-"""(current_logprobs_BT, entropy_BT, micro-batch, totals) -> scalar. The loss of an update is its sum over the
-micro-batches of all ranks, so the result does not depend on how the batch is split."""
+"""A function (current_logprobs_BT, entropy_BT, micro-batch, totals) -> scalar. The loss of an update is its sum over
+the micro-batches of all ranks, so the result does not depend on how the batch is split."""
 
 
 class NonFiniteUpdate(RuntimeError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, RunConfig, did_you_mean
+from nemo_prorl.config import ConfigError, RunConfig, did_you_mean, one_line
 from nemo_prorl.engines.environment import has_cuda
 
 
@@ -178,7 +178,7 @@ def refusals(option: str, given: Mapping[str, Any]) -> Iterator[None]:
     except (ValueError, TypeError, AssertionError, NotImplementedError) as error:
         if not given or isinstance(error, ConfigError):
             raise
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error)
         raise ConfigError(
             f"the engine cannot be built with {option}={dict(given)}: {reason.rstrip('.')}."
         ) from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import ConfigError, RunConfig, one_line
 from nemo_prorl.data.mix import Tokenizer
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import declared_stop_ids
@@ -38,7 +38,7 @@ def load_tokenizer(config: RunConfig) -> Tokenizer:
         text = tokenizer.apply_chat_template([_QUESTION], tokenize=False, add_generation_prompt=True)
     except (TemplateError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"the chat template in model.path={folder} cannot be used ({_one_line(error)}): correct "
+            f"the chat template in model.path={folder} cannot be used ({one_line(error)[:200]}): correct "
             "chat_template.jinja, or chat_template in tokenizer_config.json."
         ) from None
     if _QUESTION["content"] not in text:
@@ -64,8 +64,8 @@ def _read_tokenizer(folder: Path) -> Any:
         encodes = bool(tokenizer.encode("1 + 1", add_special_tokens=False))
     except Exception as error:  # the library of tokenizers raises Exception itself
         raise ConfigError(
-            f"the tokenizer in model.path={folder} cannot be loaded ({_one_line(error)}): put the model's tokenizer "
-            "files there."
+            f"the tokenizer in model.path={folder} cannot be loaded ({one_line(error)[:200]}): put the model's "
+            "tokenizer files there."
         ) from error
     if not encodes:  # transformers makes an empty one where there are no files
         raise ConfigError(
@@ -128,7 +128,3 @@ def _on_end(folder: Path, tokenizer: Any) -> Sequence[str]:
         f"({', '.join(map(repr, tokenizer.convert_ids_to_tokens(stops)))}): responses may never end, so add the id of "
         "the token that ends a turn to eos_token_id in generation_config.json."
     ]
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

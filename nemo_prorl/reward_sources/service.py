@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nemo_prorl.types import Prompt
 
 CHECKED_ROWS = 200
-"""Rows of each prompt file whose tasks are checked before a run (our choice: a mistake is usually in all rows)."""
+"""Rows of each prompt file whose tasks are checked before a run; a mistake is usually in all rows."""
 WATCH_S = 1.0
 """Seconds between checks, during a wait for a result, that the service is still running."""
 

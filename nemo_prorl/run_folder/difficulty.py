@@ -26,7 +26,7 @@ def difficulty_files(run_dir: Path) -> StepFiles:
 
 
 def write_difficulty(run_dir: Path, step: int, groups: Sequence[RolloutGroup]) -> None:
-    """Writes the prompts of one step, except those of which no rollout was graded."""
+    """Writes the prompts of one step, without prompts of which no rollout was graded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -27,7 +27,7 @@ END_WAIT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One start of the run: a process of the main rank, together with those of the other ranks."""
+    """One start of the run: a process of the main rank and the processes of the other ranks."""
 
     stage: str
     began: float

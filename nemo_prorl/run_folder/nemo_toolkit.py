@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, ExpManagerConfig, UseNemo
+from nemo_prorl.config import ConfigError, ExpManagerConfig, UseNemo, one_line
 
 FOLDER = "nemo"
 """Subfolder of a run for exp_manager's files. It cannot be the run's own folder, because exp_manager moves every file
@@ -109,7 +109,7 @@ def nemo_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]:
             exp_manager(holder, fields)
     except (ImportError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"NeMo's exp_manager refuses exp_manager.* ({' '.join(str(error).split())}): correct the option, or write "
+            f"NeMo's exp_manager refuses exp_manager.* ({one_line(error)}): correct the option, or write "
             "exp_manager.use_nemo=never."
         ) from error
     return list(holder.loggers)

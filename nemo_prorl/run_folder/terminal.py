@@ -40,12 +40,12 @@ class Waiting:
         self._is_shown = False
 
     def wait_for(self, what: str, unit: str = "") -> None:
-        """From now on `what` is waited for, of which `progress` counts the `unit`s; empty: nothing is."""
+        """Says from now on that `what` is waited for; `progress` counts its `unit`s. Empty: waits for nothing."""
         with self._lock:
             self._what, self._unit, self._count, self._since = what, unit, 0, self._clock()
 
     def progress(self) -> None:
-        """One more unit has come."""
+        """Counts one unit."""
         self._count += 1
 
     def say(self, text: str) -> None:
@@ -157,7 +157,7 @@ def wait_for(what: str, unit: str = "") -> None:
 
 
 def rest() -> None:
-    """Nothing is waited for any more: the changing line is taken away, and something else may print."""
+    """Clears the waiting line, so that something else may print."""
     if _shown is not None:
         _shown.wait_for("")
         _shown.clear()

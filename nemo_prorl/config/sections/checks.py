@@ -13,6 +13,11 @@ class ConfigError(ValueError):
     """A user's mistake, in one sentence: what, where, and what to write instead."""
 
 
+def one_line(error: object) -> str:
+    """Returns the message of another library's error, as a part of a sentence of ours."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def did_you_mean(
     name: str, known: Iterable[str], otherwise: str, *, prefix: str = "", cutoff: float = 0.7
 ) -> str:

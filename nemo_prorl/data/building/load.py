@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, is_hub_name
+from nemo_prorl.config import ConfigError, is_hub_name, one_line
 from nemo_prorl.data import records
 from nemo_prorl.data.building.source import Record, Source
 from nemo_prorl.data.rows import read_content
@@ -31,7 +31,7 @@ class Origin:
 
 
 def locate(source: Source, given: str, revision: str) -> Origin:
-    """Finds the local files, or downloads those of the hub into the hub's own cache: a broken download is continued,
+    """Finds the local files, or downloads the hub's files into the hub's own cache: a broken download is continued,
     and a second build needs no network. Raises ConfigError if there are none."""
     if not given and source.generate is not None:
         return Origin(name="generated", revision="")
@@ -117,7 +117,7 @@ def download(hub_id: str, pattern: str = "", revision: str = "") -> Path:
             "`hf auth login` if it is private."
         ) from None
     except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
-        first_sentence = re.split(r"(?<=\w)\. ", " ".join(str(error).split()), maxsplit=1)[0]
+        first_sentence = re.split(r"(?<=\w)\. ", one_line(error), maxsplit=1)[0]
         reason = f"{type(error).__name__}: {textwrap.shorten(first_sentence, 200, placeholder=' ...')}"
         raise ConfigError(
             f"{hub_id} is not a local path and could not be read from the Hugging Face hub ({reason}): "

@@ -27,7 +27,7 @@ BOX_SUFFIX = " Let's think step by step and output the final answer within \\box
 """The end of every math and STEM prompt (ProRL, appendix on training data)."""
 
 ORDER = ("deepscaler", "eurus", "scp116k", "reasoning_gym", "llama_nemotron_if")
-"""The order of the paper's table of data sets. Of problems in two sources, the earlier source keeps them."""
+"""The order of the paper's table of data sets. A problem found in two sources stays in the earlier one."""
 
 
 class Dropped(Exception):
@@ -221,7 +221,7 @@ class Source:
 
 @cache
 def sources() -> dict[str, Source]:
-    """Returns every source by name: those of ORDER, then the others by name."""
+    """Returns every source by name: first ORDER, then the others by name."""
     from nemo_prorl.data import sources as package
 
     names = [module.name for module in pkgutil.iter_modules(package.__path__)]

@@ -154,7 +154,7 @@ class _Values:
         return self._read(key, {}, lambda value: isinstance(value, dict), "an object")
 
     def with_objects(self, *keys: str) -> _Values:
-        """Returns the values together with those of objects among them, which take precedence."""
+        """Returns the values together with the values of objects among them, which take precedence."""
         merged = dict(self._content)
         for key in keys:
             merged |= self.object(key)

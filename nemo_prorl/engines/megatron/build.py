@@ -37,7 +37,7 @@ _groups_of: Any = None
 
 
 def initialise_groups(layout: Layout, seed: int) -> None:
-    """Creates Megatron's process groups, which are global to the process: those of another layout are replaced.
+    """Creates Megatron's process groups, which are global to the process. Replaces those of another layout.
     Collective over all ranks."""
     global _groups_of
     wanted = (torch.distributed.group.WORLD, layout.tensor_parallel, layout.pipeline_parallel)

@@ -62,7 +62,7 @@ def export_hf(
 ) -> None:
     """Writes the weights of a run's or an imported checkpoint as a Hugging Face folder.
 
-    dtype: precision of the files. None means that of the policy; with fp32, the optimizer's main weights are written if
+    dtype: precision of the files. None: the policy's own; with fp32, the optimizer's main weights are written if
     the policy has 16 bits. shard_bytes: size of the largest file. card: content of README.md, which is not written if
     it is empty. Raises ConfigError if there is no checkpoint, or if the model's config is missing;
     `run_folder.checkpoints.locate_checkpoint` refuses damaged ones.

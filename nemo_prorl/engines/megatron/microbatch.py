@@ -46,7 +46,7 @@ class Feed:
     place_N: torch.Tensor
     """Flat index of each response token in a [B, T] array."""
     shape: tuple[int, int]
-    """(B, T) of the micro-batch, before padding to a multiple."""
+    """Shape (B, T) of the micro-batch before padding to a multiple."""
     packed: PackedSeqParams | None = None
 
     def scatter(self, values_N: torch.Tensor) -> torch.Tensor:

@@ -36,7 +36,7 @@ from nemo_prorl.engines.megatron.vocab_parallel import can_fuse, logprob_and_ent
 from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch, UpdateReport
 
 LossOfPass = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
-"""(index of the micro-batch, logprobs_BT, entropy_BT) -> scalar."""
+"""A function (index of the micro-batch, logprobs_BT, entropy_BT) -> scalar."""
 
 
 class MegatronPolicy:

@@ -32,7 +32,7 @@ Place = tuple[str, int | None]
 """Identifies a tensor in a checkpoint: its key, and the layer's index if layers are stacked under that key."""
 
 Fetch = Callable[[str, tuple[int, ...]], torch.Tensor]
-"""(key, offset in the whole tensor) -> the CPU tensor to write there."""
+"""Maps (key, offset in the whole tensor) to the CPU tensor to write there."""
 
 filesystem_async._results_queue = queue.SimpleQueue()  # otherwise planning would start the manager process
 

@@ -144,7 +144,7 @@ def _kernels(fused: bool) -> Any:
 
 
 def _merge(statistics_4N: torch.Tensor, group: Any) -> tuple[torch.Tensor, ...]:
-    """Returns the `statistics` of the whole vocabulary, each [N], from those of this rank's shard: the sums of all
+    """Returns the `statistics` of the whole vocabulary, each [N], from this rank's shard: the sums of all
     ranks are rescaled to the common maximum and added. Collective over `group`."""
     if group is None:
         return statistics_4N.unbind()

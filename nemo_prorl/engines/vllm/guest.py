@@ -1,5 +1,5 @@
 """Context managers for vLLM's start: they undo its changes to the process, and keep its shared memory separate from
-that of other jobs. Written for vLLM 0.32."""
+the memory of other jobs. Written for vLLM 0.32."""
 
 from __future__ import annotations
 

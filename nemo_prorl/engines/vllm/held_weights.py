@@ -28,7 +28,7 @@ class HeldWeights:
     """Compares what one rank of an engine receives with what its model holds, for every update."""
 
     def __init__(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
-        """dtype: that of the model's weights, to which tensors of other precisions are cast before comparison."""
+        """dtype: of the model's weights; tensors of other precisions are cast to it before comparison."""
         self._model, self._dtype = model, dtype
         self._fused: Mapping[str, Sequence[str]] = getattr(model, "packed_modules_mapping", {})
         self._received: dict[str, int] = {}

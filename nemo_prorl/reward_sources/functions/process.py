@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import FUNCTION_END_S, RewardConfig
+from nemo_prorl.config import FUNCTION_END_S, RewardConfig, one_line
 from nemo_prorl.engines import environment
 
 _GRACE_S = FUNCTION_END_S / 2
@@ -119,7 +119,7 @@ class FunctionProcess:
             raise CallFailed(self._ended(self._call_limit_s), again=True) from None
         except Exception as error:  # pickling a column's values can raise anything, or run out of memory
             sentence = f"cannot be given the columns of its rows: {type(error).__name__}: {error}"
-            raise CallFailed(" ".join(sentence.split()), again=True) from None
+            raise CallFailed(one_line(sentence), again=True) from None
         if "values" in answer:
             return list(answer["values"])
         if "raised" in answer:
