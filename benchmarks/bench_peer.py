@@ -28,9 +28,7 @@ from benchmarks.peer.processes import PeakMemory, held_mib
 from benchmarks.peer.work import Work, configured, our_config, our_options, trl_options
 from benchmarks.runs import Panel, Records, build_tiny_policy, draw, points, train
 from nemo_prorl.config import RewardConfig
-from nemo_prorl.demo import BASE
-from nemo_prorl.demo.build import held_out_file, train_file
-from nemo_prorl.demo.tasks import SOURCES
+from nemo_prorl.demo.build import BASE, train_files, validation_file
 from nemo_prorl.reward_sources.service import running_service
 from nemo_prorl.run_folder.storage import replace_text
 from nemo_prorl.run_folder.telemetry import read_metrics
@@ -49,11 +47,11 @@ PANELS = (
 )
 
 WORKS = {
-    "laptop": Work(num_steps=10, max_response_tokens=40, validation_interval=2),
-    "long": Work(num_steps=6, max_response_tokens=224, validation_interval=6),
+    "laptop": Work(num_steps=10, max_response_tokens=128, validation_interval=2),
+    "long": Work(num_steps=6, max_response_tokens=176, validation_interval=6, policy="runs/random_policy"),
 }
-"""laptop: lengths of conf/laptop.yaml. long: as many tokens as the policy has positions. In both, one rollout in twenty
-does not end by itself."""
+"""laptop: policy and lengths of conf/laptop.yaml. long: random weights, whose responses hardly ever end before they
+fill all positions of the policy; it learns nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +94,11 @@ def main() -> None:
     out = options.out or Path("runs/peer_quick" if options.quick else "runs/peer")
     seeds = options.seeds[:1] if options.quick else options.seeds
     build_tiny_policy()
+    for name in options.works:
+        if not Path(WORKS[name].policy).is_dir():
+            from nemo_prorl.demo.tiny_policy import write_random_policy  # imports torch
+
+            write_random_policy(Path(WORKS[name].policy), seed=1)
     numbers: dict[str, Any] = {}
     with running_service(RewardConfig(), out) as service:
         for name in options.works:
@@ -103,7 +106,7 @@ def main() -> None:
             if options.steps or options.quick:
                 work = replace(work, num_steps=options.steps or 3)
             if options.quick:
-                work = replace(work, prompts_per_step=8, held_out_per_source=8, validation_interval=3)
+                work = replace(work, prompts_per_step=8, held_out=8, validation_interval=3)
             arms = [arm for arm in options.arms if name in ARMS[arm].works]
             print(
                 f"\n{name}: configuration of each side\n\n{configured(work, ARMS[BASELINE].overrides or ())}",
@@ -171,7 +174,7 @@ def run_trl(folder: Path, arm: Arm, work: Work, seed: int, url: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     train_rows, held_out_rows = prompts(work, seed)
     content = {
-        "policy": str(BASE / "policy"),
+        "policy": work.policy,
         "reward_url": url,
         "updates_per_step": work.updates_per_step,
         "options": trl_options(work, seed, use_vllm=arm.use_vllm),
@@ -206,20 +209,20 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str,
     environment.prepare()
     from transformers import AutoTokenizer
 
-    from nemo_prorl.data.held_out import held_out
+    from nemo_prorl.data.inputs import held_out
     from nemo_prorl.data.mix import PromptMix
 
-    tokenizer = AutoTokenizer.from_pretrained(BASE / "policy")
+    tokenizer = AutoTokenizer.from_pretrained(work.policy)
     mix = PromptMix(
-        {str(train_file(BASE, source)): 1.0 for source in SOURCES},
+        {str(path): weight for path, weight in train_files(BASE, 0).items()},
         seed=seed,
         tokenizer=tokenizer,
         max_prompt_tokens=work.max_prompt_tokens,
     )
     validation, _ = held_out(
-        [str(held_out_file(BASE, source)) for source in SOURCES],
+        [str(validation_file(BASE))],
         tokenizer=tokenizer,
-        max_prompts=work.held_out_per_source,
+        max_prompts=work.held_out,
         max_prompt_tokens=work.max_prompt_tokens,
     )
     rows = [

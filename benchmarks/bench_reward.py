@@ -112,7 +112,7 @@ def children(pid: int) -> list[int]:
 
 def _kind(pid: int, kind_of_parent: str) -> str:
     if kind_of_parent == "front":
-        return "judges" if b".judge" in Path(f"/proc/{pid}/cmdline").read_bytes() else "graders"
+        return "judges" if b"reward.judge" in Path(f"/proc/{pid}/cmdline").read_bytes() else "graders"
     return "programs" if kind_of_parent == "judges" else kind_of_parent
 
 

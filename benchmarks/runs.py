@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.demo import BASE
-from nemo_prorl.demo.build import is_built
+from nemo_prorl.demo.build import BASE, is_built
 from nemo_prorl.run_folder.storage import replace_text
 from nemo_prorl.run_folder.telemetry import read_metrics
 

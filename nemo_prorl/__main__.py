@@ -6,16 +6,45 @@ by one rank, as one line on standard error, with exit code 2.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NoReturn
 
 from nemo_prorl import __version__
-from nemo_prorl.commands import COMMANDS, load, summary
-from nemo_prorl.commands.ending import is_disk_full, say
-from nemo_prorl.commands.output import show
+from nemo_prorl.commands.ending import is_disk_full, say, show, stops
 from nemo_prorl.commands.parsing import PROGRAM
 from nemo_prorl.config import ConfigError
+
+COMMANDS = {
+    "doctor": "doctor",
+    "plan": "plan",
+    "train": "train",
+    "submit": "submit",
+    "status": "status",
+    "request-reset": "request_reset",
+    "rewind": "rewind",
+    "replay": "replay",
+    "demo": "demo",
+    "to-megatron": "to_megatron",
+    "export": "export",
+    "evaluate": "evaluate",
+    "compare": "compare",
+    "data": "data",
+    "report": "report",
+}
+"""Name on the command line -> module in nemo_prorl/commands/, in the order of the usage text."""
+
+
+def load(name: str) -> ModuleType:
+    """Returns the module of a command. Commands import heavy packages only after they have checked their arguments."""
+    return importlib.import_module(f"nemo_prorl.commands.{COMMANDS[name]}")
+
+
+def summary(name: str) -> str:
+    """Returns one sentence about a command for the usage text."""
+    return (load(name).__doc__ or "").split("\n\n")[0].strip()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,9 +78,15 @@ def main(arguments: Sequence[str]) -> int:
             2,
         )
     except Exception as error:
+        if isinstance(error, stops()):
+            return say(error, 1)
         if not is_disk_full(error):
             raise
-        return say(f"{error}: make room and repeat the command; no incomplete files are left.", 1)
+        return say(
+            f"{error}: make room and repeat the command. Training continues from the last checkpoint; no incomplete "
+            "files are left.",
+            1,
+        )
 
 
 def command() -> NoReturn:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -36,6 +36,7 @@ from nemo_prorl.reward_sources.service import (
     reward_client,
 )
 from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder.checkpoints import checkpoint_name
 from nemo_prorl.run_folder.lives import recorded_life
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.loggers import FINISH_S
@@ -47,10 +48,9 @@ from nemo_prorl.run_folder.markers import (
     mark_failed,
     why_failed,
 )
-from nemo_prorl.run_folder.provenance import provenance
-from nemo_prorl.run_folder.resolved import write_resolved
+from nemo_prorl.run_folder.origin import provenance, write_resolved
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
-from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, checkpoint_name, load_policy
+from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, load_policy
 from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.control.requests import withdraw_reset_request
 from nemo_prorl.training.control.resets import reset_policy
@@ -60,15 +60,15 @@ from nemo_prorl.training.sampling.canary import canary_prompt
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.stages import (
+    Outcome,
     StartingPoint,
     best_without_checkpoint,
     find_intact_start,
     find_starting_point,
 )
-from nemo_prorl.training.step_boundary import Outcome
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
-from nemo_prorl.types import RunState
+from nemo_prorl.types import Prompt, RunState
 from reward.client import RewardServiceError
 
 STOPS = (
@@ -175,10 +175,17 @@ def train_stage(
     """Builds everything that the loop needs, the cheapest checks first, and runs it. Returns why the loop ended and the
     final state. The loggers stay open until the caller leaves `at_the_end`."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
-    config, tokenizer = with_inputs(config, start, ranks, log, watchdog)
-    prompts, validation_prompts, held_out_lengths = read_prompts(config, tokenizer, ranks)
+    is_main = ranks.layout.is_main
+    if is_main and not start.is_resume:
+        record_options(config, run_dir)
+    with watchdog.trusting_main():
+        inputs = load_inputs(config, ranks, is_resume=start.is_resume, beat=watchdog.beat)
+    if is_main:  # with the limits that were found, and with `data` as the user wrote it
+        record_options(replace(inputs.config, data=config.data), run_dir)
+    for sentence in inputs.sentences:
+        log.say(sentence)
+    config, tokenizer, prompts = inputs.config, inputs.tokenizer, inputs.prompts
     files = [*config.data.train, *config.data.validation]
-    log.say(ranks.on_main(lambda: left_out_prompts(config, tokenizer, held_out_lengths)))
     with ExitStack() as stack:
         grader = stack.enter_context(graders(config.reward, ranks, run_dir, log.say, domains_of(files)))
         service = grader.service if isinstance(grader, MixedGrader) else grader
@@ -191,13 +198,13 @@ def train_stage(
             if start.is_resume:
                 check_same_rows(prompts, state)
             prompts.restore(state.prompts)
-        measured = ranks.on_main(lambda: measurement(config, validation_prompts, grader.version))
+        measured = ranks.on_main(lambda: measurement(config, inputs.held_out, grader.version))
         for change in noted_changes(state, grader.parts, measured, is_resume=start.is_resume):
             log.say(change)
         watchdog.beat()
         # The loop starts with a refit, so the sampler does not have to read weights.
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer, reads_weights=False))
-        if ranks.layout.is_main:
+        if is_main:
             device.note_engines(policy, sampler, run_dir, log.say)
         checkpoints = CheckpointWriter(
             run_dir,
@@ -206,7 +213,7 @@ def train_stage(
             ranks=ranks,
             provenance=provenance(),
         )
-        telemetry = open_telemetry(config, log, state, at_the_end) if ranks.layout.is_main else None
+        telemetry = open_telemetry(config, log, state, at_the_end) if is_main else None
         if sentence := best_without_checkpoint(start, config):
             log.say(sentence)
         if network := network_of_this_process():
@@ -221,43 +228,64 @@ def train_stage(
             sampler=sampler,
             grader=grader,
             prompts=prompts,
-            held_out=validation_prompts,
+            held_out=inputs.held_out,
             canary=canary_prompt(tokenizer, config),
             checkpoints=checkpoints if saves else None,
             telemetry=telemetry,
             log=log,
             watchdog=watchdog,
-            deadline=deadline_of(config.exp_manager, is_main=ranks.layout.is_main),
+            deadline=deadline_of(config.exp_manager, is_main=is_main),
             state=state,
             measured=start.measured(state),
         )
-        with pausing_on_interrupt(speaks=ranks.layout.is_main) if saves else nullcontext():
+        with pausing_on_interrupt(speaks=is_main) if saves else nullcontext():
             outcome = trainer.fit()
         if telemetry is not None:
             telemetry.is_paused = outcome is Outcome.paused
         return outcome, state
 
 
-def with_inputs(
-    config: RunConfig, start: StartingPoint, ranks: Ranks, log: RunLog, watchdog: Watchdog
-) -> tuple[RunConfig, Tokenizer]:
-    """Returns the configuration with prompt files, and with numbers for limits that data and model give; and the
-    tokenizer. Records the options in the run's folder, with `data` as the user wrote it."""
-    run_dir = Path(config.exp_manager.explicit_log_dir)
-    if start.is_resume:
-        config = ranks.on_main(lambda: with_begun_limits(config))
-    if ranks.layout.is_main:
-        record_options(config, run_dir)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a stage reads before its engines load."""
+
+    config: RunConfig
+    """With prompt files in `data`, and with numbers for the limits that data and model give."""
+    tokenizer: Tokenizer
+    prompts: PromptMix
+    held_out: list[Prompt]
+    """What is validated on."""
+    sentences: list[str]
+    """What was recognised and found, for people."""
+
+
+def load_inputs(
+    config: RunConfig,
+    ranks: Ranks,
+    *,
+    is_resume: bool,
+    into: Path | None = None,
+    beat: Callable[[], object] = lambda: None,
+) -> Inputs:
+    """Reads model and data, as `train`, `train --check` and `doctor` do. Collective. Raises ConfigError.
+
+    into: a folder for data files that have to be converted; by default the run's. beat: is called for each of their
+    rows."""
     terminal.wait_for("reading tokenizer and prompt files")
-    with watchdog.trusting_main():
-        converted, recognised = ranks.on_main(lambda: with_prompt_files(config, watchdog.beat))
+    if is_resume:
+        config = ranks.on_main(lambda: with_begun_limits(config))
+    converted, recognised = ranks.on_main(lambda: with_prompt_files(config, beat, into=into))
     tokenizer = ranks.together(lambda: load_tokenizer(config))
-    converted, found = ranks.on_main(lambda: with_limits(converted, tokenizer))
-    if found and ranks.layout.is_main:
-        record_options(replace(converted, data=config.data), run_dir)
-    for sentence in (*recognised, *found, *remarks(converted, tokenizer)):
-        log.say(sentence)
-    return converted, tokenizer
+    found, limits = ranks.on_main(lambda: with_limits(converted, tokenizer))
+    prompts, held_out, lengths = read_prompts(found, tokenizer, ranks)
+    left_out = ranks.on_main(lambda: left_out_prompts(found, tokenizer, lengths))
+    return Inputs(
+        config=found,
+        tokenizer=tokenizer,
+        prompts=prompts,
+        held_out=held_out,
+        sentences=[*recognised, *limits, *remarks(found, tokenizer), left_out],
+    )
 
 
 def noted_changes(

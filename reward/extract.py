@@ -15,6 +15,7 @@ from the token that ends the thought.
 
 from __future__ import annotations
 
+import ast
 import re
 
 THINK_START, THINK_END = "<think>", "</think>"
@@ -113,3 +114,12 @@ def answer_tag(text: str) -> str | None:
     if start < 0 or start > end:
         return None
     return text[start + len("<answer>") : end].strip()
+
+
+def is_literal(text: str) -> bool:
+    """Whether text is the `repr` of Python data."""
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return False
+    return True

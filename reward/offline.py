@@ -13,14 +13,13 @@ from typing import Any, TextIO
 
 from reward import frames
 from reward.bodies import Invalid
-from reward.code_blocks import code_blocks
 from reward.extract import answer_tag, is_open_thought, last_box, thinks, visible_text
 from reward.graders import grader
+from reward.graders.code.blocks import code_blocks
 from reward.graders.grade import InvalidTask
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
 from reward.protocol import ScoreRequest, ScoreResult, Status
-from reward.sandbox import judge
 from reward.server import UserError, request_of
 from reward.service import Service
 
@@ -85,7 +84,7 @@ def invalid_tasks(lines: Iterable[bytes]) -> Iterator[tuple[int, str, str]]:
             )
             continue
         try:
-            (judge if domain == "code" else grader(domain)).check(task)
+            grader(domain).check(task)
         except InvalidTask as error:
             yield number, "task", str(error)
 

@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from reward.canaries import CANARIES, DOUBLE, HANGING_PROGRAM, LATE_MODULES, Canary
@@ -20,9 +19,8 @@ from reward.metrics import Metrics
 from reward.pool import ForkedWorker, Pool, PoolOptions, Worker
 from reward.protocol import MAX_RESPONSE_BYTES, ScoreRequest, ScoreResult, Status, is_too_long
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import MAX_WALL_S
+from reward.sandbox.execution import MAX_WALL_S
 from reward.sandbox.launch import Judge, Zygote, ZygoteError
-from reward.sandbox.programs import Program, ProgramRun
 from reward.trial import Trials
 
 log = logging.getLogger("reward")
@@ -50,14 +48,6 @@ class SharedZygote:
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
-
-
-class NotRun(Exception):
-    """A program was not run, through no fault of its own, and can be tried again; the message is one sentence."""
-
-    def __init__(self, sentence: str, *, is_busy: bool = False) -> None:
-        super().__init__(sentence)
-        self.is_busy = is_busy
 
 
 class Service:
@@ -171,22 +161,6 @@ class Service:
             reason = "the deadline passed before a worker was free"
             return Status.overloaded, "deadline_passed", {"reason": reason}, None
         return Status.infra_error, "worker_failed", {"reason": answer["failed"]}, None
-
-    async def run_program(self, program: Program) -> ProgramRun:
-        """Runs a program in the sandbox, in the code domain's queue and pool. Raises NotRun."""
-        pool, started = self.pool("code"), time.monotonic()
-        if pool is None:
-            raise NotRun("programs are not run here: this machine has no sandbox, see the server's log")
-        if pool.is_full:
-            raise NotRun(f"the {pool.name} queue is full", is_busy=True)
-        answer = await pool.run({"program": asdict(program)})
-        self.metrics.seconds.observe("program", time.monotonic() - started)
-        if "ran" not in answer:
-            self.metrics.verdicts.add("program", Status.infra_error, "worker_failed")
-            raise NotRun(str(answer.get("failed", "the worker failed")))
-        ran = ProgramRun(**answer["ran"])
-        self.metrics.verdicts.add("program", Status.graded, ran.end)
-        return ran
 
     async def canaries(self, domain: str) -> tuple[Canary, ...]:
         """Returns responses with known scores for a domain. A plug-in's come from a worker, because only workers import

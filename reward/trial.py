@@ -41,7 +41,7 @@ requests stay ungraded."""
 _REMEMBERED = 4096
 """Responses that a trial found to exhaust their grader, each remembered by a digest of 32 bytes."""
 _STALL_S = 10.0
-"""Longer than a program may sleep (5 s, reward/sandbox/judge.py); graders never sleep."""
+"""Longer than a program may sleep (5 s, reward/sandbox/execution.py); graders never sleep."""
 _WALL_S = 60.0
 """Wall seconds for a worker in a trial, or the pool's limit if that is longer. Long enough that a worker reaches its
 CPU limit, which decides the score, even with a tenth of a processor."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import import_module
@@ -45,9 +45,9 @@ _MAX_GROWTH_KIB = 200 << 10
 _GROUP_S = 0.1
 
 
-def preload(names: Collection[str]) -> None:
+def preload(names: Collection[str]) -> Sequence[str]:
     """Imports the graders of these domains and grades once with each built-in one, so that forked workers share what
-    that loads. Raises PluginError."""
+    that loads. Returns the folders of plug-ins, which workers must be able to read. Raises PluginError."""
     from reward.canaries import CANARIES
 
     _watch()
@@ -60,6 +60,7 @@ def preload(names: Collection[str]) -> None:
         for canary in CANARIES.get(name, ()):
             graders.grade(name, canary.response, canary.task)
     _watch().accept()
+    return plugins.folders()
 
 
 @cache

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from nemo_prorl.commands import COMMANDS, load
+from nemo_prorl.__main__ import COMMANDS, load
 from nemo_prorl.config import DataBuildConfig, RunConfig
 from nemo_prorl.config.help import MOST_USED, Option, entries, type_name, value_text
 from nemo_prorl.run_folder.metric_docs import METRICS

@@ -41,7 +41,7 @@ mark_failed() { # REASON: ends the job without a requeue; a new sbatch tries aga
     exit 1
 }
 
-newest_step() { # prints the step of the newest complete checkpoint, or 0
+newest_step() { # prints the step of the newest complete checkpoint, or 0 (names: nemo_prorl/run_folder/checkpoints.py)
     local folders=("$RUN_DIR"/checkpoints/step-*)
     [[ ${folders[-1]} =~ /step-0*([0-9]+)- ]] && echo "${BASH_REMATCH[1]}" || echo 0
 }

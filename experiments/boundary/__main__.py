@@ -21,7 +21,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
-from experiments.boundary import base, measure, report
+from experiments.boundary import measure, report
 from experiments.boundary.arms import (
     ARMS,
     CONTROL,
@@ -32,9 +32,10 @@ from experiments.boundary.arms import (
     train_arm,
 )
 from experiments.boundary.measure import Counts, base_name, measured_name
-from experiments.boundary.results import Results, Run, from_json, gather, training_of
+from experiments.boundary.results import Results, Run, from_json, gather, policy_digest, training_of
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.data.rows import RowFile
+from nemo_prorl.demo import build
 from nemo_prorl.reward_sources.service import reward_service
 
 
@@ -75,22 +76,21 @@ class Bench:
 
     def build_base(self, *, is_new: bool) -> None:
         """Builds it in a process of its own, because a process holds one engine. is_new: trains another base policy
-        than the recorded one."""
+        than the shipped one."""
         if not self.base.is_dir():
-            updates = ["--updates", str(base.NUM_UPDATES)] if is_new else []
-            command = [sys.executable, "-m", "experiments.boundary.base", str(self.base), *updates]
-            subprocess.run(command, check=True)
+            command = [sys.executable, "-m", "nemo_prorl.demo.build", str(self.base)]
+            subprocess.run([*command, *(["--train-policy"] if is_new else [])], check=True)
 
     def measure_base(self, temperature: float = measure.TEMPERATURE) -> Counts:
         """Returns the base policy's counts."""
         is_usual = temperature == measure.TEMPERATURE
         num_samples = self.scale.base_samples if is_usual else self.scale.num_samples
-        return self._counts(self.base / "policy", base_name(temperature), num_samples, temperature)
+        return self._counts(build.policy_folder(self.base), base_name(temperature), num_samples, temperature)
 
     def train(self, arm: str, seed: int, *, is_watched: bool) -> None:
         """Trains an arm of RL and measures its last checkpoint, or if it is watched, the end of every stage."""
         folder = self.out / f"{arm}-{seed}"
-        steps = [self.scale.short] if ARMS[arm].is_short else [self.scale.steps] * len(base.LARGEST)
+        steps = [self.scale.short] if ARMS[arm].is_short else [self.scale.steps] * len(build.LARGEST)
         train_arm(folder, self.base, self.url, ARMS[arm], seed=seed, steps=steps)
         ends = list(accumulate(steps))
         for number, step in enumerate(ends):
@@ -102,25 +102,25 @@ class Bench:
 
         num_rollouts: waits for that arm and returns how many it drew.
         """
-        prompts = base.train_file(self.base, len(base.LARGEST) - 1)
+        prompts = list(build.train_files(self.base, len(build.LARGEST) - 1))
         policy = self.out / f"{CONTROL}-{seed}/policy"
         if not policy.is_dir():
             policy.parent.mkdir(exist_ok=True)
             samples = measure.sample(
                 policy.parent / "samples.jsonl",
-                self.base / "policy",
+                build.policy_folder(self.base),
                 prompts,
                 self.url,
-                num_samples=max(1, round(num_rollouts() / len(RowFile(prompts)))),
+                num_samples=max(1, round(num_rollouts() / sum(len(RowFile(path)) for path in prompts))),
                 temperature=RL_TEMPERATURE,
                 seed=seed,
             )
             fine_tune_apart(
-                self.base / "policy",
+                build.policy_folder(self.base),
                 policy,
-                prompts,
                 samples,
-                updates=UPDATES_PER_STEP * self.scale.steps * len(base.LARGEST),
+                prompts,
+                updates=UPDATES_PER_STEP * self.scale.steps * len(build.LARGEST),
                 seed=seed,
             )
         self._counts(policy, measured_name(CONTROL, seed, 0))
@@ -135,7 +135,7 @@ class Bench:
         return measure.counts_of(
             model,
             self.out / f"measured/{name}.jsonl",
-            base.measured_file(self.base),
+            [build.measured_file(self.base)],
             self.url,
             num_samples=num_samples or self.scale.num_samples,
             temperature=temperature,
@@ -157,7 +157,7 @@ def main() -> None:
         help="a results.json of the same base policy: its runs are shown too and not repeated",
     )
     parser.add_argument(
-        "--new-base", action="store_true", help="train the base policy instead of taking the recorded one"
+        "--new-base", action="store_true", help="train the base policy instead of taking the shipped one"
     )
     parser.add_argument("--out", type=Path, help="folder (default: runs/boundary, or runs/boundary_quick)")
     options = parser.parse_args()
@@ -177,7 +177,7 @@ def main() -> None:
     with reward_service(RewardConfig(), out) as url:
         bench = Bench(out=out, url=url, scale=QUICK if options.quick else FULL)
         bench.build_base(is_new=options.new_base)
-        if options.beside and options.beside.policy != base.policy_digest(bench.base):
+        if options.beside and options.beside.policy != policy_digest(bench.base):
             sys.exit(
                 f"error: the runs of --beside began from another base policy than {bench.base}: leave it out."
             )

@@ -12,21 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.boundary import base
 from benchmarks.runs import Records, train
 from nemo_prorl.data.rows import Row, RowFile
+from nemo_prorl.demo import build
+from nemo_prorl.demo.levels import read_samples
 from nemo_prorl.engines import environment
-from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 
 LEARNING_RATE, RL_TEMPERATURE, UPDATES_PER_STEP = 1e-4, 1.2, 4
-"""As in conf/boundary.yaml and the defaults."""
+"""As in conf/laptop.yaml and the defaults."""
 SEQUENCES = 64
 """Rollouts in an update of RL: 16 prompts x 16 rollouts in 4 updates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """An arm of RL: what differs from conf/boundary.yaml."""
+    """An arm of RL: what differs from conf/laptop.yaml and COMMON."""
 
     title: str
     colour: str
@@ -37,6 +38,21 @@ class Arm:
     """Whether it ends within the first stage."""
 
 
+COMMON = (
+    "algorithm.dual_clip=0",  # as in the recorded runs, which were made before it was on by default
+    "validation.interval=20",
+    "validation.early=false",
+    # For stages of 80 steps. min_delta is about the standard error of the difference between two validations.
+    "controller.cooldown=20",
+    "controller.validation_plateau.patience=2",
+    "controller.validation_plateau.min_delta=0.03",
+    # All arms are to have equally many steps, and responses become longer because longer problems are solved.
+    *(
+        f"controller.{check}.action=ignore"
+        for check in ("futile_resets", "response_length", "no_eos", "entropy_collapse", "entropy_runaway")
+    ),
+)
+"""Overrides of conf/laptop.yaml in all arms."""
 NO_RESET = ("stage.reset_reference=false", "stage.reset_optimizer=false")
 ARMS: Mapping[str, Arm] = {
     "resets": Arm(title="prolonged, with resets", colour="#b0413e", resets=True,
@@ -60,18 +76,20 @@ def train_arm(
     """Trains one arm, `steps` in each of its stages, or reads it from the folder."""
     records: Records = []
     for stage, num_steps in enumerate(steps):
+        files = build.train_files(base_folder, stage)
         parent = () if stage == 0 else (f"stage.parent=stage{stage}", *(() if arm.resets else NO_RESET))
         stage_overrides = [
-            f"model.path={base_folder / 'policy'}",
-            f"data.train={{{base.train_file(base_folder, stage)}: 1.0}}",
-            f"data.validation=[{base_folder / 'validation.parquet'}]",
+            f"model.path={build.policy_folder(base_folder)}",
+            f"data.train={{{', '.join(f'{path}: {weight}' for path, weight in files.items())}}}",
+            f"data.validation=[{build.validation_file(base_folder)}]",
+            *COMMON,
             f"stage.name=stage{stage + 1}",
             *parent,
             f"seed={seed}",
             f"trainer.num_steps={num_steps}",
             *arm.overrides,
         ]
-        records = train(folder, url, stage_overrides, config_name="boundary", stage=f"stage{stage + 1}")
+        records = train(folder, url, stage_overrides, stage=f"stage{stage + 1}")
     return records
 
 
@@ -83,14 +101,16 @@ def checkpoint_at(folder: Path, step: int) -> Path:
 def correct_responses(samples: Path) -> dict[str, list[str]]:
     """Returns the complete responses with the full score by their row's uid, from what `evaluate --samples` wrote."""
     found = defaultdict[str, list[str]](list)
-    for sample in base.read_samples(samples):
+    for sample in read_samples(samples):
         if sample["score"] == 1.0 and sample["finish"] == "stop":
             uid, _, _ = sample["uid"].rpartition("#")  # `render` appends the epoch
             found[uid].append(sample["response"])
     return found
 
 
-def fine_tune(start: Path, out: Path, prompts: Path, samples: Path, *, num_updates: int, seed: int) -> None:
+def fine_tune(
+    start: Path, out: Path, samples: Path, prompts: Sequence[Path], *, num_updates: int, seed: int
+) -> None:
     """The control: trains the base policy on its own correct samples, for as many updates of as many sequences as RL.
 
     A batch draws problems that have a correct sample, then one of its correct samples, so that problems which the base
@@ -100,7 +120,7 @@ def fine_tune(start: Path, out: Path, prompts: Path, samples: Path, *, num_updat
     from nemo_prorl.demo.tiny_policy import END
     from nemo_prorl.demo.warm_start import train_supervised
 
-    rows = {row.uid: row for row in RowFile(prompts)}
+    rows = {row.uid: row for path in prompts for row in RowFile(path)}
     correct = correct_responses(samples)
     stream, solved = random.Random(seed), list(correct)
     aside = out.with_name(f".{out.name}.{os.getpid()}")
@@ -121,25 +141,28 @@ def fine_tune(start: Path, out: Path, prompts: Path, samples: Path, *, num_updat
     os.replace(aside, out)
 
 
-def fine_tune_apart(start: Path, out: Path, prompts: Path, samples: Path, *, updates: int, seed: int) -> None:
+def fine_tune_apart(
+    start: Path, out: Path, samples: Path, prompts: Sequence[Path], *, updates: int, seed: int
+) -> None:
     """`fine_tune` in a process of its own, because a process holds one engine."""
-    words = [start, out, prompts, samples, updates, seed]
+    words = [start, out, samples, updates, seed, *prompts]
     subprocess.run([sys.executable, "-m", "experiments.boundary.arms", *map(str, words)], check=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    for name in ("start", "out", "prompts", "samples"):
+    for name in ("start", "out", "samples"):
         parser.add_argument(name, type=Path)
     parser.add_argument("updates", type=int)
     parser.add_argument("seed", type=int)
+    parser.add_argument("prompts", type=Path, nargs="+")
     options = parser.parse_args()
     environment.prepare()
     fine_tune(
         options.start,
         options.out,
-        options.prompts,
         options.samples,
+        options.prompts,
         num_updates=options.updates,
         seed=options.seed,
     )

@@ -11,11 +11,11 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from experiments.boundary.arms import CONTROL
-from experiments.boundary.base import read_samples
 from experiments.boundary.measure import in_hugging_face_format, measured_name
-from experiments.boundary.tasks import level_of
+from nemo_prorl.demo.levels import read_samples
+from nemo_prorl.demo.tasks import level_of
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.storage import replace_text
-from nemo_prorl.training.checkpoint import find_checkpoints
 
 PER_PROBLEM = 4
 """Samples of each problem that are looked at."""

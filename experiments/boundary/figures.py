@@ -14,9 +14,9 @@ import numpy as np
 
 from experiments.boundary import measure
 from experiments.boundary.arms import ARMS
-from experiments.boundary.measure import Counts
 from experiments.boundary.results import METRICS, Run, Training
-from experiments.boundary.tasks import TASKS
+from nemo_prorl.demo.levels import SHOWN, Counts, by_level
+from nemo_prorl.demo.tasks import TASKS
 
 mpl.use("Agg")
 
@@ -28,7 +28,6 @@ LOOKS = {
 Runs = Mapping[str, Mapping[int, Run]]
 """Arm -> seed -> run."""
 GREY = "#8a8a8a"
-SHOWN = ("sum", "legs", "sort", "reverse")
 UNITS = {"sum": "terms", "legs": "kinds of animals", "sort": "numbers", "reverse": "letters (never in RL)"}
 
 
@@ -66,7 +65,7 @@ def _mark(axis: Any, sizes: Sequence[int], height: float, text: str, alpha: floa
 def _line(axis: Any, of: Sequence[Counts], task: str, k: int, colour: str, title: str) -> None:
     by_size = defaultdict[int, list[float]](list)
     for counts in of:
-        for (name, size), problems in measure.levels(counts).items():
+        for (name, size), problems in by_level(counts).items():
             if name == task:
                 by_size[size].append(measure.at(problems, k))
     sizes = sorted(by_size)
@@ -95,8 +94,8 @@ def draw_curves(start: Counts, checkpoints: Sequence[Counts], path: Path) -> Non
     colours = plt.cm.autumn_r(np.linspace(0.3, 1, len(checkpoints)))
     for axis, level in zip(axes, CHOSEN, strict=True):
         for number, (counts, colour) in enumerate(zip([start, *checkpoints], [GREY, *colours], strict=True)):
-            problems = measure.levels(counts)[level]
-            most = min(n for each in (start, *checkpoints) for n, _ in measure.levels(each)[level].values())
+            problems = by_level(counts)[level]
+            most = min(n for each in (start, *checkpoints) for n, _ in by_level(each)[level].values())
             ks = [2**power for power in range(most.bit_length())]
             values = [measure.at(problems, k) for k in ks]
             intervals = [measure.interval([problems], k) for k in ks]
@@ -129,7 +128,7 @@ def draw_rates(start: Counts, runs: Runs, path: Path) -> None:
         rates = [
             right / total
             for counts in of
-            for (task, size), problems in measure.levels(counts).items()
+            for (task, size), problems in by_level(counts).items()
             if size in TASKS[task].trained
             for total, right in problems.values()
         ]

@@ -8,22 +8,19 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.boundary import base
 from experiments.boundary.arms import ARMS, CONTROL
-from experiments.boundary.tasks import Level, level_of
 from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, mean_pass_at_k, pass_at_k
+from nemo_prorl.demo import build
+from nemo_prorl.demo.levels import Counts, count
 from nemo_prorl.evaluation.comparison import MARGIN, sort
 from nemo_prorl.evaluation.results import Estimate
 from nemo_prorl.run_folder.storage import replace_text
 
-Counts = Mapping[str, tuple[int, int]]
-"""Problem's uid -> (samples, correct ones)."""
 ALL_ARMS = (*ARMS, CONTROL)
 TEMPERATURE = 1.0
 """With top_p 1: the policy's own distribution."""
@@ -46,7 +43,7 @@ _PRORL = (sys.executable, "-m", "nemo_prorl")
 def sample(
     out: Path,
     model: Path,
-    prompts: Path,
+    prompts: Sequence[Path],
     url: str,
     *,
     num_samples: int,
@@ -58,13 +55,13 @@ def sample(
         aside = out.with_suffix(".partial")
         options = {
             "model": model,
-            "data": prompts,
             "reward.urls": f"[{url}]",
             "validation.num_rollouts": num_samples,
             "validation.temperature": temperature,
             "seed": seed,
         }
-        command = [*_PRORL, "evaluate", "--config-name", "boundary", "--samples", str(aside), "--k", "1"]
+        command = [*_PRORL, "evaluate", "--config-name", "laptop", "--samples", str(aside), "--k", "1"]
+        command += [f"data={path}" for path in prompts]
         command += [f"{key}={value}" for key, value in options.items()]
         subprocess.run(
             command, check=True, stdout=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1", **os.environ}
@@ -74,7 +71,13 @@ def sample(
 
 
 def counts_of(
-    checkpoint: Path, out: Path, prompts: Path, url: str, *, num_samples: int, temperature: float
+    checkpoint: Path,
+    out: Path,
+    prompts: Sequence[Path],
+    url: str,
+    *,
+    num_samples: int,
+    temperature: float,
 ) -> Counts:
     """Measures a checkpoint of training, or a policy in Hugging Face format. `out` keeps the samples; beside it, the
     counts."""
@@ -104,7 +107,7 @@ def _read(kept: Path) -> Counts:
 
 def last_number(arm: str) -> int:
     """Returns the number of an arm's last checkpoint: of the stages, counted from 0."""
-    return len(base.LARGEST) - 1 if arm in ARMS and not ARMS[arm].is_short else 0
+    return len(build.LARGEST) - 1 if arm in ARMS and not ARMS[arm].is_short else 0
 
 
 def finished(out: Path) -> dict[str, dict[int, list[Counts]]]:
@@ -118,23 +121,6 @@ def finished(out: Path) -> dict[str, dict[int, list[Counts]]]:
             kept = [out / name for name in names]
             runs.setdefault(arm, {})[seed] = [_read(path) for path in kept if path.is_file()]
     return runs
-
-
-def count(samples: Path) -> dict[str, tuple[int, int]]:
-    """Returns the counts of a file of samples. Only a full score counts as correct."""
-    found = defaultdict[str, list[int]](lambda: [0, 0])
-    for record in base.read_samples(samples):
-        found[record["uid"]][0] += 1
-        found[record["uid"]][1] += record["score"] == 1.0
-    return {uid: (n, c) for uid, (n, c) in found.items()}
-
-
-def levels(counts: Counts) -> dict[Level, dict[str, tuple[int, int]]]:
-    """Returns the counts by level, sorted."""
-    found = defaultdict[Level, dict[str, tuple[int, int]]](dict)
-    for uid, of in counts.items():
-        found[level_of(uid)][uid] = of
-    return dict(sorted(found.items()))
 
 
 def at(counts: Counts, k: int) -> float:

@@ -9,9 +9,9 @@ from statistics import fmean
 
 from experiments.boundary import figures, measure
 from experiments.boundary.arms import ARMS, CONTROL
-from experiments.boundary.measure import Counts
 from experiments.boundary.results import Results, Run, from_json, to_json
-from experiments.boundary.tasks import TASKS, Level, level_of
+from nemo_prorl.demo.levels import Counts, by_level
+from nemo_prorl.demo.tasks import GROUPS, Level, group_of, level_of
 from nemo_prorl.evaluation.comparison import correlation
 from nemo_prorl.run_folder.storage import replace_text
 
@@ -78,24 +78,6 @@ def _samples(counts: Counts) -> int:
     return next(total for total, _ in counts.values())
 
 
-def group_of(level: Level) -> str:
-    """Returns how a level relates to what the policy has seen."""
-    task, size = level
-    if not TASKS[task].trained:
-        return "seen in the warm start only" if size in TASKS[task].wholes else "task that RL never sees"
-    if size in TASKS[task].wholes:
-        return "size that the warm start shows whole"
-    return "size of RL" if size in TASKS[task].trained else "size that RL never sees"
-
-
-GROUPS = (
-    "size that the warm start shows whole",
-    "size of RL",
-    "size that RL never sees",
-    "task that RL never sees",
-)
-
-
 def _chosen(counts: Counts, group: str) -> Counts:
     return {uid: of for uid, of in counts.items() if group_of(level_of(uid)) == group}
 
@@ -133,11 +115,11 @@ def group_seed_rows(results: Results) -> list[list[str]]:
 def level_rows(results: Results, k: int) -> list[list[str]]:
     """Returns a row a level: the base's right samples, then pass@k of the base and of the end of every arm."""
     rows = []
-    for level, problems in measure.levels(results.start).items():
+    for level, problems in by_level(results.start).items():
         total, right = (sum(column) for column in zip(*problems.values(), strict=True))
         cells = [_value([problems], k)]
         for of in results.runs.values():
-            cells.append(_value([measure.levels(run.end)[level] for run in of.values()], k))
+            cells.append(_value([by_level(run.end)[level] for run in of.values()], k))
         rows.append([_name(level), f"{right:,} of {total:,}", *cells])
     return rows
 
@@ -172,9 +154,9 @@ def kind_table(results: Results) -> str:
                 continue
             changes = {
                 level: measure.change(
-                    [problems, *(measure.levels(counts)[level] for counts in run.checkpoints)], results.k
+                    [problems, *(by_level(counts)[level] for counts in run.checkpoints)], results.k
                 )
-                for level, problems in measure.levels(results.start).items()
+                for level, problems in by_level(results.start).items()
             }
             of_kind = {
                 kind: [_name(level) for level, one in changes.items() if one.name == kind]
@@ -183,7 +165,7 @@ def kind_table(results: Results) -> str:
             kinds = Counter(change.name for change in changes.values())
             sharpened = [_name(level) for level, one in changes.items() if one.sharpened]
             related = correlation(
-                [measure.at(problems, results.k) for problems in measure.levels(results.start).values()],
+                [measure.at(problems, results.k) for problems in by_level(results.start).values()],
                 [change.at_k for change in changes.values()],
             )
             rows.append(

@@ -6,6 +6,7 @@ results.json beside this file is such a file, so other runs can be compared with
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import statistics
 from collections import defaultdict
@@ -19,10 +20,10 @@ import pyarrow.parquet as pq
 
 from experiments.boundary import distance, measure
 from experiments.boundary.arms import ARMS
-from experiments.boundary.base import policy_digest, read_samples
-from experiments.boundary.measure import Counts
-from experiments.boundary.tasks import level_of
 from benchmarks.runs import ROLLOUTS, with_rollouts
+from nemo_prorl.demo import build
+from nemo_prorl.demo.levels import Counts, read_samples
+from nemo_prorl.demo.tasks import level_of
 from nemo_prorl.evaluation.creativity import creativity_indices, mean_index
 from nemo_prorl.run_folder.telemetry import read_metrics
 
@@ -108,6 +109,12 @@ class Results:
             for arm in arms
         }
         return Results(policy=self.policy, base={**self.base, **recorded.base}, runs=runs)
+
+
+def policy_digest(folder: Path) -> str:
+    """Returns the SHA-256 of the base policy's weights."""
+    weights = build.policy_folder(folder) / "model.safetensors"
+    return hashlib.sha256(weights.read_bytes()).hexdigest()
 
 
 def gather(out: Path, base: Mapping[float, Counts]) -> Results:

@@ -86,8 +86,8 @@ class Family:
 
 NO_DUAL_CLIP = ("algorithm.dual_clip=0",)
 UNCLAMPED = ("algorithm.kl_clamp_log_ratio=0", "algorithm.kl_clamp_value=0", *NO_DUAL_CLIP)
-"""Repeats the runs recorded in README.md, which were made before the KL estimate could be clamped and the dual clip was on
-by default."""
+"""Settings of the recorded runs, which were made before the KL estimate could be clamped and the dual clip was on by
+default, and with an earlier policy and earlier prompts of the demo: those of commit 1ad8a83."""
 GRPO = (
     "algorithm.clip_high=0.2",
     "algorithm.aggregation=sequence_mean_token_mean",
@@ -106,7 +106,8 @@ TINY_SETTING = (
     "trainer.prompts_per_step=8",
     "validation.interval=3",
     "validation.early=false",
-    "validation.max_prompts=16",
+    "validation.max_prompts=32",
+    "validation.num_rollouts=16",
 )
 TINY = Family(
     config_name="laptop",
@@ -155,7 +156,8 @@ STALLED = Family(
         "trainer.prompts_per_step=16",
         "validation.interval=4",
         "validation.early=false",
-        "validation.max_prompts=32",
+        "validation.max_prompts=64",
+        "validation.num_rollouts=16",
         "exp_manager.create_checkpoint_callback=false",
         # Patience and cool-down suit dozens of steps; min_delta is two standard errors, each at most 0.0156 with 1,024
         # rollouts.

@@ -32,7 +32,7 @@ def with_text_metrics(records: Records, folder: Path, model: Path) -> Records:
 def measure_checkpoints(folder: Path, model: Path) -> dict[str, dict[str, float]]:
     """Returns step -> text metrics, with the pretrained model as step 0."""
     from nemo_prorl.engines.megatron import conversion
-    from nemo_prorl.training.checkpoint import find_checkpoints
+    from nemo_prorl.run_folder.checkpoints import find_checkpoints
 
     found = {"0": text_metrics(model, model)}
     for checkpoint in find_checkpoints(folder):

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_prorl.commands.output import show
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.storage import check_writable, replace_text

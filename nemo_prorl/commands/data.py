@@ -10,8 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_prorl.commands.ending import say
-from nemo_prorl.commands.output import show
+from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.run_folder.storage import check_writable

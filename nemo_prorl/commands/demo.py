@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, composed, prepare_engines
 from nemo_prorl.engines import environment
 
@@ -22,8 +23,11 @@ def main(arguments: Sequence[str]) -> int:
         help="sets an option of both stages, as in `train`, such as trainer.device=cpu",
     )
     options = parser.parse_intermixed_args(arguments)
-    environment.choose_device(composed("laptop", options.overrides).trainer.device)
-    prepare_engines()
-    from nemo_prorl import demo as demonstration
+    device = composed("laptop", options.overrides).trainer.device
+    from nemo_prorl.demo import run
 
-    return demonstration.main(options)
+    run.check(options.out)
+    show(run.plan(smoke=options.smoke).splitlines())
+    environment.choose_device(device)
+    prepare_engines()
+    return run.main(options)

@@ -1,4 +1,4 @@
-"""Ends a command that cannot continue: one sentence on standard error, from one rank."""
+"""What a command prints at its end: its result on standard output, or one sentence on standard error."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Iterable
 
 from nemo_prorl.config.layout import rank_from_environment
 from nemo_prorl.run_folder import terminal
@@ -17,8 +16,6 @@ from nemo_prorl.training import deadline
 SPEAKING_TIME_S = 5.0
 """How long the other ranks wait, because launchers end every rank as soon as one has ended: the main rank has to print
 first."""
-
-_T = TypeVar("_T")
 
 
 def say(error: object, code: int) -> int:
@@ -48,17 +45,19 @@ def is_disk_full(error: BaseException | None) -> bool:
     return any(message in str(error) for message in messages) or is_disk_full(error.__cause__)
 
 
-def run_unless_stopped(command: Callable[[], _T]) -> _T:
-    """Calls `command` and returns its result. Exits with code 1 and one sentence on an error of run.STOPS or if the
-    disk is full."""
-    from nemo_prorl import run
+def stops() -> tuple[type[Exception], ...]:
+    """Returns run.STOPS, none of which can be raised before nemo_prorl.run is loaded."""
+    run = sys.modules.get("nemo_prorl.run")
+    return run.STOPS if run else ()
 
+
+def show(lines: Iterable[str], *, exact: bool = False) -> None:
+    """Prints lines on standard output, folded to a terminal unless they are `exact`, as JSON or a script has to be. A
+    reader that closes the pipe early (`| head`) is not an error."""
+    terminal.rest()
     try:
-        return command()
-    except run.STOPS as reason:
-        raise SystemExit(say(reason, 1)) from None
-    except Exception as error:
-        if not is_disk_full(error):
-            raise
-        what = f"{error}: make room. The same command continues from the last checkpoint."
-        raise SystemExit(say(what, 1)) from None
+        for line in lines:
+            print(line if exact else terminal.fitted(line, sys.stdout))
+        sys.stdout.flush()
+    except BrokenPipeError:  # Python flushes again when it exits, which must not fail
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nemo_prorl.commands.ending import run_unless_stopped
-from nemo_prorl.commands.output import show
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import (
     Parser,
     check_functions,
@@ -103,7 +102,7 @@ def _evaluate_suite(config: RunConfig) -> int:
     prepare_engines()
     from nemo_prorl.evaluation import run
 
-    lines = run_unless_stopped(lambda: run.evaluate_suite(config, loaded, missing))
+    lines = run.evaluate_suite(config, loaded, missing)
     if rank_from_environment() == 0:
         show(lines)
     return 0
@@ -192,7 +191,7 @@ def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> 
         prepare_engines()
         from nemo_prorl.evaluation import run
 
-        scores = run_unless_stopped(lambda: run.evaluate_files(config, chosen, folder, samples))
+        scores = run.evaluate_files(config, chosen, folder, samples)
     if rank_from_environment() == 0:
         show(f"{name:<32} {score:{'.0f' if 'num_' in name else '.4f'}}" for name, score in scores.items())
     return 0

@@ -11,7 +11,7 @@ from typing import Any
 from nemo_prorl.commands.parsing import Parser, check_vacant
 from nemo_prorl.config import ConfigError, Precision
 from nemo_prorl.engines import environment
-from nemo_prorl.run_folder.storage import missing_or_torn
+from nemo_prorl.run_folder.checkpoints import STATE_FILE, locate_checkpoint
 
 SIZE_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     shard_bytes = parse_size(options.max_shard_size)
     check_vacant(options.out)
     environment.prepare()
-    checkpoint = find_checkpoint(options.checkpoint)
+    checkpoint = locate_checkpoint(options.checkpoint)
     from nemo_prorl.engines.megatron import conversion
 
     if checkpoint != options.checkpoint:
@@ -61,30 +61,9 @@ def parse_size(text: str) -> int:
     return size
 
 
-def find_checkpoint(folder: Path) -> Path:
-    """Returns the folder of a checkpoint: `folder`, its parent, or the newest one of the run that `folder` belongs to.
-    Raises ConfigError if there is none, or if it is damaged."""
-    from nemo_prorl.training.checkpoint import POLICY_FOLDER, STATE_FILE, find_checkpoints
-
-    if (folder / "checkpoints").is_dir():
-        folder = folder / "checkpoints"
-    if folder.name == "checkpoints":
-        checkpoints = find_checkpoints(folder.parent)
-        if not checkpoints:
-            raise ConfigError(f"{folder.parent} holds no checkpoint yet: write the folder of another run.")
-        return checkpoints[-1].path
-    if folder.name == POLICY_FOLDER and (folder.parent / STATE_FILE).is_file():
-        return folder.parent
-    if (folder / STATE_FILE).is_file() and (damage := missing_or_torn(folder)):
-        raise ConfigError(f"{folder} is damaged ({damage}): write another checkpoint of the run.")
-    return folder
-
-
 def model_card(checkpoint: Path) -> str:
     """Returns the README.md of the exported folder; empty if no run wrote the checkpoint. It contains no path, because
     it may be published."""
-    from nemo_prorl.training.checkpoint import STATE_FILE
-
     if not (checkpoint / STATE_FILE).is_file():
         return ""
     record = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))

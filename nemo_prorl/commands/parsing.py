@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nemo_prorl.commands.output import show
+from nemo_prorl.commands.ending import show
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
 from nemo_prorl.engines import environment

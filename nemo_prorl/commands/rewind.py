@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from nemo_prorl.commands.output import show
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 

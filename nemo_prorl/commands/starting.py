@@ -95,31 +95,20 @@ def describe_start(
 
     into: a folder for data files that have to be converted. tries_functions: whether to call reward functions once."""
     from nemo_prorl import run
-    from nemo_prorl.data import inputs
     from nemo_prorl.distributed import alone
-    from nemo_prorl.engines.limits import with_begun_limits, with_limits
-    from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
     from nemo_prorl.reward_sources.functions.check import TRIED_PROMPTS, try_functions
     from nemo_prorl.reward_sources.service import check_tasks, refused_here
     from nemo_prorl.training.stages import best_without_checkpoint
 
     start = run.starting_point(config)
-    if start.is_resume:
-        config = with_begun_limits(config)
-    config, recognised = inputs.with_prompt_files(config, into=into)
-    tokenizer = load_tokenizer(config)
-    config, found = with_limits(config, tokenizer)
-    prompts, _, held_out_lengths = inputs.read_prompts(config, tokenizer, alone())
-    left_out = inputs.left_out_prompts(config, tokenizer, held_out_lengths)
+    inputs = run.load_inputs(config, alone(), is_resume=start.is_resume, into=into)
+    config = inputs.config
     check_tasks([*config.data.train, *config.data.validation], partial(refused_here, config.reward))
-    tried = try_functions(config.reward, prompts.take(TRIED_PROMPTS)) if tries_functions else []
+    tried = try_functions(config.reward, inputs.prompts.take(TRIED_PROMPTS)) if tries_functions else []
     how = "go on" if start.is_resume else "start"
     begins = start if start.checkpoint else f"the weights in {config.model.path}"
     return [
-        *recognised,
-        *found,
-        left_out,
-        *remarks(config, tokenizer),
+        *inputs.sentences,
         *tried,
         f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {begins}",
         *filter(None, [best_without_checkpoint(start, config)]),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from nemo_prorl.commands.output import show
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser
 
 DESCRIPTION = """\

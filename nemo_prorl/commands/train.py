@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from nemo_prorl.commands.ending import run_unless_stopped, say
-from nemo_prorl.commands.output import show
+from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import (
     CONF_DIR,
     Parser,
@@ -27,7 +26,7 @@ from nemo_prorl.training import deadline
 
 def main(arguments: Sequence[str]) -> int:
     """Trains the stage on every rank and returns the exit code: 130 after Ctrl-C. With --check, only says whether it
-    could start. Exits with code 1 if the stage has to stop."""
+    could start."""
     deadline.catch_signals()
     from nemo_prorl.commands.starting import check_inputs
     from nemo_prorl.config.help import options_text
@@ -66,7 +65,7 @@ def _train(config: RunConfig, *, check_in: Path | None) -> int:
     from nemo_prorl import run
 
     try:
-        return run_unless_stopped(lambda: run.train(config))
+        return run.train(config)
     except KeyboardInterrupt:
         from nemo_prorl.training.stages import where_it_goes_on
 

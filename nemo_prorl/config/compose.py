@@ -46,16 +46,6 @@ SCHEMA = "run_config"
 """Name of RunConfig in the defaults of YAML files, where it comes first."""
 GIVEN = "given"
 """Hydra's name for a file outside conf/, which can use the groups of conf/ too."""
-REPLACED = {
-    "sampler.context_tokens": "write sampler.max_response_tokens, which bounds the response alone (the context is "
-    "sampler.max_prompt_tokens more).",
-    "algorithm.normalise_std": "write algorithm.advantage=group_std (true) or algorithm.advantage=group_mean (false).",
-    "algorithm.importance_correction": "write algorithm.correction_level, with the same value.",
-    "algorithm.importance_cap": "write algorithm.correction_high.",
-    "shaping.overlong_buffer_tokens": "write shaping.overlong_buffer_share, the buffer as a share of "
-    "sampler.max_response_tokens.",
-}
-"""Options of earlier versions -> what to write instead; this ends the error message that refuses them."""
 OTHERS = {
     "num_generations": "sampler.num_rollouts",
     "max_completion_length": "sampler.max_response_tokens",
@@ -279,10 +269,8 @@ def _load(path: Path) -> Any:
 
 
 def _unknown(key: str, groups: Sequence[str] = ()) -> str:
-    """Returns a sentence that says what to write instead of an unknown key: the replacement of an option of an earlier
-    version or of another trainer, or the option, in whichever section, whose name is spelt most alike."""
-    if key in REPLACED:
-        return f"{key} is no longer an option: {REPLACED[key]}"
+    """Returns a sentence that says what to write instead of an unknown key: our name of another trainer's option, or
+    the option, in whichever section, whose name is spelt most alike."""
     alternative = OTHERS.get(key.rpartition(".")[2]) or _most_like(key, [*options(), *sections(), *groups])
     hint = f"did you mean {alternative}?" if alternative else "`train --help` lists what can be set."
     return f"{key} is not an option: {hint}"

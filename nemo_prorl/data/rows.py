@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.storage import replaced, sync
+from nemo_prorl.run_folder.storage import replacing_file, sync
 
 SCHEMA = pa.schema(
     [
@@ -79,7 +79,7 @@ def write_table(path: Path, table: pa.Table) -> None:
     """Writes a temporary file to disk, then renames it: a reader sees all rows or none, also after a power cut."""
     mean_bytes = table.nbytes / max(1, table.num_rows)
     group_rows = int(min(GROUP_ROWS, max(1, GROUP_BYTES / max(1.0, mean_bytes))))
-    with replaced(path) as aside:
+    with replacing_file(path) as aside:
         pq.write_table(table, aside, row_group_size=group_rows, compression="zstd")
         sync(aside)
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch
 
+from nemo_prorl.data.rows import Row
 from nemo_prorl.types import FloatArray, Prompt, Rollout, TokenBatch, Totals, TrainBatch, UpdateReport
 from reward.protocol import ScoreRequest, ScoreResult
 
@@ -204,4 +205,19 @@ class Grader(Protocol):
 
     def check(self) -> None:
         """Raises if the grader is known to be permanently gone, so that the loop does not wait for it."""
+        ...
+
+
+class GradingService(Grader, Protocol):
+    """The reward service, as a grader that a mix of graders asks what it can grade."""
+
+    version: str
+    """Equal versions give equal scores."""
+
+    def grades(self, domain: str) -> bool:
+        """Returns whether it knows the domain."""
+        ...
+
+    def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]:
+        """Returns (index, why) for each of the rows whose task it does not take."""
         ...

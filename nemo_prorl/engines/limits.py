@@ -10,8 +10,8 @@ import yaml
 
 from nemo_prorl.config import ConfigError, RunConfig, SamplerConfig
 from nemo_prorl.config.sections.sampler import FOUND_RESPONSE_TOKENS
+from nemo_prorl.data.inputs import file_lengths
 from nemo_prorl.data.mix import Tokenizer
-from nemo_prorl.data.too_long import file_lengths
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_context
 

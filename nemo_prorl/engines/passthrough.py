@@ -1,8 +1,7 @@
 """Checks the settings that users pass through to vLLM and Megatron-Core: sampler.engine_args and model.megatron.
 
-Names and types are compared with the engines' dataclasses, which are read from source: importing vLLM or Megatron takes
-seconds, and a misspelt name should be found sooner. Standard library only. Values are not checked; `refusals` turns the
-error of an engine that refuses one into a ConfigError.
+Names are compared with the engines' dataclasses, which are read from source: importing vLLM or Megatron takes seconds,
+and a misspelt name should be found sooner. Values are left to the engine, whose error `refusals` makes a ConfigError.
 """
 
 from __future__ import annotations
@@ -18,9 +17,6 @@ from typing import Any
 
 from nemo_prorl.config import ConfigError, RunConfig, did_you_mean
 from nemo_prorl.engines.environment import has_cuda
-
-Declared = tuple[ast.expr, Path]
-"""The annotation of a dataclass field, and the source file in which the annotation's names are looked up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +70,7 @@ VLLM = Target(
 )
 
 RELIED_ON_ON_CPU = ("block_size", "enable_chunked_prefill", "max_num_batched_tokens")
-"""Fields of EngineArgs that `vllm_sampler` sets on CPU alone."""
+"""Fields of EngineArgs that the sampler sets on CPU alone."""
 
 MEGATRON = Target(
     option="model.megatron",
@@ -154,27 +150,23 @@ MEGATRON = Target(
 
 
 def check_engine_args(config: RunConfig) -> None:
-    """Raises ConfigError for a key of sampler.engine_args that vLLM lacks or that cannot be set, and for a value of the
-    wrong type."""
+    """Raises ConfigError for a key of sampler.engine_args that vLLM lacks or that cannot be set."""
     _check(VLLM, config.sampler.engine_args, () if has_cuda() else RELIED_ON_ON_CPU)
 
 
 def check_megatron(config: RunConfig) -> None:
-    """Raises ConfigError for a key of model.megatron that cannot be set, and for a value of the wrong type."""
+    """Raises ConfigError for a key of model.megatron that cannot be set."""
     _check(MEGATRON, config.model.megatron)
 
 
-def fields_of(target: Target) -> dict[str, Declared]:
+def fields_of(target: Target) -> set[str]:
     """Returns every field of the target's dataclasses. Raises ConfigError if the package is not installed."""
     folder = _folder(target.package)
     if folder is None:
         raise ConfigError(
             f"{target.option} is given, but the package {target.package} is not installed here."
         )
-    found: dict[str, Declared] = {}
-    for name, file in target.classes.items():
-        found |= _fields(name, folder / file)
-    return found
+    return set().union(*(_fields(name, folder / file) for name, file in target.classes.items()))
 
 
 @contextmanager
@@ -196,7 +188,7 @@ def _check(target: Target, given: Mapping[str, Any], on_cpu: tuple[str, ...] = (
     if not given:
         return
     known = fields_of(target)
-    for name, value in given.items():
+    for name in given:
         key = f"{target.option}.{name}"
         if name in target.instead:
             raise ConfigError(f"{key} is set by {target.instead[name]}: write that instead.")
@@ -207,12 +199,6 @@ def _check(target: Target, given: Mapping[str, Any], on_cpu: tuple[str, ...] = (
             where = "cannot be set on CPU" if name in on_cpu else "cannot be set"
             which = " (docs/gpu.md lists the fields that can be set)" if target.allowed else ""
             raise ConfigError(f"{key} {where}, because the trainer relies on its value: leave it out{which}.")
-        kinds = list(_kinds(*known[name]))
-        if not any(_is(value, kind) for kind in kinds):
-            choices = [str(kind.value) for kind in kinds if isinstance(kind, _Choice)]
-            only_choices = choices and all(kind is None or isinstance(kind, _Choice) for kind in kinds)
-            takes = f"one of {', '.join(choices)}" if only_choices else ast.unparse(known[name][0])
-            raise ConfigError(f"{key}={value} has the wrong type: it takes {takes}.")
 
 
 @functools.cache
@@ -228,36 +214,19 @@ def _tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def _fields(name: str, file: Path) -> dict[str, Declared]:
-    """Returns the fields of a dataclass and of its base classes."""
-    node, file = _named(name, file)
-    if not isinstance(node, ast.ClassDef):
-        return {}
-    fields: dict[str, Declared] = {}
-    for base in node.bases:
-        fields |= _fields(ast.unparse(base), file)
-    for line in node.body:
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            fields[line.target.id] = line.annotation, file
-    return fields
-
-
-def _named(name: str, file: Path) -> tuple[ast.AST | None, Path]:
-    """Returns what a name in a file stands for, following imports: the class or the assigned expression, or None, and
-    the file that defines it."""
+def _fields(name: str, file: Path) -> set[str]:
+    """Returns the fields of a dataclass and of its base classes. A name that `file` imports is followed."""
     for node in _tree(file).body:
         match node:
             case ast.ClassDef(name=found) if found == name:
-                return node, file
-            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
-                return value, file
-            case ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value) if found == name:
-                return value, file
+                inherited = (_fields(ast.unparse(base), file) for base in node.bases)
+                lines = (line.target for line in node.body if isinstance(line, ast.AnnAssign))
+                return {line.id for line in lines if isinstance(line, ast.Name)}.union(*inherited)
             case ast.ImportFrom(names=names):
                 for alias in names:
                     if (alias.asname or alias.name) == name and (source := _source(node, file)):
-                        return _named(alias.name, source)
-    return None, file
+                        return _fields(alias.name, source)
+    return set()
 
 
 def _source(node: ast.ImportFrom, file: Path) -> Path | None:
@@ -272,72 +241,3 @@ def _source(node: ast.ImportFrom, file: Path) -> Path | None:
         path = roots[0].joinpath(*parts)
     places = (path.with_name(f"{path.name}.py"), path / "__init__.py")
     return next((place for place in places if place.is_file()), None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """A value of a Literal, or the name of an Enum's member."""
-
-    value: Any
-
-
-_TYPES: Mapping[str, Any] = {
-    **{"bool": bool, "int": int, "float": float, "str": str},
-    **dict.fromkeys(("list", "List", "set", "tuple", "Tuple", "Sequence"), list),
-    **dict.fromkeys(("dict", "Dict", "Mapping"), dict),
-    **dict.fromkeys(("Any", "object"), Any),
-}
-"""What YAML has for a type of that name."""
-
-
-def _kinds(annotation: ast.AST | None, file: Path) -> Iterator[Any]:
-    """Yields what an annotation accepts: types, None, choices. Classes and names of other packages yield Any, because
-    only the engine can check them. What YAML cannot express, such as functions and torch's types, yields nothing."""
-    match annotation:
-        case ast.Constant(value=str(text)):  # in quotes
-            yield from _kinds(ast.parse(text, mode="eval").body, file)
-        case ast.Constant(value=None):
-            yield None
-        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            yield from _kinds(left, file)
-            yield from _kinds(right, file)
-        case ast.Subscript(value=ast.Name(id=outer), slice=inner):
-            inside = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-            match outer:
-                case "Literal":
-                    for part in inside:  # a name stands for another Literal
-                        yield from (
-                            [_Choice(part.value)] if isinstance(part, ast.Constant) else _kinds(part, file)
-                        )
-                case "Annotated":
-                    yield from _kinds(inside[0], file)
-                case "Union" | "Optional":
-                    for part in [*inside, *([ast.Constant(None)] if outer == "Optional" else [])]:
-                        yield from _kinds(part, file)
-                case _ if outer in _TYPES:
-                    yield _TYPES[outer]
-        case ast.Name(id=name) if name in _TYPES:
-            yield _TYPES[name]
-        case ast.Name(id=name) if name not in ("Callable", "type"):
-            node, file = _named(name, file)
-            match node:
-                case ast.ClassDef(bases=bases) if {"Enum", "enum.Enum"} & {*map(ast.unparse, bases)}:
-                    targets = (line.targets[0] for line in node.body if isinstance(line, ast.Assign))
-                    yield from [_Choice(target.id) for target in targets if isinstance(target, ast.Name)]
-                case ast.expr():
-                    yield from _kinds(node, file)
-                case _:
-                    yield Any
-
-
-def _is(value: Any, kind: Any) -> bool:
-    """Returns whether a value from YAML is of a kind that `_kinds` has yielded. A bool is no number."""
-    if kind is Any:
-        return True
-    if isinstance(kind, _Choice):
-        return type(value) is type(kind.value) and bool(value == kind.value)
-    if kind is None:
-        return value is None
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

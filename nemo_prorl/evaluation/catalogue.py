@@ -12,7 +12,7 @@ from nemo_prorl.config import ConfigError, did_you_mean
 from nemo_prorl.data.building.source import BOX_SUFFIX, Problem, Record
 from nemo_prorl.evaluation.benchmark import Benchmark, Metric
 from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
-from reward.graders.code_tests import MAX_CPU_S
+from reward.sandbox.limits import MAX_CPU_S
 
 BASE = "DeepSeek-R1-Distill-Qwen-1.5B"
 DEEPSCALER = "DeepScaleR-1.5B"
@@ -111,19 +111,6 @@ def _puzzles(
         has_puzzles=num_problems > 100,
         remark=PUZZLES_REMARK if num_problems > 100 else "",
         published=dict(zip((BASE, LARGER, PRORL), numbers, strict=True)) if numbers else {},
-    )
-
-
-def _demo(name: str, domain: str, metric: Metric) -> Benchmark:
-    return Benchmark(
-        name=name,
-        title=name,
-        domain=domain,
-        metric=metric,
-        files=(f"{name}.held_out.parquet",),
-        convert=puzzles.row,
-        where="python -m nemo_prorl demo (writes runs/tiny/data)",
-        licence="made by the demo",
     )
 
 
@@ -247,8 +234,16 @@ FURTHER = (
         num_problems=164,
         counted_by="OpenAI",
     ),
-    _demo("sums", "math", Metric.pass_at_1),
-    _demo("basic_arithmetic", "logic", Metric.reward),
+    Benchmark(
+        name="demo",
+        title="the demo's puzzles",
+        domain="logic",
+        metric=Metric.pass_at_1,
+        files=("measured.parquet",),
+        convert=puzzles.row,
+        where="python -m nemo_prorl.demo.build runs/tiny (writes runs/tiny/data)",
+        licence="Apache-2.0 (the library)",
+    ),
 )
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in (*MATH, *CODE, *OTHER, *FURTHER)}

@@ -22,8 +22,8 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation.benchmark import Metric
 from nemo_prorl.evaluation.journal import Known
 from nemo_prorl.evaluation.prompts import Loaded
-from nemo_prorl.run_folder.held_out import CORRECT
 from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.validation_metrics import CORRECT
 from nemo_prorl.types import Finish
 
 RESULTS = "results.json"

@@ -24,7 +24,7 @@ from nemo_prorl.evaluation.results import BenchmarkResult
 from nemo_prorl.evaluation.tables import as_markdown, as_text, details, tables
 from nemo_prorl.run import build_sampler, graders
 from nemo_prorl.run_folder import terminal
-from nemo_prorl.run_folder.provenance import provenance
+from nemo_prorl.run_folder.origin import provenance
 from nemo_prorl.run_folder.samples import Sample, gather_samples
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
 from nemo_prorl.training.sampling.fleet import SamplerFleet

@@ -1,54 +1,29 @@
-"""Events of a run besides steps: stages, resets, decisions of the controller, other measurements, resumes, ends."""
+"""Events of a run: those in its records, how its stages differ, and what other files say of resumes and ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any
 
 from nemo_prorl.report.runs import Run, once_a_run
-from nemo_prorl.run_folder.held_out import MEASUREMENT, WENT_BACK
+from nemo_prorl.run_folder.events import Event, Kind, events_in
 
 NOT_COMPARED = ("stage.name", "stage.parent")
 """Options that always differ between stages."""
 
 
-class Kind(StrEnum):
-    """The kind of an event."""
-
-    stage = "stage"
-    reset = "reset"
-    decision = "decision"
-    measurement = "measurement"
-    resume = "resume"
-    end = "end"
-    failure = "failure"
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An event at the end of `step`."""
-
-    step: int
-    stage: str
-    kind: Kind
-    text: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
-
-
 @once_a_run
 def events_of(run: Run) -> tuple[Event, ...]:
     """Returns the events in the order in which they happened."""
-    first = run.records[0]
-    events = [Event(first["step"], first["stage"], Kind.stage, f"{first['stage']} begins")]
-    for before, after in pairwise(run.records):
-        events += _between(run, before, after)
-    for before, after in pairwise(run.validations):
-        if before.get(MEASUREMENT) != after.get(MEASUREMENT):
-            text = "validation measures something else from here on (run.log says what): do not compare across it"
-            events.append(Event(int(after["step"]), str(after["stage"]), Kind.measurement, text))
+    events, previous = [], ""
+    for event in events_in(run.records):
+        if event.kind is Kind.stage:
+            event, previous = (
+                replace(event, text=event.text + _what_is_new(run, previous, event.stage)),
+                event.stage,
+            )
+        events.append(event)
     for when, stage, step in run.resumes:
         events.append(Event(step, stage, Kind.resume, f"went on from its checkpoint, {when}"))
     events.sort(key=lambda event: event.step)
@@ -78,33 +53,9 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
     }
 
 
-def _between(run: Run, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
-    step, stage = int(after["step"]), str(after["stage"])
-    is_new_stage = stage != before["stage"]
-    if is_new_stage:
-        yield Event(int(before["step"]), stage, Kind.stage, _beginning(run, before, after))
-    decision = after.get("controller")
-    if isinstance(decision, Mapping):
-        text = f"{decision.get('action', '')}: {decision.get('reason', '')}"
-        yield Event(step, stage, Kind.decision, text, decision.get("numbers") or {})
-    num_resets = int(after.get("num_resets", 0)) - int(before.get("num_resets", 0))
-    if num_resets > 0:
-        cause = "at the start of the stage" if is_new_stage else "asked for by hand"
-        if isinstance(decision, Mapping) and decision.get("action") == "reset":
-            cause = "by the controller"
-        went_back = f"goes back to step {after[WENT_BACK]} and " if WENT_BACK in after else ""
-        # A stage's reset happens before its first step, a controller's at the end of the step that records it.
-        at = int(before["step"]) if is_new_stage else step
-        yield Event(at, stage, Kind.reset, f"the policy {went_back}becomes the reference, {cause}")
-
-
-def _beginning(run: Run, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    previous, stage = str(before["stage"]), str(after["stage"])
-    text = f"{stage} begins"
-    if outcome := run.outcomes.get(previous):
-        text += f" after {previous} ended ({outcome})"
-    if WENT_BACK in after:
-        text += f", with the weights of step {after[WENT_BACK]}"
+def _what_is_new(run: Run, previous: str, stage: str) -> str:
+    """Returns how the stage before ended, and which options differ; empty for the first stage."""
+    text = f" after {previous} ended ({run.outcomes[previous]})" if run.outcomes.get(previous) else ""
     if previous in run.configs and stage in run.configs:
         changed = differences(run.configs[previous], run.configs[stage])
         said = [f"{name} {old} → {new}" for name, (old, new) in changed.items()]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nemo_prorl.report.panels import names_in
 from nemo_prorl.report.runs import LOOP_TIMES, Run
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, MEASUREMENT, PROMPT_MEAN
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT, PROMPT_MEAN
 from nemo_prorl.training.control.checks import Finding, Followed
 
 

@@ -19,7 +19,7 @@ from nemo_prorl.report.panels import SECTIONS, Section
 from nemo_prorl.report.runs import OTHER, OTHER_MEANING, Run, read_run
 from nemo_prorl.run_folder.lives import hours_by_stage
 from nemo_prorl.run_folder.metric_docs import metric_doc
-from nemo_prorl.run_folder.resolved import flatten
+from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.storage import replace_text
 
 PAGE = Path(__file__).parent / "page"

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from nemo_prorl.report.difficulty import BANDS, BEFORE, NOW
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN
 
 
 class Kind(StrEnum):

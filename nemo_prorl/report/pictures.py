@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 
 from nemo_prorl.report.drawings import MAX_MARKERS, Drawing
 from nemo_prorl.report.panels import Kind
-from nemo_prorl.run_folder.storage import replaced
+from nemo_prorl.run_folder.storage import replacing_file
 
 mpl.use("Agg")
 
@@ -40,7 +40,7 @@ def picture(drawings: Sequence[Drawing], path: Path, *, title: str) -> None:
     has_resets = any(drawing.resets for drawing in drawings)
     title += "   (dashed: reset)" if has_resets else ""
     figure.suptitle(title, fontsize=12, y=1 - 0.12 / height, va="top")
-    with replaced(path) as aside:
+    with replacing_file(path) as aside:
         figure.savefig(aside, dpi=110, format="png")
     plt.close(figure)
 

@@ -17,10 +17,11 @@ import yaml
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.difficulty import difficulty_metrics
 from nemo_prorl.report.texts import Conversation, read_conversations
-from nemo_prorl.run_folder.held_out import PROMPT_MEAN, with_domain_mean
+from nemo_prorl.run_folder.checkpoints import STATE_FILE, newest_folder
 from nemo_prorl.run_folder.lives import Life, read_lives
-from nemo_prorl.run_folder.resolved import flatten
+from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.telemetry import read_records
+from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN, with_domain_mean
 
 Record = Mapping[str, Any]
 _Found = TypeVar("_Found")
@@ -215,8 +216,8 @@ def _read_configs(folder: Path, stages: list[str]) -> Iterator[tuple[str, dict[s
 def _read_provenance(folder: Path) -> dict[str, Any]:
     """Returns the versions that wrote the newest checkpoint. Does not read its state, which may be from another
     version."""
-    states = sorted(folder.glob("checkpoints/step-*/state.json"))
-    provenance = read_json(states[-1]).get("provenance") if states else None
+    checkpoint = newest_folder(folder)
+    provenance = read_json(checkpoint / STATE_FILE).get("provenance") if checkpoint else None
     return provenance if isinstance(provenance, dict) else {}
 
 

@@ -11,8 +11,9 @@ from statistics import fmean
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.health import bests_of, duration, findings_of
 from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, NoRecords, Run, read_json, read_run
+from nemo_prorl.run_folder.checkpoints import newest_folder, step_of
 from nemo_prorl.run_folder.lives import Life, hours_by_stage, read_lives
-from nemo_prorl.run_folder.storage import ENGINES_FILE
+from nemo_prorl.run_folder.storage import ENGINES_FILE, MANIFEST_FILE
 from nemo_prorl.training.control.checks import RECENT
 
 COLUMNS = {
@@ -85,7 +86,7 @@ def read_status(folder: Path) -> Status:
     left_s = step_s * max(0, num_steps - len(records)) if step_s and num_steps and is_under_way else None
     best = next(iter(bests_of(run)), None)
     reward, pass_rate = (_recent_mean(run, key) for key in ("reward/mean", "reward/pass_rate"))
-    checkpoint = max(folder.glob("checkpoints/step-*/manifest.json"), default=None)
+    checkpoint = newest_folder(folder)
     return Status(
         run_dir=str(folder),
         state=state,
@@ -109,8 +110,8 @@ def read_status(folder: Path) -> Status:
         stage_hours=hours_by_stage(lives),
         left_s=left_s,
         left_hours=left_s * num_ranks / 3600 if left_s is not None and lives else None,
-        checkpoint_step=int(checkpoint.parent.name.split("-")[1]) if checkpoint else None,
-        checkpoint_age_s=max(0.0, time.time() - checkpoint.stat().st_mtime) if checkpoint else None,
+        checkpoint_step=step_of(checkpoint) if checkpoint else None,
+        checkpoint_age_s=_age_s(checkpoint / MANIFEST_FILE) if checkpoint else None,
         engines=read_json(folder / ENGINES_FILE),
         alarms=tuple(
             f"{finding.title}: {finding.text}"
@@ -247,6 +248,10 @@ def _state(run: Run, stage: str, lives: Sequence[Life], where: str, step_s: floa
         phase_s = max(0.0, time.time() - float(beat["time"]))
         doing += f"; {str(beat['phase']).replace('_', ' ')} for {duration(phase_s)}"
     return "training", f"training after {where} ({doing}), seen {ago} ago."
+
+
+def _age_s(file: Path) -> float:
+    return max(0.0, time.time() - file.stat().st_mtime)
 
 
 def _seen_s(run: Run, lives: Sequence[Life]) -> float:

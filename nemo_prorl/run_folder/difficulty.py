@@ -12,9 +12,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.held_out import CORRECT
-from nemo_prorl.run_folder.step_files import StepFiles
-from nemo_prorl.run_folder.storage import replaced
+from nemo_prorl.run_folder.storage import StepFiles, replacing_file
+from nemo_prorl.run_folder.validation_metrics import CORRECT
 from nemo_prorl.types import RolloutGroup
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def write_difficulty(run_dir: Path, step: int, groups: Sequence[RolloutGroup]) -
     import pyarrow.parquet as pq
 
     if rows := [_row(step, group) for group in groups if group.members]:
-        with replaced(difficulty_files(run_dir).path(step)) as aside:
+        with replacing_file(difficulty_files(run_dir).path(step)) as aside:
             pq.write_table(pa.Table.from_pylist(rows), aside)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig
 from nemo_prorl.run_folder.logger_runs import FINISH_S, LOGGERS_FILE, Marks, with_ids
 from nemo_prorl.run_folder.nemo_toolkit import nemo_loggers, wants_nemo
-from nemo_prorl.run_folder.resolved import flatten
+from nemo_prorl.run_folder.origin import flatten
 
 PAUSES_S = (5.0, 30.0, 120.0, 600.0)
 """Between tries after the first failure, the second and so on; the last one stays."""

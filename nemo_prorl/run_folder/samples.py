@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_prorl.run_folder.step_files import StepFiles
-from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.storage import StepFiles, replace_text
 from nemo_prorl.types import RolloutGroup, ScoredRollout, Share
 
 if TYPE_CHECKING:  # they import torch, which takes seconds; `status` and `report` only read files

@@ -114,7 +114,7 @@ def changed_content(folder: Path, *, share: int = 0, num_shares: int = 1) -> str
 
 
 @contextmanager
-def written_aside(final: Path) -> Iterator[Path]:
+def replacing_folder(final: Path) -> Iterator[Path]:
     """Yields a folder to write into, which replaces `final` at the end. A crash leaves the old folder or none, never an
     incomplete one. Whoever may read the folder may read its files: some libraries make files for their owner only."""
     aside = final.parent / f"{ASIDE}{final.name}"
@@ -176,7 +176,7 @@ def write_text(file: Path, text: str) -> None:
 
 
 @contextmanager
-def replaced(file: Path) -> Iterator[Path]:
+def replacing_file(file: Path) -> Iterator[Path]:
     """Yields a file to write into, which replaces `file` at the end in one rename: a reader sees the old or the new
     content, never a part. Creates the folder; does not flush to disk. Several hosts may replace the same file."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -190,8 +190,8 @@ def replaced(file: Path) -> Iterator[Path]:
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Replaces a file by a text, as `replaced` does."""
-    with replaced(file) as aside:
+    """Replaces a file by a text, as `replacing_file` does."""
+    with replacing_file(file) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
@@ -213,3 +213,30 @@ def copy_model_files(source: Path, target: Path) -> None:
             copy = target / file.relative_to(source)
             copy.parent.mkdir(exist_ok=True)
             shutil.copyfile(file, copy)
+
+
+@dataclass(frozen=True, slots=True)
+class StepFiles:
+    """A folder with one file per step. A run that resumes deletes the files of later steps and writes them again, so
+    that an interrupted run leaves the same files as another.
+
+    Example: StepFiles(run_dir / "samples", ".jsonl").path(40) is samples/step-00000040.jsonl."""
+
+    folder: Path
+    suffix: str
+
+    def path(self, step: int, stage: str = "") -> Path:
+        """Returns the path of a step's file, whether it exists or not. stage: distinguishes the files of
+        two stages, which both validate the step between them."""
+        return self.folder / f"step-{step:08d}{f'-{stage}' if stage else ''}{self.suffix}"
+
+    def all(self) -> list[tuple[int, Path]]:
+        """Returns (step, file) in the order of the steps; empty if there is no folder."""
+        files = sorted(self.folder.glob(f"step-*{self.suffix}"))
+        return [(int(path.name.removesuffix(self.suffix).split("-")[1]), path) for path in files]
+
+    def take_back(self, step: int) -> None:
+        """Deletes the files of all steps after `step`."""
+        for of_step, path in self.all():
+            if of_step > step:
+                path.unlink()

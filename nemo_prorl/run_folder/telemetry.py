@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import RunConfig
 from nemo_prorl.run_folder import terminal
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN
 from nemo_prorl.run_folder.loggers import Feeds
 from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN
 
 if TYPE_CHECKING:
     from types import TracebackType

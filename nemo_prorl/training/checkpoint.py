@@ -1,22 +1,14 @@
-"""Saves checkpoints in the background, finds and verifies them, and deletes old ones. A checkpoint is written under a
-temporary name and renamed when it is complete on every rank.
+"""Saves a run's checkpoints in the background, loads and verifies them, and deletes old ones.
 
-    RUN/checkpoints/step-00000040-STAGE/
-        state.json      state of the run, value of the monitored metric, hash of the reference, versions of the software
-        policy/         weights, optimizer, reference, random states (Megatron's distributed checkpoint)
-        huggingface/    config and tokenizer of the model, for exports
-        manifest.json   size and hash of every other file, written last
-
-docs/checkpoints.md lists the guarantees.
+A checkpoint is written under a temporary name and renamed when it is complete on every rank.
+run_folder/checkpoints.py says which files it has.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,112 +17,40 @@ from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import BestMode, CheckpointCallbackParams, ConfigError
-from nemo_prorl.config.layout import rank_from_environment
+from nemo_prorl.config import CheckpointCallbackParams, ConfigError
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import PendingSave, Policy
-from nemo_prorl.run_folder.held_out import PROMPT_MEAN
+from nemo_prorl.run_folder.checkpoints import (
+    CHECKPOINTS_FOLDER,
+    CORRUPT,
+    MODEL_FOLDER,
+    POLICY_FOLDER,
+    REPLACED,
+    STATE_FILE,
+    Checkpoint,
+    by_score,
+    checkpoint_name,
+    find_checkpoints,
+    say_once,
+)
 from nemo_prorl.run_folder.storage import (
     ASIDE,
     Fingerprint,
     changed_content,
     copy_model_files,
     fingerprints,
-    missing_or_torn,
     sync,
     write_manifest,
     write_text,
 )
-from nemo_prorl.training.measurement import score_kind
 from nemo_prorl.types import RunState
 
-STATE_FILE = "state.json"
-POLICY_FOLDER = "policy"
-MODEL_FOLDER = "huggingface"
-REPLACED = ".replaced"
-"""Suffix of a checkpoint while a newer one of the same step replaces it."""
 REMOVING = ".removing-"
 """Prefix of a checkpoint that is being deleted."""
-CORRUPT = "corrupt-"
-"""Prefix of a checkpoint whose files are not what was written."""
 
 
 class CheckpointNotSaved(RuntimeError):
     """A save failed, for example on a full disk. It left nothing behind, and earlier checkpoints are unchanged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """A complete checkpoint on disk."""
-
-    path: Path
-    state: RunState
-    score: float | None
-    """Value of the monitored metric for these weights; None if it was not measured."""
-    monitor: str
-    """Name of that metric."""
-    reference_hash: str
-    """`Policy.reference_hash` at the time of saving."""
-
-    @property
-    def policy(self) -> Path:
-        return self.path / POLICY_FOLDER
-
-    @property
-    def kind(self) -> tuple[str, str]:
-        """What its score measures. Scores of different kinds are never compared."""
-        return score_kind(self.monitor, self.state)
-
-
-def checkpoint_name(state: RunState) -> str:
-    """Returns the folder's name. It contains the stage, because two stages may save the same step."""
-    return f"step-{state.step:08d}-{state.stage}"
-
-
-def find_checkpoints(run_dir: Path) -> list[Checkpoint]:
-    """Returns a run's complete checkpoints, oldest first, judged by the names and sizes of their files. Prints a line
-    on standard error about each checkpoint that it skips.
-
-    Raises ConfigError if there are checkpoints, but none is complete: the run must not silently begin anew.
-    """
-    found, damaged = [], {}
-    folder = run_dir / "checkpoints"
-    for path in sorted(folder.glob("step-*")):
-        if path.suffix == REPLACED and path.with_suffix("").exists():
-            continue
-        try:
-            found.append(read_checkpoint(path))
-        except ValueError as error:
-            damaged[path] = str(error)
-    corrupt = dict.fromkeys(sorted(folder.glob(f"{CORRUPT}*")), "its content has changed")
-    if not found and (damaged or corrupt):
-        raise ConfigError(
-            f"no checkpoint in {folder} is whole: "
-            f"{', '.join(f'{path.name} ({reason})' for path, reason in (damaged | corrupt).items())}; bring back a "
-            "copy of one, or remove them to begin anew."
-        )
-    for path, reason in damaged.items():
-        _say_once(f"skipped {path}, which is not whole: {reason}")
-    # A stage that saturates at once saves the last step of its parent again, with one record more.
-    return sorted(found, key=lambda checkpoint: (checkpoint.state.step, checkpoint.state.num_records))
-
-
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Returns the folder's checkpoint. Raises ValueError with the reason if a file is missing, has another size than
-    was written, or cannot be read."""
-    if damage := missing_or_torn(path):
-        raise ValueError(damage)
-    try:
-        record = json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
-        return Checkpoint(
-            path=path,
-            state=RunState(**record["state"]),
-            score=record["score"],
-            monitor=record.get("monitor", PROMPT_MEAN),  # older versions did not record it
-            reference_hash=record["reference_hash"],
-        )
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{STATE_FILE} cannot be read: {error}") from error
 
 
 def is_intact(checkpoint: Checkpoint, ranks: Ranks) -> bool:
@@ -143,7 +63,7 @@ def is_intact(checkpoint: Checkpoint, ranks: Ranks) -> bool:
         aside = checkpoint.path.with_name(CORRUPT + checkpoint.path.name)
         shutil.rmtree(aside, ignore_errors=True)
         os.replace(checkpoint.path, aside)
-        _say_once(f"skipped {checkpoint.path}, which is corrupt: {damage}; it is now called {aside.name}")
+        say_once(f"skipped {checkpoint.path}, which is corrupt: {damage}; it is now called {aside.name}")
     ranks.barrier()
     return not damage
 
@@ -158,11 +78,6 @@ def load_policy(policy: Policy, checkpoint: Checkpoint, *, num_updates: int | No
             f"the reference policy in {checkpoint.path} is not the one it was saved with (hash {found}, expected "
             f"{checkpoint.reference_hash}): the KL penalty would pull towards other weights; use an older checkpoint."
         )
-
-
-def last_of_stage(checkpoints: Sequence[Checkpoint], stage: str) -> Checkpoint | None:
-    """Returns the newest checkpoint that the stage wrote, if there is one."""
-    return next((checkpoint for checkpoint in reversed(checkpoints) if checkpoint.state.stage == stage), None)
 
 
 @dataclass(eq=False)
@@ -181,7 +96,7 @@ class CheckpointWriter:
     _waited_s: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self._folder = self.run_dir / "checkpoints"
+        self._folder = self.run_dir / CHECKPOINTS_FOLDER
         if self.ranks.layout.is_main:
             _clear_leftovers(self._folder)
 
@@ -316,32 +231,6 @@ def worth_keeping(
     return [*last_of_each.values(), *of_stage[-params.save_last_k :], *best]
 
 
-def by_score(
-    checkpoints: Sequence[Checkpoint], kind: tuple[str, str], mode: BestMode, *, stage: str = ""
-) -> list[Checkpoint]:
-    """Returns the checkpoints that have a score of this kind, best first. stage: only this one's; empty: all stages'.
-
-    Among equal scores the oldest comes first: after a reset to the best checkpoint, newer ones have the same weights
-    and score, and the one whose weights were measured must remain the best.
-    """
-    sign = _sign(mode)
-    scored = [
-        (-sign * checkpoint.score, checkpoint.state.step, checkpoint)
-        for checkpoint in checkpoints
-        if checkpoint.score is not None and checkpoint.kind == kind and stage in ("", checkpoint.state.stage)
-    ]
-    return [checkpoint for *_, checkpoint in sorted(scored, key=lambda entry: entry[:2])]
-
-
-def is_better(score: float, than: float, mode: BestMode) -> bool:
-    """Whether `score` is better than `than`, and not equal to it."""
-    return _sign(mode) * score > _sign(mode) * than
-
-
-def _sign(mode: BestMode) -> float:
-    return 1.0 if mode is BestMode.max else -1.0
-
-
 @dataclass(slots=True, kw_only=True)
 class _Saving:
     """An unfinished save on this rank."""
@@ -427,10 +316,3 @@ def _clear_leftovers(folder: Path) -> None:
             _remove(replaced)
         else:
             os.replace(replaced, final)
-
-
-@functools.cache
-def _say_once(line: str) -> None:
-    """Prints a line on the main rank, unless it has been printed before."""
-    if rank_from_environment() == 0:
-        print(line, file=sys.stderr, flush=True)

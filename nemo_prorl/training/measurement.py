@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 
 from nemo_prorl.config import RunConfig
-from nemo_prorl.run_folder.held_out import VALIDATION
 from nemo_prorl.training.evaluation import validation_settings
 from nemo_prorl.types import Prompt, RunState
 
@@ -32,11 +31,6 @@ def measurement(config: RunConfig, prompts: Sequence[Prompt], grader_version: st
     }
 
 
-def name_of(measured: Mapping[str, str]) -> str:
-    """Returns a short name, the same for equal measurements only; empty for an unknown one."""
-    return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()[:12] if measured else ""
-
-
 def begin_measuring(state: RunState, now: Mapping[str, str]) -> str:
     """Makes `now` what the run's validations measure from here on; an empty one, without prompts, changes nothing.
 
@@ -57,9 +51,3 @@ def begin_measuring(state: RunState, now: Mapping[str, str]) -> str:
         f"validation measures something else from here on ({', '.join(changes)}): the reset controller, the best score "
         "and save_top_k do not compare it with earlier validations"
     )
-
-
-def score_kind(monitor: str, state: RunState) -> tuple[str, str]:
-    """Returns what a checkpoint's score by the metric `monitor` measures: the metric, and of a metric of validation the
-    name of the measurement. Scores of different kinds are never compared."""
-    return monitor, name_of(state.measurement) if monitor.startswith(VALIDATION) else ""

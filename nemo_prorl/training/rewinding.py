@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.telemetry import rewind_metrics
-from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints
 
 FOLDER = "set_aside"
 RECORDS = "metrics.jsonl"
@@ -90,5 +90,5 @@ def _later(run_dir: Path, kept: list[Checkpoint], *, reopened: str) -> Iterator[
             yield file
     paths = {checkpoint.path for checkpoint in kept}
     whole = [checkpoint.path for checkpoint in reversed(find_checkpoints(run_dir))]
-    others = set((run_dir / "checkpoints").iterdir()) - set(whole)  # damaged and incomplete ones
+    others = set((run_dir / CHECKPOINTS_FOLDER).iterdir()) - set(whole)  # damaged and incomplete ones
     yield from (path for path in [*sorted(others), *whole] if path not in paths)

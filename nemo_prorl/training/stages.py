@@ -5,17 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from nemo_prorl.config import BestMode, ConfigError, RunConfig, StartFrom
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.run_folder.held_out import VALIDATION
+from nemo_prorl.run_folder.checkpoints import (
+    Checkpoint,
+    by_score,
+    find_checkpoints,
+    last_of_stage,
+    score_kind,
+)
 from nemo_prorl.run_folder.markers import is_done, why_failed
-from nemo_prorl.training.checkpoint import Checkpoint, by_score, find_checkpoints, is_intact, last_of_stage
+from nemo_prorl.run_folder.validation_metrics import VALIDATION
+from nemo_prorl.training.checkpoint import is_intact
 from nemo_prorl.training.control.resets import take_policy_of
-from nemo_prorl.training.measurement import score_kind
-from nemo_prorl.training.step_boundary import Outcome
 from nemo_prorl.types import RunState
+
+
+class Outcome(StrEnum):
+    """Why training ends in this process."""
+
+    steps = "steps"
+    """The stage has trained for trainer.num_steps."""
+    saturated = "saturated"
+    """A step found too few informative groups, whose share has fallen step by step: the data is exhausted."""
+    end_stage = "end_stage"
+    """The controller ended the stage."""
+    paused = "paused"
+    """The time is up, or a signal came. The same command continues the stage."""
+    stopped = "stopped"
+    """The controller stopped the run, or the sampler lacks the policy's weights. `fit` raises StoppedByController."""
+
+
+ENDS_STAGE = (Outcome.steps, Outcome.saturated, Outcome.end_stage)
+"""Outcomes after which the stage is done."""
 
 
 def last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> str:

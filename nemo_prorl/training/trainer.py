@@ -1,4 +1,4 @@
-"""The loop that trains a stage, and what one step does. training/step_boundary.py says what follows a step."""
+"""The loop that trains a stage: what one step does, and what follows it (`ProRLTrainer._close_step`)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,28 @@ from nemo_prorl.data.batch import train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
-from nemo_prorl.run_folder.held_out import EARLY, MEASUREMENT, WENT_BACK, check_monitor
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
+from nemo_prorl.run_folder.validation_metrics import (
+    EARLY,
+    MEASUREMENT,
+    WENT_BACK,
+    check_monitor,
+    measurement_name,
+)
 from nemo_prorl.training.checkpoint import CheckpointWriter
-from nemo_prorl.training.control.controller import ResetController
+from nemo_prorl.training.control.controller import Decision, ResetController
 from nemo_prorl.training.control.requests import delete_reset_request, reset_request_id
 from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset_policy
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.dealing import deal
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
-from nemo_prorl.training.measurement import name_of
 from nemo_prorl.training.sampling.collector import Collection, Collector, NothingToLearn, Saturated
 from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.refit import Refit, Refitted
 from nemo_prorl.training.save_schedule import SaveSchedule
-from nemo_prorl.training.stages import last_line
-from nemo_prorl.training.step_boundary import Action, Outcome, StepBoundary
+from nemo_prorl.training.stages import ENDS_STAGE, Outcome, last_line
 from nemo_prorl.training.step_metrics import collection_metrics, sampling_statistics
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.training.watchdog import Watchdog
@@ -193,68 +197,73 @@ class ProRLTrainer:
             self._save()
 
     def _close_step(self, metrics: dict[str, Any], *, why: str = "") -> Outcome | None:
-        """Carries out the actions that a StepBoundary yields. Returns its outcome, which ends the loop, or None. Raises
+        """Does what follows a step, in this order. Returns the outcome, which ends the loop, or None. Raises
         StoppedByController.
 
         metrics: of the step; empty if none was trained. why: the reason for an outcome that the caller knows already.
         """
-        is_due = self.config.validation.is_due(self.state.stage_step)
-        is_early = not is_due and self.config.validation.is_early(self.state.step)
-        now = StepBoundary(
-            trained=bool(metrics),
-            is_last=self._has_all_steps(),
-            is_validation_due=is_due or is_early,
-            is_validated=self._is_validated(),
-            is_sampler_lost=self.refitted.is_lost,
-        )
-        if metrics:
+        trained, is_last, validation = bool(metrics), self._has_all_steps(), self.config.validation
+        is_due = is_last or validation.is_due(self.state.stage_step)
+        is_early = not is_due and validation.is_early(self.state.step)
+        validates = trained and (is_due or is_early) and not self.refitted.is_lost
+        decision, action = None, None
+        if trained:
             self._measured = metrics
-        for action in now.actions():
-            match action:
-                case Action.validate:
-                    metrics |= self._validate()
-                    if is_early and now.validates_step and not now.is_last:
-                        metrics[EARLY] = 1
-                    self._measured |= metrics
-                case Action.decide:
-                    why = self._decide(now, metrics)
-                case Action.reset:
-                    self._reset()
-                    if self.refitted.is_lost:
-                        now.is_sampler_lost, why = True, self.refitted.diagnosis
-                case Action.record:
-                    self._record(metrics)
-                    metrics = {}
-                case Action.check_pause:
-                    why = self._why_pause()
-                    now.has_to_pause = bool(why)
-                case Action.save | Action.begin_save:
-                    self._save()
-                    if action is Action.save:
-                        self._finish_saving()
-                case Action.delete_request:
-                    self._delete_request()
-        if now.outcome is Outcome.stopped:
-            raise StoppedByController(f"stage {self.state.stage} stopped after step {self.state.step}: {why}")
-        if now.outcome is not None:
-            self.log.say(last_line(now.outcome, self.state, why, saved=self.checkpoints is not None))
-        return now.outcome
+            if validates:
+                metrics |= self._validate()
+            if validates and is_early:
+                metrics[EARLY] = 1
+            decision = self._decide(metrics)  # after the validation, which the controller uses
+            action = decision.action if decision is not None else None
+            if action is ControllerAction.reset:
+                self._reset()
+            self._record(metrics)
 
-    def _decide(self, now: StepBoundary, metrics: dict[str, Any]) -> str:
-        """Asks the controller, looks for a user's request, and checks whether a save is due. All ranks take the main
-        rank's answers. Adds a decision to the log and to `metrics`. Returns why the run stops; empty if it does not."""
+        outcome: Outcome | None = None
+        if decision is not None and action is ControllerAction.stop:
+            outcome, why = Outcome.stopped, decision.reason
+        elif self.refitted.is_lost:
+            outcome, why = Outcome.stopped, self.refitted.diagnosis
+        elif action is ControllerAction.end_stage:
+            outcome = Outcome.end_stage
+        elif is_last:
+            outcome = Outcome.steps
+        elif not trained:
+            outcome = Outcome.saturated
+        elif why := self._why_pause():
+            outcome = Outcome.paused
+        if outcome in ENDS_STAGE and not (validates or self._is_validated()):
+            measured = self._validate()
+            self._measured |= measured
+            self._record(measured)
+
+        # When training ends nothing waits for a checkpoint later, and a run that is resumed must know of a reset.
+        if outcome is not None or action is ControllerAction.reset:
+            self._save()
+            self._finish_saving()
+        elif self.schedule.is_due(self.state.stage_step):
+            self._save()
+        if action is ControllerAction.reset:
+            self._delete_request()  # if a user asked for it: it is in a checkpoint now
+        if outcome is Outcome.stopped:
+            raise StoppedByController(f"stage {self.state.stage} stopped after step {self.state.step}: {why}")
+        if outcome is not None:
+            self.log.say(last_line(outcome, self.state, why, saved=self.checkpoints is not None))
+        return outcome
+
+    def _decide(self, metrics: dict[str, Any]) -> Decision | None:
+        """Returns the controller's decision, or else the reset that a user asks for, and adds it to log and `metrics`.
+        Asks the clock which steps to save after. All ranks take the main rank's answers."""
         step = self.state.step
         decision = self.controller.observe(self._position() | metrics)
         request = reset_request_id(self.run_dir) if self.ranks.layout.is_main else ""
         by_clock = self.schedule.next_by_clock(self.state.stage_step, self.stopwatch.elapsed_s())
         decision, request, self.schedule.by_clock = self.ranks.from_main((decision, request, by_clock))
-        now.controller = decision.action if decision is not None else None
-        now.is_requested = request not in ("", self.state.last_reset_request)
-        now.is_save_due = self.schedule.is_due(self.state.stage_step)
-        if now.is_requested and now.decision is ControllerAction.reset:
-            self.state.last_reset_request = request
+        if request not in ("", self.state.last_reset_request):
             decision = decision or self.controller.reset_on_request(step)
-        if now.decision is ControllerAction.end_stage:
+            if decision.action is ControllerAction.reset:  # an end overtakes the request, which stays
+                self.state.last_reset_request = request
+        if decision is not None and decision.action is ControllerAction.end_stage:
             self.state.outcome = Outcome.end_stage
         if decision is not None and decision.signal == "sampler_mismatch":
             decision = replace(decision, reason=f"{decision.reason} {self.refitted.diagnosis}")
@@ -263,7 +272,7 @@ class ProRLTrainer:
         if decision is not None:
             metrics["controller"] = decision.as_record()
             self.log.say(f"{decision.action.name} after step {step}: {decision.reason}")
-        return decision.reason if decision is not None and decision.action is ControllerAction.stop else ""
+        return decision
 
     def _reset(self) -> None:
         """ProRL's hard reset, of the current policy or of the stage's best checkpoint (controller.reset_to)."""
@@ -393,7 +402,7 @@ class ProRLTrainer:
         self.state.validation.append({"step": self.state.step, **summary})
         measured: dict[str, Any] = {f"validation/{name}": value for name, value in summary.items()}
         if self.state.measurement:
-            measured[MEASUREMENT] = name_of(self.state.measurement)
+            measured[MEASUREMENT] = measurement_name(self.state.measurement)
         return measured | {"time/validation_s": seconds}
 
     def _samples_ahead(self) -> bool:

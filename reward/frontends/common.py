@@ -33,17 +33,12 @@ class Options:
     """Whether responses begin inside a thought. None ("auto"): if the prompt ends with <think>."""
     wait_s: float | None = None
     """Seconds that a request waits for its result before the client is told to retry; must be less than the client
-    waits. None: DEFAULT_WAIT_S, and on /run_code derived from the request's own time limits."""
+    waits. None: DEFAULT_WAIT_S."""
 
 
 def bad_request(sentence: str) -> HTTPException:
     """Returns the error for a request that the caller must change (400)."""
     return HTTPException(400, sentence)
-
-
-def not_graded(sentence: str, status: int = 503) -> HTTPException:
-    """Returns the error for a failure of the service, after which the client should retry."""
-    return HTTPException(status, sentence, {"Retry-After": str(RETRY_AFTER_S)})
 
 
 def options_of(query: Mapping[str, str]) -> Options:
@@ -129,7 +124,7 @@ async def scores(front: Front, requests: Sequence[ScoreRequest], options: Option
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)
     except TimeoutError:
         pass
-    raise not_graded(reason)
+    raise HTTPException(503, reason, {"Retry-After": str(RETRY_AFTER_S)})
 
 
 def _first(results: Sequence[ScoreResult], status: Status) -> ScoreResult | None:

@@ -1,10 +1,12 @@
-"""The result of a grader, and the error for a task that cannot be graded."""
+"""The result of a grader, the error for a task that cannot be graded, and the gate before every grader."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from reward.extract import is_open_thought, thinks, visible_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +34,15 @@ def require(condition: bool, sentence: str) -> None:
     """Raises InvalidTask(sentence) unless the condition holds."""
     if not condition:
         raise InvalidTask(sentence)
+
+
+def gate(response: str, task: Mapping[str, Any], *, in_thought: bool = False) -> str | Grade:
+    """Returns the answer to grade, or the Grade of a response that has none because its thought never ended (see
+    reward.extract). `in_thought`: the response begins inside a thought. Raises InvalidTask."""
+    require_think = task.get("require_think", False)
+    require(isinstance(require_think, bool), 'the task\'s "require_think" must be true or false')
+    if is_open_thought(response, in_thought):
+        return Grade(score=0.0, verdict="open_thought")
+    if require_think and not thinks(response):
+        return Grade(score=0.0, verdict="no_think_end")
+    return visible_text(response)

@@ -34,8 +34,7 @@ from typing import Any
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-from reward.extract import answer_tag
-from reward.graders.code_tests import is_literal
+from reward.extract import answer_tag, is_literal
 from reward.graders.grade import Grade, InvalidTask, require
 from reward.graders.puzzle_corrections import corrected
 from reward.graders.puzzle_credit import floor, training_credit

@@ -17,8 +17,7 @@ PLUGIN_POOL = "plugins"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """pool: the worker pool that grades it. grader: the grading module; empty for a plug-in, and for code, which
-    reward.sandbox.judge grades by the rules of graders.code_tests."""
+    """pool: the worker pool that grades it. grader: the grading module; empty for a plug-in."""
 
     pool: str
     grader: str = ""
@@ -27,7 +26,7 @@ class Domain:
 BUILT_IN = {
     "math": Domain(pool="math", grader="reward.graders.math_answer"),
     "stem": Domain(pool="math", grader="reward.graders.math_answer"),
-    "code": Domain(pool="code"),
+    "code": Domain(pool="code", grader="reward.graders.code.grader"),
     "logic": Domain(pool="rules", grader="reward.graders.puzzle"),
     "instruction": Domain(pool="rules", grader="reward.graders.constraints"),
 }

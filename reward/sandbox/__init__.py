@@ -5,8 +5,7 @@
     zygote     a fork server: imports once, sets up confinement, forks confined children
     cell       confines a child ("cell": the confined environment; with kernel, syscalls, seccomp, landlock)
     runner     inside the cell: runs a program on its inputs, one process per test
-    judge      outside the cell: compares the outputs as plain data
-    programs   runs a program for its output, without grading it
+    execution  outside the cell: has a program run and collects its outputs (with limits)
     clock      measures computing, waiting and sleeping, so that grading does not depend on load
 
 There are three levels (cell.Level says what each consists of); a machine where none of them works grades no code.

@@ -48,7 +48,7 @@ class Zygote:
         self._lock = threading.Lock()
         self._socket = ours
         with theirs:
-            self._process = _isolated(python, theirs, "zygote")
+            self._process = _isolated(python, theirs, "reward.sandbox.zygote")
         try:
             start: dict[str, object] = {
                 "role": role,
@@ -110,13 +110,13 @@ def read_paths(role: str) -> tuple[str, ...]:
 
 
 class Judge:
-    """A judge process (reward.sandbox.judge) with its socket; implements reward.pool.Worker."""
+    """A judge process (reward.judge) with its socket; implements reward.pool.Worker."""
 
     def __init__(self, level: Level) -> None:
         self.socket, theirs = socket.socketpair()
         self._line = self.socket.dup()  # stays open when the event loop closes `socket`
         with theirs:
-            self._process = _isolated([sys.executable, "-S"], theirs, "judge", level.value)
+            self._process = _isolated([sys.executable, "-S"], theirs, "reward.judge", level.value)
         self.pid = self._process.pid
         self.spent_s = 0.0  # a judge enforces CPU time itself
 
@@ -143,9 +143,9 @@ class Judge:
 def _isolated(
     python: list[str], theirs: socket.socket, module: str, *arguments: object
 ) -> subprocess.Popen[bytes]:
-    """Runs main(descriptor, *arguments) of a module of this folder in an interpreter that inherits only the socket."""
+    """Runs main(descriptor, *arguments) of a module in an interpreter that inherits only the socket."""
     call = ", ".join(map(repr, (theirs.fileno(), *arguments)))
-    source = f"import sys; sys.path.insert(0, {_PROJECT!r}); from reward.sandbox.{module} import main; main({call})"
+    source = f"import sys; sys.path.insert(0, {_PROJECT!r}); from {module} import main; main({call})"
     environment = dict(_ENVIRONMENT)
     paths = os.environ.get("PYTHONPATH")
     if paths and "-S" not in python:  # lets graders find the same plug-ins

@@ -6,9 +6,8 @@ import os
 import socket
 import tempfile
 
-from reward.graders.code_tests import Tests
 from reward.sandbox.cell import SYSTEM_LIBRARIES, Level, mounts
-from reward.sandbox.judge import Sandbox
+from reward.sandbox.execution import Sandbox
 from reward.sandbox.launch import ZygoteError, read_paths
 
 _ATTACKS = """
@@ -80,7 +79,6 @@ def failure_of(level: Level) -> str | None:
         canary = os.path.join(directory, "canary")
         with open(canary, "w") as stream:
             stream.write("secret")
-        tests = Tests(inputs=("",), expected=("[]",), fn_name=None)
         os.environ["REWARD_PROBE_SECRET"] = "secret"
         try:
             source = _ATTACKS.format(
@@ -89,7 +87,7 @@ def failure_of(level: Level) -> str | None:
                 read_only=_read_only() if level.has_namespaces else [],
                 port=listener.getsockname()[1],
             )
-            execution = sandbox.run(source, tests)
+            execution = sandbox.run(source, [""])
         except (ZygoteError, OSError) as error:
             return str(error)
         finally:
@@ -97,8 +95,8 @@ def failure_of(level: Level) -> str | None:
             sandbox.close()
     if execution.ends != ["exit"]:
         return f"an honest program did not run ({execution.ends or execution.compiled or 'no word from it'})"
-    if not tests.passes(0, execution.outputs[0]):
-        return f"a program inside {execution.outputs[0].decode(errors='replace').strip()}"
+    if (held := execution.outputs[0].decode(errors="replace").strip()) != "[]":
+        return f"a program inside {held}"
     return None
 
 

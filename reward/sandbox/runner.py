@@ -4,15 +4,12 @@ It knows the inputs but never an expected output, and grades nothing. What it se
 message is four bytes of length, a JSON object, four bytes of length, the program's raw output (`frame`).
 
     {"compiled": null | "SyntaxError"}            first, and nothing more if it did not compile
-    {"test": i, "end": how, "code": exit code, "cpu_s": seconds}
-        how: exit, error, output_limit, or timeout, which ends the series; code: negative for the signal that ended it
+    {"test": i, "end": how, "cpu_s": seconds}
+        how: exit, error, output_limit, or timeout, which ends the series
 
 Every test sees a pipe as standard input, a pipe as standard output, /dev/null as standard error, no other descriptor,
 no environment and `sys.argv == ["solution.py"]`. In function form the arguments come as JSON lines through the same
 standard input, the result leaves as JSON through descriptor 3, and printed output is dropped.
-
-A program can also be run for its output (reward.sandbox.programs): then its standard error is a file, tracebacks are
-written to it, and its output is returned even if it failed.
 """
 
 from __future__ import annotations
@@ -29,7 +26,6 @@ import struct
 import sys
 import threading  # here, so that tests need not import it
 import time
-import traceback
 import types
 from _sitebuiltins import Quitter
 from dataclasses import dataclass
@@ -154,10 +150,8 @@ class Budget:
 
 
 def main(ground: Ground, fds: list[int]) -> None:
-    """Body of the cell's first process. fds: [the request as JSON, the pipe for the frames], and a file for standard
-    error if the program is run for its output."""
-    request_fd, frames_fd, *error_fds = fds
-    error_fd = error_fds[0] if error_fds else None
+    """Body of the cell's first process. fds: [the request as JSON, the pipe for the frames]."""
+    request_fd, frames_fd = fds
     with open(request_fd, "rb") as stream:
         request = json.loads(stream.read())
     budget = Budget(**request["budget"])
@@ -165,8 +159,6 @@ def main(ground: Ground, fds: list[int]) -> None:
     try:
         code = compile(request["source"], "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
-        if error_fd is not None:
-            os.write(error_fd, "".join(traceback.format_exception_only(error)).encode("utf-8", "replace"))
         _send(frames_fd, json.dumps({"compiled": type(error).__name__}).encode(), b"")
         return
     _send(frames_fd, b'{"compiled": null}', b"")
@@ -188,12 +180,11 @@ def main(ground: Ground, fds: list[int]) -> None:
             budget,
             started,
             cpu_s,
-            error_fd,
         )
         cpu_s += end.cpu_s
         # Formatted by hand: the encoder of `json` would touch 30 more pages, which each test would have to copy.
-        header = b'{"test": %d, "end": "%s", "code": %d, "cpu_s": %.4f}'
-        _send(frames_fd, header % (index, end.how.encode(), end.code, end.cpu_s), end.output)
+        header = b'{"test": %d, "end": "%s", "cpu_s": %.4f}'
+        _send(frames_fd, header % (index, end.how.encode(), end.cpu_s), end.output)
         if end.how == "timeout":
             return
 
@@ -203,7 +194,6 @@ class _End:
     """How a test ended; see the top of this file. `cpu_s`: CPU seconds."""
 
     how: str
-    code: int
     cpu_s: float
     output: bytes | bytearray
 
@@ -224,7 +214,6 @@ def _run_test(
     budget: Budget,
     started: float,
     spent_s: float,
-    error_fd: int | None,
 ) -> _End:
     """Runs one test."""
     limit_s = min(budget.cpu_s, spent_s + budget.test_cpu_s)
@@ -236,7 +225,7 @@ def _run_test(
     pid = kernel.fork_into(0)
     if pid == 0:
         try:
-            _become_solution(ground, code, input_read, output_write, fn_name, budget, error_fd)
+            _become_solution(ground, code, input_read, output_write, fn_name, budget)
         finally:
             os._exit(1)
     os.close(input_read)
@@ -261,12 +250,7 @@ def _run_test(
         how = "timeout"
     elif how == "exit" and os.waitstatus_to_exitcode(status) != 0:
         how = "error"
-    return _End(
-        how=how,
-        code=os.waitstatus_to_exitcode(status),
-        cpu_s=used_s,
-        output=output if how == "exit" or error_fd is not None else b"",
-    )
+    return _End(how=how, cpu_s=used_s, output=output if how == "exit" else b"")
 
 
 def _converse(
@@ -349,11 +333,10 @@ def _become_solution(
     output_fd: int,
     fn_name: str | None,
     budget: Budget,
-    error_fd: int | None,
 ) -> None:
     """In the forked process: sets up descriptors, limits and filter, then runs the submission. Does not return."""
     os.dup2(input_fd, 0)
-    os.dup2(1 if error_fd is None else error_fd, 2)  # the fork server's standard output is /dev/null
+    os.dup2(1, 2)  # the fork server's standard output is /dev/null
     if fn_name is None:
         os.dup2(output_fd, 1)
         os.closerange(3, 64)
@@ -372,12 +355,8 @@ def _become_solution(
             _call(code, names, fn_name)
     except SystemExit as request:
         exit_code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
-        if error_fd is not None and request.code is not None and not isinstance(request.code, int):
-            _complain(request)
-    except BaseException as error:
+    except BaseException:
         exit_code = 1
-        if error_fd is not None:
-            _complain(error)
     try:  # the interpreter's own shutdown; a program may hang here, and the clock is still running
         if len(threading._active) > 1:  # type: ignore[attr-defined]
             threading._shutdown()  # type: ignore[attr-defined]
@@ -387,16 +366,6 @@ def _become_solution(
     except BaseException:
         exit_code = exit_code or 1
     os._exit(exit_code & 0xFF)
-
-
-def _complain(error: BaseException) -> None:
-    """Writes what an interpreter writes when a program fails: a traceback, or the message of `sys.exit`."""
-    with contextlib.suppress(BaseException):
-        if isinstance(error, SystemExit):
-            print(error.code, file=sys.stderr)
-        else:
-            frames = error.__traceback__ and error.__traceback__.tb_next  # the first frame is ours
-            sys.__excepthook__(type(error), error.with_traceback(frames), frames)
 
 
 def _call(code: types.CodeType, names: dict[str, Any], fn_name: str) -> None:

@@ -20,7 +20,8 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from reward.sandbox.cell import Ground, Level
 
@@ -32,10 +33,8 @@ def main(control_fd: int) -> None:
     control = socket.socket(fileno=control_fd)
     config = json.loads(control.recv(1 << 16))
     try:
-        child_main = _preload(config["role"], config["packages"], config["domains"])
-        ground = Ground.prepare(
-            Level(config["level"]), [*config["read"], *_folders_of_plugins(config["role"])]
-        )
+        child_main, folders = _load(config["role"], config["packages"], config["domains"])
+        ground = Ground.prepare(Level(config["level"]), [*config["read"], *folders])
     except BaseException as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
@@ -94,22 +93,12 @@ def _end(pid: int) -> dict[str, int]:
     return {"signal": max(-code, 0), "code": max(code, 0)}
 
 
-def _folders_of_plugins(role: str) -> tuple[str, ...]:
-    """The folders that graders must be able to read outside this environment, such as an editable installation."""
+def _load(role: str, packages: str, domains: list[str]) -> tuple[ChildMain, Sequence[str]]:
+    """Imports what children of a role run. Returns their main function and further folders that they must be able to
+    read, such as those of plug-ins."""
     if role == "code":
-        return ()
-    from reward.graders import plugins
-
-    return plugins.folders()
-
-
-def _preload(role: str, packages: str, domains: list[str]) -> ChildMain:
-    if role == "code":
-        from reward.sandbox import runner
-
+        runner = import_module("reward.sandbox.runner")
         runner.preload(packages)
-        return runner.main
-    from reward import worker
-
-    worker.preload(domains)
-    return worker.main
+        return runner.main, ()
+    worker = import_module("reward.worker")
+    return worker.main, worker.preload(domains)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl import __main__ as cli
+from nemo_prorl import run
 from nemo_prorl.commands import evaluate
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.data.inputs import with_prompt_files
-from nemo_prorl.engines import tokenizer
 from tests import test_cli
 from tests.data.conftest import CharacterTokenizer
 
@@ -24,7 +24,7 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     tmp_path / "here"."""
     (tmp_path / "here" / "temporary").mkdir(parents=True)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "here" / "temporary"))
-    monkeypatch.setattr(tokenizer, "load_tokenizer", lambda config: CharacterTokenizer())
+    monkeypatch.setattr(run, "load_tokenizer", lambda config: CharacterTokenizer())
     (tmp_path / "reward.py").write_text(
         "def score(final_texts, level): return [float(one) for one in level]\n"
     )

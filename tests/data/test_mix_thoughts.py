@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nemo_prorl.data.held_out import held_out
+from nemo_prorl.data.inputs import held_out
 from nemo_prorl.data.mix import PromptMix, render
 from nemo_prorl.evaluation import prompts as benchmark_prompts
 from nemo_prorl.evaluation.catalogue import MATH

@@ -17,10 +17,10 @@ import pytest
 
 from nemo_prorl.config import ConfigError, DataConfig
 from nemo_prorl.data import own
+from nemo_prorl.data.inputs import file_lengths, left_out
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.own import prompt_file, prompt_files
 from nemo_prorl.data.rows import RowFile, check_distinct, write_rows
-from nemo_prorl.data.too_long import file_lengths, left_out
 from nemo_prorl.reward_sources.service import check_tasks
 from tests.conftest import ROOT
 from tests.data.conftest import CharacterTokenizer, make_row

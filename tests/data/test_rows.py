@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.rows import SCHEMA, Row, RowFile, check_distinct, read_content, write_rows
-from nemo_prorl.run_folder.storage import replaced
+from nemo_prorl.run_folder.storage import replacing_file
 from tests.data.conftest import make_row
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -176,7 +176,7 @@ def test_text_that_is_not_utf_8_names_its_row(tmp_path: Path) -> None:
 
 def test_a_file_that_could_not_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     def fill_the_disk() -> None:
-        with replaced(tmp_path / "rows.parquet") as aside:
+        with replacing_file(tmp_path / "rows.parquet") as aside:
             aside.write_text("half")
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -186,7 +186,7 @@ def test_a_file_that_could_not_be_written_leaves_nothing_behind(tmp_path: Path) 
 
 
 def test_writers_in_containers_with_the_same_process_id_do_not_meet(tmp_path: Path) -> None:
-    with replaced(tmp_path / "rows.parquet") as one, replaced(tmp_path / "rows.parquet") as other:
+    with replacing_file(tmp_path / "rows.parquet") as one, replacing_file(tmp_path / "rows.parquet") as other:
         one.write_text("one")
         other.write_text("other")
         assert one.read_text() == "one"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.config import RunConfig
-from nemo_prorl.demo import build, tasks, tiny_policy, warm_start
+from nemo_prorl.commands.parsing import composed
+from nemo_prorl.demo import tasks, tiny_policy, warm_start
 
 PRINTABLE = "".join(chr(code) for code in range(32, 127))
 
@@ -80,7 +80,7 @@ def test_the_vocabulary_is_the_models(folder: Path, tokenizer: Any) -> None:
     assert config.vocab_size == len(tokenizer) == 1 + max(tokenizer.get_vocab().values())
     assert config.eos_token_id == tokenizer.eos_token_id == encode(tokenizer, tiny_policy.END)[0]
     assert config.pad_token_id == tokenizer.pad_token_id != config.eos_token_id
-    assert config.max_position_embeddings >= 72, "the context of conf/laptop.yaml"
+    assert config.max_position_embeddings >= 208, "the context of conf/laptop.yaml"
 
 
 def test_a_conversation_is_rendered_as_it_is_trained_on(tokenizer: Any) -> None:
@@ -93,52 +93,27 @@ def test_a_conversation_is_rendered_as_it_is_trained_on(tokenizer: Any) -> None:
     assert text == "<|user|>1+1?<|assistant|>2<|end|><|user|>+1?<|assistant|>"
 
 
-@pytest.mark.parametrize("source", tasks.SOURCES)
-def test_prompts_and_demonstrations_fit_the_laptops_context(tokenizer: Any, source: str) -> None:
+@pytest.mark.parametrize("name", tasks.TASKS)
+def test_prompts_and_demonstrations_fit_the_laptops_context(tokenizer: Any, name: str) -> None:
     """Otherwise the policy could not show what it has learned."""
-    stream = random.Random(1)
-    for problem in tasks.problems(source, count=100, seed=1, split="train"):
-        prompt = warm_start.render(problem.row, tokenizer)
-        answer = encode(tokenizer, tasks.demonstration(problem, "careful", stream) + tiny_policy.END)
-        assert len(prompt.token_ids) <= 32
-        assert len(answer) <= 72 - 32
+    sampler = composed("laptop", []).sampler
+    largest = max(tasks.TASKS[name].measured)
+    for problem in tasks.problems(name, largest, count=100, split="train"):
+        row, careful = tasks.whole(problem, "careful", random.Random(1))
+        answer = encode(tokenizer, careful + tiny_policy.END)
+        assert len(warm_start.render(row, tokenizer).token_ids) <= sampler.max_prompt_tokens
+        assert len(answer) <= sampler.max_response_tokens
 
 
 def test_a_demonstration_is_learned_from_its_first_token_to_its_end(tokenizer: Any) -> None:
-    stream = random.Random(1)
-    (problem,) = tasks.problems("sums", count=1, seed=1, split="train")
-    careful = tasks.demonstration(problem, "careful", stream)
-    endless = tasks.demonstration(problem, "endless", stream)
-    batch = warm_start._batch([(problem.row, careful + tiny_policy.END), (problem.row, endless)], tokenizer)
+    problem, *_ = tasks.problems("sum", 3, count=1, split="train")
+    _, careful = tasks.whole(problem, "careful", random.Random(1))
+    begun = careful[:5]
+    batch = warm_start._batch([(problem.row, careful + tiny_policy.END), (problem.row, begun)], tokenizer)
     learned = [
         decode(tokenizer, ids[mask].tolist())
         for ids, mask in zip(batch.tokens.token_ids_BT, batch.tokens.response_mask_BT, strict=True)
     ]
-    assert learned == [careful + tiny_policy.END, endless], "what has no end is not taught to end"
+    assert learned == [careful + tiny_policy.END, begun], "what has no end is not taught to end"
     before = batch.tokens.token_ids_BT[0][: -len(encode(tokenizer, learned[0]))]
-    assert decode(tokenizer, before.tolist()).startswith(
-        f"<|user|>{problem.row.messages[0]['content']}<|assist"
-    )
-
-
-def test_a_build_counts_as_long_as_its_code_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not build.is_built(tmp_path)
-    (tmp_path / "built_by").write_text(build._fingerprint())
-    assert build.is_built(tmp_path)
-    (tmp_path / "built_by").write_text("older code")
-    assert not build.is_built(tmp_path)
-
-
-def test_the_laptop_configuration_reads_what_the_demo_builds() -> None:
-    from nemo_prorl import demo
-    from nemo_prorl.config.compose import compose
-
-    config: RunConfig = compose("laptop", [], conf_dir=Path(__file__).resolve().parents[2] / "conf")
-    train = {str(build.train_file(demo.BASE, source)) for source in tasks.SOURCES}
-    held_out = {str(build.held_out_file(demo.BASE, source)) for source in tasks.SOURCES}
-    assert set(config.data.train) == train
-    assert set(config.data.validation) == held_out
-    assert config.model.path == str(demo.BASE / "policy")
-    assert (config.sampler.max_prompt_tokens, config.sampler.max_response_tokens) == (32, 40)
+    assert decode(tokenizer, before.tolist()).startswith(f"<|user|>{problem.question}<|assist")

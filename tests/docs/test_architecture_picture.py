@@ -1,4 +1,4 @@
-"""Tests of the README's picture of a training step: its files exist, and a browser can draw it."""
+"""Tests of the picture of a training step: its files exist, and a browser can draw it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,3 @@ def test_texts_stay_in_their_boxes() -> None:
         start = x - length if text.get("text-anchor") == "end" else x
         assert left <= start, text.text
         assert start + length <= left + width, text.text
-
-
-def test_the_readme_shows_it() -> None:
-    assert PICTURE.relative_to(ROOT).as_posix() in (ROOT / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Tests that every page of docs/ is in the table of contents and that no link is broken."""
+"""Tests that every page of docs/ is in the table of contents, that no link is broken, and that the pages stay short."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "reward" / "README.md",
+    ROOT / "requirements" / "README.md",
     *sorted(DOCS.rglob("*.md")),
+    *sorted((ROOT / "experiments").rglob("*.md")),
 ]
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:href|src|srcset)=\"([^\"]+)\"")
@@ -81,9 +83,21 @@ def test_every_picture_is_on_a_page() -> None:
     "target", ["no_such_page.md", "data.md#no-such-heading", "#no-such-heading", "../../elsewhere.md"]
 )
 def test_a_link_to_nothing_is_seen(target: str) -> None:
-    assert broken(DOCS / "report.md", target)
+    assert broken(DOCS / "algorithm.md", target)
 
 
 def test_a_link_to_a_heading_is_followed() -> None:
-    assert not broken(DOCS / "report.md", "findings.md#recipes-side-by-side")
-    assert not broken(DOCS / "report.md", "#what-it-answers")
+    assert not broken(DOCS / "algorithm.md", "data.md#prompt-files")
+    assert not broken(DOCS / "algorithm.md", "#entropy-control")
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_a_front_page_is_short(name: str) -> None:
+    assert len((ROOT / name).read_text(encoding="utf-8").split()) <= 900
+
+
+def test_the_docs_are_few_and_short() -> None:
+    pages = sorted(DOCS.rglob("*.md"))
+    words = {name_of(page): len(page.read_text(encoding="utf-8").split()) for page in pages}
+    assert len(words) <= 26
+    assert sum(words.values()) <= 42_000, words

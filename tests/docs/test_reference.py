@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from nemo_prorl.commands import COMMANDS
+from nemo_prorl.__main__ import COMMANDS
 from nemo_prorl.config.help import options
 from tests.conftest import ROOT
 

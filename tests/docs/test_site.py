@@ -25,12 +25,8 @@ def without_outside_links() -> Callable[[str, str], str]:
     [
         ("data.md", "see [the code](../nemo_prorl/config).", "see the code."),
         ("data.md", "see [the words](../CONTRIBUTING.md#words).", "see the words."),
-        (
-            "tutorials/a.md",
-            "see [reports](../report.md#what-it-answers).",
-            "see [reports](../report.md#what-it-answers).",
-        ),
-        ("tutorials/a.md", "see [the README](../../README.md).", "see the README."),
+        ("reference/a.md", "see [data](../data.md#validation).", "see [data](../data.md#validation)."),
+        ("reference/a.md", "see [the README](../../README.md).", "see the README."),
         ("data.md", "[one](../a.md) and [two](b.md)", "one and [two](b.md)"),
         ("data.md", "![a picture](images/a.png)", "![a picture](images/a.png)"),
         ("data.md", "[the web](https://example.org/../x)", "[the web](https://example.org/../x)"),

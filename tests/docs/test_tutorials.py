@@ -1,5 +1,5 @@
-"""Runs every command and program of docs/tutorials/ with a tiny random policy in place of the demo's. `train` and
-`evaluate` get smaller numbers."""
+"""Runs every command and program of docs/first_run.md as its reader would, with a tiny random policy in place of the
+demo's, and the commands of docs/cluster.md that need no cluster. `train` and `evaluate` get smaller numbers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from nemo_prorl.config.compose import compose
 from nemo_prorl.data.rows import write_rows
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.telemetry import read_metrics
-from nemo_prorl.training.checkpoint import find_checkpoints
 from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
 from tests.training.tiny import rows, run_forked, write_case
 
-TUTORIALS = ROOT / "docs" / "tutorials"
+DOCS = ROOT / "docs"
+LAPTOP = compose("laptop", [], conf_dir=ROOT / "conf")
 SMALLER = {
     "train": ["trainer.prompts_per_step=4", "trainer.updates_per_step=2", "sampler.num_rollouts=8"],
     "evaluate": [],
@@ -31,28 +33,28 @@ BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```(?:\n\nIt prints `(.*?)`)?", re
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files of `make demo` in runs/tiny."""
-    folder = tmp_path_factory.mktemp("tutorials")
-    tiny = folder / "runs" / "tiny"
-    write_case(tiny)
-    for split, count in (("train", 40), ("held_out", 4)):
+    """A folder with the policy and the prompt files that conf/laptop.yaml names."""
+    folder = tmp_path_factory.mktemp("first_run")
+    write_case((folder / LAPTOP.model.path).parent)
+    for split, count, files in (("train", 40, LAPTOP.data.train), ("held_out", 4, LAPTOP.data.validation)):
         made = rows(split, count)
-        write_rows(tiny / "data" / f"sums.{split}.parquet", made[::2])
-        write_rows(tiny / "data" / f"basic_arithmetic.{split}.parquet", made[1::2])
+        for index, file in enumerate(files):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            write_rows(folder / file, made[index :: len(files)])
     return folder
 
 
 @pytest.fixture(scope="module")
-def continued(folder: Path, service: str) -> Path:
-    """The folder after the first tutorial."""
-    follow("continue_a_run.md", folder, service)
-    return folder
+def followed(folder: Path, service: str) -> dict[str, str]:
+    """What the blocks of each section of docs/first_run.md print, run in their order, by heading."""
+    _, *sections = re.split(r"^## ", (DOCS / "first_run.md").read_text(), flags=re.MULTILINE)
+    return {section.splitlines()[0]: follow(section, folder, service) for section in sections}
 
 
-def follow(page: str, folder: Path, service: str) -> str:
-    """Runs the blocks of a page in order and returns their output."""
+def follow(text: str, folder: Path, service: str) -> str:
+    """Runs the blocks of a text in order and returns their output."""
     printed = []
-    for language, block, promised in BLOCK.findall((TUTORIALS / page).read_text()):
+    for language, block, promised in BLOCK.findall(text):
         if language == "python":
             (said,) = run_ranks(_program, 1, folder=folder, text=block)
             assert not promised or said.strip() == promised
@@ -77,13 +79,14 @@ def commands(block: str) -> list[list[str]]:
 def _program(folder: Path, text: str) -> str:
     os.chdir(folder)
     with redirect_stdout(StringIO()) as output:
-        exec(compile(text, "tutorial", "exec"), {"__name__": "__main__"})
+        exec(compile(text, "page", "exec"), {"__name__": "__main__"})
     return output.getvalue()
 
 
 @pytest.mark.slow
-def test_a_run_is_continued(continued: Path) -> None:
-    run = continued / "runs" / "mine"
+def test_a_run_is_continued(followed: dict[str, str], folder: Path) -> None:
+    assert followed["A second stage with a reset"].endswith("second 6 1\n")
+    run = folder / "runs" / "mine"
     steps = [record for record in read_metrics(run / "metrics.jsonl") if "reward/mean" in record]
     assert [(record["stage"], record["step"]) for record in steps] == [
         *(("main", step) for step in (1, 2, 3, 4)),
@@ -93,9 +96,9 @@ def test_a_run_is_continued(continued: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_report_is_written(continued: Path, service: str) -> None:
-    follow("read_a_report.md", continued, service)
-    page = (continued / "runs" / "mine" / "report.html").read_text()
+@pytest.mark.usefixtures("followed")
+def test_a_report_is_written(folder: Path) -> None:
+    page = (folder / "runs" / "mine" / "report.html").read_text()
     for heading in (
         "Held-out reward",
         "KL to the reference",
@@ -103,29 +106,29 @@ def test_a_report_is_written(continued: Path, service: str) -> None:
         "Rollouts without an end",
     ):
         assert heading in page
-    assert list((continued / "runs" / "mine" / "report").glob("*.png"))
-    assert "second_try" in (continued / "both.html").read_text()
+    assert list((folder / "runs" / "mine" / "report").glob("*.png"))
+    assert "second_try" in (folder / "both.html").read_text()
 
 
 @pytest.mark.slow
-def test_the_policy_is_evaluated_and_exported(continued: Path, service: str) -> None:
-    said = follow("evaluate_and_export.md", continued, service)
-    assert "pass_at_1" in said
-    assert len((continued / "samples.jsonl").read_text().splitlines()) == 2 * 2, "two prompts, two rollouts"
+def test_the_policy_is_evaluated_and_exported(followed: dict[str, str], folder: Path) -> None:
+    assert "pass_at_1" in followed["Export and evaluate"]
+    evaluated = len((folder / "samples.jsonl").read_text().splitlines())
+    assert evaluated == 2 * 4 // len(LAPTOP.data.validation), (
+        "two rollouts for each prompt of one held-out file"
+    )
+    assert followed["Use the policy elsewhere"]
 
 
 @pytest.mark.slow
 def test_a_submission_is_shown(folder: Path, service: str) -> None:
-    said = follow("laptop_to_slurm.md", folder, service)
+    (section,) = re.findall(
+        r"^## From a laptop$.*?(?=^## )", (DOCS / "cluster.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    said = follow(section, folder, service)
     assert "stage main can start" in said
-    assert "The fastest: " in said
     assert "sbatch --parsable" in said
     assert not (folder / "runs" / "first").exists()
-
-
-def test_every_tutorial_is_followed() -> None:
-    followed = re.findall(r"follow\(\"(\w+\.md)\"", Path(__file__).read_text())
-    assert sorted(page.name for page in TUTORIALS.glob("*.md")) == sorted(followed)
 
 
 def test_a_command_over_two_lines_is_one() -> None:

@@ -20,7 +20,7 @@ from nemo_prorl.config import (
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.engines.limits import found_limits, with_begun_limits, with_limits
 from nemo_prorl.engines.megatron import check
-from nemo_prorl.run_folder.resolved import write_resolved
+from nemo_prorl.run_folder.origin import write_resolved
 from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, make_row
 from tests.test_cli import ARCHITECTURE
 

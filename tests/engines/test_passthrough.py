@@ -46,12 +46,6 @@ def test_good_settings_of_megatron_pass() -> None:
 BAD_ENGINE_ARGS: dict[str, dict[str, Any]] = {
     "kv_cache_dtyp is not a field of EngineArgs: did you mean kv_cache_dtype": {"kv_cache_dtyp": "fp8"},
     "zebra is not a field of EngineArgs: vllm has no such setting": {"zebra": 1},
-    "kv_cache_dtype=fp9 has the wrong type: it takes one of auto, float16, .*fp8": {"kv_cache_dtype": "fp9"},
-    r"enable_prefix_caching=yes has the wrong type: it takes bool \| None": {"enable_prefix_caching": "yes"},
-    "cudagraph_capture_sizes=4 has the wrong type": {"cudagraph_capture_sizes": 4},
-    "long_prefill_token_threshold=True has the wrong type: it takes int": {
-        "long_prefill_token_threshold": True
-    },
     "max_num_seqs is set by sampler.max_sequences: write that": {"max_num_seqs": 8},
     "dtype is set by model.precision": {"dtype": "float16"},
     "hf_overrides cannot be set, because the trainer relies on its value": {"hf_overrides": {}},
@@ -70,8 +64,6 @@ BAD_MEGATRON: dict[str, dict[str, Any]] = {
     "overlap_grad_reduc is not a field of TransformerConfig or .*: did you mean overlap_grad_reduce": {
         "overlap_grad_reduc": True
     },
-    "overlap_grad_reduce=1 has the wrong type: it takes bool": {"overlap_grad_reduce": 1},
-    "attention_backend=fast has the wrong type: it takes one of flash, fused": {"attention_backend": "fast"},
     "lr is set by trainer.learning_rate": {"lr": 1e-6},
     "num_layers is set by model.path": {"num_layers": 2},
 }
@@ -128,9 +120,8 @@ def test_a_field_of_megatron_passes_only_if_the_documentation_lists_it() -> None
     for name in passthrough.fields_of(MEGATRON):
         try:
             check_megatron(megatron(**{name: None}))
-        except ConfigError as error:
-            if "wrong type" not in str(error):
-                continue
+        except ConfigError:
+            continue
         passing.add(name)
     section = (ROOT / "docs" / "gpu.md").read_text().split("## Settings of vLLM and Megatron-Core")[1]
     (listed,) = re.findall(r"rounding alone:\n\n(.*?)\n\n", section, re.DOTALL)
@@ -159,7 +150,7 @@ def test_the_source_says_what_the_imported_dataclasses_say(target: passthrough.T
         else [TransformerConfig, DistributedDataParallelConfig, OptimizerConfig]
     )
     real = {field.name for one in classes for field in dataclasses.fields(one)}
-    assert passthrough.fields_of(target).keys() == real
+    assert passthrough.fields_of(target) == real
     assert {*target.instead, *target.relied_on, *target.allowed} <= real
     assert not set(target.allowed) & {*target.instead, *target.relied_on}
     assert target is MEGATRON or set(passthrough.RELIED_ON_ON_CPU) <= real

@@ -23,7 +23,7 @@ from nemo_prorl.evaluation import prompts
 from nemo_prorl.evaluation.catalogue import BENCHMARKS, get
 from nemo_prorl.evaluation.comparison import compare
 from nemo_prorl.evaluation.tables import MARK, as_markdown, tables
-from reward.graders.code_tests import limits_of
+from reward.graders.code.code_tests import limits_of
 from tests.evaluation.test_comparison import result
 
 

@@ -1,84 +1,34 @@
-"""Tests of the boundary benchmark: its tasks are solved again by the library's graders, and the base policy is never shown the
-whole of what it is said not to know."""
+"""Tests of `make boundary`: every arm is a configuration, counts become tables and figures, and the record is read."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import random
 import statistics
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
-import reasoning_gym
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from experiments.boundary import arms, base, distance, figures, measure, report, results, tasks  # noqa: E402
+from experiments.boundary import arms, distance, measure, report, results  # noqa: E402
 from experiments.boundary.__main__ import main  # noqa: E402
 from nemo_prorl.config.compose import compose  # noqa: E402
 from nemo_prorl.data.mix import render  # noqa: E402
+from nemo_prorl.demo import build, tasks  # noqa: E402
+from nemo_prorl.demo.levels import SHOWN, Counts  # noqa: E402
 from nemo_prorl.demo.tiny_policy import build_tokenizer, write_random_policy  # noqa: E402
 
 LEVELS = [(name, size) for name, task in tasks.TASKS.items() for size in task.measured]
 
 
-@cache
-def drawn(name: str, size: int) -> list[tasks.Problem]:
-    return tasks.problems(name, size, count=20, split="train")
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(("name", "size"), LEVELS)
-def test_the_answer_is_right_and_the_last_state_leads_to_it(name: str, size: int) -> None:
-    for problem in drawn(name, size):
-        task = problem.row.task
-        assert reasoning_gym.get_score_answer_fn(task["task"])(problem.answer, task["entry"]) == 1.0
-        last = problem.states[-1].lstrip(">")
-        assert last == "".join(character for character in problem.answer if character.isalnum())
-
-
-@pytest.mark.parametrize(("name", "size"), LEVELS)
-def test_no_part_is_a_whole(name: str, size: int) -> None:
-    """A beginning has neither the last state nor an answer; an end does not begin with the question."""
-    stream = random.Random(1)
-    for problem in drawn(name, size):
-        for _ in range(20):
-            row, response = tasks.part(problem, stream)
-            asked = row.messages[0]["content"]
-            if asked == problem.question:
-                assert "<answer>" not in response
-                assert problem.states[-1] not in response.removeprefix("<think>").split("</think>")[0].split(
-                    ","
-                )
-            else:
-                assert asked in problem.states
-
-
-def test_wholes_are_right_or_wrong_as_their_style_says() -> None:
-    stream = random.Random(1)
-    for problem in drawn("sum", 3):
-        assert tasks.whole(problem, "careful", stream)[1].endswith(f"<answer>{problem.answer}</answer>")
-        assert f"<answer>{problem.answer}</answer>" not in tasks.whole(problem, "guess", stream)[1]
-        assert "<answer>" not in tasks.whole(problem, "unmarked", stream)[1]
-
-
-def test_stages_grow_and_the_last_has_all_sizes_of_rl() -> None:
-    for before, after in zip(base.LARGEST, base.LARGEST[1:], strict=False):
-        assert all(before[name] < after[name] for name in before)
-    assert base.LARGEST[-1] == {name: max(task.trained) for name, task in tasks.TASKS.items() if task.trained}
-    for task in tasks.TASKS.values():
-        assert not task.trained or max(task.measured) > max(task.trained), "sizes that RL never sees"
-
-
 @pytest.mark.parametrize("arm", arms.ARMS)
 def test_every_arm_composes(arm: str) -> None:
-    config = compose("boundary", list(arms.ARMS[arm].overrides), conf_dir=ROOT / "conf")
+    config = compose("laptop", [*arms.COMMON, *arms.ARMS[arm].overrides], conf_dir=ROOT / "conf")
     sequences = config.trainer.prompts_per_step * config.sampler.num_rollouts
     assert sequences == arms.SEQUENCES * config.trainer.updates_per_step
     assert (config.trainer.learning_rate, config.sampler.temperature, config.trainer.updates_per_step) == (
@@ -86,19 +36,8 @@ def test_every_arm_composes(arm: str) -> None:
     ), "the control has the same settings"  # fmt: skip
 
 
-def test_only_full_scores_count(tmp_path: Path) -> None:
-    samples = tmp_path / "samples.jsonl"
-    scored = [("sum/2/held_out/0", 1.0), ("sum/2/held_out/0", 0.5), ("sum/10/held_out/3", 0.0)]
-    samples.write_text("".join(json.dumps({"uid": uid, "score": score}) + "\n" for uid, score in scored))
-    counts = measure.count(samples)
-    assert measure.levels(counts) == {
-        ("sum", 2): {"sum/2/held_out/0": (2, 1)},
-        ("sum", 10): {"sum/10/held_out/3": (1, 0)},
-    }
-
-
 def test_the_control_learns_from_complete_right_responses_to_rows_it_knows(tmp_path: Path) -> None:
-    problem = drawn("sum", 3)[0]
+    (problem,) = tasks.problems("sum", 3, count=1, split="train")
     uid = render(problem.row, build_tokenizer()).uid
     tries = [(1.0, "stop", "right"), (0.5, "stop", "half"), (1.0, "length", "cut"), (1.0, "stop", "also")]
     samples = tmp_path / "samples.jsonl"
@@ -109,7 +48,7 @@ def test_the_control_learns_from_complete_right_responses_to_rows_it_knows(tmp_p
     assert arms.correct_responses(samples) == {problem.row.uid: ["right", "also"]}
 
 
-def counts(right: int) -> measure.Counts:
+def counts(right: int) -> Counts:
     return {f"sum/5/held_out/{number}": (8, right) for number in range(16)}
 
 
@@ -177,7 +116,7 @@ def test_a_run_is_finished_when_its_last_checkpoint_is_measured(tmp_path: Path) 
     }  # fmt: skip
 
 
-def a_run(*checkpoints: measure.Counts, is_trained: bool = True) -> results.Run:
+def a_run(*checkpoints: Counts, is_trained: bool = True) -> results.Run:
     training = results.Training(
         minutes=1.5,
         rollouts=1000,
@@ -187,7 +126,7 @@ def a_run(*checkpoints: measure.Counts, is_trained: bool = True) -> results.Run:
     )
     return results.Run(
         checkpoints=checkpoints,
-        distances={task: {"kl_to_base": 0.25, "entropy": 0.5} for task in figures.SHOWN},
+        distances={task: {"kl_to_base": 0.25, "entropy": 0.5} for task in SHOWN},
         creativity=None if is_trained else 0.5,
         training=training if is_trained else None,
     )
@@ -198,7 +137,7 @@ def some_results(**runs: dict[int, results.Run]) -> results.Results:
     return results.Results(policy="a", base={1.0: start}, runs=runs)
 
 
-def a_measurement(right: int) -> measure.Counts:
+def a_measurement(right: int) -> Counts:
     return {f"{task}/{size}/held_out/0": (4, right) for task, size in LEVELS}
 
 
@@ -248,7 +187,7 @@ def test_figures_and_tables_are_written_about_any_arms(tmp_path: Path) -> None:
 
 def test_the_record_is_of_the_recorded_policy() -> None:
     recorded = results.from_json((ROOT / "experiments/boundary/results.json").read_text(encoding="utf-8"))
-    weights = (base.RECORDED / "model.safetensors").read_bytes()
+    weights = (build.BASE_POLICY / "model.safetensors").read_bytes()
     assert recorded.policy == hashlib.sha256(weights).hexdigest()
 
 

@@ -26,7 +26,7 @@ from nemo_prorl.data.mix import render
 from nemo_prorl.data.rows import Row, write_rows
 from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
-from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training.sampling.collector import Collection, Collector
 from nemo_prorl.training.sampling.fleet import Key, SamplerFleet, Share
 from nemo_prorl.types import Finish, FloatArray, Rollout, RolloutTokens, RunState, TokenBatch

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from nemo_prorl.report.events import Kind, events_of, stage_spans
+from nemo_prorl.report.events import events_of, stage_spans
 from nemo_prorl.report.health import bests_of
 from nemo_prorl.report.runs import Run, read_run
+from nemo_prorl.run_folder.events import Kind
 from tests.report.made_up_runs import write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +33,19 @@ def test_who_asked_for_a_reset(make_run: Callable[..., Run]) -> None:
     assert [text.partition(", ")[2] for text in texts] == ["at the start of the stage", "asked for by hand"]
 
 
+def test_a_request_is_not_the_controllers_reset(make_run: Callable[..., Run]) -> None:
+    def with_request(record: dict) -> dict:
+        decision = {"action": "reset", "signal": "request", "reason": "a user asked for it."}
+        asked = {"controller": decision} if record["step"] == 45 else {}
+        return record | {"num_resets": int(record["step"] >= 45)} | asked
+
+    texts = [event.text for event in events_of(make_run(with_request)) if event.step == 45]
+    assert texts[:2] == [
+        "reset: a user asked for it.",
+        "the policy becomes the reference, asked for by hand",
+    ]
+
+
 def test_a_run_that_went_back_says_so(make_run: Callable[..., Run]) -> None:
     """At steps 45 (a reset of the second stage) and 30 (its start)."""
 
@@ -42,6 +56,7 @@ def test_a_run_that_went_back_says_so(make_run: Callable[..., Run]) -> None:
 
     texts = [event.text for event in events_of(make_run(went_back, num_stages=2))]
     assert "the policy goes back to step 20 and becomes the reference, asked for by hand" in texts
+    assert any(text.startswith("run2 begins with the weights of step 20 after run1 ended") for text in texts)
 
 
 def test_another_measurement_is_an_event_and_the_best_is_one_of_the_newest(

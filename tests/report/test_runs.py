@@ -110,6 +110,7 @@ def test_provenance_is_of_the_newest_checkpoint(tmp_path: Path) -> None:
         folder = tmp_path / "run" / "checkpoints" / f"step-{step:08d}-run1"
         folder.mkdir(parents=True)
         (folder / "state.json").write_text(json.dumps({"state": {}, "provenance": {"commit": commit}}))
+        (folder / "manifest.json").write_text("{}")
     assert read_run(tmp_path / "run").provenance == {"commit": "new"}
 
 

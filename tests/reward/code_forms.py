@@ -1,4 +1,4 @@
-"""A response and a task for each form in docs/code_forms.md, which tests/reward/test_code_forms.py grades."""
+"""A response and a task for each form of data/code_forms.jsonl, which tests/reward/test_code_forms.py grades."""
 
 from __future__ import annotations
 

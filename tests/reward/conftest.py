@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import Sandbox
+from reward.sandbox.execution import Sandbox
 from reward.sandbox.probe import failure_of
 from tests.reward.serving import Server
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reward.code_blocks import Block, by_preference, code_blocks
+from reward.graders.code.blocks import Block, by_preference, code_blocks
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
-from reward.graders.code_tests import CPU_S, MAX_CPU_S, Limits, limits_of, same_output, same_result
-from reward.graders.code_tests import tests_of as read_tests
+from reward.graders.code.code_tests import limits_of, same_output, same_result
+from reward.graders.code.code_tests import tests_of as read_tests
 from reward.graders.grade import InvalidTask
+from reward.sandbox.limits import CPU_S, MAX_CPU_S, ProgramLimits
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,6 @@ def test_a_time_that_is_none_or_beyond_the_servers_bound_is_refused(name: str, v
 
 
 def test_times_are_the_papers_unless_the_task_says_otherwise() -> None:
-    assert limits_of({}) == Limits(cpu_s=CPU_S, test_cpu_s=MAX_CPU_S)
+    assert limits_of({}) == ProgramLimits(cpu_s=CPU_S, test_cpu_s=MAX_CPU_S)
     assert CPU_S == 5.0
-    assert limits_of({"cpu_s": 30, "test_cpu_s": 6}) == Limits(cpu_s=30, test_cpu_s=6)
+    assert limits_of({"cpu_s": 30, "test_cpu_s": 6}) == ProgramLimits(cpu_s=30, test_cpu_s=6)

@@ -14,11 +14,12 @@ pytest.importorskip("math_verify", reason="needs the reward environment")
 from reward import frames
 from reward.canaries import LATE_MODULES
 from reward.graders import grade
+from reward.graders.code import grader
 from reward.graders.registry import domains
 from reward.pool import ForkedWorker
-from reward.sandbox import judge, launch
+from reward.sandbox import launch
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import Sandbox
+from reward.sandbox.execution import Sandbox
 from reward.sandbox.launch import Zygote
 from reward.sandbox.probe import failure_of
 from tests.reward.serving import rows
@@ -80,7 +81,7 @@ def test_an_acceptance_case_needs_no_late_import(case: dict[str, Any], blind: Bl
 
 @pytest.mark.parametrize("case", BY_JUDGES, ids=lambda case: case["kind"])
 def test_a_program_of_the_red_team(case: dict[str, Any], sandbox: Sandbox) -> None:
-    assert judge.grade(sandbox, case["response"], case["task"]).score == case["want"], case
+    assert grader.grade(sandbox, case["response"], case["task"]).score == case["want"], case
 
 
 @pytest.mark.medium

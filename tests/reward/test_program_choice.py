@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from reward.graders import program_choice
-from reward.graders.code_tests import Tests
-from reward.sandbox.judge import Sandbox, grade
+from reward.graders.code import program_choice
+from reward.graders.code.grader import grade
+from reward.sandbox.execution import Sandbox
 
 ECHO: dict[str, Any] = {"inputs": ["1"], "outputs": ["1"]}
 
 
 def chosen(sandbox: Sandbox, texts: list[str], name: str | None) -> int:
-    tests = Tests(inputs=(json.dumps([texts, name]),), expected=(None,), fn_name="__choose__")
-    execution = sandbox.run(program_choice.CHOOSER, tests)
+    execution = sandbox.run(program_choice.CHOOSER, [json.dumps([texts, name])], fn_name="__choose__")
     return program_choice.choice(execution.outputs[0], len(texts))
 
 

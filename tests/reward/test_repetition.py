@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("langdetect")
 
 from reward import extract
-from reward.code_blocks import code_blocks
 from reward.graders import constraints
+from reward.graders.code.blocks import code_blocks
 from reward.protocol import MAX_RESPONSE_BYTES
 from tests.reward.serving import Server, request
 

@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 
-from reward.graders import code_tests
+from reward.graders.code import code_tests
+from reward.graders.code.grader import grade, grade_outputs, run_tests
 from reward.sandbox import launch
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import Execution, Sandbox, grade, judged
+from reward.sandbox.execution import Execution, Sandbox
 from reward.sandbox.launch import ZygoteError
+from reward.sandbox.limits import ProgramLimits
 from reward.sandbox.probe import failure_of
 from reward.sandbox.syscalls import NUMBERS
 from tests.reward.serving import SPENDS_ALL_ITS_TIME, children, rows, wait_until
@@ -141,8 +143,8 @@ def test_hostile_submission(
     source = source.replace("/var/hostile_canary", str(canary)).replace(
         "0hostile_canary", "0" + connections.abstract
     )
-    execution = sandbox.run(source, tests)
-    score = judged(execution, tests).score
+    execution = run_tests(sandbox, source, tests)
+    score = grade_outputs(execution, tests).score
     assert row["reward"] == "any" or score == {"0": 0.0, "1": 1.0, "frac": 0.8}[row["reward"]]
     output = b"".join(execution.outputs).decode(errors="replace")
     assert not [leak for leak in LEAKS if leak in output]
@@ -158,8 +160,8 @@ def test_hostile_submission(
         "/var/tmp/planted.txt",
     ):
         assert not Path(path).exists()
-    honest = sandbox.run("print(2 * int(input()))", double_tests("stdin"))
-    assert judged(honest, double_tests("stdin")).score == 1
+    honest = run_tests(sandbox, "print(2 * int(input()))", double_tests("stdin"))
+    assert grade_outputs(honest, double_tests("stdin")).score == 1
 
 
 @pytest.mark.parametrize(
@@ -192,8 +194,7 @@ def test_hostile_submission(
     ],
 )  # fmt: skip
 def test_refused(what: str, source: str, sandbox: Sandbox) -> None:
-    tests = code_tests.Tests(inputs=("",), expected=("",), fn_name=None)
-    assert sandbox.run(source, tests).ends == ["error"], what
+    assert sandbox.run(source, [""]).ends == ["error"], what
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def test_refused(what: str, source: str, sandbox: Sandbox) -> None:
 )  # fmt: skip
 def test_allowed(what: str, source: str, expected: str | None, sandbox: Sandbox) -> None:
     tests = code_tests.Tests(inputs=("",), expected=(expected or "",), fn_name=None)
-    execution = sandbox.run(source, tests)
+    execution = run_tests(sandbox, source, tests)
     assert execution.ends == ["exit"], what
     if expected is not None:
         assert tests.passes(0, execution.outputs[0]), (what, execution.outputs)
@@ -228,8 +229,7 @@ def test_warnings_of_the_compiler_stay_out_of_the_services_log(capfd: pytest.Cap
     if failure_of(Level.landlock):
         pytest.skip("this machine has no Landlock")
     sandbox = Sandbox(Level.landlock)
-    tests = code_tests.Tests(inputs=("",), expected=("",), fn_name=None)
-    assert sandbox.run("int() is 0\n'\\d'\n" * 200, tests).ends == ["exit"]
+    assert sandbox.run("int() is 0\n'\\d'\n" * 200, [""]).ends == ["exit"]
     sandbox.close()
     assert capfd.readouterr().err == ""
 
@@ -240,9 +240,9 @@ def test_a_program_has_a_directory_of_its_own_to_write_in() -> None:
     sandbox = Sandbox(Level.namespaces)
     tests = code_tests.Tests(inputs=("",), expected=("ok",), fn_name=None)
     assert tests.passes(
-        0, sandbox.run("open('f', 'w').write('ok')\nprint(open('/tmp/f').read())", tests).outputs[0]
+        0, sandbox.run("open('f', 'w').write('ok')\nprint(open('/tmp/f').read())", [""]).outputs[0]
     )
-    assert sandbox.run("print(open('/tmp/f').read())", tests).ends == ["error"]
+    assert sandbox.run("print(open('/tmp/f').read())", [""]).ends == ["error"]
     sandbox.close()
 
 
@@ -251,25 +251,24 @@ def test_sets_have_the_same_order_in_every_sandbox(sandbox: Sandbox) -> None:
     source = "print(hash('a'), hash(b'b'))"
     seeded = {"PYTHONHASHSEED": "0"}
     expected = subprocess.run([sys.executable, "-c", source], capture_output=True, check=True, env=seeded)
-    tests = code_tests.Tests(inputs=("",), expected=("",), fn_name=None)
-    assert sandbox.run(source, tests).outputs == [expected.stdout]
+    assert sandbox.run(source, [""]).outputs == [expected.stdout]
 
 
 def test_large_input_and_output_pass_through_pipes(sandbox: Sandbox) -> None:
     text = "7" * 500_000
     tests = code_tests.Tests(inputs=(text,), expected=(text,), fn_name=None)
-    assert judged(sandbox.run("print(input())", tests), tests).score == 1
-    too_long = sandbox.run("print('7' * 3_000_000)", tests)
+    assert grade_outputs(run_tests(sandbox, "print(input())", tests), tests).score == 1
+    too_long = run_tests(sandbox, "print('7' * 3_000_000)", tests)
     assert too_long.ends == ["output_limit"]
-    unread = sandbox.run("print(1)", code_tests.Tests(inputs=(text,), expected=("1",), fn_name=None))
+    unread = sandbox.run("print(1)", [text])
     assert unread.ends == ["exit"]
 
 
 def test_time_is_counted_over_all_tests(sandbox: Sandbox) -> None:
     source = "import time\nt = time.process_time()\nwhile time.process_time() - t < 0.4: pass\nprint(int(input()) * 2)"
-    execution = sandbox.run(source, double_tests("stdin"), code_tests.Limits(cpu_s=1.0))
+    execution = run_tests(sandbox, source, double_tests("stdin"), ProgramLimits(cpu_s=1.0))
     assert execution.ends[-1] == "timeout"
-    assert judged(execution, double_tests("stdin")).score == 0
+    assert grade_outputs(execution, double_tests("stdin")).score == 0
 
 
 BUSY = (
@@ -293,9 +292,9 @@ def test_a_task_sets_its_own_time(sandbox: Sandbox) -> None:
 def test_sleep_is_counted_over_all_tests(sandbox: Sandbox) -> None:
     """Each test ends before the next sample of sleep would be taken."""
     tests = code_tests.Tests(inputs=("",) * 100, expected=("",) * 100, fn_name=None)
-    execution = sandbox.run("import time; time.sleep(0.2)", tests, sleep_s=0.5)
+    execution = sandbox.run("import time; time.sleep(0.2)", tests.inputs, sleep_s=0.5)
     assert execution.cut == "asleep"
-    assert judged(execution, tests).verdict == "timeout"
+    assert grade_outputs(execution, tests).verdict == "timeout"
     assert sandbox._zygote is not None
     assert children(sandbox._zygote.pid) == []  # nor a zombie
 
@@ -316,7 +315,7 @@ assert time.perf_counter() < 0.5 and time.monotonic() < 0.5
 print(2 * n)
 """
     tests = code_tests.tests_of({"inputs": ["1", "2"], "outputs": ["2", "4"]})
-    assert judged(sandbox.run(source, tests), tests).score == 1
+    assert grade_outputs(run_tests(sandbox, source, tests), tests).score == 1
 
 
 def test_what_solutions_of_the_data_lean_on_is_there(sandbox: Sandbox) -> None:
@@ -342,31 +341,31 @@ class Solution:
         return 2 * n
 """
     tests = double_tests("fn")
-    assert judged(sandbox.run(source, tests), tests).score == 1
+    assert grade_outputs(run_tests(sandbox, source, tests), tests).score == 1
 
 
 def test_compiling_counts_as_computing(sandbox: Sandbox) -> None:
     """An f-string of 600 KB takes CPython 3.11 minutes to compile, and 3.12 a large part of a second."""
     tests = double_tests("stdin")
-    execution = sandbox.run("f'" + "{1}" * 200_000 + "'", tests, code_tests.Limits(cpu_s=0.1))
+    execution = run_tests(sandbox, "f'" + "{1}" * 200_000 + "'", tests, ProgramLimits(cpu_s=0.1))
     assert execution.compiled is None
-    grade = judged(execution, tests)
+    grade = grade_outputs(execution, tests)
     assert (grade.score, grade.verdict) == (0.0, "timeout")
 
 
 def test_a_runner_that_is_killed_from_outside_is_no_verdict(sandbox: Sandbox) -> None:
     tests = double_tests("stdin")
     with ThreadPoolExecutor(1) as thread:
-        sandbox.run("", tests)
+        sandbox.run("", tests.inputs)
         assert sandbox._zygote is not None
         zygote = sandbox._zygote.pid
-        running = thread.submit(sandbox.run, "import time; time.sleep(4)", tests)
+        running = thread.submit(sandbox.run, "import time; time.sleep(4)", tests.inputs)
         assert wait_until(lambda: children(zygote))
         (runner,) = children(zygote)
         os.kill(runner, signal.SIGKILL)
         with pytest.raises(ZygoteError, match="killed"):
             running.result(60)
-    assert judged(sandbox.run("print(2 * int(input()))", tests), tests).score == 1
+    assert grade_outputs(run_tests(sandbox, "print(2 * int(input()))", tests), tests).score == 1
 
 
 @pytest.mark.parametrize(
@@ -395,7 +394,7 @@ def test_no_process_is_left_when_the_sandbox_closes() -> None:
     if failure_of(Level.namespaces):
         pytest.skip("this machine has no namespaces")
     sandbox = Sandbox(Level.namespaces)
-    sandbox.run("print(1)", double_tests("stdin"))
+    sandbox.run("print(1)", ["1", "2"])
     assert sandbox._zygote is not None
     zygote = sandbox._zygote.pid
     sandbox.close()

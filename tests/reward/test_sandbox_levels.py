@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from reward.graders import code_tests
 from reward.sandbox import launch
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import Sandbox
+from reward.sandbox.execution import Sandbox
 from reward.sandbox.probe import failure_of
 from tests.reward.serving import ROOT
 from tests.reward.test_sandbox import OTHER_KERNEL
@@ -106,11 +105,10 @@ try: open({SUBMOUNT + "/x"!r}, "w")
 except OSError as error: print(error.errno)
 """
     source = f"""
-from reward.graders.code_tests import Tests
 from reward.sandbox.cell import Level
-from reward.sandbox.judge import Sandbox
+from reward.sandbox.execution import Sandbox
 sandbox = Sandbox(Level.namespaces_only)
-execution = sandbox.run({program!r}, Tests(inputs=("",), expected=("",), fn_name=None))
+execution = sandbox.run({program!r}, [""])
 sandbox.close()
 print(json.dumps(execution.outputs[0].decode().split("\\n")))
 """
@@ -142,8 +140,7 @@ for place in ({folder!r}, "/tmp"):
         paths = (*launch.read_paths("code"), str(folder))
         monkeypatch.setattr(launch, "read_paths", lambda _role: paths)
         sandbox = Sandbox(level)
-        tests = code_tests.Tests(inputs=("",), expected=("",), fn_name=None)
-        execution = sandbox.run(program.format(folder=str(folder)), tests)
+        execution = sandbox.run(program.format(folder=str(folder)), [""])
         sandbox.close()
         assert not (folder / "new").exists()
     assert execution.outputs[0].decode().split() == ["found", "refused", "written"]

@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from reward.client import RewardClient
-from reward.graders import gate
-from reward.graders.grade import Grade
+from reward.graders.grade import Grade, gate
 from reward.offline import explanation
 from reward.protocol import ScoreRequest, ScoreResult, Status
 from tests.reward.serving import Server, request

@@ -85,8 +85,6 @@ def test_the_token_is_a_bearer_or_the_password_of_the_url(
     assert status_of(guarded, "/slime", authorization) == status
 
 
-@pytest.mark.parametrize(
-    "path", ["/run_code", "/openrlhf", "/slime", "/verify", "/seed_session", "/aggregate_metrics"]
-)
+@pytest.mark.parametrize("path", ["/openrlhf", "/slime", "/verify", "/seed_session", "/aggregate_metrics"])
 def test_every_front_end_wants_the_token(guarded: Server, path: str) -> None:
     assert status_of(guarded, path, "Bearer wrong") == 401

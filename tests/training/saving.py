@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nemo_prorl.config import BestMode, CheckpointCallbackParams
-from nemo_prorl.training.checkpoint import CheckpointWriter, find_checkpoints
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE, ScriptedPolicy
 

@@ -15,8 +15,9 @@ from nemo_prorl.config import (
     RunConfig,
     ValidationConfig,
 )
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry, read_metrics
-from nemo_prorl.training.checkpoint import CheckpointWriter, find_checkpoints
+from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.measurement import begin_measuring, measurement

@@ -15,14 +15,9 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import BestMode, CheckpointCallbackParams, ConfigError
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN
-from nemo_prorl.training.checkpoint import (
-    Checkpoint,
-    find_checkpoints,
-    last_of_stage,
-    load_policy,
-    worth_keeping,
-)
+from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints, last_of_stage
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN
+from nemo_prorl.training.checkpoint import load_policy, worth_keeping
 from nemo_prorl.types import RunState
 from tests.training.conftest import ScriptedPolicy
 from tests.training.saving import folders, found, save, writer

@@ -24,13 +24,9 @@ from nemo_prorl.config import (
     RunConfig,
     StageConfig,
 )
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training import checkpoint as module
-from nemo_prorl.training.checkpoint import (
-    CheckpointNotSaved,
-    find_checkpoints,
-    is_intact,
-    load_policy,
-)
+from nemo_prorl.training.checkpoint import CheckpointNotSaved, is_intact, load_policy
 from nemo_prorl.training.stages import find_intact_start, find_starting_point
 from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE, ScriptedPolicy

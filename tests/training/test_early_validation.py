@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, EARLY
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, EARLY
 from tests.training.control.controller_runs import decisions, only
 from tests.training.scripted_run import Run
 

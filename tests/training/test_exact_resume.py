@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import torch
 
+from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.lives import read_lives
 from nemo_prorl.run_folder.telemetry import read_metrics
-from nemo_prorl.training.checkpoint import Checkpoint, find_checkpoints
 from nemo_prorl.training.watchdog import heartbeat
 from tests.training.tiny import TIMEOUT_S, Case, saved_tensors, timeless
 

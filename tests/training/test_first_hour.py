@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.data.rows import RowFile
-from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training.watchdog import heartbeat
 from tests.conftest import ROOT
 from tests.training.tiny import TIMEOUT_S, make_case, rows

@@ -21,12 +21,13 @@ from nemo_prorl.config import (
     ValidationConfig,
 )
 from nemo_prorl.run import noted_changes
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, MEASUREMENT
+from nemo_prorl.run_folder.checkpoints import find_checkpoints, score_kind
 from nemo_prorl.run_folder.markers import mark_done
-from nemo_prorl.training.checkpoint import find_checkpoints, worth_keeping
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT, measurement_name
+from nemo_prorl.training.checkpoint import worth_keeping
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.control.replay import replay
-from nemo_prorl.training.measurement import begin_measuring, measurement, name_of, score_kind
+from nemo_prorl.training.measurement import begin_measuring, measurement
 from nemo_prorl.training.stages import StartingPoint, find_starting_point
 from nemo_prorl.types import Prompt, RunState
 from tests.training.conftest import MIXED, RIGHT, make_prompt
@@ -49,7 +50,7 @@ def name_with(
     config = RunConfig(
         seed=seed, validation=ValidationConfig(**validation), sampler=sampler or SamplerConfig()
     )
-    return name_of(measurement(config, PROMPTS if prompts is None else prompts, version))
+    return measurement_name(measurement(config, PROMPTS if prompts is None else prompts, version))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,9 @@ def validations(changes_at: int, *, is_named: bool) -> list[dict[str, Any]]:
             }
         mean = float(np.mean([record[f"validation/{domain}/score"] for domain in domains]))
         record |= {"validation/score": mean, DOMAIN_MEAN: mean}
-        found.append(record | ({MEASUREMENT: name_of(AFTER if is_other else BEFORE)} if is_named else {}))
+        found.append(
+            record | ({MEASUREMENT: measurement_name(AFTER if is_other else BEFORE)} if is_named else {})
+        )
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from nemo_prorl.config import Advantage, AlgorithmConfig, CorrectionLevel
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training.control.requests import ask_for_reset, reset_request
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing

@@ -17,7 +17,7 @@ from nemo_prorl.config import (
     ControllerMode,
     KlSpikeConfig,
 )
-from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from tests.training.scripted_run import Run
 
 

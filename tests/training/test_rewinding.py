@@ -13,11 +13,11 @@ import pytest
 from nemo_prorl import __main__ as cli
 from nemo_prorl.cluster.slurm_queue import is_gone
 from nemo_prorl.config import ConfigError
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.markers import is_done, mark_done, mark_failed
 from nemo_prorl.run_folder.telemetry import append_metrics, read_metrics
 from nemo_prorl.training import rewinding
-from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.rewinding import rewind
 from nemo_prorl.training.stages import find_starting_point
 from tests.training.test_stages import config, put_checkpoint

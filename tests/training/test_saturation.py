@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.run import POINTLESS_TO_REPEAT, STOPS
-from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from tests.training.conftest import (
     MIXED,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import AlgorithmConfig, CheckpointCallbackParams, ConfigError, CorrectionLevel
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training import save_schedule
-from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.save_schedule import SaveSchedule
 from tests.training.scripted_run import Run
 from tests.training.thread_ranks import run_as_ranks

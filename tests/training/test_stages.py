@@ -22,9 +22,9 @@ from nemo_prorl.config import (
     StartFrom,
     ValidationConfig,
 )
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
 from nemo_prorl.run_folder.storage import write_manifest
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN
 from nemo_prorl.training.control.resets import reset_policy
 from nemo_prorl.training.stages import (
     best_without_checkpoint,

@@ -23,7 +23,7 @@ from nemo_prorl.config import (
     ShapingConfig,
 )
 from nemo_prorl.engines.interface import NonFiniteUpdate
-from nemo_prorl.training.checkpoint import find_checkpoints
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from tests.training.conftest import (
     FAILED,

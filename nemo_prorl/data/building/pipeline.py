@@ -22,7 +22,7 @@ from nemo_prorl.data.building.progress import watched
 from nemo_prorl.data.building.source import Candidate, Dropped, Refused, Source, Submit, get, sources
 from nemo_prorl.data.building.verify import verify
 from nemo_prorl.data.rows import Row, RowFile, read_content, write_rows
-from nemo_prorl.run_folder.storage import written_aside
+from nemo_prorl.run_folder.storage import replacing_folder
 
 MANIFEST, OVERLAP = "manifest.json", "overlap.json"
 NUM_EXAMPLES = 3
@@ -103,7 +103,7 @@ def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str,
             "reward_service": ", ".join(sorted(graders)),
         },
     }
-    with written_aside(Path(options.out) / source.name) as folder:
+    with replacing_folder(Path(options.out) / source.name) as folder:
         hashes = {}
         for split, rows in splits.items():
             path = folder / f"{split}.parquet"

@@ -145,9 +145,22 @@ def _build(kind: type, config: RunConfig, **settings: Any) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in given.keys() & fields.keys():
         value, default = given[name], fields[name].default
-        settings[name] = type(default)[value] if isinstance(default, Enum) else value
+        settings[name] = _value(f"model.megatron.{name}", value, default)
     with refusals("model.megatron", given):
         return kind(**settings)
+
+
+def _value(key: str, value: Any, default: Any) -> Any:
+    """Returns what a field with this default gets. Raises ConfigError for another type, which Megatron would take in
+    silence: "no" for true."""
+    if isinstance(default, Enum):
+        members = type(default).__members__
+        if value not in members:
+            raise ConfigError(f"{key}={value} is not known: write one of {', '.join(members)}.")
+        return members[value]
+    if isinstance(default, bool | int | str) and type(value) is not type(default):
+        raise ConfigError(f"{key}={value} has the wrong type: it takes {type(default).__name__}.")
+    return value
 
 
 def _stages(architecture: Architecture, pipeline_parallel: int) -> list[list[str]] | None:

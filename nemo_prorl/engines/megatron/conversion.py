@@ -21,13 +21,11 @@ from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_files
 from nemo_prorl.engines.megatron.weight_files import SafetensorsReader, check_finite
 from nemo_prorl.engines.tokenizer import check_tokenizer
+from nemo_prorl.run_folder.checkpoints import MODEL_FOLDER, POLICY_FOLDER
 from nemo_prorl.run_folder.storage import (
-    MANIFEST_FILE,
-    changed_content,
     copy_model_files,
-    missing_or_torn,
+    replacing_folder,
     write_manifest,
-    written_aside,
 )
 
 SHARD_BYTES = 5 << 30
@@ -48,7 +46,7 @@ def import_hf(hf_dir: Path, out_dir: Path) -> None:
     reader = SafetensorsReader(hf_dir)
     precision = Precision.bf16 if {*map(reader.dtype, reader.names())} == {"BF16"} else Precision.fp32
     _one_process()
-    with written_aside(out_dir) as aside:
+    with replacing_folder(out_dir) as aside:
         checkpoint.save_whole(aside, architecture, precision, reader.__getitem__)
         copy_model_files(hf_dir, aside)
         write_manifest(aside, {})
@@ -66,13 +64,11 @@ def export_hf(
 
     dtype: precision of the files. None means that of the policy; with fp32, the optimizer's main weights are written if
     the policy has 16 bits. shard_bytes: size of the largest file. card: content of README.md, which is not written if
-    it is empty. Raises ConfigError if there is no checkpoint, if it is damaged, or if the model's config is missing.
+    it is empty. Raises ConfigError if there is no checkpoint, or if the model's config is missing;
+    `run_folder.checkpoints.locate_checkpoint` refuses damaged ones.
     """
     checkpoint_dir = Path(checkpoint_dir)
     shards, side_files = _find_parts(checkpoint_dir)
-    has_manifest = (checkpoint_dir / MANIFEST_FILE).is_file()  # a run's subfolder `policy` has none
-    if has_manifest and (damage := missing_or_torn(checkpoint_dir) or changed_content(checkpoint_dir)):
-        raise ConfigError(f"{checkpoint_dir} is damaged ({damage}): write another checkpoint of the run.")
     architecture = read_architecture(side_files)
     _one_process()
     main = dtype is not None and _torch_dtype(dtype) is torch.float32
@@ -100,7 +96,7 @@ def save_hf(
         for _ in named_weights:
             pass
         return
-    with written_aside(Path(out_dir)) as aside:
+    with replacing_folder(Path(out_dir)) as aside:
         copy_model_files(Path(source_dir), aside)
         dtypes = _write_shards(named_weights, aside, wanted, shard_bytes)
         _record_dtype(aside / "config.json", dtypes)
@@ -110,14 +106,14 @@ def save_hf(
 
 def _find_parts(directory: Path) -> tuple[Path, Path]:
     """Returns (folder of the shards, folder with config.json): the checkpoint itself if it was imported, subfolders if
-    a run saved it (training/checkpoint.py). Raises ConfigError if one is missing."""
-    shards = next((d for d in (directory, directory / "policy") if checkpoint.is_checkpoint(d)), None)
+    a run saved it (run_folder/checkpoints.py). Raises ConfigError if one is missing."""
+    shards = next((d for d in (directory, directory / POLICY_FOLDER) if checkpoint.is_checkpoint(d)), None)
     if shards is None:
         raise ConfigError(
             f"{directory} holds no complete checkpoint: write the folder of one, such as "
             "checkpoints/step-00000040-main."
         )
-    beside = (shards, directory / "huggingface", directory)
+    beside = (shards, directory / MODEL_FOLDER, directory)
     side_files = next((d for d in beside if (d / "config.json").is_file()), None)
     if side_files is None:
         raise ConfigError(

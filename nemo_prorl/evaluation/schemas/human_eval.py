@@ -25,8 +25,8 @@ _IMPORT = re.compile(r"^import numpy as np[ \t]*$", re.MULTILINE)
 
 
 def convert(record: Record) -> Problem:
-    """Turns a record into a problem. The tests run apart from the submission (reward/graders/test_program.py). Raises
-    Dropped, and ConfigError for a file of another schema."""
+    """Turns a record into a problem. The tests run apart from the submission (reward/graders/code/check_program.py).
+    Raises Dropped, and ConfigError for a file of another schema."""
     columns = ("prompt", "entry_point", "test")
     for column in columns:
         if column not in record.values:

@@ -3,9 +3,8 @@ nothing of ours, because the interpreter may be another one (reward.function_pyt
 
     python child.py DESCRIPTOR FILE NAME START_LIMIT_S [DIGEST]
 
-The descriptor is a socket. DIGEST is the SHA-256 that the file must have. Each message begins with its length in eight
-bytes. Incoming messages are pickled, because a row's columns may hold dates and bytes; outgoing ones are JSON, because
-the trainer must not unpickle what a function made.
+The descriptor is one end of a connection of multiprocessing. DIGEST is the SHA-256 that the file must have. Messages
+are pickled dictionaries; what a function returns leaves as numbers and texts, so that the trainer loads no class of it.
 
     out, first   {"names", "required", "takes_any"}, see `describe`; or {"error": sentence}, and it ends
     in           {"arguments": {name: list}, "count": responses, "limit_s": seconds}
@@ -25,20 +24,16 @@ import faulthandler
 import hashlib
 import importlib.util
 import inspect
-import json
 import math
 import os
 import pickle
 import signal
-import socket
-import struct
 import sys
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-
-LENGTH = struct.Struct("!Q")
 
 
 class Unusable(Exception):
@@ -50,31 +45,36 @@ class Unreadable(Exception):
 
 
 def main(fd: str, file: str, name: str, start_limit_s: str, digest: str = "") -> None:
-    """Imports the function, reports it, and answers calls until the socket closes."""
+    """Imports the function, reports it, and answers calls until the connection closes."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm's warning that a job's time is nearly over
-    _be_killed_first()
-    channel, path = socket.socket(fileno=int(fd)), Path(file).absolute()
+    with contextlib.suppress(
+        OSError
+    ):  # when memory runs out, the kernel should kill this process, not the trainer
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    channel, path = Connection(int(fd)), Path(file).absolute()
     faulthandler.dump_traceback_later(float(start_limit_s), exit=True, file=2)
     try:
         function = load(path, name, digest)
         description = describe(function)
     except Unusable as error:
-        _send(channel, {"error": str(error)})
+        channel.send({"error": str(error)})
         return
     finally:
         faulthandler.cancel_dump_traceback_later()
-    _send(channel, description)
     loop = asyncio.new_event_loop()
-    while (body := _receive(channel)) is not None:
-        try:
-            request = _unpickled(body)
-        except Unreadable as error:
-            _send(channel, {"broken": str(error)})
-            continue
-        faulthandler.dump_traceback_later(request["limit_s"], exit=True, file=2)
-        answer = call(function, request["arguments"], request["count"], loop, path)
-        faulthandler.cancel_dump_traceback_later()
-        _send(channel, answer)
+    with contextlib.suppress(EOFError, OSError):  # the trainer has closed the connection, or is gone
+        channel.send(description)
+        while True:
+            body = channel.recv_bytes()
+            try:
+                request = _unpickled(body)
+            except Unreadable as error:
+                channel.send({"broken": str(error)})
+                continue
+            faulthandler.dump_traceback_later(request["limit_s"], exit=True, file=2)
+            answer = call(function, request["arguments"], request["count"], loop, path)
+            faulthandler.cancel_dump_traceback_later()
+            channel.send(answer)
 
 
 def load(path: Path, name: str, digest: str = "") -> Callable[..., Any]:
@@ -155,7 +155,7 @@ def call(
         _print_traceback(error, f"a call with {count} response(s) failed")
         return {"raised": _in_words(error, file), "is_network": _is_of_network(error)}
     if not isinstance(results, (list, tuple)):
-        return {"broken": f"returned {_with_article(results)}, not a list of numbers"}
+        return {"broken": f"returned a value of type {type(results).__name__}, not a list of numbers"}
     if len(results) != count:
         return {"broken": f"returned {len(results)} numbers for {count} responses"}
     return {"values": [_value(result) for result in results]}
@@ -172,16 +172,12 @@ def _value(result: Any) -> float | str:
     if result is None:
         return "returned None for a response"
     if not isinstance(result, (bool, int, float)):
-        return f"returned {_with_article(result)} for a response, not a number"
+        return f"returned a value of type {type(result).__name__} for a response, not a number"
     try:
         number = float(result)
     except OverflowError:
         number = math.inf
     return number if math.isfinite(number) else f"returned {number} for a response, not a finite number"
-
-
-def _with_article(value: Any) -> str:
-    return f"a value of type {type(value).__name__}"
 
 
 def _in_words(error: BaseException, file: Path) -> str:
@@ -213,46 +209,16 @@ def _print_traceback(error: BaseException, title: str = "") -> None:
     sys.stderr.flush()
 
 
-def _be_killed_first() -> None:
-    """Makes the kernel kill this process, not the trainer, when memory runs out."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def _send(channel: socket.socket, message: dict[str, Any]) -> None:
-    body = json.dumps(message).encode()
-    channel.sendall(LENGTH.pack(len(body)) + body)
-
-
-def _receive(channel: socket.socket) -> bytes | None:
-    """Returns the next message; None if the trainer has closed the socket, or is gone."""
-    head = _exactly(channel, LENGTH.size)
-    return (head and _exactly(channel, LENGTH.unpack(head)[0])) or None
-
-
 def _unpickled(body: bytes) -> Any:
     """Unpickles a message. Raises Unreadable if a column has values of a class that this interpreter lacks, such as
     pandas.Timestamp."""
     try:
         return pickle.loads(body)
     except ModuleNotFoundError as error:
-        raise Unreadable(
-            f"cannot be given the columns of its rows: its interpreter {sys.executable} lacks the package {error.name}"
-        ) from None
+        why = f"its interpreter {sys.executable} lacks the package {error.name}"
     except Exception as error:
-        raise Unreadable(
-            f"cannot be given the columns of its rows: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        ) from None
-
-
-def _exactly(channel: socket.socket, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        chunk = channel.recv(min(size - len(data), 1 << 20))
-        if not chunk:
-            return None
-        data += chunk
-    return bytes(data)
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    raise Unreadable(f"cannot be given the columns of its rows: {why}")
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nemo_prorl.config import SERVICE, RewardConfig
-from nemo_prorl.data.rows import Row
+from nemo_prorl.engines.interface import GradingService
 from nemo_prorl.reward_sources.functions.process import (
     CallFailed,
     Description,
@@ -34,20 +34,6 @@ _RUN_HAS_ENDED = "was not asked: the run has ended"
 
 class RewardFunctionFailing(RuntimeError):
     """A reward function can grade nothing, and trying again would not help; the message is a whole sentence."""
-
-
-class ServiceGrader(Protocol):
-    """The reward service: a grader (engines/interface.py) that also has a version and says what it can grade."""
-
-    version: str
-
-    def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]: ...
-
-    def check(self) -> None: ...
-
-    def grades(self, domain: str) -> bool: ...
-
-    def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +245,7 @@ class MixedGrader:
     def __init__(
         self,
         functions: Sequence[FunctionGrader],
-        service: ServiceGrader | None,
+        service: GradingService | None,
         config: RewardConfig,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -303,7 +289,7 @@ class MixedGrader:
                     self._given_up.add(function.name)
                     self._say(f"{error} It has weight 0, so the run goes on without its values.")
 
-    def _is_for_service(self, service: ServiceGrader, request: ScoreRequest) -> bool:
+    def _is_for_service(self, service: GradingService, request: ScoreRequest) -> bool:
         """Returns whether the service grades this row. It grades every row if no function has a weight."""
         if not self._functions_count:
             return True

@@ -1,9 +1,8 @@
-"""The process of one reward function, seen from the trainer: starts it, calls it, ends it when a call takes too
-long."""
+"""The process of one reward function, seen from the trainer: starts it, calls it, and ends it when a call takes too
+long. One connection of multiprocessing serves the trainer's interpreter and any other (reward.function_python)."""
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import signal
@@ -15,13 +14,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from nemo_prorl.config import FUNCTION_END_S, RewardConfig
 from nemo_prorl.engines import environment
 
-LENGTH = struct.Struct("!Q")
 _GRACE_S = FUNCTION_END_S / 2
 """Seconds after its time limit, at which the process should end itself, until the trainer stops waiting for an answer;
 after as many again it kills the process."""
@@ -75,29 +74,28 @@ class FunctionProcess:
         self._start_limit_s, self._call_limit_s = config.ready_timeout_s, config.function_timeout_s
         self._log, self._digest = log, digest
         self._process: subprocess.Popen[bytes] | None = None
-        self._channel: socket.socket | None = None
+        self._channel: Connection | None = None
         self._description: Description | None = None
-        self._asked = self._deadline = 0.0
-        """When the process last got something to do, and when it must have answered, by time.monotonic."""
+        self._asked = 0.0
+        """When the process last got something to do, by time.monotonic."""
 
     def start(self) -> Description:
         """Starts the process, if none runs, and returns once it has imported the function. Raises FunctionUnusable."""
         if self._process is not None and self._description is not None:
             return self._description
         ours, theirs = socket.socketpair()
+        # A process that does not read must not hold up the trainer for longer than one that does not answer.
+        limit = struct.pack("ll", int(self._call_limit_s + _GRACE_S) + 1, 0)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        self._channel = Connection(ours.detach())
         command = [self._python, "-u", str(Path(__file__).with_name("child.py")), str(theirs.fileno())]
         command += [str(self.file), self.name, str(self._start_limit_s), self._digest]
         with theirs:
-            try:
-                self._process = self._launch(command, theirs.fileno())
-            except FunctionUnusable:
-                ours.close()
-                raise
-        self._channel = ours
-        self._set_deadline(self._start_limit_s)
+            self._process = self._launch(command, theirs.fileno())
+        self._asked = time.monotonic()
         try:
-            said = self._receive()
-        except (OSError, EOFError, ValueError):
+            said = self._answer(self._start_limit_s)
+        except (OSError, EOFError, pickle.UnpicklingError):
             raise FunctionUnusable(
                 f"the process that imports it {self._ended(self._start_limit_s)}"
             ) from None
@@ -113,19 +111,15 @@ class FunctionProcess:
         self.start()
         assert self._channel is not None
         self._bound_log()
-        request = {"arguments": dict(arguments), "count": count, "limit_s": self._call_limit_s}
+        self._asked = time.monotonic()
         try:
-            body = pickle.dumps(request, protocol=4)
+            self._channel.send({"arguments": dict(arguments), "count": count, "limit_s": self._call_limit_s})
+            answer = self._answer(self._call_limit_s)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            raise CallFailed(self._ended(self._call_limit_s), again=True) from None
         except Exception as error:  # pickling a column's values can raise anything, or run out of memory
             sentence = f"cannot be given the columns of its rows: {type(error).__name__}: {error}"
             raise CallFailed(" ".join(sentence.split()), again=True) from None
-        self._set_deadline(self._call_limit_s)
-        try:
-            self._channel.settimeout(self._remaining_s())
-            self._channel.sendall(LENGTH.pack(len(body)) + body)
-            answer = self._receive()
-        except (OSError, EOFError, ValueError):
-            raise CallFailed(self._ended(self._call_limit_s), again=True) from None
         if "values" in answer:
             return list(answer["values"])
         if "raised" in answer:
@@ -186,32 +180,13 @@ class FunctionProcess:
             if self._log is not None and self._log.stat().st_size > _MAX_LOG_BYTES:
                 os.truncate(self._log, 0)
 
-    def _set_deadline(self, limit_s: float) -> None:
-        self._asked = time.monotonic()
-        self._deadline = self._asked + limit_s + _GRACE_S
-
-    def _remaining_s(self) -> float:
-        """Seconds until the deadline; never 0, which would mean not to wait at all."""
-        return max(0.001, self._deadline - time.monotonic())
-
-    def _receive(self) -> dict[str, Any]:
-        """Reads a message. Raises OSError, EOFError, or ValueError for a malformed message."""
-        size = LENGTH.unpack(self._exactly(LENGTH.size))[0]
-        message = json.loads(self._exactly(size))
-        if not isinstance(message, dict):
-            raise ValueError("not a message")
-        return message
-
-    def _exactly(self, size: int) -> bytes:
+    def _answer(self, limit_s: float) -> dict[str, Any]:
+        """Returns the next message. Raises TimeoutError, OSError, or EOFError if the process is gone."""
         assert self._channel is not None
-        data = bytearray()
-        while len(data) < size:
-            self._channel.settimeout(self._remaining_s())
-            chunk = self._channel.recv(size - len(data))
-            if not chunk:
-                raise EOFError
-            data += chunk
-        return bytes(data)
+        if not self._channel.poll(limit_s + _GRACE_S):
+            raise TimeoutError
+        answer: dict[str, Any] = self._channel.recv()
+        return answer
 
     def _ended(self, limit_s: float) -> str:
         """Ends the process after a call without an answer. Returns the cause, worded as the end of a sentence."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from nemo_prorl.config import RunConfig
 from nemo_prorl.config.compose import to_dict
-from nemo_prorl.run_folder.resolved import flatten
+from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.training.control.checks import RECENT, Followed
 
 PATIENCE = 3

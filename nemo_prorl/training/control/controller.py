@@ -11,7 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN, PROMPT_MEAN, VALIDATION, WENT_BACK, with_domain_mean
+from nemo_prorl.run_folder.validation_metrics import (
+    DOMAIN_MEAN,
+    PROMPT_MEAN,
+    VALIDATION,
+    WENT_BACK,
+    with_domain_mean,
+)
 from nemo_prorl.training.control.signals import CANARY, FAULTS, HELD_OUT, SIGNALS, Finding, History, Series
 from nemo_prorl.training.control.trends import mismatch_limit
 

@@ -5,12 +5,13 @@ Pure functions of the records in metrics.jsonl, and the text of `python -m nemo_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig
-from nemo_prorl.run_folder.held_out import VALIDATION, with_domain_mean
+from nemo_prorl.run_folder.events import Event, events_in
+from nemo_prorl.run_folder.validation_metrics import VALIDATION, with_domain_mean
 from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.signals import ENTROPY, HELD_OUT, KL, LENGTH, NO_EOS, ROLLOUTS
 
@@ -21,21 +22,12 @@ OPEN_LOOP = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """What really happened at the end of `step`."""
-
-    step: int
-    text: str
-    is_stage: bool
-    """Whether a stage began; otherwise the event is a reset, or another decision of the run's own controller."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
     """A recorded run with the controller's decisions on it."""
 
     records: Sequence[Mapping[str, Any]]
     events: list[Event]
+    """What really happened, without the beginning of the first stage."""
     decisions: list[Decision]
 
 
@@ -47,7 +39,7 @@ def replay(records: Sequence[Mapping[str, Any]], config: ControllerConfig) -> Re
     controller = WatchingController(config)
     records = [with_domain_mean(record) for record in records]
     decisions = [decision for record in records if (decision := controller.observe(record))]
-    return Replay(records=records, events=list(_events(records)), decisions=decisions)
+    return Replay(records=records, events=events_in(records)[1:], decisions=decisions)
 
 
 def describe(result: Replay, config: ControllerConfig) -> str:
@@ -87,20 +79,3 @@ def judged_metrics(config: ControllerConfig) -> dict[str, str]:
         "kl_spike": KL,
         "validation_plateau": held_out,
     }
-
-
-def _events(records: Sequence[Mapping[str, Any]]) -> Iterator[Event]:
-    stage, num_resets = records[0]["stage"], int(records[0].get("num_resets", 0))
-    for record in records[1:]:
-        step = int(record["step"])
-        if record["stage"] != stage:
-            stage = record["stage"]
-            yield Event(step=step, text=f"stage {stage} begins", is_stage=True)
-        decision = record.get("controller")
-        if isinstance(decision, Mapping):
-            text = f"{decision.get('action')} by the controller of the run: {decision.get('reason')}"
-            yield Event(step=step, text=text, is_stage=False)
-        if int(record.get("num_resets", 0)) > num_resets:
-            num_resets = int(record["num_resets"])
-            if not isinstance(decision, Mapping):
-                yield Event(step=step, text=f"reset (the run's number {num_resets})", is_stage=False)

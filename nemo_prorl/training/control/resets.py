@@ -10,8 +10,8 @@ from typing import Any
 from nemo_prorl.config import CheckpointCallbackParams, ConfigError, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Policy
-from nemo_prorl.training.checkpoint import Checkpoint, by_score, find_checkpoints, is_better, is_intact
-from nemo_prorl.training.measurement import score_kind
+from nemo_prorl.run_folder.checkpoints import Checkpoint, by_score, find_checkpoints, is_better, score_kind
+from nemo_prorl.training.checkpoint import is_intact
 from nemo_prorl.types import RunState
 
 

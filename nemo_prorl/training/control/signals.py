@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from nemo_prorl.config import ControllerAction, ControllerConfig, SamplerMismatchConfig, ValidationMean
-from nemo_prorl.run_folder.held_out import (
+from nemo_prorl.run_folder.validation_metrics import (
     DOMAIN_MEAN,
     EARLY,
     MEASUREMENT,

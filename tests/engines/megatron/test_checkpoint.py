@@ -330,7 +330,8 @@ from pathlib import Path
 from nemo_prorl.config import CheckpointCallbackParams
 from nemo_prorl.distributed import initialise
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
-from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, find_checkpoints
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter
 from nemo_prorl.types import RunState
 from tests.engines.megatron.helpers import run_config
 model, folder, *limits = sys.argv[1:]

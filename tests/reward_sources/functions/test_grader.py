@@ -154,9 +154,15 @@ def test_the_documented_example(tmp_path: Path) -> None:
     config = RewardConfig(function=[f"{file}:right", f"{file}:brief"], weights={"brief": 0.5})
     functions = [FunctionGrader(text, config, tmp_path / "log.txt", digest(text)) for text in config.function]
     puzzle = {"task": "basic_arithmetic", "entry": {"answer": "10"}}
-    prompts = [a_prompt(0, task={"answer": "7"}), a_prompt(1, task=puzzle), a_prompt(2, task={"answer": "7"})]
+    sorting = {"task": "number_sorting", "entry": {"answer": "['1.0', '3.0']"}}
+    tasks = [{"answer": "7"}, puzzle, {"answer": "7"}, sorting, sorting]
+    prompts = [a_prompt(number, task=task) for number, task in enumerate(tasks)]
     try:
-        results = grade(MixedGrader(functions, None, config), ["3+4=7", "10", "<think>7"], prompts)
+        results = grade(
+            MixedGrader(functions, None, config),
+            ["3+4=7", "10", "<think>7", "['1','3']", "['3','1']"],
+            prompts,
+        )
     finally:
         for function in functions:
             function.close()
@@ -164,8 +170,10 @@ def test_the_documented_example(tmp_path: Path) -> None:
         {"right": 1.0, "brief": -0.05},
         {"right": 1.0, "brief": -0.02},
         {"right": 0.0, "brief": -0.08},
+        {"right": 1.0, "brief": -0.09},
+        {"right": 0.0, "brief": -0.09},
     ]
-    assert scores(results) == pytest.approx([0.975, 0.99, -0.04])
+    assert scores(results) == pytest.approx([0.975, 0.99, -0.04, 0.955, -0.045])
 
 
 # Every way to fail. A response that is "bad" costs no other response its value.

@@ -333,7 +333,7 @@ def test_thresholds_out_of_range_are_refused(make: Any, sentence: str) -> None:
 
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_the_page_names_every_signal_with_the_defaults_of_the_options(signal: str) -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "controller.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs" / "resets.md").read_text(encoding="utf-8")
     (row,) = [line for line in page.splitlines() if line.startswith(f"| `{signal}` |")]
     section = getattr(ControllerConfig(), signal)
     assert row.split("|")[3].split()[0] == section.action.name

@@ -67,10 +67,11 @@ def test_what_happened_is_told_once_each() -> None:
     ]
     events = replay(records, ControllerConfig()).events
     assert [(event.step, event.text) for event in events] == [
-        (2, "reset by the controller of the run: A spike."),
-        (3, "reset (the run's number 2)"),
-        (3, "stage run2 begins"),
-        (3, "reset (the run's number 3)"),
+        (2, "reset: A spike."),
+        (2, "the policy becomes the reference, by the controller"),
+        (3, "the policy becomes the reference, asked for by hand"),
+        (3, "run2 begins"),
+        (3, "the policy becomes the reference, at the start of the stage"),
     ]
 
 

@@ -19,7 +19,7 @@ from nemo_prorl.config import (
     ValidationMean,
     ValidationPlateauConfig,
 )
-from nemo_prorl.run_folder.held_out import DOMAIN_MEAN
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.control.signals import SIGNALS, History, standard_error, validations_of
 from tests.training.control.controller_runs import columns, decisions, only

@@ -23,8 +23,8 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.config.compose import compose
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training import trainer
-from nemo_prorl.training.checkpoint import find_checkpoints
 from nemo_prorl.training.dealing import deal
 from nemo_prorl.training.sampling.ahead import Round, RoundAhead, Share
 from nemo_prorl.training.sampling.grading import GradingInFlight

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from nemo_prorl.__main__ import main
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.markers import why_failed
-from nemo_prorl.training.checkpoint import find_checkpoints
 from tests.engines.conftest import run_ranks
 from tests.training.tiny import TIMEOUT_S, Case, steps
 

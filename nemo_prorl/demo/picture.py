@@ -1,0 +1,83 @@
+"""The demo's picture: what was trained over the steps, and what is solved before and after, by size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+
+from nemo_prorl.demo.levels import SHOWN, UNITS
+from nemo_prorl.demo.tasks import TASKS
+from nemo_prorl.run_folder.storage import replacing_file
+
+mpl.use("Agg")
+
+BEFORE, AFTER, RESET = "#8a8a8a", "#b0413e", "#1f2937"
+TRAINING, HELD_OUT = "#d99a3d", "#1d6fd1"
+INCHES, DPI = (8.3, 4.5), 200
+"""830 pixels wide on a page, where 9 points are 12 pixels."""
+
+
+def draw(
+    path: Path, records: Sequence[Mapping[str, Any]], levels: Sequence[Mapping[str, Any]], *, k: int
+) -> None:
+    """Draws the training run on the left, and pass@1 and pass@k of each level on the right, a chart a task."""
+    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
+        figure = plt.figure(figsize=INCHES, layout="constrained")
+        left, right = figure.subfigures(1, 2, width_ratios=(1, 1.25))
+        _draw_training(left.subplots(), records)
+        axes = right.subplots(2, 2, sharey=True)
+        for axis, task in zip(axes.flat, SHOWN, strict=True):
+            _draw_task(axis, task, [level for level in levels if level["task"] == task], k)
+        right.legend(
+            *axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False
+        )
+        with replacing_file(path) as aside:
+            figure.savefig(aside, dpi=DPI, format="png")
+        plt.close(figure)
+
+
+def _draw_training(axis: Any, records: Sequence[Mapping[str, Any]]) -> None:
+    for metric, label, look in (
+        ("reward/pass_rate", "training (T = 1.2)", {"color": TRAINING, "linewidth": 1.2}),
+        ("validation/pass_at_1", "held out (T = 1)", {"color": HELD_OUT, "marker": "o", "markersize": 4}),
+    ):
+        points = [(record["step"], record[metric]) for record in records if metric in record]
+        axis.plot(*zip(*points, strict=True), label=label, **look) if points else None
+    starts = {}
+    for record in records:
+        starts.setdefault(record["stage"], record["step"])
+    for number, (stage, step) in enumerate(starts.items()):
+        if number:
+            axis.axvline(step, color=RESET, linestyle="--", linewidth=1)
+            axis.text(step, 0.02, " hard reset", transform=axis.get_xaxis_transform(), color=RESET)
+        axis.text(step, 0.97, f" {stage}", transform=axis.get_xaxis_transform(), va="top", color=RESET)
+    axis.set(title="Share of right responses", xlabel="training step", ylim=(0, 1))
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 0.08), frameon=False)
+    _plain(axis)
+
+
+def _draw_task(axis: Any, task: str, levels: Sequence[Mapping[str, Any]], k: int) -> None:
+    sizes = [level["size"] for level in levels]
+    for key, name, style in (("pass_at_k", f"pass@{k}", ":"), ("pass_at_1", "pass@1", "-")):
+        for when, colour in (("before", BEFORE), ("after", AFTER)):
+            values = [level[f"{key}_{when}"] for level in levels]
+            axis.plot(sizes, values, style, marker="o", markersize=3, color=colour, label=f"{name} {when}")
+            if key == "pass_at_k":
+                bounds = zip(*(level[f"{key}_{when}_interval"] for level in levels), strict=True)
+                axis.fill_between(sizes, *bounds, color=colour, alpha=0.12, linewidth=0)
+    trained = "" if TASKS[task].trained else ", not trained"
+    axis.set(title=f"{task}{trained}", xlabel=f"size ({UNITS[task]})", xticks=sizes, ylim=(-0.04, 1.04))
+    if TASKS[task].trained:
+        axis.axvspan(
+            min(TASKS[task].trained) - 0.5, max(TASKS[task].trained) + 0.5, color=TRAINING, alpha=0.08
+        )
+    _plain(axis)
+
+
+def _plain(axis: Any) -> None:
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,253 @@
+"""Tests for programs: how inputs are passed, and when an output is right. Pure; grader.py runs them.
+
+The PRIME/Eurus form: {"inputs": [...], "outputs": [...]}, one pair per test. Without "fn_name" a program reads the
+input from standard input and its standard output is compared. With "fn_name", the function (of the module or of
+`class Solution`) gets one argument per line of JSON, and its result is compared as JSON. An output that is text is JSON
+too, or Python data such as `True` or `(1, 2)`: "12" is the number; the text is written "\\"12\\"" or ["12"].
+
+Every test runs, and the score is passed / all; a syntax error or exhausted time gives 0. Times are CPU seconds: `cpu_s`
+for all tests together (default 5), and `test_cpu_s` for each test if the task sets it. Outputs are compared as plain
+data, never inside the sandbox and never by the submission's own objects: exactly, else line by line without surrounding
+white space, else as numbers where both are (relative 1e-5, absolute 1e-8, PRIME's `allclose`; against an integer only
+absolute 1e-5, or counts from 100,000 on could be guessed). Outputs are never compared as sets or as substrings.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import keyword
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from reward.extract import is_literal
+from reward.graders.grade import InvalidTask, is_number, require
+from reward.sandbox.limits import (
+    MAX_CPU_S,
+    OUTPUT_BYTES,
+    OUTPUT_BYTES_IN_ALL,
+    OutputLimits,
+    ProgramLimits,
+)
+
+_MAX_TESTS = 1_000
+_MAX_DATA_BYTES = 32 << 20
+_RELATIVE, _ABSOLUTE = 1e-5, 1e-8
+_LEADING_ZERO = re.compile(r"[+-]?0\d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tests:
+    """Inputs as text, in the form the program gets; expected outputs as text (stdin form) or data (fn form)."""
+
+    inputs: tuple[str, ...]
+    expected: tuple[Any, ...]
+    fn_name: str | None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def output_limits(self) -> OutputLimits:
+        """Returns twice the size of the expected outputs, because numbers may have more digits than needed, plus an
+        allowance for stray output."""
+        sizes = [2 * _size(expected) for expected in self.expected]
+        each = tuple(OUTPUT_BYTES + size for size in sizes)
+        return OutputLimits(each=each, in_all=OUTPUT_BYTES_IN_ALL + sum(sizes))
+
+    def passes(self, index: int, output: bytes) -> bool:
+        """Whether the output of a program is the expected one of test `index`."""
+        try:
+            text = output.decode("utf-8")
+        except UnicodeDecodeError:
+            return False
+        if self.fn_name is None:
+            return same_output(text, self.expected[index])
+        try:
+            value = json.loads(text, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            return False
+        return same_result(value, self.expected[index])
+
+
+def limits_of(task: Mapping[str, Any]) -> ProgramLimits:
+    """The task's "cpu_s" and "test_cpu_s", or the defaults. Raises InvalidTask for anything but a time up to
+    MAX_CPU_S."""
+    given = {name: task[name] for name in ("cpu_s", "test_cpu_s") if name in task}
+    for name, value in given.items():
+        require(
+            is_number(value) and 0 < value <= MAX_CPU_S,
+            f'"{name}" must be a number of seconds above 0 and up to {MAX_CPU_S:g}',
+        )
+    return ProgramLimits(**given)
+
+
+def tests_of(task: Mapping[str, Any]) -> Tests:
+    """Raises InvalidTask with a sentence if the task is not of the form above."""
+    inputs, outputs, fn_name = task.get("inputs"), task.get("outputs"), task.get("fn_name")
+    if not (isinstance(inputs, list) and isinstance(outputs, list)):
+        raise InvalidTask('the task needs the lists "inputs" and "outputs"')
+    require(len(inputs) == len(outputs), f"the task has {len(inputs)} inputs and {len(outputs)} outputs")
+    require(
+        0 < len(inputs) <= _MAX_TESTS, f"the task has {len(inputs)} tests; 1 to {_MAX_TESTS} are possible"
+    )
+    require(fn_name is None or is_name(fn_name), '"fn_name" must be a Python name')
+    if fn_name is None:
+        tests = Tests(inputs=tuple(map(_lines, inputs)), expected=tuple(map(_lines, outputs)), fn_name=None)
+    else:
+        arguments = tuple(map(_arguments, inputs))
+        tests = Tests(inputs=arguments, expected=_expected(outputs), fn_name=fn_name)
+        for text in arguments:
+            for line in filter(str.strip, text.split("\n")):
+                require(_is_json(line), f"the input line {line[:60]!r} of a fn_name task is not JSON")
+    size = sum(map(len, tests.inputs))
+    require(
+        size <= _MAX_DATA_BYTES, f"the inputs of the task have {size} characters, more than {_MAX_DATA_BYTES}"
+    )
+    return tests
+
+
+def is_name(value: object) -> TypeGuard[str]:
+    """Whether a value is text that can name a Python function."""
+    return isinstance(value, str) and value.isidentifier() and not keyword.iskeyword(value)
+
+
+def same_output(text: str, expected: str) -> bool:
+    """Whether standard output equals the expected text."""
+    if text == expected:
+        return True
+    text, expected = text.strip(), expected.strip()
+    if text.count("\n") != expected.count("\n"):  # before splitting what may be a flood of lines
+        return False
+    lines = [line.strip() for line in text.split("\n")]
+    wanted = [line.strip() for line in expected.split("\n")]
+    if lines == wanted:
+        return True
+    return all(
+        line == want or _same_numbers(line.split(), want.split())
+        for line, want in zip(lines, wanted, strict=True)
+    )
+
+
+def _same_numbers(tokens: list[str], wanted: list[str]) -> bool:
+    return len(tokens) == len(wanted) and all(map(_same_token, tokens, wanted))
+
+
+def _same_token(token: str, want: str) -> bool:
+    if token == want:
+        return True
+    if len(token) > 40 or len(want) > 40 or "_" in token or (_is_whole(token) and _is_whole(want)):
+        return False  # whole numbers are equal or not
+    if _LEADING_ZERO.match(want):  # digits that are no number: 0101 is not 101.0
+        return False
+    try:
+        return _close(float(token), int(want) if _is_whole(want) else float(want))
+    except ValueError:
+        return False
+
+
+def _is_whole(token: str) -> bool:
+    return token.lstrip("+-").isdigit()
+
+
+def same_result(value: Any, expected: Any) -> bool:
+    """Whether a function's result equals the expected one, which may be wrapped in a list of one."""
+    if _same_data(value, expected):
+        return True
+    return isinstance(expected, list) and len(expected) == 1 and _same_data(value, expected[0])
+
+
+def _same_data(value: Any, expected: Any) -> bool:
+    """Whether two values are equal as JSON data: a bool is no number, 2.0 is 2, floats within PRIME's `allclose`. Never
+    raises."""
+    stack = [(value, expected)]
+    while stack:
+        left, right = stack.pop()
+        if isinstance(left, bool) or isinstance(right, bool):
+            if left is not right:
+                return False
+        elif isinstance(left, int | float) and isinstance(right, int | float):
+            both_whole = isinstance(left, int) and isinstance(right, int)
+            if left != right and (both_whole or not _close(left, right)):
+                return False
+        elif type(left) is not type(right):
+            return False
+        elif isinstance(left, list):
+            if len(left) != len(right):
+                return False
+            stack.extend(zip(left, right, strict=True))
+        elif isinstance(left, dict):
+            if left.keys() != right.keys():
+                return False
+            stack.extend((left[key], right[key]) for key in left)
+        elif left != right:
+            return False
+    return True
+
+
+def _close(value: float, wanted: float) -> bool:
+    """Whether two numbers are close. Against an integer there is no relative tolerance: 1000000.0 is not 1000001."""
+    try:
+        tolerance = _RELATIVE if isinstance(wanted, int) else _ABSOLUTE + _RELATIVE * abs(wanted)
+        return math.isfinite(value) and math.isfinite(wanted) and abs(value - wanted) <= tolerance
+    except OverflowError:  # an integer beyond the range of floats
+        return False
+
+
+def _lines(item: Any) -> str:
+    """Returns an item as text: text as it is, a list as lines, a number as its digits."""
+    if isinstance(item, str):
+        return item
+    if isinstance(item, list):
+        return "\n".join(map(_lines, item))
+    require(
+        isinstance(item, int | float), f"a test's input or output is {type(item).__name__}, not text or lines"
+    )
+    return str(item)
+
+
+def _size(expected: Any) -> int:
+    """Bytes that a program would write for an expected output, text or data."""
+    return len(expected.encode("utf-8", "replace") if isinstance(expected, str) else json.dumps(expected))
+
+
+def _arguments(item: Any) -> str:
+    """Returns an input of a fn_name task as lines of JSON."""
+    if isinstance(item, str):
+        return item
+    require(isinstance(item, list), "an input of a fn_name task is neither text nor a list of arguments")
+    return "\n".join(json.dumps(value) for value in item)
+
+
+def _expected(outputs: list[Any]) -> tuple[Any, ...]:
+    """Decodes expected outputs. Text is JSON, as PRIME and LiveCodeBench write it, or else the `repr` of Python data
+    (`True`, `(1, 2)`), unless one text of the task is neither: then none was encoded, and "12" is the text."""
+    texts = [item for item in outputs if isinstance(item, str)]
+    if any(not _is_json(text) and not is_literal(text) for text in texts):
+        return tuple(outputs)
+    return tuple(_decoded(item) if isinstance(item, str) else item for item in outputs)
+
+
+def _decoded(text: str) -> Any:
+    """The value of JSON, or of a Python literal as a result would be sent (a tuple as a list). A literal that cannot be
+    a result, such as a set, stays text."""
+    if _is_json(text):
+        return json.loads(text)
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text)))
+    except (ValueError, TypeError, RecursionError):
+        return text
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")

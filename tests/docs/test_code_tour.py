@@ -1,0 +1,52 @@
+"""Tests that every file and function that docs/code_tour.md names exists where the page says."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.config.help import options
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "code_tour.md").read_text(encoding="utf-8")
+FILES = {Path(name).stem: ROOT / name for name in re.findall(r"`((?:nemo_prorl|reward)/[\w/]+\.py)`", PAGE)}
+"""File by the module's name, which is unique."""
+NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", PAGE)))
+
+
+def exists(name: str) -> bool:
+    """Returns whether module.function, module.Class or module.Class.method is defined in the file of that module."""
+    module, *path = name.split(".")
+    if module not in FILES:
+        return False
+    body: list[ast.stmt] = ast.parse(FILES[module].read_text(encoding="utf-8")).body
+    for part in path:
+        defined = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        if part not in defined:
+            return False
+        body = defined[part].body
+    return True
+
+
+def test_the_files_exist() -> None:
+    assert len(FILES) > 20
+    assert [name for name, file in FILES.items() if not file.is_file()] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_exists(name: str) -> None:
+    assert exists(name) or name in options()
+
+
+def test_names_are_found_on_the_page() -> None:
+    assert len(NAMES) > 30
+
+
+@pytest.mark.parametrize(
+    "name", ["mix.PromptMix.draw", "mix.no_function", "no_module.render", "config.RunConfig"]
+)
+def test_a_name_that_is_not_there_is_seen(name: str) -> None:
+    assert not exists(name)

@@ -1,0 +1,95 @@
+"""The two means of a validation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, check_monitor, domain_mean, with_domain_mean
+
+WHOLE = {"validation/score": 0.5, "validation/pass_at_1": 0.5} | {
+    f"validation/{domain}/{name}": 0.5
+    for domain in ("code", "math")
+    for name in ("num_prompts", "score", "pass_at_1")
+}
+NO_CODE = {name: value for name, value in WHOLE.items() if "code" not in name} | {
+    "validation/code/num_prompts": 0.0
+}
+
+
+@pytest.mark.parametrize("monitor", [DOMAIN_MEAN, "validation/code/score", "validation/code/pass_at_1"])
+def test_a_domain_that_the_service_did_not_grade_is_no_mistake_of_the_user(monitor: str) -> None:
+    said = check_monitor(monitor, NO_CODE)
+    assert monitor in said
+    assert "reward service" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("measured", [WHOLE | {DOMAIN_MEAN: 0.5}, NO_CODE])
+@pytest.mark.parametrize(
+    "monitor", ["validation/scores", "validation/stem/score", "validation/code/domain_mean_score"]
+)
+def test_a_metric_that_no_validation_has_is_refused(monitor: str, measured: dict[str, float]) -> None:
+    with pytest.raises(
+        ConfigError, match=f"monitor={monitor} is not measured: write one of validation/score"
+    ):
+        check_monitor(monitor, measured)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "measured"),
+    [
+        pytest.param(DOMAIN_MEAN, WHOLE | {DOMAIN_MEAN: 0.5}, id="measured"),
+        pytest.param("reward/mean", WHOLE, id="of training"),
+        pytest.param("validation/scores", {}, id="no validation"),
+        pytest.param("validation/math/score", NO_CODE, id="of the domain that was graded"),
+    ],
+)
+def test_a_monitor_that_is_measured_needs_no_word(monitor: str, measured: dict[str, float]) -> None:
+    assert check_monitor(monitor, measured) == ""
+
+
+def test_every_domain_counts_the_same_however_many_prompts_it_has() -> None:
+    """With IFEval's 541 prompts and AIME's 30, the mean over prompts is nearly that of IFEval alone."""
+    summary = {
+        "reward": (541 * 0.9 + 30 * 0.1) / 571,
+        "instruction/score": 0.9,
+        "instruction/num_prompts": 541.0,
+        "math/score": 0.1,
+        "math/num_prompts": 30.0,
+    }
+    assert domain_mean(summary) == pytest.approx(0.5)
+
+
+def test_the_mean_of_fewer_domains_is_not_passed_off_as_that_of_all() -> None:
+    """The service graded nothing of one domain."""
+    assert domain_mean({"score": 0.9, "math/num_prompts": 0.0, "code/score": 0.9}) is None
+    assert domain_mean({"num_prompts": 0.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        pytest.param(
+            {
+                "step": 0,
+                "validation/score": 0.7,
+                "validation/math/score": 0.2,
+                "validation/code/score": 0.8,
+            },
+            0.5,
+            id="computed for a record of an older version",
+        ),
+        pytest.param({"step": 0, "validation/score": 0.7, DOMAIN_MEAN: 0.6}, 0.6, id="kept as recorded"),
+        pytest.param({"step": 1, "reward/math/mean": 0.5}, None, id="no validation"),
+        pytest.param({"step": 0, "validation/score": 0.7}, None, id="no domains to compute it from"),
+    ],
+)
+def test_records_get_their_mean_over_domains(record: dict[str, Any], expected: float | None) -> None:
+    completed = with_domain_mean(record)
+    assert completed.get(DOMAIN_MEAN) == (pytest.approx(expected) if expected is not None else None)
+    assert {key: value for key, value in completed.items() if key != DOMAIN_MEAN} == {
+        key: value for key, value in record.items() if key != DOMAIN_MEAN
+    }

@@ -1,0 +1,267 @@
+"""What follows a step, and in which order: `_close_step` with a recorder in place of its effects, for single cases and
+for every combination of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import ControllerAction
+from nemo_prorl.training import trainer
+from nemo_prorl.training.control.controller import Decision
+from nemo_prorl.training.sampling.refit import Refitted
+from nemo_prorl.training.stages import Outcome
+from nemo_prorl.types import RunState
+from tests.training.conftest import SINGLE
+
+RESET, END_STAGE, STOP = ControllerAction.reset, ControllerAction.end_stage, ControllerAction.stop
+SAVES = {"save", "begin_save"}
+LOST = Refitted(is_lost=True, diagnosis="the sampler is lost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """A step like most: nothing is due."""
+
+    trained: bool = True
+    is_last: bool = False
+    is_validation_due: bool = False
+    is_validated: bool = False
+    is_sampler_lost: bool = False
+    controller: ControllerAction | None = None
+    """The controller's decision."""
+    is_requested: bool = False
+    """A user asks for a reset."""
+    is_save_due: bool = False
+    has_to_pause: bool = False
+    reset_loses_sampler: bool = False
+
+    @property
+    def action(self) -> ControllerAction | None:
+        return self.controller or (RESET if self.is_requested else None)
+
+
+@dataclass(eq=False)
+class Recorder(trainer.ProRLTrainer):
+    """A trainer that notes in `effects` what it would do."""
+
+    facts: Facts
+    effects: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        facts = self.facts
+        self._measured: dict[str, Any] = {}
+        self.refitted = LOST if facts.is_sampler_lost else Refitted()
+        self.controller: Any = SimpleNamespace(
+            observe=self._observe, reset_on_request=lambda step: decision(RESET), warning=lambda: ""
+        )
+        self.schedule: Any = SimpleNamespace(
+            next_by_clock=lambda step, seconds: frozenset(), is_due=lambda step: facts.is_save_due
+        )
+        self.stopwatch: Any = SimpleNamespace(elapsed_s=lambda: 1.0)
+        self.run_dir: Any = None
+
+    def _observe(self, record: dict[str, Any]) -> Decision | None:
+        self.effects.append("decide")
+        return decision(self.facts.controller) if self.facts.controller else None
+
+    def _has_all_steps(self) -> bool:
+        return self.facts.is_last
+
+    def _is_validated(self) -> bool:
+        return self.facts.is_validated
+
+    def _validate(self) -> dict[str, Any]:
+        self.effects.append("validate")
+        return {"validation/score": 0.5}
+
+    def _reset(self) -> None:
+        self.effects.append("reset")
+        if self.facts.reset_loses_sampler:
+            self.refitted = LOST
+
+    def _record(self, metrics: Any) -> None:
+        self.effects.append("record")
+
+    def _why_pause(self) -> str:
+        self.effects.append("check_pause")
+        return "SIGUSR1 came" if self.facts.has_to_pause else ""
+
+    def _save(self) -> None:
+        self.effects.append("begin_save")
+
+    def _finish_saving(self) -> None:
+        assert self.effects.pop() == "begin_save"
+        self.effects.append("save")
+
+
+def decision(action: ControllerAction) -> Decision:
+    return Decision(action=action, signal="interval", reason="it is time", numbers={}, step=8)
+
+
+def close_step(facts: Facts) -> tuple[list[str], Outcome | None]:
+    """Returns the effects of closing a step, in their order, and the outcome."""
+    validation = SimpleNamespace(
+        is_due=lambda stage_step: facts.is_validation_due, is_early=lambda step: False
+    )
+    closing = Recorder(
+        facts=facts,
+        config=SimpleNamespace(validation=validation),  # type: ignore[arg-type]
+        ranks=SINGLE,
+        state=RunState(stage="main", step=8, stage_step=8),
+        log=SimpleNamespace(say=lambda line: None),  # type: ignore[arg-type]
+        checkpoints=None,
+        telemetry=None,
+        **dict.fromkeys(UNUSED),  # type: ignore[arg-type]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "reset_request_id", lambda run_dir: "1" if facts.is_requested else "")
+        patch.setattr(
+            trainer, "delete_reset_request", lambda run_dir: closing.effects.append("delete_request")
+        )
+        try:
+            outcome = closing._close_step({"reward/mean": 0.5} if facts.trained else {})
+        except trainer.StoppedByController:
+            outcome = Outcome.stopped
+    return closing.effects, outcome
+
+
+UNUSED = ("policy", "sampler", "grader", "prompts", "held_out", "canary", "watchdog", "deadline")
+
+
+@pytest.mark.parametrize(
+    ("facts", "actions", "outcome"),
+    [
+        ({}, "decide record check_pause", None),
+        ({"is_save_due": True}, "decide record check_pause begin_save", None),
+        ({"is_validation_due": True}, "validate decide record check_pause", None),
+        # Resets, the controller's and a user's
+        ({"controller": RESET}, "decide reset record check_pause save", None),
+        ({"is_requested": True}, "decide reset record check_pause save delete_request", None),
+        ({"controller": RESET, "is_requested": True}, "decide reset record check_pause save delete_request", None),
+        ({"controller": RESET, "is_save_due": True}, "decide reset record check_pause save", None),
+        # Pauses
+        ({"has_to_pause": True}, "decide record check_pause save", "paused"),
+        ({"has_to_pause": True, "is_validation_due": True}, "validate decide record check_pause save", "paused"),
+        ({"has_to_pause": True, "controller": RESET}, "decide reset record check_pause save", "paused"),
+        ({"has_to_pause": True, "is_requested": True}, "decide reset record check_pause save delete_request", "paused"),
+        # The last step
+        ({"is_last": True}, "validate decide record save", "steps"),
+        ({"is_last": True, "has_to_pause": True}, "validate decide record save", "steps"),
+        ({"is_last": True, "is_requested": True}, "validate decide reset record save delete_request", "steps"),
+        ({"is_last": True, "controller": END_STAGE}, "validate decide record save", "end_stage"),
+        ({"is_last": True, "controller": STOP}, "validate decide record save", "stopped"),
+        # The controller's ends
+        ({"controller": END_STAGE}, "decide record validate record save", "end_stage"),
+        ({"controller": END_STAGE, "is_validation_due": True}, "validate decide record save", "end_stage"),
+        ({"controller": END_STAGE, "is_requested": True}, "decide record validate record save", "end_stage"),
+        ({"controller": END_STAGE, "has_to_pause": True}, "decide record validate record save", "end_stage"),
+        ({"controller": STOP, "is_requested": True, "has_to_pause": True}, "decide record save", "stopped"),
+        # A sampler without the policy's weights
+        (
+            {"is_sampler_lost": True, "is_validation_due": True, "is_last": True, "controller": STOP},
+            "decide record save",
+            "stopped",
+        ),
+        # No step was trained
+        ({"trained": False}, "validate record save", "saturated"),
+        ({"trained": False, "is_validated": True}, "save", "saturated"),
+        ({"trained": False, "is_last": True}, "validate record save", "steps"),
+    ],
+)  # fmt: skip
+def test_what_follows_a_step(facts: dict[str, Any], actions: str, outcome: str | None) -> None:
+    assert close_step(Facts(**facts)) == (actions.split(), outcome)
+
+
+def every_case() -> Iterator[Facts]:
+    """Before a step is trained nobody is asked, and a sampler that is lost ends the process."""
+    flag = (False, True)
+    for trained, last, due, validated, lost in product(flag, repeat=5):
+        for decided, requested, save_due, pause in product((None, RESET, END_STAGE, STOP), flag, flag, flag):
+            if trained or not (lost or decided or requested or save_due or pause):
+                yield Facts(
+                    trained=trained,
+                    is_last=last,
+                    is_validation_due=due,
+                    is_validated=validated,
+                    is_sampler_lost=lost,
+                    controller=decided,
+                    is_requested=requested,
+                    is_save_due=save_due,
+                    has_to_pause=pause,
+                )
+
+
+EVERY = {facts: close_step(facts) for facts in every_case()}
+
+
+def test_there_is_one_save_at_most_and_every_end_and_every_reset_is_in_it() -> None:
+    for facts, (effects, outcome) in EVERY.items():
+        saves = [effect for effect in effects if effect in SAVES]
+        assert len(saves) <= 1, facts
+        assert saves or not facts.is_save_due, facts
+        if outcome is not None or "reset" in effects:
+            assert saves == ["save"], facts
+            assert set(effects[effects.index("save") :]) <= {"save", "delete_request"}, facts
+
+
+def test_a_stage_ends_validated_and_a_lost_sampler_is_never_used() -> None:
+    for facts, (effects, outcome) in EVERY.items():
+        if outcome in (Outcome.steps, Outcome.saturated, Outcome.end_stage):
+            assert facts.is_validated or "validate" in effects, facts
+        if facts.is_sampler_lost:
+            assert (outcome, "validate" in effects) == (Outcome.stopped, False), facts
+        elif facts.trained and (facts.is_last or facts.is_validation_due):
+            assert effects[:2] == ["validate", "decide"], "the controller sees the last one, too"
+
+
+def test_what_is_measured_is_recorded_once() -> None:
+    for facts, (effects, outcome) in EVERY.items():
+        measured = [effect for effect in effects if effect in ("validate", "record")]
+        assert measured[-1:] != ["validate"], facts
+        assert measured.count("validate") <= 1, facts
+        ends = outcome in (Outcome.steps, Outcome.saturated, Outcome.end_stage)
+        is_of_step = facts.trained and (facts.is_last or facts.is_validation_due)
+        assert measured.count("record") == facts.trained + (
+            ends and not facts.is_validated and not is_of_step
+        ), facts
+
+
+def test_a_request_is_deleted_once_its_reset_is_saved_and_stays_otherwise() -> None:
+    for facts, (effects, outcome) in EVERY.items():
+        if "delete_request" in effects:
+            assert facts.is_requested, facts
+            order = [effects.index(one) for one in ("reset", "save", "delete_request")]
+            assert order == sorted(order), facts
+        elif facts.is_requested:
+            assert "reset" not in effects, facts
+            assert outcome in (Outcome.end_stage, Outcome.stopped), facts
+
+
+def test_a_pause_takes_nothing_away_but_the_next_step() -> None:
+    for facts in EVERY:
+        if not facts.trained:
+            continue
+        alone, paused = (EVERY[replace(facts, has_to_pause=pause)] for pause in (False, True))
+        others = [[effect for effect in effects if effect not in SAVES] for effects, _ in (alone, paused)]
+        assert others[0] == others[1], facts
+        assert paused[1] is (alone[1] or Outcome.paused), facts
+
+
+def test_the_controller_decides_and_then_the_user() -> None:
+    for facts, (effects, _) in EVERY.items():
+        assert ("reset" in effects) == (facts.trained and facts.action is RESET), facts
+        assert ("decide" in effects) == facts.trained, facts
+
+
+def test_a_reset_that_loses_the_sampler_stops_the_run_even_in_the_last_step() -> None:
+    for is_last, pause in product((False, True), repeat=2):
+        facts = Facts(is_last=is_last, has_to_pause=pause, controller=RESET, reset_loses_sampler=True)
+        effects, outcome = close_step(facts)
+        assert outcome is Outcome.stopped
+        assert effects[-2:] == ["record", "save"]
