@@ -8,21 +8,28 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from nemo_prorl.__main__ import COMMANDS, load, summary
+from nemo_prorl.__main__ import COMMANDS, load
 from nemo_prorl.config import DataBuildConfig, RunConfig
-from nemo_prorl.config.help import Option, entries, type_name, value_text
+from nemo_prorl.config.help import MOST_USED, Option, entries, type_name, value_text
 from nemo_prorl.run_folder.metric_docs import METRICS
 from reward.__main__ import main as reward_main
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 OPTIONS_BEGIN = "Options, with type and default:"
 """The line of a command's help after which come options; these have a page of their own."""
+EVERYWHERE = re.compile(
+    r"^positional arguments:\n  KEY=VALUE +sets an option\n\n|^options:\n  -h, --help .*\n(?!  )\n?|^  -h, --help .*\n",
+    re.MULTILINE,
+)
+"""Lines of a help text that the page leaves out."""
 PARTS = {"data": ("list", "build", "show", "difficulty")}
 """Subcommands by command."""
 REWARD_COMMANDS = ("serve", "score", "explain", "check")
+HEAD = ("", "| option | default | meaning |", "|---|---|---|")
 GENERATED = "Generated from the code by `make reference`: change it there."
 METRICS_INTRO = """One line of `RUN/metrics.jsonl` holds the metrics of one step; the loggers get the same names.
 `DOMAIN`, `FUNCTION` and `K` stand for any name or number. A mean over tokens counts every response token once.
@@ -38,7 +45,7 @@ def commands_page() -> str:
         f"{GENERATED} Options that are written `KEY=VALUE` are in [options.md](options.md).",
     ]
     for name in COMMANDS:
-        lines += ["", f"## {name}", "", summary(name)]
+        lines += ["", f"## {name}"]
         lines += _help(load(name).main, [])
         for part in PARTS.get(name, ()):
             lines += ["", f"### {name} {part}", *_help(load(name).main, [part])]
@@ -54,10 +61,13 @@ def commands_page() -> str:
 
 
 def options_page() -> str:
-    """Returns the page with one table for each section of options."""
+    """Returns the page: the usual options, then one table for each section."""
+    options = {entry.key: entry for entry in entries(RunConfig) if isinstance(entry, Option)}
     lines = ["# Options", "", f"{GENERATED} They are declared in `nemo_prorl/config/sections/`."]
+    lines += ["", "## The options you will touch", *HEAD, *(_row(options[key]) for key in MOST_USED)]
     lines += ["", "## train, evaluate, plan and submit", *_tables(RunConfig)]
-    lines += ["", "## data build", *_tables(DataBuildConfig)]
+    lines += ["", "## data build", *_tables(DataBuildConfig, without="reward")]
+    lines += ["", "The options of [reward](#reward) as well."]
     return "\n".join(lines) + "\n"
 
 
@@ -81,22 +91,32 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def _help(command: Callable[[list[str]], int], words: list[str]) -> list[str]:
-    """Returns the lines of a code block with what `--help` prints at 100 columns, up to the options."""
+    """Returns the lines of a code block with what `--help` prints at 100 columns, up to the options of a run, and
+    without what every command says."""
     os.environ["COLUMNS"] = "100"
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
         command([*words, "--help"])
-    return ["", "```text", *printed.getvalue().partition(OPTIONS_BEGIN)[0].rstrip().splitlines(), "```"]
+    text = EVERYWHERE.sub("", printed.getvalue().partition(OPTIONS_BEGIN)[0])
+    return ["", "```text", *text.rstrip().splitlines(), "```"]
 
 
-def _tables(schema: type) -> Iterator[str]:
-    head = ["", "| option | type | default | meaning |", "|---|---|---|---|"]
-    yield from head
+def _tables(schema: type, without: str = "") -> Iterator[str]:
+    """Yields the lines of the schema's tables, except for the section `without`."""
+    yield from HEAD
     for entry in entries(schema):
+        if entry.key.partition(".")[0] == without:
+            continue
         if isinstance(entry, Option):
-            default = value_text(entry.default)
-            yield f"| `{entry.key}` | {type_name(entry.type)} | `{default}` | {_cell(entry.doc)} |"
+            yield _row(entry)
         else:
-            yield from ("", f"### {entry.key}", "", entry.doc, *head)
+            yield from ("", f"### {entry.key}", "", entry.doc, *HEAD)
+
+
+def _row(option: Option) -> str:
+    """Returns a line of a table. The default shows the type, except for a choice, which the meaning begins with."""
+    kind = type_name(option.type)
+    choice = f"O{kind[1:]}. " if kind.startswith("one of ") else ""
+    return f"| `{option.key}` | `{value_text(option.default)}` | {_cell(choice + option.doc)} |"
 
 
 def _cell(text: str) -> str:

@@ -67,56 +67,53 @@ class AlgorithmConfig:
     """GRPO with DAPO's decoupled clip and ProRL's KL penalty by default; docs/algorithm.md has every formula."""
 
     advantage: Advantage = Advantage.group_std
-    """How rewards become advantages. group_std: the group's mean is subtracted, then divided by the group's standard
-    deviation (ProRL eq. 2); group_mean: the group's mean is subtracted (Dr. GRPO); leave_one_out: the mean of the other
-    rollouts is subtracted (RLOO); batch_std: the group's mean is subtracted, then normalised over all response tokens
-    of the step (REINFORCE++-baseline, ProRL v2)."""
+    """How rewards become advantages. group_std: minus the group's mean, divided by its standard deviation (ProRL eq.
+    2); group_mean: minus the group's mean (Dr. GRPO); leave_one_out: minus the mean of the other rollouts (RLOO);
+    batch_std: group_mean, normalised over all response tokens of the step (REINFORCE++-baseline, ProRL v2)."""
     objective: Objective = Objective.clip
     """clip: PPO's clipped surrogate (ProRL eq. 1), which stops the gradient of clipped tokens; cispo: the
-    log-probability, weighted by the clipped ratio as a constant (MiniMax-M1); every token keeps its gradient."""
+    log-probability, weighted by the clipped ratio as a constant (MiniMax-M1)."""
     ratio_level: RatioLevel = RatioLevel.token
-    """token: each token has its own ratio (ProRL eq. 1); sequence: all tokens of a rollout have the geometric mean of
-    its ratios (GSPO), which needs far smaller values of clip_low and clip_high."""
+    """token: each token has its own ratio (ProRL eq. 1); sequence: the geometric mean over the rollout (GSPO), which
+    needs far smaller clip_low and clip_high."""
     clip_low: float = 0.2
-    """The ratio is clipped below at 1 - clip_low (ProRL eq. 3: 0.2); 1: no lower bound, as in MiniMax-M1's cispo."""
+    """The ratio is clipped below at 1 - clip_low (ProRL eq. 3: 0.2); 1: no lower bound."""
     clip_high: float = 0.4
     """The ratio is clipped above at 1 + clip_high (ProRL eq. 3: 0.4)."""
     dual_clip: float = 3.0
-    """Dual clip c > 1: for a negative advantage A the objective is at least c A (arXiv 1912.09729), so that no token
-    counts more than c times; 0: off (verl, which ProRL was trained with: 3; ProRL does not say). Without effect with
-    cispo, whose weight clip_high bounds."""
+    """With a negative advantage A the objective is at least c A, so that no token counts more than c times (arXiv
+    1912.09729; verl: 3); 0: off. Without effect with cispo."""
     aggregation: Aggregation = Aggregation.token_mean
-    """How token losses become one number. token_mean: the mean over all response tokens of the update (DAPO eq. 8; our
-    choice, because ProRL does not say); sequence_mean_token_mean and sequence_mean_token_sum: the mean over responses
-    of their tokens' mean or sum."""
+    """How token losses become one number. token_mean: the mean over all response tokens of the update (DAPO eq. 8;
+    ProRL does not say); sequence_mean_token_mean and sequence_mean_token_sum: the mean over responses of their tokens'
+    mean or sum."""
     aggregation_constant: float = 1.0
-    """With aggregation=sequence_mean_token_sum the sum over a response is divided by this (Dr. GRPO: the maximum number
-    of response tokens); 1 leaves the plain sum. 0 only with sampler.max_response_tokens=0, for the number found
-    there."""
+    """With sequence_mean_token_sum the sum over a response is divided by this (Dr. GRPO: the maximum number of response
+    tokens); 0: the limit found with sampler.max_response_tokens=0."""
     kl_beta: float = 1e-4
-    """Weight of the KL penalty (ProRL: 1e-4). With 0 there is no penalty, and no log-probabilities of the reference are
-    computed either, unless a signal of the controller or the monitored metric is a KL."""
+    """Weight of the KL penalty (ProRL: 1e-4). 0: no penalty, and no pass of the reference unless a signal or the
+    monitored metric needs it."""
     kl_estimator: KlEstimator = KlEstimator.k3
     """Estimator of the KL penalty (ProRL eq. 5: k3)."""
     kl_in: KlIn = KlIn.loss
-    """loss: the KL penalty is a term of each token's loss (ProRL eq. 4); reward: its sum over the response is
-    subtracted from the reward before advantages are computed (RLOO)."""
+    """loss: the penalty is a term of each token's loss (ProRL eq. 4); reward: its sum over the response is subtracted
+    from the reward (RLOO)."""
     kl_clamp_log_ratio: float = 20.0
-    """The log-ratio in the KL estimator is clamped to plus or minus this many nats, and a token beyond it has no KL
-    gradient; 0: no clamp (verl and NeMo RL: 20; ProRL v2: 10; ProRL does not say)."""
+    """The log-ratio in the KL estimator is clamped to plus or minus this many nats, beyond which a token has no KL
+    gradient (ProRL v2: 10; verl: 20); 0: no clamp."""
     kl_clamp_value: float = 10.0
-    """The KL estimate of a token is clamped to plus or minus this many nats, and a token beyond it has no KL gradient;
-    0: no clamp (verl, which ProRL was trained with, NeMo RL and OpenRLHF: 10; ProRL does not say)."""
+    """The KL estimate of a token is clamped to plus or minus this many nats, beyond which it has no gradient (verl:
+    10); 0: no clamp."""
     correction_level: CorrectionLevel = CorrectionLevel.off
-    """Ratio of the trainer's to the sampler's probability that weights the policy-gradient term. token: each token's;
-    sequence: the product over the response; geometric: the geometric mean over the response; off: no weight."""
+    """Ratio of the trainer's to the sampler's probability that weights the policy gradient. token: each token's;
+    sequence: the product over the response; geometric: its geometric mean; off: none."""
     correction_mode: CorrectionMode = CorrectionMode.truncate
-    """What happens if that ratio is outside [correction_low, correction_high]. truncate: it is clamped to them; mask:
-    the weight is 0; drop: the whole rollout gets the weight 0, and all others keep their tokens' own weights."""
+    """What happens if that ratio is outside [correction_low, correction_high]. truncate: it is clamped; mask: the
+    weight is 0; drop: the whole rollout gets the weight 0, and all others keep their tokens' own weights."""
     correction_low: float = 0.0
-    """Lower bound of the ratio of trainer to sampler probability (our choice: none)."""
+    """Lower bound of that ratio."""
     correction_high: float = 2.0
-    """Upper bound of the ratio of trainer to sampler probability (Yao et al. 2025, verl: 2)."""
+    """Upper bound of that ratio (verl: 2)."""
     entropy_bonus: EntropyBonus = EntropyBonus.fixed
     """fixed: a constant entropy_coefficient; adaptive: Skywork-OR1's rule drives the entropy towards entropy_target."""
     entropy_coefficient: float = 0.0
@@ -126,7 +123,7 @@ class AlgorithmConfig:
     entropy_step: float = 0.005
     """Change of the adaptive entropy coefficient per step."""
     entropy_coefficient_max: float = 0.1
-    """Upper bound of the adaptive entropy coefficient (our choice)."""
+    """Upper bound of the adaptive entropy coefficient."""
 
     @property
     def takes_kl_from_rewards(self) -> bool:

@@ -48,14 +48,14 @@ class ValidationDropConfig:
     """Signal: the held-out reward of a domain stays below its best since the last reset."""
 
     action: ControllerAction = ControllerAction.reset
-    """What the signal causes (ProRL: a hard reset when validation significantly degrades, at the end of run 1)."""
+    """What the signal causes (ProRL: a hard reset when validation significantly degrades)."""
     patience: int = 2
-    """Consecutive validations that must show the drop (our choice: a single one may be bad luck)."""
+    """Consecutive validations that must show the drop."""
     margin: float = 0.1
-    """Least drop, as a share of the best reward (our choice: relative, because domains differ in level)."""
+    """Least drop, as a share of the best reward, because domains differ in level."""
     num_standard_errors: float = 4.0
-    """Least drop, in standard errors of the difference (our choice, because the best of many validations was lucky: of
-    simulated runs without any change one in five had a false alarm at 3, and one in 250 at 4, docs/controller.md)."""
+    """Least drop, in standard errors of the difference. The best of many validations was lucky: 3 gives a false alarm
+    in one run of five, 4 in one of 250."""
 
     def __post_init__(self) -> None:
         at_least("controller.validation_drop", self, 1, ["patience"])
@@ -70,10 +70,9 @@ class ValidationPlateauConfig:
     action: ControllerAction = ControllerAction.reset
     """What the signal causes (ProRL: a hard reset when improvements plateau)."""
     patience: int = 10
-    """Consecutive validations without a new best (our choice: 200 steps at validation.interval=20, ProRL v2's shortest
-    interval)."""
+    """Consecutive validations without a new best; 10 are 200 steps at validation.interval=20."""
     min_delta: float = 0.01
-    """Reward by which a new best must exceed the old one (our choice: one point of pass@1)."""
+    """Reward by which a new best must exceed the old one."""
 
     def __post_init__(self) -> None:
         at_least("controller.validation_plateau", self, 1, ["patience"])
@@ -85,11 +84,9 @@ class FutileResetsConfig:
     """Signal: another plateau or drop after the stage's last resets have not led to a new best."""
 
     action: ControllerAction = ControllerAction.end_stage
-    """What the signal causes (our choice: the next stage may help where resets do not; those of ProRL have a longer
-    context, or more samples)."""
+    """What the signal causes."""
     patience: int = 2
-    """Consecutive resets without a new best by controller.validation_plateau.min_delta (our choice: one may have come
-    at a bad moment)."""
+    """Consecutive resets without a new best by controller.validation_plateau.min_delta."""
 
     def __post_init__(self) -> None:
         at_least("controller.futile_resets", self, 1, ["patience"])
@@ -102,14 +99,13 @@ class KlSpikeConfig:
     action: ControllerAction = ControllerAction.reset
     """What the signal causes (ProRL: a hard reset when KL spikes)."""
     patience: int = 3
-    """Consecutive steps that must be above both limits (our choice: longer than one odd batch)."""
+    """Consecutive steps that must be above both limits."""
     window: int = 40
-    """Steps before these that define the trend; also the warm-up after a reset, when KL grows from 0 (our choice: a
-    fifth of ProRL v2's shortest interval)."""
+    """Steps before these that define the trend; also the warm-up after a reset, when KL grows from 0."""
     ratio: float = 2.0
-    """First limit: this many times the median of the window (our choice: steady growth reaches less)."""
+    """First limit: this many times the median of the window."""
     num_deviations: float = 6.0
-    """Second limit: this many robust standard deviations (1.4826 MAD) of log KL above the median (our choice)."""
+    """Second limit: this many robust standard deviations (1.4826 MAD) of log KL above the median."""
 
     def __post_init__(self) -> None:
         _check_trend("controller.kl_spike", self)
@@ -121,17 +117,15 @@ class ResponseLengthConfig:
     """Signal: the mean response length jumps above its trend."""
 
     action: ControllerAction = ControllerAction.end_stage
-    """What the signal causes (ProRL: a sudden increase of response length ended run 3, and run 4 changed the
-    shaping)."""
+    """What the signal causes (ProRL: a sudden increase of response length ended run 3)."""
     patience: int = 5
-    """Consecutive steps that must be above both limits (our choice: the mix of prompts changes the length from step to
-    step)."""
+    """Consecutive steps that must be above both limits."""
     window: int = 40
-    """Steps before these that define the trend (our choice: as for KL)."""
+    """Steps before these that define the trend."""
     ratio: float = 1.5
-    """First limit: this many times the median of the window (our choice: desired growth takes hundreds of steps)."""
+    """First limit: this many times the median of the window."""
     num_deviations: float = 6.0
-    """Second limit: this many robust standard deviations (1.4826 MAD) of log length above the median (our choice)."""
+    """Second limit: this many robust standard deviations of log length above the median."""
 
     def __post_init__(self) -> None:
         _check_trend("controller.response_length", self)
@@ -143,15 +137,15 @@ class NoEosConfig:
     """Signal: the share of rollouts without end-of-sequence jumps above its trend."""
 
     action: ControllerAction = ControllerAction.end_stage
-    """What the signal causes (ProRL: the responses of run 3 got long because they failed to terminate)."""
+    """What the signal causes (ProRL: the responses of run 3 failed to terminate)."""
     patience: int = 5
-    """Consecutive steps that must be above both limits (our choice: as for the length)."""
+    """Consecutive steps that must be above both limits."""
     window: int = 40
-    """Steps before these that define the trend (our choice: as for KL)."""
+    """Steps before these that define the trend."""
     rise: float = 0.1
-    """First limit: this much above the median share of the window (our choice: every tenth rollout)."""
+    """First limit: this much above the median share of the window."""
     num_deviations: float = 6.0
-    """Second limit: this many robust standard deviations (1.4826 MAD) of the share above the median (our choice)."""
+    """Second limit: this many robust standard deviations of the share above the median."""
 
     def __post_init__(self) -> None:
         _check_trend("controller.no_eos", self)
@@ -163,14 +157,13 @@ class EntropyCollapseConfig:
     """Signal: the entropy has fallen to a fraction of its level at the start of the stage."""
 
     action: ControllerAction = ControllerAction.stop
-    """What the signal causes (our choice: neither a new reference nor a new optimizer restores diversity; temperature,
-    clip or entropy bonus must change)."""
+    """What the signal causes. A reset does not restore diversity: temperature, clip or entropy bonus must change."""
     patience: int = 20
-    """Consecutive steps that must be below the limit (our choice: entropy falls early and often recovers)."""
+    """Consecutive steps that must be below the limit."""
     window: int = 20
-    """First steps of the stage, whose median is the level (our choice)."""
+    """First steps of the stage, whose median is the level."""
     ratio: float = 0.1
-    """The limit, as a share of the level (our choice: no limit in nats suits every tokenizer and temperature)."""
+    """The limit, as a share of the level."""
 
     def __post_init__(self) -> None:
         at_least("controller.entropy_collapse", self, 1, ["patience", "window"])
@@ -182,13 +175,13 @@ class EntropyRunawayConfig:
     """Signal: the entropy has grown to a multiple of its level at the start of the stage."""
 
     action: ControllerAction = ControllerAction.stop
-    """What the signal causes (our choice: a policy that turns into noise must not become the reference)."""
+    """What the signal causes. A policy that turns into noise must not become the reference."""
     patience: int = 20
-    """Consecutive steps that must be above the limit (our choice: as for the collapse)."""
+    """Consecutive steps that must be above the limit."""
     window: int = 20
-    """First steps of the stage, whose median is the level (our choice)."""
+    """First steps of the stage, whose median is the level."""
     ratio: float = 3.0
-    """The limit, as a multiple of the level (our choice)."""
+    """The limit, as a multiple of the level."""
 
     def __post_init__(self) -> None:
         at_least("controller.entropy_runaway", self, 1, ["patience", "window"])
@@ -198,33 +191,26 @@ class EntropyRunawayConfig:
 @dataclass(slots=True, kw_only=True)
 class SamplerMismatchConfig:
     """Signal: the sampler does not run the trainer's weights. This is always a fault, so the signal is active in every
-    controller.mode and has no cool-down."""
+    controller.mode, without a cool-down."""
 
     action: ControllerAction = ControllerAction.stop
-    """What the signal causes, stop or ignore (our choice: rollouts of another policy are worse than none). With ignore
-    suspicious refits are still repeated and reported, but the run continues."""
+    """What the signal causes: stop, or ignore, with which suspicious refits are still repeated and reported."""
     patience: int = 2
-    """Consecutive suspicious steps. Tensors that are still wrong after a second complete refit stop the run at once
-    (our choice)."""
+    """Consecutive suspicious steps. Tensors that are still wrong after a second complete refit stop the run at once."""
     window: int = 20
-    """Steps before these that define the trend; until there are as many, only max_nats counts (our choice)."""
+    """Steps before these that define the trend; until there are as many, only max_nats counts."""
     ratio: float = 3.0
-    """First limit: this many times the median difference of the window (our choice: the broken refit in trl's issue
-    5312 made it 13 times as large)."""
+    """First limit: this many times the median difference of the window."""
     num_deviations: float = 6.0
-    """Second limit: this many robust standard deviations (1.4826 MAD) of the log difference above the median (our
-    choice)."""
+    """Second limit: this many robust standard deviations of the log difference above the median."""
     min_nats: float = 1e-3
-    """Mean difference of log-probabilities in nats up to which nothing is suspicious (our choice: fp32 rounds to less
-    than 1e-5)."""
+    """Mean difference of log-probabilities in nats up to which nothing is suspicious; fp32 rounds to less than 1e-5."""
     max_nats: float = 0.15
-    """Mean difference in nats above which a step is always suspicious (our choice: bf16 shows 0.01 to 0.02, trl's issue
-    5312 showed 0.2)."""
+    """Mean difference in nats above which a step is always suspicious; bf16 shows 0.01 to 0.02, a broken refit 0.2."""
     canary_rollouts: int = 4
-    """Rollouts of a fixed prompt that every engine samples after each refit and the trainer scores; 0: no canary (our
-    choice)."""
+    """Rollouts of a fixed prompt that every engine samples after each refit and the trainer scores; 0: none."""
     canary_tokens: int = 16
-    """Maximum number of tokens of each canary rollout (our choice)."""
+    """Maximum number of tokens of each of these rollouts."""
 
     def __post_init__(self) -> None:
         prefix = "controller.sampler_mismatch"
@@ -249,28 +235,24 @@ class SamplerMismatchConfig:
 
 @dataclass(slots=True, kw_only=True)
 class ControllerConfig:
-    """Automatic resets and ends of stages; docs/controller.md has every rule."""
+    """Automatic resets and ends of stages; docs/resets.md has every rule."""
 
     mode: ControllerMode = ControllerMode.manual
     """Who decides on resets. manual: the user, as ProRL's authors did; interval: also every controller.interval steps;
-    automatic: also the signals. `python -m nemo_prorl request-reset` requests a reset in every mode."""
+    automatic: also the signals. `request-reset` works in every mode."""
     reset_optimizer: bool = True
     """Whether a reset also clears the optimizer's moments (on in ProRL, off in ProRL v2)."""
     interval: int = 0
-    """Steps after the last reset, or the start of the stage, at which a reset is due in any case, except in mode manual
-    (ProRL v2: 200 to 500); 0: never."""
+    """Steps from the last reset, or the start of the stage, to the next, except in mode manual (ProRL v2: 200 to 500);
+    0: never."""
     reset_to: ResetTo = ResetTo.current
-    """Which weights become the policy and the reference at a reset, also at one that a user requests. current: the
-    policy stays as it is (the papers: "a more recent snapshot of the online policy"). best: the policy returns to the
-    stage's best checkpoint by exp_manager.checkpoint_callback_params.monitor (one of two readings of ProRL v2), with
-    that checkpoint's optimizer moments unless reset_optimizer clears them."""
+    """Which weights become the policy and the reference at a reset. current: the policy's own; best: those of the
+    stage's best checkpoint, with its optimizer moments unless reset_optimizer clears them."""
     validation_mean: ValidationMean = ValidationMean.domains
-    """Which mean of the held-out rewards the validation signals use. domains: all domains have equal weight; prompts:
-    all prompts do (our choice: domains, because IFEval alone has more prompts than the other benchmarks of the papers'
-    blend together)."""
+    """Which mean of the held-out rewards the validation signals use: domains gives every domain the same weight,
+    prompts every prompt."""
     cooldown: int = 50
-    """Steps after a reset or the start of a stage in which no signal counts (our choice: a quarter of ProRL v2's
-    shortest interval, because a reset needs time to help)."""
+    """Steps after a reset or the start of a stage in which no signal counts, because a reset needs time to help."""
     validation_drop: ValidationDropConfig = field(default_factory=ValidationDropConfig)
     validation_plateau: ValidationPlateauConfig = field(default_factory=ValidationPlateauConfig)
     futile_resets: FutileResetsConfig = field(default_factory=FutileResetsConfig)

@@ -14,8 +14,8 @@ class DataConfig:
     hub; docs/data.md has the columns."""
 
     train: dict[str, float] = field(default_factory=dict)
-    """Weight of each training file in the mix: path -> weight. Weights need not add up to 1. On the command line, one
-    path or a list of paths is enough where all weights are the same."""
+    """Weight of each training file in the mix: path -> weight. On the command line, one path or a list of paths is
+    enough where all weights are the same."""
     validation: list[str] = field(default_factory=list)
     """Held-out files, for validation."""
 

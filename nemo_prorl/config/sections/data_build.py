@@ -28,15 +28,13 @@ class DataBuildConfig:
     limit: int = 0
     """Maximum number of records to read, for a trial; 0: all."""
     rows: int = -1
-    """Training rows to keep, chosen by seed from those that pass; -1: as many as ProRL's set has (40,000 of deepscaler,
-    24,000 of eurus, 25,000 of scp116k, 37,000 of reasoning_gym, 10,000 of llama_nemotron_if); 0: all."""
+    """Training rows to keep, chosen by seed from those that pass; -1: as many as ProRL's set has; 0: all."""
     held_out: int = -1
-    """Rows kept out of training for validation, of reasoning_gym per task; -1: ProRL's 100 per task of reasoning_gym,
-    and none of other sources."""
+    """Rows kept out of training for validation; -1: ProRL's 100 per task of reasoning_gym, and none of other
+    sources."""
     credit: Credit = Credit.training
-    """Score of the training rows of reasoning_gym. training: nothing for an answer that ignores the question, and for
-    most tasks nothing for a part of the answer (our choice); corrected: the library's continuous score, with partial
-    credit (ProRL)."""
+    """Score of the training rows of reasoning_gym. training: nothing for an answer that ignores the question;
+    corrected: the library's continuous score (ProRL)."""
     against: list[str] = field(default_factory=list)
     """Evaluation files and folders that no row may overlap with."""
     seed: int = 1
@@ -52,8 +50,7 @@ class DataBuildConfig:
     requests_per_minute: float = 0.0
     """Maximum rate of requests to the endpoint; 0: no limit."""
     max_retries: int = 8
-    """Retries of one request to the endpoint after 429, 5xx or a lost connection, as its Retry-After says or with
-    backoff."""
+    """Retries of one request to the endpoint after 429, 5xx or a lost connection."""
     endpoint_timeout_s: float = 600.0
     """Timeout of one request to the endpoint in seconds."""
     max_reply_tokens: int = 4096

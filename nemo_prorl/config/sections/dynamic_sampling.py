@@ -18,24 +18,17 @@ class DynamicSamplingConfig:
     """DAPO's dynamic sampling: prompts whose rollouts are all equally good teach nothing and are replaced."""
 
     enabled: bool = True
-    """Whether uninformative groups are replaced. false trains on every sampled prompt, except for groups of which
-    overlong filtering or a failing reward service leaves nothing: such a step has fewer groups, and logs it."""
+    """Whether uninformative groups are replaced. false trains on every sampled prompt."""
     by: InformativeBy = InformativeBy.score
-    """What has to differ within a group. score: the task's score (ProRL and DAPO drop prompts with accuracy 0 or 1);
-    reward: the reward after shaping, so that length penalties alone can make a group informative, even if all answers
-    are right or all are wrong."""
+    """What has to differ within a group. score: the task's score (ProRL, DAPO); reward: the reward after shaping, so
+    that length penalties alone can make a group informative."""
     max_rounds: int = 8
-    """Maximum number of rounds (generation batches) of a step. A step ends after two if they find no informative group
-    at all."""
+    """Maximum number of rounds of a step. A step ends after two if they find no informative group at all."""
     oversample: float = 1.12
-    """Prompts of a round, as a multiple of the missing groups divided by the recent share of informative groups (our
-    choice). Surplus groups are sampled in vain, missing ones cost another round. In simulations with a share of 60 %,
-    1.12 needs another round in 1 of 150 steps of 256 prompts and in 1 of 7 steps of 32; 1.25 in none of 4,000 and in 1
-    of 36."""
+    """Prompts of a round, as a multiple of the missing groups divided by the recent share of informative groups.
+    Surplus groups are sampled in vain, missing ones cost another round."""
     min_fill: float = 0.5
-    """Share of a step's groups that is enough to train on, correctly normalised, when max_rounds is reached; with less
-    the stage ends: as done if this share has fallen step by step to what the policy solves, else as failed. Without
-    dynamic sampling one group is enough."""
+    """Share of a step's groups that is enough to train on when max_rounds is reached; with less the stage ends."""
 
     def __post_init__(self) -> None:
         at_least("dynamic_sampling", self, 1, ["max_rounds", "oversample"])

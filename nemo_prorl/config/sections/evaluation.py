@@ -19,7 +19,7 @@ def _is_window(text: str) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class EvaluationConfig:
-    """`evaluate suite=NAME`: which benchmarks, from which files, into which folder. The options of sampling are under
+    """Benchmarks of `evaluate suite=NAME`, their files and the folder of the results. The options of sampling are under
     validation and sampler."""
 
     benchmarks: list[str] = field(default_factory=list)
@@ -27,8 +27,8 @@ class EvaluationConfig:
     data_dir: str = "data/benchmarks"
     """Folder with the benchmarks' files, as published."""
     livecodebench_dates: str = "2024-08-01..2025-02-01"
-    """Window of contest dates for LiveCodeBench, FIRST..LAST, both days included; empty: all dates. The papers name no
-    window (our choice: DeepCoder's, 279 problems; DeepCoder is in the papers' table)."""
+    """Window of contest dates for LiveCodeBench, FIRST..LAST, both included; empty: all (DeepCoder's window: the papers
+    name none)."""
     puzzles: list[str] = field(default_factory=list)
     """Reasoning Gym tasks that the benchmark reasoning_gym is limited to; empty: all in its file."""
     out: str = ""

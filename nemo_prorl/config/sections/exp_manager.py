@@ -26,22 +26,19 @@ class CheckpointCallbackParams:
     """When checkpoints are written and which are kept. The field names are those of NeMo's exp_manager."""
 
     every_n_train_steps: int = 20
-    """Steps between checkpoints; 0: none by the number of steps (our choice: as many as validation.interval, so that
-    every validation has a checkpoint and the best one is on disk)."""
+    """Steps between checkpoints; 0: none by the number of steps. As many as validation.interval put the best one on
+    disk."""
     every_minutes: float = 15.0
-    """The first step that ends this many minutes after the last checkpoint gets one, too (NeMo's train_time_interval),
-    so that a crash costs at most this time and one step; 0: none by the clock (our choice: the loop waits less than a
-    second for a save). The end of a stage is saved in any case."""
+    """Minutes after the last checkpoint when the end of a step gets one, too, so that a crash costs little; 0: never.
+    The end of a stage is saved in any case."""
     save_last_k: int = 2
-    """Number of the stage's newest checkpoints that are kept; an older one is deleted once a newer one is complete. The
-    last checkpoint of every other stage is kept, too."""
+    """Number of the stage's newest checkpoints that are kept, beside the last of every other stage."""
     save_top_k: int = 1
-    """Number of best checkpoints by `monitor` that are also kept, of the run and of the current stage; 0: none."""
+    """Number of best checkpoints by `monitor` that are also kept, for the run and for the current stage; 0: none."""
     monitor: str = "validation/domain_mean_score"
-    """Metric by which checkpoints are compared (our choice: see controller.validation_mean). A checkpoint of a step
-    without a validation is not compared."""
+    """Metric by which checkpoints are compared; those of steps without a validation are not."""
     mode: BestMode = BestMode.max
-    """Whether a larger (max) or a smaller (min) value of `monitor` is better."""
+    """Whether a larger or a smaller value of `monitor` is better."""
     async_save: bool = True
     """Writes files in the background while training continues, from a copy in host memory."""
 
@@ -62,7 +59,7 @@ class ExpManagerConfig:
     resume_if_exists: bool = True
     """Continues from the newest checkpoint of the folder; false refuses a folder that has one."""
     create_tensorboard_logger: bool = False
-    """Writes TensorBoard events to RUN/tensorboard (docs/loggers.md)."""
+    """Writes TensorBoard events to RUN/tensorboard (docs/monitoring.md)."""
     create_wandb_logger: bool = False
     """Logs to Weights & Biases; needs the package wandb, and an API key or offline: true."""
     wandb_logger_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -70,20 +67,20 @@ class ExpManagerConfig:
     create_mlflow_logger: bool = False
     """Logs to MLflow; needs the package mlflow."""
     mlflow_logger_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Arguments of Lightning's MLFlowLogger, such as experiment_name and tracking_uri. Without tracking_uri, and
-    without MLFLOW_TRACKING_URI in the environment, MLflow writes the database RUN/mlflow.db."""
+    """Arguments of Lightning's MLFlowLogger, such as experiment_name and tracking_uri; without a URI MLflow writes
+    RUN/mlflow.db."""
     create_checkpoint_callback: bool = True
     """false: no checkpoint is ever written."""
     checkpoint_callback_params: CheckpointCallbackParams = field(default_factory=CheckpointCallbackParams)
     """When checkpoints are written and how many are kept."""
     max_time_per_run: str = ""
-    """Time from the start of the process, as DD:HH:MM:SS, by which the run has saved and paused; empty: no limit. In a
-    Slurm job the job's own time limit counts as well."""
+    """Time from the start of the process, as DD:HH:MM:SS, by which the run has saved and paused; empty: only a Slurm
+    job's own limit counts."""
     use_nemo: UseNemo = UseNemo.auto
-    """Who creates the loggers. auto: NeMo's own exp_manager if nemo-toolkit 3 is installed, else Lightning; always:
-    NeMo, and it is an error if it is not installed; never: Lightning."""
+    """Who creates the loggers. auto: NeMo's exp_manager if nemo-toolkit 3 is installed, else Lightning; always: NeMo;
+    never: Lightning."""
     nemo_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Further fields of NeMo's exp_manager, such as files_to_copy or create_dllogger_logger; needs use_nemo=always."""
+    """Further fields of NeMo's exp_manager; needs use_nemo=always."""
 
     def __post_init__(self) -> None:
         if not self.explicit_log_dir.strip():

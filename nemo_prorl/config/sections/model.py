@@ -42,8 +42,8 @@ class ModelConfig:
     precision: Precision = Precision.bf16
     """Precision of weights and activations; the optimizer keeps fp32 main weights in any case."""
     layer_spec: LayerSpec = LayerSpec.auto
-    """Which layer implementations Megatron-Core uses. auto: Transformer Engine's on CUDA, where a run without it is
-    refused, and Megatron's own on CPU. local: Megatron's own, which are slower on CUDA and cannot pack sequences."""
+    """Layer implementations. auto: Transformer Engine's on CUDA, where it is required, and Megatron's own on CPU;
+    local: Megatron's own, which are slower on CUDA and cannot pack sequences."""
     fp8: Fp8Recipe = Fp8Recipe.off
     """Transformer Engine's FP8 recipe for the linear layers; needs CUDA and Transformer Engine."""
     recompute: Recompute = Recompute.none
@@ -51,13 +51,13 @@ class ModelConfig:
     logprob_chunk_tokens: int = 1024
     """Number of tokens whose logits exist at a time; limits the memory for log-probabilities and entropy."""
     fused_logprobs: bool = True
-    """Computes log-probabilities and entropy with Triton kernels if CUDA and Triton are there; false: with plain
-    PyTorch, which is slower."""
+    """Computes log-probabilities and entropy with Triton kernels on CUDA; false: with plain PyTorch, which is
+    slower."""
     vocab_divisible_by: int = 1
     """The vocabulary is padded to a multiple of this times tensor_parallel; padding gets no probability."""
     megatron: dict[str, Any] = field(default_factory=dict)
-    """Fields of Megatron-Core's TransformerConfig, DistributedDataParallelConfig and OptimizerConfig that change speed,
-    memory or rounding alone, such as {overlap_grad_reduce: true}; docs/gpu.md lists those that can be set."""
+    """Fields of Megatron-Core's configuration that change speed, memory or rounding alone, such as
+    {overlap_grad_reduce: true}; docs/gpu.md lists them."""
 
     def __post_init__(self) -> None:
         positive("model", self, ["logprob_chunk_tokens", "vocab_divisible_by"])

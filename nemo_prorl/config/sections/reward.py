@@ -19,7 +19,7 @@ SERVICE = "service"
 
 @dataclass(slots=True, kw_only=True)
 class RewardConfig:
-    """Where the reward service is, which functions grade beside or instead of it, and how failures are handled."""
+    """Where the reward service is, which functions grade beside or instead of it, and what a failure means."""
 
     urls: list[str] = field(default_factory=list)
     """URLs of reward servers; empty: found through discovery_dir."""
@@ -35,20 +35,19 @@ class RewardConfig:
     ready_timeout_s: float = 120.0
     """Seconds that a run waits for the service before its first step."""
     max_failed_share: float = 0.01
-    """Share of a step's rollouts that may be dropped because the service or a reward function failed on them; more
-    stops the run."""
+    """Share of a step's rollouts that may be dropped because grading them failed; more stops the run."""
     python: str = ".venv-reward/bin/python"
-    """Interpreter of the service's environment, for a service that `train` starts itself; a relative path is looked for
-    in the working folder, then in the checkout."""
+    """Interpreter of the service's environment, for a service that `train` starts itself; a relative path is also
+    looked for in the checkout."""
     function: list[str] = field(default_factory=list)
     """Python functions that grade instead of the service, each written FILE.py:NAME (docs/custom_rewards.md)."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Weights of the functions' values in the sum that is the reward, by function name; a function that is not named
-    here has weight 1. A weight for `service` adds the service's score, and 0 records a value without using it."""
+    """Weight by function name in the sum that is the reward (default 1); `service` stands for the service's score, and
+    0 records a value without using it."""
     function_batch: int = 64
     """Maximum number of responses that a function gets in one call."""
     function_timeout_s: float = 60.0
-    """Seconds that one call of a function may take; after that its responses are not graded."""
+    """Seconds that one call of a function may take; after that its responses count as not graded."""
     function_python: str = ""
     """Interpreter that runs the functions; empty: the one that runs the trainer."""
 

@@ -20,13 +20,11 @@ class SamplerConfig:
     temperature: float = 1.2
     """Sampling temperature of training rollouts (ProRL: 1.2); the trainer divides its logits by it as well."""
     max_prompt_tokens: int = 4096
-    """Longest prompt in tokens; longer prompts are removed from the data, and counted (our choice: the papers give no
-    bound; docs/data.md says what each bound removes). 0: that of the data, of up to 1,000 rows of each file, but at
-    most half of the model's context; the run's resolved.yaml has the number."""
+    """Longest prompt in tokens; longer prompts are removed from the data, and counted. 0: as long as the data's, but at
+    most half of the model's context."""
     max_response_tokens: int = 8192
-    """Longest response in tokens, end-of-sequence included; longer ones are cut off (ProRL "8k": 8192, and 16384 in
-    run 8; that the prompt does not count is our reading). 0: what the longest prompt leaves of the model's context, but
-    at most 1024; the run's resolved.yaml has the number."""
+    """Longest response in tokens, end-of-sequence included; longer ones are cut off (ProRL: 8192, and 16384 in run 8).
+    0: what the longest prompt leaves of the context, at most 1024."""
     tensor_parallel: int = 1
     """Tensor-parallel size of each vLLM engine; must divide the ranks of a node."""
     memory_fraction: float = 0.5
@@ -38,14 +36,13 @@ class SamplerConfig:
     enforce_eager: bool = False
     """Skips CUDA graph capture; always true on CPU."""
     release_memory: bool = False
-    """Frees the sampler's weights and KV cache while the policy trains (vLLM's sleep level 2; the next refit loads
-    the weights again). No effect on CPU."""
+    """Frees the sampler's weights and KV cache while the policy trains (vLLM's sleep level 2). No effect on CPU."""
     ahead: bool = False
     """Samples the next step's first round while the policy trains on the current one. These rollouts are one step
-    off-policy, which algorithm.correction_level corrects. The sampler always keeps its memory (our choice: off)."""
+    off-policy, which algorithm.correction_level corrects."""
     engine_args: dict[str, Any] = field(default_factory=dict)
-    """Further fields of vLLM's EngineArgs, such as {kv_cache_dtype: fp8}; those that the trainer sets itself are
-    refused (docs/gpu.md)."""
+    """Further fields of vLLM's EngineArgs, such as {kv_cache_dtype: fp8}, except those that the trainer sets
+    (docs/gpu.md)."""
 
     def __post_init__(self) -> None:
         positive("sampler", self, ["temperature", "kv_cache_mib", "max_sequences"])

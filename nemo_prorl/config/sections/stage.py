@@ -18,7 +18,7 @@ class StageConfig:
     """One link of the chain of runs."""
 
     name: str = "main"
-    """Name of this stage; the files that record its configuration and its end are named after it."""
+    """Name of this stage, after which the files of its configuration and its end are named."""
     parent: str = ""
     """Stage that this one continues; empty: it starts from model.path."""
     reset_reference: bool = True
@@ -26,13 +26,12 @@ class StageConfig:
     reset_optimizer: bool = True
     """Whether optimizer moments are cleared at the start of a stage with a parent (on in ProRL, off in ProRL v2)."""
     start_from: StartFrom = StartFrom.last
-    """Which checkpoint of the parent the policy is taken from. last: the papers reset "to a more recent snapshot of the
-    online policy". best: the best by exp_manager.checkpoint_callback_params.monitor, for a parent that ends because its
-    validation degrades. Steps, data and the learning-rate schedule continue after the parent's last step in either
-    case. Without stage.parent it has no effect."""
+    """Checkpoint of the parent that the policy is taken from: its last, as in the papers, or its best by
+    exp_manager.checkpoint_callback_params.monitor. Steps, data and learning rate continue after the last in either
+    case."""
     reset_data: bool = False
-    """Whether every data file starts from its beginning at the start of a stage with a parent. Otherwise files that the
-    parent read continue where it stopped (our choice: the papers do not say)."""
+    """Whether every data file starts from its beginning in a stage with a parent; otherwise it continues where the
+    parent stopped."""
 
     def __post_init__(self) -> None:
         for name in ("name", "parent"):

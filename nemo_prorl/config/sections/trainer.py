@@ -25,8 +25,8 @@ class TrainerConfig:
     """The step's size, the parallel layout and the optimizer."""
 
     device: Device = Device.auto
-    """Device that the ranks compute on. auto: the GPUs that the process can see, or the CPU if there are none, except
-    that a job to which Slurm has given GPUs refuses to start on the CPU. cpu allows it, and leaves the GPUs unused."""
+    """Device that the ranks compute on. auto: the GPUs that the process can see, else the CPU, which a job with GPUs of
+    Slurm uses only if it is named."""
     num_steps: int = 1000
     """Number of steps in this stage."""
     prompts_per_step: int = 256
@@ -42,37 +42,35 @@ class TrainerConfig:
     distributed_optimizer: bool = True
     """Shards optimizer state over data-parallel ranks."""
     micro_batch_tokens: int = 32768
-    """Tokens, with padding, in one forward pass of training or log-probabilities; a longer rollout gets a pass of its
-    own."""
+    """Tokens, with padding, in one pass; a longer rollout gets a pass of its own."""
     packing: bool = True
     """Packs sequences without padding (thd layout) where attention supports it: Transformer Engine on CUDA, in bf16."""
     learning_rate: float = 2e-6
     """Learning rate of AdamW, after the warm-up and before any decay (ProRL: 2e-6, constant)."""
     warmup_updates: int = 0
-    """Updates of linear warm-up from the start of the first stage (our choice: none)."""
+    """Updates of linear warm-up from the start of the first stage."""
     decay: Decay = Decay.constant
     """Learning-rate schedule after the warm-up (ProRL: constant)."""
     decay_updates: int = 0
     """Updates from the start of the first stage to the end of the decay; required unless decay is constant."""
     adam_beta1: float = 0.9
-    """AdamW's decay rate of the first moment (our choice: PyTorch's default)."""
+    """AdamW's decay rate of the first moment."""
     adam_beta2: float = 0.999
-    """AdamW's decay rate of the second moment (our choice: PyTorch's default)."""
+    """AdamW's decay rate of the second moment."""
     adam_epsilon: float = 1e-8
     """Added to the root of AdamW's second moment."""
     weight_decay: float = 0.0
-    """AdamW's decoupled weight decay (our choice: none, because the KL penalty regularises)."""
+    """AdamW's decoupled weight decay."""
     clip_grad: float = 1.0
-    """Upper bound of the global gradient norm; larger gradients are scaled down to it (our choice)."""
+    """Upper bound of the global gradient norm."""
     cpu_threads: int = 1
     """Threads of the policy's passes on CPU; sampling always uses one, which makes it bitwise reproducible."""
     start_timeout_s: float = 300.0
-    """Seconds in which all ranks of a job must have reached each other, or the job gives up (our choice: on a slow file
-    system they import torch and vLLM minutes apart)."""
+    """Seconds in which all ranks of a job must have reached each other; on a slow file system they import torch minutes
+    apart."""
     hang_timeout_s: float = 1800.0
-    """Seconds after which a rank that has neither begun another phase of the step nor finished a rollout writes its
-    stack traces to RUN/stacks/ and fails, so that launchers restart the job; 0: never (our choice: a rollout of 16k
-    tokens and the first compilation take far less; gloo and NCCL time out later)."""
+    """Seconds without progress after which a rank writes its stack traces to RUN/stacks/ and fails, so that launchers
+    restart the job; 0: never."""
 
     def __post_init__(self) -> None:
         counts = ["num_steps", "prompts_per_step", "updates_per_step", "tensor_parallel", "pipeline_parallel"]

@@ -14,9 +14,7 @@ class ValidationConfig:
     interval: int = 20
     """Steps between validations; 0: only before the first and after the last step."""
     early: bool = False
-    """Whether a run also validates after its steps 1, 2, 4, 8, ... below the interval, which shows a rise that is over
-    by then. The reset controller ignores these validations. Off by default, because a validation of the papers' blend
-    samples about four times the rollouts that a step trains on."""
+    """Whether a run also validates after its steps 1, 2, 4, 8, ... below the interval, which the controller ignores."""
     num_rollouts: int = 16
     """Rollouts per prompt (ProRL: 16)."""
     temperature: float = 0.6
@@ -24,9 +22,9 @@ class ValidationConfig:
     top_p: float = 0.95
     """Nucleus sampling threshold of validation and `evaluate` (ProRL: 0.95)."""
     max_prompts: int = 0
-    """Number of prompts taken from each file, and by `evaluate` from each benchmark, evenly spaced; 0: all."""
+    """Prompts taken from each file, and by `evaluate` from each benchmark, evenly spaced; 0: all."""
     num_kept: int = 64
-    """Number of rollouts per validation whose text is kept in RUN/samples/, spread over the prompts; 0: none."""
+    """Rollouts per validation whose text is kept in RUN/samples/; 0: none."""
 
     def __post_init__(self) -> None:
         at_least("validation", self, 0, ["interval", "max_prompts", "num_kept"])
