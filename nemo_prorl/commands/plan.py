@@ -21,8 +21,8 @@ stage=NAME  shows only this stage of conf/stage/, at the end of the chain that l
             (default: the papers' eight runs, run1 to run8, or what another --config-name says)
 KEY=VALUE   any option of `train --help`; it applies to every stage
 
---memory, --time and --tail are estimates; docs/scale.md and nemo_prorl/cluster/scale/ have their
-formulas and sources."""
+--memory and --time are estimates; docs/sizing.md says how good they are, and nemo_prorl/cluster/scale/
+has their formulas."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
     model = shape_of(given.shape) if given.shape else model_of(chain[0])
     cases = _cases(given, chain[-1:] if of_one_stage else chain, cluster, model)
-    if given.memory or given.time or given.tail:
+    if given.memory or given.time:
         show(_estimates(given, cases, model))
         return 0
     for config in chain:
@@ -60,8 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _add_estimates(parser: Parser) -> None:
     parser.flag("--memory", "estimates the memory of a GPU in each phase")
-    parser.flag("--time", "estimates the seconds of a step and lists the layouts that fit")
-    parser.flag("--tail", "simulates how long engines wait for the longest responses")
+    parser.flag("--time", "estimates the seconds of a step, a floor, and lists the layouts that fit")
     parser.add_argument(
         "--gpu", default="h100", help="type of GPU: h100, h200 or a100 (default: h100, as in ProRL)"
     )
@@ -110,10 +109,9 @@ def _hours(cases: Sequence[Case], model: Architecture | None) -> list[str]:
 
 
 def _estimates(given: argparse.Namespace, cases: Sequence[Case], model: Architecture | None) -> list[str]:
-    """Returns the lines of --memory, --time and --tail. Raises ConfigError for a stage that does not fit."""
+    """Returns the lines of --memory and --time. Raises ConfigError for a stage that does not fit."""
     from nemo_prorl.cluster.scale import text
     from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
-    from nemo_prorl.cluster.scale.step_time import tail_of
 
     plans = [plan_of(case) for case in cases]
     first = cases[0]
@@ -122,11 +120,7 @@ def _estimates(given: argparse.Namespace, cases: Sequence[Case], model: Architec
     if given.memory:
         lines += ["", *text.memory_text(plans, first.gpu)]
     if given.time:
-        lines += ["", *text.time_text(plans, first.cluster), *_hours(cases, model)]
+        lines += ["", *text.time_text(plans, first.cluster, first.model), *_hours(cases, model)]
         if len(plans) == 1:
             lines += text.layouts_text(fitting_layouts(first))
-    if given.tail:
-        tails = [tail_of(case, plan.memory) for case, plan in zip(cases, plans, strict=True)]
-        names = [case.config.stage.name for case in cases]
-        lines += ["", *text.tail_text(list(zip(names, tails, strict=True)))]
     return lines

@@ -184,15 +184,20 @@ def crash_text(steps: Sequence[tuple[RunConfig, float]], cluster: Cluster) -> li
     ]
 
 
-def hours_text(of_papers: float, of_steps: float) -> list[str]:
-    """Returns a sentence on the two estimates of the GPU hours: at the speed of the papers' total, and from the time of
-    a step; and one on which of them to ask for."""
+def hours_text(of_papers: float, of_steps: tuple[float, float]) -> list[str]:
+    """Returns a sentence on the GPU hours at the speed of the papers' total and those of the steps alone, and one on
+    which of them to ask for."""
     return [
         f"GPU hours: {of_papers:,.0f} on H100 at the speed of the papers' chain, whose {PAPER_GPU_HOURS:,} include "
-        f"validation, checkpoints and restarts; {of_steps:,.0f} for the steps alone, by the formulas of plan --time, "
-        f"which were never measured on a GPU. Ask for {of_papers:,.0f} in an allocation request, because only that "
-        "speed has been reached."
+        f"validation, checkpoints and restarts; {range_text(of_steps)} for the steps alone, a floor by the formulas of "
+        f"plan --time, which were never measured on a GPU. Ask for {of_papers:,.0f} in an allocation request, because "
+        "only that speed has been reached."
     ]
+
+
+def range_text(numbers: tuple[float, float]) -> str:
+    """Formats a range. Example: 1,930-3,570"""
+    return "-".join(f"{number:,.0f}" for number in numbers)
 
 
 def large(number: float) -> str:

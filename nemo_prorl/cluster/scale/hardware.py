@@ -13,15 +13,8 @@ from nemo_prorl.config import ConfigError
 
 GIB = 2**30
 
-ARITHMETIC_SHARE = 0.35
-"""Share of peak FLOPs in the trainer's passes (our choice, within published model FLOPs utilisations: verl's Megatron
-0.31 to 0.40, prime-rl's 4B at 16k and 65k 0.14 and 0.35)."""
-PREFILL_SHARE = 0.5
-"""Share of peak FLOPs in vLLM's prefill (our choice)."""
-DECODE_ARITHMETIC_SHARE = 0.5
-"""Share of peak FLOPs in the matrix products of a decoding step with many sequences (our choice)."""
 BANDWIDTH_SHARE = 0.8
-"""Share of the memory's bandwidth when weights and caches are read contiguously (our choice)."""
+"""Share of the memory's bandwidth when tensors are read contiguously (our choice)."""
 LINK_SHARE = 0.7
 """Share of a link's bandwidth in collectives of large tensors (our choice)."""
 

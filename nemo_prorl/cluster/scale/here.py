@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter, process_time
 
 from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.cluster.scale.hardware import GPUS, Gpu
 from nemo_prorl.cluster.scale.layouts import plan_of
-from nemo_prorl.cluster.scale.step_time import (
+from nemo_prorl.cluster.scale.roofline import (
     EAGER_LAYER_S,
     LOOP_SEQUENCE_S,
     LOOP_STEP_S,
-    Rollouts,
     forward_flops,
     update_flops,
 )
@@ -72,26 +71,23 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
     if gpu is None:
         return None
     try:
-        seconds = plan_of(Case(model=model, config=config, cluster=cluster, gpu=gpu)).time.seconds
+        time = plan_of(Case(model=model, config=config, cluster=cluster, gpu=gpu)).time
     except ConfigError:
         return None
     return StepHere(
-        low_s=seconds, high_s=seconds, source="by the formulas of plan --time, never measured on a GPU"
+        low_s=time.low_s, high_s=time.high_s, source="by the formulas of plan --time, never measured on a GPU"
     )
 
 
 def cpu_seconds(case: Case, *, flops: float, slowdown: float) -> float:
     """Returns the least time of a step on CPUs that reach `flops` operations per second and rank in matrix products,
     and on which a program takes `slowdown` times its processor time: all passes, and the sampler's loop."""
-    config, rollouts = case.config, Rollouts.of(case)
-    num_rollouts, trainer = config.sampler.num_rollouts, config.trainer
-    sampled = case.sampled_prompts * num_rollouts
-    passes = sampled + (1 + config.measures_kl) * case.prepared_prompts * num_rollouts
-    trained = trainer.prompts_per_step * num_rollouts
-    operations = passes * forward_flops(case.model, rollouts)
-    operations += trained * update_flops(case.model, rollouts, config.model.recompute)
-    sequences = sampled * rollouts.response_tokens / case.num_engines
-    at_a_time = min(sampled / case.num_engines, config.sampler.max_sequences)
+    config = case.config
+    passes = case.sampled_rollouts + (1 + config.measures_kl) * case.prepared_rollouts
+    operations = passes * sum(forward_flops(case)) + case.trained_rollouts * sum(update_flops(case))
+    of_engine = case.sampled_rollouts / case.num_engines
+    sequences = of_engine * case.response_tokens
+    at_a_time = min(of_engine, config.sampler.max_sequences)
     steps = max(sequences / at_a_time, float(config.sampler.max_response_tokens))
     loop_s = steps * (LOOP_STEP_S + EAGER_LAYER_S * case.model.num_layers) + sequences * LOOP_SEQUENCE_S
     return operations / flops / case.cluster.num_gpus + loop_s * slowdown
@@ -146,11 +142,11 @@ def measured_speed(model: Architecture, precision: Precision, num_threads: int) 
     torch.set_num_threads(num_threads)
     try:
         _ = rows @ weight
-        began, began_cpu, count = time.perf_counter(), time.process_time(), 0
-        while count < 3 or time.perf_counter() - began < MEASURED_S:
+        began, began_cpu, count = perf_counter(), process_time(), 0
+        while count < 3 or perf_counter() - began < MEASURED_S:
             _ = rows @ weight
             count += 1
-        wall, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+        wall, cpu = perf_counter() - began, process_time() - began_cpu
     finally:
         torch.set_num_threads(threads)
     operations = 2 * ROWS * model.hidden_size * model.ffn_size * count

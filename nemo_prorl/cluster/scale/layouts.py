@@ -11,7 +11,7 @@ from nemo_prorl.cluster.plan.differences import differences
 from nemo_prorl.cluster.plan.fit import Cluster, check_stage
 from nemo_prorl.cluster.scale.hardware import GIB
 from nemo_prorl.cluster.scale.memory import PLANNED_SHARE, Memory, NoRoom, estimate_memory
-from nemo_prorl.cluster.scale.step_time import StepTime, estimate_step
+from nemo_prorl.cluster.scale.roofline import StepTime, estimate_step
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, Recompute, RunConfig
 
@@ -43,14 +43,16 @@ def plan_of(case: Case) -> Plan:
             f"{stage}: {phase} would need {memory.total(phase) / GIB:.1f} GiB, of which {largest}, and a plan may fill "
             f"{PLANNED_SHARE:.0%} of the GPU's {case.gpu.memory_gib:g}: {_way_out(case)}"
         )
-    num_sampled = case.sampled_prompts * case.config.sampler.num_rollouts
-    rollouts_per_engine = ceil(num_sampled / case.num_engines)
-    time = estimate_step(case, memory)
-    return Plan(config=case.config, memory=memory, time=time, rollouts_per_engine=rollouts_per_engine)
+    return Plan(
+        config=case.config,
+        memory=memory,
+        time=estimate_step(case, memory),
+        rollouts_per_engine=ceil(case.sampled_rollouts / case.num_engines),
+    )
 
 
 def fits(case: Case) -> bool:
-    """Returns whether the configuration fits, without estimating the time of a step, which takes longer."""
+    """Returns whether the configuration fits."""
     try:
         check_stage(case.config, case.cluster, case.model)
         return _has_room(estimate_memory(case), case)

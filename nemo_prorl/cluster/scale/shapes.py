@@ -20,8 +20,11 @@ _SHAPES = {
     "qwen2.5-7b": ("Qwen2ForCausalLM", 28, 3584, 18944, 28, 4, 128, 152064, 131072, False),
     "qwen2.5-14b": ("Qwen2ForCausalLM", 48, 5120, 13824, 40, 8, 128, 152064, 131072, False),
     "qwen2.5-32b": ("Qwen2ForCausalLM", 64, 5120, 27648, 40, 8, 128, 152064, 131072, False),
+    "qwen3-0.6b": ("Qwen3ForCausalLM", 28, 1024, 3072, 16, 8, 128, 151936, 40960, True),
     "qwen3-4b": ("Qwen3ForCausalLM", 36, 2560, 9728, 32, 8, 128, 151936, 40960, True),
     "qwen3-8b": ("Qwen3ForCausalLM", 36, 4096, 12288, 32, 8, 128, 151936, 40960, False),
+    "qwen3-32b": ("Qwen3ForCausalLM", 64, 5120, 25600, 64, 8, 128, 151936, 40960, False),
+    "llama3-8b": ("LlamaForCausalLM", 32, 4096, 14336, 32, 8, 128, 128256, 131072, False),
     "llama3-70b": ("LlamaForCausalLM", 80, 8192, 28672, 64, 8, 128, 128256, 131072, False),
 }
 

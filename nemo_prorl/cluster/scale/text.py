@@ -1,4 +1,4 @@
-"""Formats a plan's memory, time and long tail: tables of 80 columns, and sentences that are folded where they are
+"""Formats a plan's memory and time: tables of 80 columns, and sentences that are folded where they are
 printed. Functions return lines."""
 
 from __future__ import annotations
@@ -7,25 +7,26 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.plan.text import crash_text, table
+from nemo_prorl.cluster.plan.text import crash_text, range_text, table
 from nemo_prorl.cluster.scale.hardware import GIB, Gpu
 from nemo_prorl.cluster.scale.layouts import Plan, overrides
 from nemo_prorl.cluster.scale.memory import GRAPH_SEQUENCES, PLANNED_SHARE
-from nemo_prorl.cluster.scale.tail import Sampling, Scheduling
+from nemo_prorl.cluster.scale.roofline import RANGE, SMALL_MODEL, SMALL_MODEL_FACTOR
+from nemo_prorl.engines.megatron.architecture import Architecture
 
 MEMORY_PARTS = ("weights", "reference", "gradients", "optimizer", "activations", "logits", "refit", "vLLM")
 TIME_COLUMNS = (
     ("sampling", ("sampling",)),
-    ("passes", ("old log-probabilities", "reference log-probabilities")),
+    ("passes", ("log-probabilities",)),
     ("updates", ("updates",)),
-    ("rest", ("grading, exposed", "gradient exchange", "optimizer", "refit")),
+    ("rest", ("grading", "refit")),
 )
 """Columns of the table of stages, each with the parts of a step that it adds up."""
 MAX_LAYOUTS = 8
 
 
 def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
-    """A table with one column per phase, for every stage that differs from the one before."""
+    """Returns a table of a GPU's memory, phase by phase, for every stage that differs from the one before."""
     tables: list[str] = []
     for memory, (plan, *_) in groupby(plans, key=lambda plan: plan.memory):
         rows = [(plan.config.stage.name, *memory.phases)]
@@ -65,55 +66,63 @@ def _places_text(plan: Plan) -> str:
     return text
 
 
-def time_text(plans: Sequence[Plan], cluster: Cluster) -> list[str]:
-    """One row per stage; for a single one also the parts of its step."""
+def time_text(plans: Sequence[Plan], cluster: Cluster, model: Architecture) -> list[str]:
+    """Returns a table of the parts of a step, stage by stage, and what the numbers stand for."""
     head = [name for name, _ in TIME_COLUMNS]
     rows: list[tuple[str, ...]] = [("stage", *head, "step", "steps", "GPU h", "bottleneck")]
     for plan in plans:
         time = plan.time
-        seconds = [*(sum(time.parts[part] for part in parts) for _, parts in TIME_COLUMNS), time.seconds]
-        hours = step_hours([plan], cluster)
-        numbers = [
-            *(f"{each:.1f}" for each in seconds),
-            f"{plan.config.trainer.num_steps:,}",
-            f"{hours:,.0f}",
-        ]
-        rows.append((plan.config.stage.name, *numbers, time.bottleneck))
-    lines = ["Seconds of a step", *table(rows, "l" + "r" * (len(head) + 3) + "l"), ""]
-    if len(plans) > 1:
-        return [*lines, *crash_text([(plan.config, plan.time.seconds) for plan in plans], cluster)]
-    (plan,) = plans
-    time, tail = plan.time, plan.time.sampling
-    ahead = (
-        f"With sampler.ahead the {time.seconds:.1f} s are a bound, not an expectation: they hold if sampling and "
-        "training do not slow each other down, and they share a GPU and a Python interpreter. If no sampling hid, "
-        f"the step would take {time.seconds + time.hidden_s:.1f} s."
-    )
+        rows.append(
+            (
+                plan.config.stage.name,
+                *(f"{sum(time.parts[part] for part in parts):.1f}" for _, parts in TIME_COLUMNS),
+                f"{time.low_s:.0f}-{time.high_s:.0f}",
+                f"{plan.config.trainer.num_steps:,}",
+                range_text(step_hours([plan], cluster)),
+                time.bottleneck,
+            )
+        )
+    low, high = RANGE
+    said = [
+        f"step: published steps took {low:g} to {high:g} times the sum of these parts. It is a floor: validation, "
+        "checkpoints, restarts and further rounds of dynamic sampling come on top.",
+    ]
+    if model.num_parameters < SMALL_MODEL:
+        less, more = SMALL_MODEL_FACTOR
+        said.append(
+            f"Published runs of models as small as this one took {less:g} to {more:g} times the sum "
+            "(docs/sizing.md): the range may be too low."
+        )
+    if len(plans) == 1 and plans[0].time.hidden_s:
+        said.append(
+            "With sampler.ahead the step begins at a bound: sampling and training share a GPU, and it holds only if "
+            "they do not slow each other down."
+        )
+    last = [(plan.config, plan.time.high_s) for plan in plans]
     return [
-        *lines,
-        *table([(name, f"{each:.1f} s") for name, each in time.parts.items()], "lr"),
+        "Seconds of a step",
+        *table(rows, "l" + "r" * (len(head) + 3) + "l"),
         "",
-        f"Engines wait for the last one {tail.waiting_share:.0%} of the sampling time, and are less than half full "
-        f"{tail.half_empty_share:.0%} of it.",
-        f"Pipeline stages wait for each other {time.bubble_share:.0%} of the updates' time.",
-        *([ahead] if plan.config.sampler.ahead else []),
-        *crash_text([(plan.config, plan.time.seconds)], cluster),
+        *said,
+        *crash_text(last, cluster),
     ]
 
 
-def step_hours(plans: Sequence[Plan], cluster: Cluster) -> float:
-    """Returns the GPU hours of all steps of these stages."""
-    return sum(plan.config.trainer.num_steps * plan.time.seconds for plan in plans) * cluster.num_gpus / 3600
+def step_hours(plans: Sequence[Plan], cluster: Cluster) -> tuple[float, float]:
+    """Returns the range of the GPU hours of all steps of these stages."""
+    low = sum(plan.config.trainer.num_steps * plan.time.low_s for plan in plans)
+    high = sum(plan.config.trainer.num_steps * plan.time.high_s for plan in plans)
+    return low * cluster.num_gpus / 3600, high * cluster.num_gpus / 3600
 
 
 def layouts_text(plans: Sequence[Plan]) -> list[str]:
-    """One row for each of the fastest layouts that fit."""
+    """Returns a table of the fastest layouts that fit."""
     if not plans:
         return ["", "No layout fits."]
     rows: list[tuple[str, ...]] = [("step", "GiB", "tensor", "pipeline", "sampler", "recompute")]
     for plan in plans[:MAX_LAYOUTS]:
         config, fullest = plan.config, plan.memory.total(plan.memory.fullest_phase)
-        numbers = (f"{plan.time.seconds:.1f} s", f"{fullest / GIB:.1f}")
+        numbers = (f"{plan.time.low_s:.0f}-{plan.time.high_s:.0f} s", f"{fullest / GIB:.1f}")
         trainer, sampler = config.trainer, config.sampler
         split = (trainer.tensor_parallel, trainer.pipeline_parallel, sampler.tensor_parallel)
         rows.append((*numbers, *map(str, split), config.model.recompute.name))
@@ -122,22 +131,4 @@ def layouts_text(plans: Sequence[Plan]) -> list[str]:
         f"Layouts that fit: {len(plans)}, fastest first (sampler: its tensor parallelism)",
         *table(rows, "rrrrrl"),
         f"The fastest: {overrides(plans[0].config)}",
-    ]
-
-
-def tail_text(results: Sequence[tuple[str, dict[Scheduling, Sampling]]]) -> list[str]:
-    """One row for each way of distributing rollouts over engines, for every stage that differs from the one before."""
-    head = ("stage", "rollouts by", "sampling", "to prompts", "waiting", "half empty")
-    rows: list[tuple[str, ...]] = [head]
-    for samplings, ((name, _), *_) in groupby(results, key=lambda result: result[1]):
-        first = samplings[Scheduling.prompts].seconds
-        for scheduling, sampling in samplings.items():
-            seconds = (f"{sampling.seconds:.1f} s", f"{sampling.seconds / first:.2f}")
-            shares = (f"{sampling.waiting_share:.0%}", f"{sampling.half_empty_share:.0%}")
-            rows.append((name, scheduling.value, *seconds, *shares))
-    return [
-        "How rollouts are distributed over engines, and what the longest ones cost",
-        *table(rows, "llrrrr"),
-        "",
-        "A stage without a row is like the one before it. The trainer distributes single rollouts.",
     ]

@@ -5,20 +5,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from pathlib import PurePath
 
 from nemo_prorl.cluster.plan.estimate import RESPONSE_SHARE
 from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.cluster.scale.hardware import Gpu
-from nemo_prorl.cluster.scale.lengths import Lengths
 from nemo_prorl.config import RunConfig
 from nemo_prorl.config.sections.checks import require
 from nemo_prorl.engines.megatron.architecture import Architecture
 
 PROMPT_TOKENS = 256
-"""Mean tokens of a prompt, or sampler.max_prompt_tokens if that is less (our choice: with Qwen2.5's tokenizer MATH has
-a mean of 96, CodeContests of 684 and Reasoning Gym of 275; weighted by the sizes of the paper's sets about this)."""
+"""Mean tokens of a prompt, or sampler.max_prompt_tokens if that is less. With Qwen2.5's tokenizer MATH has a mean of
+96, CodeContests of 684 and Reasoning Gym of 275; weighted by the sizes of the paper's sets about this."""
 INFORMATIVE_SHARE = 0.6
 """Share of sampled prompts that have both good and bad rollouts (our choice: the papers do not state it)."""
+SPREAD = 1.4
+"""Mean square of a response's length over the square of its mean: a log-normal with a mean of half the longest response
+of which 14 % are cut off has 1.4."""
+DOMAIN_OF = {
+    "deepscaler": "math",
+    "eurus": "code",
+    "scp116k": "stem",
+    "reasoning_gym": "logic",
+    "llama_nemotron_if": "instruction",
+}
+"""Domain of each data set that `data build` makes, by the name of its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +63,25 @@ class Case:
         return min(PROMPT_TOKENS, self.config.sampler.max_prompt_tokens)
 
     @property
-    def lengths(self) -> Lengths:
-        longest = self.config.sampler.max_response_tokens
-        return Lengths.with_mean(self.response_share * longest, limit=longest)
+    def response_tokens(self) -> float:
+        """Returns the mean length of a response."""
+        return self.response_share * self.config.sampler.max_response_tokens
 
     @property
     def rollout_tokens(self) -> float:
         """Returns the mean tokens of prompt and response together."""
-        return self.prompt_tokens + self.response_share * self.config.sampler.max_response_tokens
+        return self.prompt_tokens + self.response_tokens
+
+    @property
+    def response_context(self) -> float:
+        """Returns the mean context of a response's token: half of E[L^2] / E[L], after the prompt."""
+        return self.prompt_tokens + self.response_tokens * min(SPREAD, 1 / self.response_share) / 2
+
+    @property
+    def rollout_context(self) -> float:
+        """Returns the mean number of tokens that a token of a rollout attends to, in a causal mask."""
+        prompt = self.prompt_tokens
+        return (prompt**2 / 2 + self.response_tokens * self.response_context) / self.rollout_tokens
 
     @property
     def sampled_prompts(self) -> int:
@@ -70,9 +92,23 @@ class Case:
         return ceil(wanted) if dynamic.enabled else needed
 
     @property
-    def prepared_prompts(self) -> int:
-        """Whose log-probabilities are computed: informative ones, as many as the step needs."""
+    def sampled_rollouts(self) -> int:
+        return self.sampled_prompts * self.config.sampler.num_rollouts
+
+    @property
+    def trained_rollouts(self) -> int:
+        return self.config.trainer.prompts_per_step * self.config.sampler.num_rollouts
+
+    @property
+    def prepared_rollouts(self) -> int:
+        """Returns the rollouts whose log-probabilities are computed: those of informative prompts, as many as the step
+        needs."""
         if not self.config.dynamic_sampling.enabled:
-            return self.sampled_prompts
+            return self.sampled_rollouts
         informative = round(self.sampled_prompts * self.informative_share)
-        return min(informative, self.config.trainer.prompts_per_step)
+        return min(informative, self.config.trainer.prompts_per_step) * self.config.sampler.num_rollouts
+
+    @property
+    def domains(self) -> set[str]:
+        """Returns the domains of the training files; "" stands for a file that no `data build` makes."""
+        return {DOMAIN_OF.get(PurePath(path).parent.name, "") for path in self.config.data.train} or {""}

@@ -2,8 +2,8 @@
 ranks that compute with it. All ranks get only its small outline.
 
 Rollouts are distributed one by one, not prompt by prompt: siblings have similar lengths, so an engine with all rollouts
-of a hard prompt would keep the others waiting (docs/scale.md has the figures). The distribution depends only on the
-prompts' order, and the tokens of a rollout do not depend on the engine that samples it.
+of a hard prompt would keep the others waiting (experiments/estimates.md has the figures). The distribution depends only
+on the prompts' order, and the tokens of a rollout do not depend on the engine that samples it.
 """
 
 from __future__ import annotations
