@@ -56,7 +56,9 @@ def _draw_training(axis: Any, records: Sequence[Mapping[str, Any]]) -> None:
         if number:
             axis.axvline(step, color=RESET, linestyle="--", linewidth=1)
             axis.text(step, 0.02, " hard reset", transform=axis.get_xaxis_transform(), color=RESET)
-        axis.text(step, 0.97, f" {STAGES[stage]}", transform=axis.get_xaxis_transform(), va="top", color=RESET)
+        axis.text(
+            step, 0.97, f" {STAGES[stage]}", transform=axis.get_xaxis_transform(), va="top", color=RESET
+        )
     axis.set(title="Share of right responses", xlabel="training step", ylim=(0, 1))
     axis.legend(loc="lower right", bbox_to_anchor=(1, 0.07), frameon=False)
     _plain(axis)
