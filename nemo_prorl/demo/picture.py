@@ -19,6 +19,8 @@ BEFORE, AFTER, RESET = "#8a8a8a", "#b0413e", "#1f2937"
 TRAINING, HELD_OUT = "#d99a3d", "#1d6fd1"
 INCHES, DPI = (8.3, 4.5), 200
 """830 pixels wide on a page, where 9 points are 12 pixels."""
+STAGES = {"demo1": "smaller sizes", "demo2": "all sizes"}
+"""Stage -> what it trains on."""
 
 
 def draw(
@@ -33,7 +35,7 @@ def draw(
         for axis, task in zip(axes.flat, SHOWN, strict=True):
             _draw_task(axis, task, [level for level in levels if level["task"] == task], k)
         right.legend(
-            *axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False
+            *axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
         )
         with replacing_file(path) as aside:
             figure.savefig(aside, dpi=DPI, format="png")
@@ -47,16 +49,18 @@ def _draw_training(axis: Any, records: Sequence[Mapping[str, Any]]) -> None:
     ):
         points = [(record["step"], record[metric]) for record in records if metric in record]
         axis.plot(*zip(*points, strict=True), label=label, **look) if points else None
-    starts = {}
+    starts = dict[str, int]()
     for record in records:
         starts.setdefault(record["stage"], record["step"])
     for number, (stage, step) in enumerate(starts.items()):
         if number:
             axis.axvline(step, color=RESET, linestyle="--", linewidth=1)
             axis.text(step, 0.02, " hard reset", transform=axis.get_xaxis_transform(), color=RESET)
-        axis.text(step, 0.97, f" {stage}", transform=axis.get_xaxis_transform(), va="top", color=RESET)
+        axis.text(
+            step, 0.97, f" {STAGES[stage]}", transform=axis.get_xaxis_transform(), va="top", color=RESET
+        )
     axis.set(title="Share of right responses", xlabel="training step", ylim=(0, 1))
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 0.08), frameon=False)
+    axis.legend(loc="lower right", bbox_to_anchor=(1, 0.07), frameon=False)
     _plain(axis)
 
 
@@ -71,10 +75,9 @@ def _draw_task(axis: Any, task: str, levels: Sequence[Mapping[str, Any]], k: int
                 axis.fill_between(sizes, *bounds, color=colour, alpha=0.12, linewidth=0)
     trained = "" if TASKS[task].trained else ", not trained"
     axis.set(title=f"{task}{trained}", xlabel=f"size ({UNITS[task]})", xticks=sizes, ylim=(-0.04, 1.04))
-    if TASKS[task].trained:
-        axis.axvspan(
-            min(TASKS[task].trained) - 0.5, max(TASKS[task].trained) + 0.5, color=TRAINING, alpha=0.08
-        )
+    if sizes_of_rl := TASKS[task].trained:
+        ends = (min(sizes_of_rl) - 0.5, max(sizes_of_rl) + 0.5)
+        axis.axvspan(*ends, color=TRAINING, alpha=0.12, linewidth=0, label="trained sizes")
     _plain(axis)
 
 
