@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu_check.__main__ import _parser as parser_of_gpu_check
-from nemo_prorl import commands
+from nemo_prorl.__main__ import load
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 from nemo_prorl.config.compose import compose
@@ -63,7 +63,7 @@ def check_project_command(name: str, arguments: Sequence[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Parser, "parse_intermixed_args", parse_only)
         with pytest.raises(Parsed) as caught:
-            commands.load(name).main([word for word in arguments if word != "..."])
+            load(name).main([word for word in arguments if word != "..."])
     given = caught.value.args[0]
     is_record = given.config_name.endswith("/resolved.yaml")
     config_name, overrides = ("stories", ["model.path=m"]) if is_record else (given.config_name, [])

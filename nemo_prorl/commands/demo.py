@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nemo_prorl.commands.output import show
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, composed, prepare_engines
 from nemo_prorl.engines import environment
 
