@@ -47,15 +47,15 @@ from nemo_prorl.run_folder.markers import (
     mark_done,
     mark_failed,
     why_failed,
+    withdraw_reset_request,
 )
 from nemo_prorl.run_folder.origin import provenance, write_resolved
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, load_policy
 from nemo_prorl.training.control.alarms import Alarms
-from nemo_prorl.training.control.requests import withdraw_reset_request
 from nemo_prorl.training.control.resets import reset_policy
 from nemo_prorl.training.deadline import SPARE_S, STARTED, Deadline, find_ends, pausing_on_interrupt
-from nemo_prorl.training.measurement import begin_measuring, measurement
+from nemo_prorl.training.evaluation import begin_measuring, measurement
 from nemo_prorl.training.sampling.canary import canary_prompt
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing

@@ -269,7 +269,7 @@ class RunState:
     validation: list[dict[str, Any]] = field(default_factory=list)
     """One record per validation by `measurement`: its step, and the results of `training.evaluation.summarise`."""
     measurement: dict[str, str] = field(default_factory=dict)
-    """What the run's validations measure (`training.measurement`); empty if there was none yet."""
+    """What the run's validations measure (`training.evaluation`); empty if there was none yet."""
     reward: dict[str, str] = field(default_factory=dict)
     """Name -> description (weight, identity of the file) of each part of the reward: functions and reward service."""
     controller: dict[str, Any] = field(default_factory=dict)

@@ -11,11 +11,13 @@ import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.commands import request_reset
-from nemo_prorl.run_folder.markers import done_marker, mark_done, mark_failed
-from nemo_prorl.training.control.requests import (
+from nemo_prorl.run_folder.markers import (
     ask_for_reset,
     delete_reset_request,
+    done_marker,
     is_reset_requested,
+    mark_done,
+    mark_failed,
     reset_request,
 )
 from nemo_prorl.training.watchdog import heartbeat

@@ -47,11 +47,18 @@ from nemo_prorl.run import (
 from nemo_prorl.run_folder.checkpoints import Checkpoint
 from nemo_prorl.run_folder.lives import read_lives
 from nemo_prorl.run_folder.lock import alone_in
-from nemo_prorl.run_folder.markers import done_marker, failed_marker, mark_done, mark_failed, why_failed
+from nemo_prorl.run_folder.markers import (
+    ask_for_reset,
+    done_marker,
+    failed_marker,
+    mark_done,
+    mark_failed,
+    reset_request,
+    why_failed,
+)
 from nemo_prorl.run_folder.origin import write_resolved
 from nemo_prorl.run_folder.telemetry import RunLog
 from nemo_prorl.training.checkpoint import CheckpointNotSaved
-from nemo_prorl.training.control.requests import ask_for_reset, reset_request
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.training.trainer import StoppedByController
 from nemo_prorl.types import RunState

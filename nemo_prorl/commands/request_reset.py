@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.path("run_dir", "RUN_DIR", "exp_manager.explicit_log_dir of the run")
     parser.flag("--wait", "returns when the reset is in a checkpoint")
     given = parser.parse_args(arguments)
-    from nemo_prorl.training.control.requests import ask_for_reset, is_reset_requested, reset_request
+    from nemo_prorl.run_folder.markers import ask_for_reset, is_reset_requested, reset_request
 
     run_dir: Path = given.run_dir
     stage = _live_stage(run_dir)
@@ -68,8 +68,7 @@ def _sign_of_life(run_dir: Path) -> str:
 
 
 def _wait(run_dir: Path, stage: str) -> int:
-    from nemo_prorl.run_folder.markers import is_done, why_failed
-    from nemo_prorl.training.control.requests import delete_reset_request, is_reset_requested
+    from nemo_prorl.run_folder.markers import delete_reset_request, is_done, is_reset_requested, why_failed
 
     while is_reset_requested(run_dir):
         if is_done(run_dir, stage) or why_failed(run_dir, stage):

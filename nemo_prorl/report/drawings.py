@@ -12,7 +12,7 @@ from nemo_prorl.report.curves import Curve, curve_of
 from nemo_prorl.report.events import events_of, resets_of, stage_spans
 from nemo_prorl.report.panels import Kind, Panel, expand, names_in
 from nemo_prorl.report.runs import Run
-from nemo_prorl.run_folder.events import Kind as EventKind
+from nemo_prorl.run_folder.events import EventKind
 
 INK = 0
 """The text colour, for lines that summarise others. Other colours count from 1 in the palettes of page and pictures."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nemo_prorl.report.runs import Run, once_a_run
-from nemo_prorl.run_folder.events import Event, Kind, events_in
+from nemo_prorl.run_folder.events import Event, EventKind, events_in
 
 NOT_COMPARED = ("stage.name", "stage.parent")
 """Options that always differ between stages."""
@@ -18,26 +18,26 @@ def events_of(run: Run) -> tuple[Event, ...]:
     """Returns the events in the order in which they happened."""
     events, previous = [], ""
     for event in events_in(run.records):
-        if event.kind is Kind.stage:
+        if event.kind is EventKind.stage:
             event, previous = (
                 replace(event, text=event.text + _what_is_new(run, previous, event.stage)),
                 event.stage,
             )
         events.append(event)
     for when, stage, step in run.resumes:
-        events.append(Event(step, stage, Kind.resume, f"went on from its checkpoint, {when}"))
+        events.append(Event(step, stage, EventKind.resume, f"went on from its checkpoint, {when}"))
     events.sort(key=lambda event: event.step)
     return (*events, *_ends(run))
 
 
 def resets_of(run: Run) -> list[Event]:
     """Returns the events after which the policy became the reference."""
-    return [event for event in events_of(run) if event.kind is Kind.reset]
+    return [event for event in events_of(run) if event.kind is EventKind.reset]
 
 
 def stage_spans(run: Run) -> list[tuple[int, int, str]]:
     """Returns (step before its first, last step, name) of each stage that has completed a step."""
-    starts = [event for event in events_of(run) if event.kind is Kind.stage]
+    starts = [event for event in events_of(run) if event.kind is EventKind.stage]
     ends = [event.step for event in starts[1:]] + [int(run.last["step"])]
     spans = zip(starts, ends, strict=True)
     return [(start.step, end, start.stage) for start, end in spans if end > start.step]
@@ -67,6 +67,6 @@ def _what_is_new(run: Run, previous: str, stage: str) -> str:
 def _ends(run: Run) -> Iterator[Event]:
     step, stage = int(run.last["step"]), str(run.last["stage"])
     if outcome := run.outcomes.get(stage):
-        yield Event(step, stage, Kind.end, f"{stage} ended ({outcome})")
+        yield Event(step, stage, EventKind.end, f"{stage} ended ({outcome})")
     if stage in run.failures:
-        yield Event(step, stage, Kind.failure, run.failures[stage] or "no reason recorded")
+        yield Event(step, stage, EventKind.failure, run.failures[stage] or "no reason recorded")

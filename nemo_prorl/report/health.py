@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nemo_prorl.report.panels import names_in
 from nemo_prorl.report.runs import LOOP_TIMES, Run
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT, PROMPT_MEAN
-from nemo_prorl.training.control.checks import Finding, Followed
+from nemo_prorl.training.control.checks import Check, Followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Best:
     best_step: int
 
 
-def findings_of(run: Run) -> list[Finding]:
+def checks_of(run: Run) -> list[Check]:
     """Returns the findings of all checks that apply, warnings first: those of training/control/checks.py, and two of
     the files themselves."""
     stage = str(run.last["stage"])
@@ -31,7 +31,7 @@ def findings_of(run: Run) -> list[Finding]:
     for record in run.records:
         followed.observe(record)
     of_files = [finding for finding in (_is_alive(run), _is_whole(run)) if finding is not None]
-    return sorted([*of_files, *followed.findings()], key=lambda finding: finding.is_fine)
+    return sorted([*of_files, *followed.checks()], key=lambda check: check.is_fine)
 
 
 def bests_of(run: Run) -> list[Best]:
@@ -59,7 +59,7 @@ def num_tokens(run: Run) -> float:
     return sum(float(record.get("throughput/num_tokens", 0.0)) for record in run.records)
 
 
-def _is_alive(run: Run) -> Finding:
+def _is_alive(run: Run) -> Check:
     stage, age = str(run.last["stage"]), duration(run.sign_of_life_s)
     text = {
         "failed": f"Stage {stage} failed: {run.failures.get(stage)}",
@@ -67,16 +67,16 @@ def _is_alive(run: Run) -> Finding:
         "running": f"The last sign of life is {age} old.",
         "stopped": f"Stage {stage} is not done, and the last sign of life is {age} old. The same command continues it.",
     }[run.status]
-    return Finding(title="Progress", is_fine=run.status in ("finished", "running"), text=text)
+    return Check(title="Progress", is_fine=run.status in ("finished", "running"), text=text)
 
 
-def _is_whole(run: Run) -> Finding | None:
+def _is_whole(run: Run) -> Check | None:
     damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
     damaged += run.unread_files
     if not damaged:
         return None
     listed = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} other files" if len(damaged) > 3 else "")
-    return Finding(
+    return Check(
         title="Damaged files",
         is_fine=False,
         text=f"{listed} cannot be read and are left out: look for a disk that is full or fails.",

@@ -14,7 +14,7 @@ from nemo_prorl.report.charts import PLOT_PX, plotly_figure
 from nemo_prorl.report.curves import curve_of
 from nemo_prorl.report.drawings import Drawing, draw
 from nemo_prorl.report.events import differences, events_of, resets_of, stage_spans
-from nemo_prorl.report.health import bests_of, duration, findings_of, num_tokens, wall_s
+from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, wall_s
 from nemo_prorl.report.panels import SECTIONS, Section
 from nemo_prorl.report.runs import OTHER, OTHER_MEANING, Run, read_run
 from nemo_prorl.run_folder.lives import hours_by_stage
@@ -146,7 +146,7 @@ def _run_view(run: Run) -> dict[str, Any]:
         "folder": str(run.folder),
         "status": run.status,
         "position": f"stage {run.last['stage']}, step {run.last['step']:,}",
-        "findings": findings_of(run),
+        "findings": checks_of(run),
         "facts": list(_facts(run)),
         "spans": stage_spans(run),
         "resets": resets_of(run),
@@ -188,7 +188,7 @@ def _compared(run: Run) -> tuple[Any, ...]:
     best = next(iter(bests_of(run)), None)
     held_out = (f"{best.first:.3f} → {best.last:.3f}", f"{best.best:.3f}") if best else ("–", "–")
     position = (run.last["stage"], run.last["step"], *held_out, run.last.get("num_resets", 0))
-    num_warnings = sum(not finding.is_fine for finding in findings_of(run))
+    num_warnings = sum(not check.is_fine for check in checks_of(run))
     return (run.name, run.status, *position, duration(wall_s(run)), _compact(num_tokens(run)), num_warnings)
 
 

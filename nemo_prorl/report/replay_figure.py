@@ -10,7 +10,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 from nemo_prorl.config import ControllerAction
-from nemo_prorl.run_folder.events import Kind
+from nemo_prorl.run_folder.events import EventKind
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN, SCORE, VALIDATION
 from nemo_prorl.training.control.replay import Replay
 from nemo_prorl.training.control.signals import ENTROPY, KL, LENGTH, NO_EOS
@@ -81,9 +81,9 @@ def _marks(result: Replay) -> Iterator[tuple[int, dict[str, Any]]]:
     both show at one step."""
     happened = {"color": _HAPPENED, "linewidth": 4, "alpha": 0.4, "zorder": 1}
     for event in result.events:
-        if event.kind is Kind.stage:
+        if event.kind is EventKind.stage:
             yield event.step, happened | {"label": "happened: new stage"}
-        elif event.kind is Kind.reset:
+        elif event.kind is EventKind.reset:
             yield event.step, happened | {"linestyle": (0, (2, 2)), "label": "happened: reset"}
     for decision in result.decisions:
         label, colour = f"controller: {decision.action.name}", _COLOURS[decision.action]
@@ -95,7 +95,7 @@ def _name_marks(axis: Any, result: Replay) -> None:
     names: dict[int, list[str]] = {}
     colours: dict[int, str] = {}
     for event in result.events:
-        if event.kind is Kind.stage:
+        if event.kind is EventKind.stage:
             names.setdefault(event.step, []).append(event.stage)
     for decision in result.decisions:
         names.setdefault(decision.step, []).append(decision.signal)

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.report.health import bests_of, duration, findings_of
+from nemo_prorl.report.health import bests_of, checks_of, duration
 from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, NoRecords, Run, read_json, read_run
 from nemo_prorl.run_folder.checkpoints import newest_folder, step_of
 from nemo_prorl.run_folder.lives import Life, hours_by_stage, read_lives
@@ -114,9 +114,9 @@ def read_status(folder: Path) -> Status:
         checkpoint_age_s=_age_s(checkpoint / MANIFEST_FILE) if checkpoint else None,
         engines=read_json(folder / ENGINES_FILE),
         alarms=tuple(
-            f"{finding.title}: {finding.text}"
-            for finding in findings_of(run)
-            if not finding.is_fine and finding.title != "Progress"  # which the state says already
+            f"{check.title}: {check.text}"
+            for check in checks_of(run)
+            if not check.is_fine and check.title != "Progress"  # which the state says already
         ),
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN, WENT_BACK
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """The kind of an event. The last three are not in the records: `report.events` reads them from other files."""
 
     stage = "stage"
@@ -29,7 +29,7 @@ class Event:
 
     step: int
     stage: str
-    kind: Kind
+    kind: EventKind
     text: str
     numbers: Mapping[str, float] = field(default_factory=dict)
 
@@ -37,13 +37,13 @@ class Event:
 def events_in(records: Sequence[Mapping[str, Any]]) -> list[Event]:
     """Returns the events in the order in which they happened. The first one is the beginning of the first stage."""
     step, stage = int(records[0]["step"]), str(records[0]["stage"])
-    events = [Event(step, stage, Kind.stage, f"{stage} begins")]
+    events = [Event(step, stage, EventKind.stage, f"{stage} begins")]
     for before, after in pairwise(records):
         events += _between(before, after)
     for before, after in pairwise(record for record in records if PROMPT_MEAN in record):
         if before.get(MEASUREMENT) != after.get(MEASUREMENT):
             text = "validation measures something else from here on (run.log says what): do not compare across it"
-            events.append(Event(int(after["step"]), str(after["stage"]), Kind.measurement, text))
+            events.append(Event(int(after["step"]), str(after["stage"]), EventKind.measurement, text))
     return sorted(events, key=lambda event: event.step)
 
 
@@ -52,13 +52,13 @@ def _between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Ev
     is_new_stage = stage != before["stage"]
     if is_new_stage:
         weights = f" with the weights of step {after[WENT_BACK]}" if WENT_BACK in after else ""
-        yield Event(int(before["step"]), stage, Kind.stage, f"{stage} begins{weights}")
+        yield Event(int(before["step"]), stage, EventKind.stage, f"{stage} begins{weights}")
     decision = after.get("controller")
     if not isinstance(decision, Mapping):
         decision = {}
     if decision:
         text = f"{decision.get('action', '')}: {decision.get('reason', '')}"
-        yield Event(step, stage, Kind.decision, text, decision.get("numbers") or {})
+        yield Event(step, stage, EventKind.decision, text, decision.get("numbers") or {})
     if int(after.get("num_resets", 0)) > int(before.get("num_resets", 0)):
         cause = "at the start of the stage" if is_new_stage else "asked for by hand"
         if decision.get("action") == "reset" and decision.get("signal") != "request":
@@ -66,4 +66,4 @@ def _between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Ev
         went_back = f"goes back to step {after[WENT_BACK]} and " if WENT_BACK in after else ""
         # A stage's reset happens before its first step, a controller's at the end of the step that records it.
         at = int(before["step"]) if is_new_stage else step
-        yield Event(at, stage, Kind.reset, f"the policy {went_back}becomes the reference, {cause}")
+        yield Event(at, stage, EventKind.reset, f"the policy {went_back}becomes the reference, {cause}")

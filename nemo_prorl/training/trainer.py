@@ -18,6 +18,7 @@ from nemo_prorl.data.batch import train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
+from nemo_prorl.run_folder.markers import delete_reset_request, reset_request_id
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.run_folder.validation_metrics import (
@@ -27,18 +28,16 @@ from nemo_prorl.run_folder.validation_metrics import (
     check_monitor,
     measurement_name,
 )
-from nemo_prorl.training.checkpoint import CheckpointWriter
+from nemo_prorl.training.checkpoint import CheckpointWriter, SaveSchedule
 from nemo_prorl.training.control.controller import Decision, ResetController
-from nemo_prorl.training.control.requests import delete_reset_request, reset_request_id
 from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset_policy
 from nemo_prorl.training.deadline import Deadline
-from nemo_prorl.training.dealing import deal
 from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
 from nemo_prorl.training.sampling.collector import Collection, Collector, NothingToLearn, Saturated
 from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.refit import Refit, Refitted
-from nemo_prorl.training.save_schedule import SaveSchedule
+from nemo_prorl.training.splitting import split_over_ranks
 from nemo_prorl.training.stages import ENDS_STAGE, Outcome, last_line
 from nemo_prorl.training.step_metrics import collection_metrics, sampling_statistics
 from nemo_prorl.training.timing import Stopwatch
@@ -302,7 +301,7 @@ class ProRLTrainer:
         summarised = partial(update_statistics, config=algorithm, with_kl=self.config.measures_kl)
         try:
             with self.stopwatch.measure("exchange_s"):
-                updates = deal(collection, self.config, self.ranks)
+                updates = split_over_ranks(collection, self.config, self.ranks)
         except ValueError as error:  # nothing has changed yet
             raise NonFiniteUpdate(f"step {self.state.step + 1} is not trained on: {error}.") from error
         reports: list[UpdateReport] = []

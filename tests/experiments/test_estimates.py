@@ -87,13 +87,13 @@ def test_groups_of_an_engine_take_as_long_as_token_by_token(places: int) -> None
 @pytest.mark.parametrize("places", [5, 1000])
 @pytest.mark.parametrize("num_rollouts", [2, 4, 7])
 def test_rollouts_are_split_as_the_fleet_splits_them(places: int, num_rollouts: int) -> None:
-    from nemo_prorl.training.sampling.fleet import dealt
+    from nemo_prorl.training.sampling.fleet import siblings_of
 
     lengths = draw(num_rollouts=num_rollouts)
     hands = [
         [
             lengths[index, list(siblings)].tolist()
-            for index, siblings in dealt(engine, 3, 12, num_rollouts).items()
+            for index, siblings in siblings_of(engine, 3, 12, num_rollouts).items()
         ]
         for engine in range(3)
     ]

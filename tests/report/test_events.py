@@ -8,7 +8,7 @@ from pathlib import Path
 from nemo_prorl.report.events import events_of, stage_spans
 from nemo_prorl.report.health import bests_of
 from nemo_prorl.report.runs import Run, read_run
-from nemo_prorl.run_folder.events import Kind
+from nemo_prorl.run_folder.events import EventKind
 from tests.report.made_up_runs import write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,11 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_a_long_run(long_run: Run) -> None:
     events = events_of(long_run)
-    assert [event.step for event in events if event.kind is Kind.stage] == list(range(0, 3000, 375))
-    resets = [event.step for event in events if event.kind is Kind.reset]
+    assert [event.step for event in events if event.kind is EventKind.stage] == list(range(0, 3000, 375))
+    resets = [event.step for event in events if event.kind is EventKind.reset]
     assert resets == sorted([*range(200, 3000, 375), *range(375, 3000, 375)])
     assert resets[-1] == 2825
-    assert [event.step for event in events if event.kind is Kind.decision] == list(range(200, 3000, 375))
+    assert [event.step for event in events if event.kind is EventKind.decision] == list(range(200, 3000, 375))
     assert stage_spans(long_run)[1] == (375, 750, "run2")
     assert [event.step for event in events] == sorted(event.step for event in events)
 
@@ -29,7 +29,9 @@ def test_who_asked_for_a_reset(make_run: Callable[..., Run]) -> None:
     def by_hand(record: dict) -> dict:
         return record | {"num_resets": record["num_resets"] + (record["step"] >= 45)}
 
-    texts = [event.text for event in events_of(make_run(by_hand, num_stages=2)) if event.kind is Kind.reset]
+    texts = [
+        event.text for event in events_of(make_run(by_hand, num_stages=2)) if event.kind is EventKind.reset
+    ]
     assert [text.partition(", ")[2] for text in texts] == ["at the start of the stage", "asked for by hand"]
 
 
@@ -72,22 +74,22 @@ def test_another_measurement_is_an_event_and_the_best_is_one_of_the_newest(
         return record | reward | {"measurement": "b" if is_other else "a"}
 
     run = make_run(measured, num_stages=2)
-    (event,) = [event for event in events_of(run) if event.kind is Kind.measurement]
+    (event,) = [event for event in events_of(run) if event.kind is EventKind.measurement]
     assert (event.step, event.stage) == (40, "run2")
     (best,) = [best for best in bests_of(run) if best.domain == "mean over prompts"]
     assert (best.first, best.best, best.best_step) == (0.4, 0.4, 40)
-    assert not [event for event in events_of(make_run()) if event.kind is Kind.measurement]
+    assert not [event for event in events_of(make_run()) if event.kind is EventKind.measurement]
 
 
 def test_a_new_stage_says_what_is_new(make_run: Callable[..., Run]) -> None:
-    (_, second) = [event for event in events_of(make_run(num_stages=2)) if event.kind is Kind.stage]
+    (_, second) = [event for event in events_of(make_run(num_stages=2)) if event.kind is EventKind.stage]
     assert second.step == 30
     assert second.text == "run2 begins after run1 ended (steps): sampler.num_rollouts 16 → 32"
 
 
 def test_the_end(make_run: Callable[..., Run]) -> None:
-    assert events_of(make_run())[-1].kind is Kind.end
-    assert events_of(make_run(is_done=False))[-1].kind is Kind.reset
+    assert events_of(make_run())[-1].kind is EventKind.end
+    assert events_of(make_run(is_done=False))[-1].kind is EventKind.reset
 
 
 def test_resumes_are_read_from_what_the_run_notes(tmp_path: Path) -> None:
@@ -101,10 +103,10 @@ def test_resumes_are_read_from_what_the_run_notes(tmp_path: Path) -> None:
     log = "".join(f"2026-01-31T12:0{number}:00Z {line}\n" for number, line in enumerate(lines))
     (tmp_path / "run" / "run.log").write_text(log)
     events = events_of(read_run(tmp_path / "run"))
-    assert [(event.step, event.stage) for event in events if event.kind is Kind.resume] == [
+    assert [(event.step, event.stage) for event in events if event.kind is EventKind.resume] == [
         (25, "run1"),
         (30, "run2"),
     ]
-    assert "2026-01-31T12:01:00Z" in next(event.text for event in events if event.kind is Kind.resume)
+    assert "2026-01-31T12:01:00Z" in next(event.text for event in events if event.kind is EventKind.resume)
     assert [event.step for event in events] == sorted(event.step for event in events)
     assert "goes on after step" in (ROOT / "nemo_prorl" / "run.py").read_text()  # the trainer's log line

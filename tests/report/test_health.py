@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.report.health import bests_of, findings_of, num_tokens, wall_s
+from nemo_prorl.report.health import bests_of, checks_of, num_tokens, wall_s
 from nemo_prorl.report.runs import Run
 from tests.report.made_up_runs import DOMAINS
 
@@ -16,7 +16,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def warnings(run: Run) -> dict[str, str]:
-    return {finding.title: finding.text for finding in findings_of(run) if not finding.is_fine}
+    return {check.title: check.text for check in checks_of(run) if not check.is_fine}
 
 
 def changed_from_step_31(**metrics: float) -> Change:
@@ -27,7 +27,7 @@ def changed_from_step_31(**metrics: float) -> Change:
 def test_a_healthy_run_has_no_warning(make_run: Callable[..., Run], long_run: Run) -> None:
     assert warnings(make_run()) == {}
     assert warnings(long_run) == {}
-    assert len(findings_of(long_run)) >= 8
+    assert len(checks_of(long_run)) >= 8
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_rollouts_of_older_weights_may_differ(make_run: Callable[..., Run]) -> N
     run = make_run(
         changed_from_step_31(**{"sampler/logprob_abs_diff_mean": 0.2, "sampler/updates_behind": 4.0})
     )
-    (said,) = (finding for finding in findings_of(run) if finding.title == "Sampler and trainer")
+    (said,) = (check for check in checks_of(run) if check.title == "Sampler and trainer")
     assert said.is_fine
     assert "0.2 nats" in said.text
     assert "sampler.ahead" in said.text

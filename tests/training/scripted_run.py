@@ -20,7 +20,7 @@ from nemo_prorl.run_folder.telemetry import RunLog, Telemetry, read_metrics
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.deadline import Deadline
-from nemo_prorl.training.measurement import begin_measuring, measurement
+from nemo_prorl.training.evaluation import begin_measuring, measurement
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.training.trainer import ProRLTrainer
 from nemo_prorl.training.watchdog import Watchdog

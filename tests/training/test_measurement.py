@@ -27,7 +27,7 @@ from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT, m
 from nemo_prorl.training.checkpoint import worth_keeping
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.control.replay import replay
-from nemo_prorl.training.measurement import begin_measuring, measurement
+from nemo_prorl.training.evaluation import begin_measuring, measurement
 from nemo_prorl.training.stages import StartingPoint, find_starting_point
 from nemo_prorl.types import Prompt, RunState
 from tests.training.conftest import MIXED, RIGHT, make_prompt

@@ -13,7 +13,7 @@ import pytest
 from nemo_prorl.config import Advantage, AlgorithmConfig, CorrectionLevel
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training.control.requests import ask_for_reset, reset_request
+from nemo_prorl.run_folder.markers import ask_for_reset, reset_request
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from tests.training.conftest import FAILED, MIXED, RIGHT, SINGLE, WRONG, make_prompt
@@ -156,7 +156,7 @@ def test_a_failing_service_stops_all_ranks_though_a_save_and_a_round_are_under_w
 
 
 @pytest.mark.parametrize("updates_per_step", [1, 2])
-def test_advantages_are_those_of_the_whole_step_however_it_is_dealt(
+def test_advantages_are_those_of_the_whole_step_however_it_is_split(
     tmp_path: Path, updates_per_step: int
 ) -> None:
     """batch_std normalises over all tokens of the step, whatever the number of updates and replicas."""
@@ -186,6 +186,6 @@ def test_advantages_are_those_of_the_whole_step_however_it_is_dealt(
     mean = sum(advantage * n for advantage, n in alone) / total
     variance = sum((advantage - mean) ** 2 * n for advantage, n in alone) / total
     assert (mean, variance) == (pytest.approx(0.0, abs=1e-6), pytest.approx(1.0, rel=1e-5))
-    dealt = run_as_ranks(fit, 2, 1, 1)
-    assert all(dealt)
-    assert sorted(dealt[0] + dealt[1]) == sorted(alone)
+    split = run_as_ranks(fit, 2, 1, 1)
+    assert all(split)
+    assert sorted(split[0] + split[1]) == sorted(alone)

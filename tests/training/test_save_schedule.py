@@ -12,8 +12,8 @@ import pytest
 
 from nemo_prorl.config import AlgorithmConfig, CheckpointCallbackParams, ConfigError, CorrectionLevel
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training import save_schedule
-from nemo_prorl.training.save_schedule import SaveSchedule
+from nemo_prorl.training import checkpoint
+from nemo_prorl.training.checkpoint import SaveSchedule
 from tests.training.scripted_run import Run
 from tests.training.thread_ranks import run_as_ranks
 from tests.training.tiny import timeless
@@ -24,7 +24,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 0.0
-        monkeypatch.setattr(save_schedule, "time", self)
+        monkeypatch.setattr(checkpoint, "time", self)
 
     def monotonic(self) -> float:
         return self.now_s

@@ -22,7 +22,7 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.engines.interface import LossFunction
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training.control.requests import ask_for_reset, reset_request
+from nemo_prorl.run_folder.markers import ask_for_reset, reset_request
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.trainer import StoppedByController
 from nemo_prorl.training.watchdog import heartbeat

@@ -49,15 +49,15 @@ class Alarms:
         if "reward/mean" not in record:
             return []
         said = []
-        for finding in self._followed.findings():
-            title, step = finding.title, record["step"]
-            self._num_bad[title] = 0 if finding.is_fine else self._num_bad.get(title, 0) + 1
+        for check in self._followed.checks():
+            title, step = check.title, record["step"]
+            self._num_bad[title] = 0 if check.is_fine else self._num_bad.get(title, 0) + 1
             if title in self._num_calm:
-                self._num_calm[title] = self._num_calm[title] + 1 if finding.is_fine else 0
+                self._num_calm[title] = self._num_calm[title] + 1 if check.is_fine else 0
                 if self._num_calm[title] == CALM:
                     del self._num_calm[title]
-                    said.append(f"passed after step {step}: {title}: {finding.text}")
+                    said.append(f"passed after step {step}: {title}: {check.text}")
             elif self._num_bad[title] == PATIENCE:
                 self._num_calm[title] = 0
-                said.append(f"alarm after step {step}: {title}: {finding.text}")
+                said.append(f"alarm after step {step}: {title}: {check.text}")
         return said

@@ -51,7 +51,7 @@ _Config = TypeVar("_Config", bound=Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Check:
     """The result of a check; a warning if `is_fine` is false."""
 
     title: str
@@ -130,11 +130,11 @@ class Followed:
             )
         )
 
-    def findings(self) -> list[Finding]:
-        """Returns the findings of all checks that apply."""
+    def checks(self) -> list[Check]:
+        """Returns the results of all checks that apply."""
         results = {title: check(self) for title, check in CHECKS.items()}
         return [
-            Finding(title=title, is_fine=result[0], text=result[1])
+            Check(title=title, is_fine=result[0], text=result[1])
             for title, result in results.items()
             if result is not None
         ]

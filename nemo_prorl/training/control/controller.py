@@ -11,15 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
-from nemo_prorl.run_folder.validation_metrics import (
-    DOMAIN_MEAN,
-    PROMPT_MEAN,
-    VALIDATION,
-    WENT_BACK,
-    with_domain_mean,
-)
-from nemo_prorl.training.control.signals import CANARY, FAULTS, HELD_OUT, SIGNALS, Finding, History, Series
-from nemo_prorl.training.control.trends import mismatch_limit
+from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN, WENT_BACK, with_domain_mean
+from nemo_prorl.training.control.signals import CANARY, FAULTS, SIGNALS, History, Signal, mismatch_limit
 
 SEVERITY = tuple(ControllerAction)  # declared in ascending order
 
@@ -52,7 +45,7 @@ class ResetController:
     def __init__(self, config: ControllerConfig, state: Mapping[str, Any] | None = None) -> None:
         """state: what `state()` returned for a checkpoint; empty or None at the start of a run."""
         self._config = config
-        self._history = _history_of(state, config) if state else History(stage="", since=0, step=0)
+        self._history = _history_of(state) if state else History(stage="", since=0, step=0)
 
     def observe(self, record: Mapping[str, Any]) -> Decision | None:
         """Adds the record of a step, or of the validation before the first step. Returns the decision after it, if
@@ -93,8 +86,8 @@ class ResetController:
     def warning(self) -> str:
         """Returns what is wrong with the sampler by the newest record alone; empty if nothing is."""
         at_once = replace(self._config, sampler_mismatch=replace(self._config.sampler_mismatch, patience=1))
-        finding = SIGNALS["sampler_mismatch"](self._history, at_once)
-        return finding.reason if finding is not None else ""
+        signal = SIGNALS["sampler_mismatch"](self._history, at_once)
+        return signal.reason if signal is not None else ""
 
     def state(self) -> dict[str, Any]:
         """Returns the state to save in a checkpoint. JSON-serialisable; empty before the first record."""
@@ -136,59 +129,39 @@ def decide(history: History, config: ControllerConfig) -> Decision | None:
     SIGNALS that calls for it; the interval comes last.
     """
     num_steps = history.step - history.since
-    fired: list[tuple[ControllerAction, str, Finding]] = []
+    fired: list[tuple[ControllerAction, str, Signal]] = []
     all_count = config.mode is ControllerMode.automatic and num_steps >= config.cooldown
-    for name, signal in SIGNALS.items():
+    for name, judge in SIGNALS.items():
         action = getattr(config, name).action
         counts = (all_count or name in FAULTS) and action is not ControllerAction.ignore
-        if counts and (finding := signal(history, config)):
-            fired.append((action, name, finding))
+        if counts and (signal := judge(history, config)):
+            fired.append((action, name, signal))
     if config.mode is not ControllerMode.manual and 0 < config.interval <= num_steps:
         reason = (
             f"the last reset or the start of the stage was {num_steps} steps ago "
             f"(controller.interval={config.interval})"
         )
         numbers = {"num_steps": float(num_steps), "interval": float(config.interval)}
-        finding = Finding(reason=reason, numbers=numbers)
-        fired.append((ControllerAction.reset, "interval", finding))
+        fired.append((ControllerAction.reset, "interval", Signal(reason=reason, numbers=numbers)))
     if not fired:
         return None
-    action, name, finding = max(fired, key=lambda one: SEVERITY.index(one[0]))  # the first of equals
+    action, name, signal = max(fired, key=lambda one: SEVERITY.index(one[0]))  # the first of equals
     others = [other for _, other, _ in fired if other != name]
     also = f" (also: {', '.join(others)})" if others else ""
-    reason = f"{finding.reason}{also}."
-    return Decision(action=action, signal=name, reason=reason, numbers=finding.numbers, step=history.step)
+    reason = f"{signal.reason}{also}."
+    return Decision(action=action, signal=name, reason=reason, numbers=signal.numbers, step=history.step)
 
 
-def _history_of(state: Mapping[str, Any], config: ControllerConfig) -> History:
-    """Returns the history in a checkpoint's JSON, which has lists for tuples; also that of an older version."""
-    series = {
-        str(key): tuple((int(step), float(value)) for step, value in points)
-        for key, points in state["series"].items()
-    }
-    peaks = state.get("peaks", {})
-    is_before_domain_mean = PROMPT_MEAN in series and DOMAIN_MEAN not in series
-    if not isinstance(peaks, Mapping):  # older versions saved a list, without the metric's name
-        peaks = {PROMPT_MEAN if is_before_domain_mean else HELD_OUT[config.validation_mean]: peaks}
-    if is_before_domain_mean:
-        series |= _domain_means(series)
+def _history_of(state: Mapping[str, Any]) -> History:
+    """Returns the history in a checkpoint's JSON, which has lists for tuples."""
     return History(
-        stage=str(state["stage"]),
-        since=int(state["since"]),
-        step=int(state["step"]),
-        entropy_level=tuple(float(value) for value in state["entropy_level"]),
-        peaks={str(key): tuple(float(value) for value in values) for key, values in peaks.items()},
-        series=series,
-        measurement=str(state.get("measurement", "")),
+        stage=state["stage"],
+        since=state["since"],
+        step=state["step"],
+        entropy_level=tuple(state["entropy_level"]),
+        peaks={key: tuple(values) for key, values in state["peaks"].items()},
+        series={
+            key: tuple((step, value) for step, value in points) for key, points in state["series"].items()
+        },
+        measurement=state["measurement"],
     )
-
-
-def _domain_means(series: Mapping[str, Series]) -> dict[str, Series]:
-    """Returns DOMAIN_MEAN at every validation, computed from the rewards of the domains."""
-    records: dict[int, dict[str, Any]] = {step: {} for step, _ in series[PROMPT_MEAN]}
-    for key, validations in series.items():
-        for step, value in validations if key.startswith(VALIDATION) else ():
-            records.setdefault(step, {})[key] = value
-    means = [(step, with_domain_mean(record).get(DOMAIN_MEAN)) for step, record in records.items()]
-    points = tuple((step, float(mean)) for step, mean in means if mean is not None)
-    return {DOMAIN_MEAN: points} if points else {}

@@ -11,7 +11,7 @@ from math import exp, log, sqrt
 from statistics import fmean, median
 from typing import NamedTuple
 
-from nemo_prorl.training.control.trends import MAD_TO_DEVIATION
+from nemo_prorl.training.control.signals import MAD_TO_DEVIATION
 
 NUM_SINCE = 3
 """Least number of validations, not counting early ones, without a new best until the best is long past."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite, sqrt
+from math import exp, isfinite, log, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -22,7 +22,6 @@ from nemo_prorl.run_folder.validation_metrics import (
     SCORE,
     VALIDATION,
 )
-from nemo_prorl.training.control.trends import above_log_trend, above_trend, mismatch_limit
 
 KL = "objective/kl_to_reference"
 ENTROPY = "objective/entropy"
@@ -41,6 +40,9 @@ STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS, *SAMPLER_KEYS)
 
 HELD_OUT = {ValidationMean.domains: DOMAIN_MEAN, ValidationMean.prompts: PROMPT_MEAN}
 """The mean reward of a whole validation, by controller.validation_mean."""
+
+MAD_TO_DEVIATION = 1.4826
+"""The standard deviation of a normal distribution over its median absolute deviation: 1 / Phi^-1(3/4)."""
 
 Series = tuple[tuple[int, float], ...]
 """(step, value) in the order of steps."""
@@ -123,88 +125,88 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Signal:
     """Why a signal fires: a sentence without its full stop, and the numbers in it."""
 
     reason: str
     numbers: dict[str, float]
 
 
-def entropy_collapse(history: History, config: ControllerConfig) -> Finding | None:
+def entropy_collapse(history: History, config: ControllerConfig) -> Signal | None:
     """Fires if entropy <= ratio * level (median of the stage's first `window` steps) at the last `patience` steps."""
-    signal = config.entropy_collapse
-    recent, level = history.measured(ENTROPY)[-signal.patience :], _level(history, signal.window)
-    if level is None or len(recent) < signal.patience or max(recent) > signal.ratio * level:
+    options = config.entropy_collapse
+    recent, level = history.measured(ENTROPY)[-options.patience :], _level(history, options.window)
+    if level is None or len(recent) < options.patience or max(recent) > options.ratio * level:
         return None
-    return Finding(
-        reason=f"entropy {recent[-1]:.3g} nats a token has been at most {signal.ratio:g} of the stage's level, "
-        f"{level:.3g}, for {signal.patience} steps",
-        numbers={"value": recent[-1], "level": level, "limit": signal.ratio * level},
+    return Signal(
+        reason=f"entropy {recent[-1]:.3g} nats a token has been at most {options.ratio:g} of the stage's level, "
+        f"{level:.3g}, for {options.patience} steps",
+        numbers={"value": recent[-1], "level": level, "limit": options.ratio * level},
     )
 
 
-def entropy_runaway(history: History, config: ControllerConfig) -> Finding | None:
+def entropy_runaway(history: History, config: ControllerConfig) -> Signal | None:
     """Fires if entropy >= ratio * level (median of the stage's first `window` steps) at the last `patience` steps."""
-    signal = config.entropy_runaway
-    recent, level = history.measured(ENTROPY)[-signal.patience :], _level(history, signal.window)
-    if level is None or len(recent) < signal.patience or min(recent) < signal.ratio * level:
+    options = config.entropy_runaway
+    recent, level = history.measured(ENTROPY)[-options.patience :], _level(history, options.window)
+    if level is None or len(recent) < options.patience or min(recent) < options.ratio * level:
         return None
-    return Finding(
-        reason=f"entropy {recent[-1]:.3g} nats a token has been at least {signal.ratio:g} times the stage's level, "
-        f"{level:.3g}, for {signal.patience} steps",
-        numbers={"value": recent[-1], "level": level, "limit": signal.ratio * level},
+    return Signal(
+        reason=f"entropy {recent[-1]:.3g} nats a token has been at least {options.ratio:g} times the stage's level, "
+        f"{level:.3g}, for {options.patience} steps",
+        numbers={"value": recent[-1], "level": level, "limit": options.ratio * level},
     )
 
 
-def no_eos(history: History, config: ControllerConfig) -> Finding | None:
+def no_eos(history: History, config: ControllerConfig) -> Signal | None:
     """Fires if the share of training rollouts without end-of-sequence is above its trend."""
-    signal = config.no_eos
+    options = config.no_eos
     values = history.measured(NO_EOS)
-    numbers = above_trend(values, signal.patience, signal.window, signal.rise, signal.num_deviations)
+    numbers = above_trend(values, options.patience, options.window, options.rise, options.num_deviations)
     if numbers is None:
         return None
-    return Finding(
+    return Signal(
         reason=f"{numbers['value']:.1%} of the rollouts do not end, against {numbers['median']:.1%} in the "
-        f"{signal.window} steps before; more than {numbers['limit']:.1%} for {signal.patience} steps",
+        f"{options.window} steps before; more than {numbers['limit']:.1%} for {options.patience} steps",
         numbers=numbers,
     )
 
 
-def response_length(history: History, config: ControllerConfig) -> Finding | None:
+def response_length(history: History, config: ControllerConfig) -> Signal | None:
     """Fires if the mean length of training rollouts is above its trend."""
-    signal = config.response_length
+    options = config.response_length
     values = history.measured(LENGTH)
-    numbers = above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
+    numbers = above_log_trend(values, options.patience, options.window, options.ratio, options.num_deviations)
     if numbers is None:
         return None
-    return Finding(
+    return Signal(
         reason=f"responses of {numbers['value']:.4g} tokens are {numbers['value'] / numbers['median']:.2f} times as "
-        f"long as in the {signal.window} steps before, {numbers['median']:.4g}; more than {numbers['limit']:.4g} for "
-        f"{signal.patience} steps",
+        f"long as in the {options.window} steps before, {numbers['median']:.4g}; more than {numbers['limit']:.4g} for "
+        f"{options.patience} steps",
         numbers=numbers,
     )
 
 
-def validation_drop(history: History, config: ControllerConfig) -> Finding | None:
+def validation_drop(history: History, config: ControllerConfig) -> Signal | None:
     """Fires if, at each of the last `patience` validations of a domain, reward < best - max(margin * best,
     num_standard_errors * standard error of the difference), where best is the highest reward of the validations before
     those. HELD_OUT's mean counts as a domain. Of several domains, names the one that lost the largest share."""
-    signal = config.validation_drop
-    found: list[tuple[float, Finding]] = []
+    options = config.validation_drop
+    found: list[tuple[float, Signal]] = []
     for key in [*_domain_keys(history), HELD_OUT[config.validation_mean]]:
-        if len(history.measured(key)) <= signal.patience:
+        if len(history.measured(key)) <= options.patience:
             continue
         points = validations_of(history, key)
-        best = max(points[: -signal.patience], key=lambda point: point.reward)
-        recent = points[-signal.patience :]
-        noise = [signal.num_standard_errors * standard_error(best, point) for point in recent]
-        limits = [best.reward - max(signal.margin * best.reward, error) for error in noise]
+        best = max(points[: -options.patience], key=lambda point: point.reward)
+        recent = points[-options.patience :]
+        noise = [options.num_standard_errors * standard_error(best, point) for point in recent]
+        limits = [best.reward - max(options.margin * best.reward, error) for error in noise]
         if any(point.reward >= limit for point, limit in zip(recent, limits, strict=True)):
             continue
         now, lost = recent[-1], best.reward - recent[-1].reward
-        finding = Finding(
+        fired = Signal(
             reason=f"{key} {now.reward:.3f} is {lost:.3f} below its best, {best.reward:.3f} at step {best.step}; "
-            f"below {limits[-1]:.3f} for {signal.patience} validations",
+            f"below {limits[-1]:.3f} for {options.patience} validations",
             numbers={
                 "value": now.reward,
                 "best": best.reward,
@@ -213,37 +215,37 @@ def validation_drop(history: History, config: ControllerConfig) -> Finding | Non
                 "standard_error": standard_error(best, now),
             },
         )
-        found.append((lost / best.reward if best.reward > 0 else lost, finding))
+        found.append((lost / best.reward if best.reward > 0 else lost, fired))
     return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def kl_spike(history: History, config: ControllerConfig) -> Finding | None:
+def kl_spike(history: History, config: ControllerConfig) -> Signal | None:
     """Fires if the KL to the reference is above its trend."""
-    signal = config.kl_spike
+    options = config.kl_spike
     values = history.measured(KL)
-    numbers = above_log_trend(values, signal.patience, signal.window, signal.ratio, signal.num_deviations)
+    numbers = above_log_trend(values, options.patience, options.window, options.ratio, options.num_deviations)
     if numbers is None:
         return None
-    return Finding(
+    return Signal(
         reason=f"KL to the reference {numbers['value']:.3g} nats a token is "
-        f"{numbers['value'] / numbers['median']:.2f} times that of the {signal.window} steps before, "
-        f"{numbers['median']:.3g}; more than {numbers['limit']:.3g} for {signal.patience} steps",
+        f"{numbers['value'] / numbers['median']:.2f} times that of the {options.window} steps before, "
+        f"{numbers['median']:.3g}; more than {numbers['limit']:.3g} for {options.patience} steps",
         numbers=numbers,
     )
 
 
-def validation_plateau(history: History, config: ControllerConfig) -> Finding | None:
+def validation_plateau(history: History, config: ControllerConfig) -> Signal | None:
     """Fires if none of the last `patience` validations exceeds the best before it by min_delta."""
-    signal, held_out = config.validation_plateau, HELD_OUT[config.validation_mean]
-    if len(history.measured(held_out)) <= signal.patience:
+    options, held_out = config.validation_plateau, HELD_OUT[config.validation_mean]
+    if len(history.measured(held_out)) <= options.patience:
         return None
     steps, rewards = zip(*history.series[held_out], strict=True)
-    best, num_since = _last_rise(rewards, signal.min_delta)
-    if num_since < signal.patience:
+    best, num_since = _last_rise(rewards, options.min_delta)
+    if num_since < options.patience:
         return None
-    return Finding(
+    return Signal(
         reason=f"{held_out} {rewards[-1]:.3f} has not exceeded its best, {rewards[best]:.3f} at step {steps[best]}, "
-        f"by {signal.min_delta:g} in {num_since} validations",
+        f"by {options.min_delta:g} in {num_since} validations",
         numbers={
             "value": rewards[-1],
             "best": rewards[best],
@@ -253,7 +255,7 @@ def validation_plateau(history: History, config: ControllerConfig) -> Finding | 
     )
 
 
-def futile_resets(history: History, config: ControllerConfig) -> Finding | None:
+def futile_resets(history: History, config: ControllerConfig) -> Signal | None:
     """Fires at a plateau or a drop if the periods after the stage's last `patience` resets brought no new best by the
     plateau's min_delta. A drop counts because resets to the best checkpoint could otherwise go on forever."""
     held_out = HELD_OUT[config.validation_mean]
@@ -268,43 +270,43 @@ def futile_resets(history: History, config: ControllerConfig) -> Finding | None:
     if num_resets < config.futile_resets.patience:
         return None
     what = f"{held_out} {rewards[-1]:.3f} is on a plateau again" if is_plateau or not drop else drop.reason
-    return Finding(
+    return Signal(
         reason=f"{what}, and the last {num_resets} resets have not brought {'it' if is_plateau else held_out} above "
         f"{peaks[best]:.3f} by {config.validation_plateau.min_delta:g}",
         numbers={"value": rewards[-1], "best": peaks[best], "num_resets": float(num_resets)},
     )
 
 
-def sampler_mismatch(history: History, config: ControllerConfig) -> Finding | None:
+def sampler_mismatch(history: History, config: ControllerConfig) -> Signal | None:
     """Fires if tensors of the sampler are wrong even after a second complete refit, or if each of the last `patience`
     steps needed a second one, or had a difference of log-probabilities (of the canary, or of the step's rollouts) above
     `mismatch_limit`."""
-    signal = config.sampler_mismatch
+    options = config.sampler_mismatch
     remaining = history.measured(STILL_WRONG_TENSORS)
-    wrong = history.measured(WRONG_TENSORS)[-signal.patience :]
+    wrong = history.measured(WRONG_TENSORS)[-options.patience :]
     if remaining and remaining[-1]:
-        return Finding(
+        return Signal(
             reason=f"{remaining[-1]:g} tensors of the sampler are not the policy's, even after a second complete refit",
             numbers={"value": remaining[-1]},
         )
-    if len(wrong) == signal.patience and min(wrong) > 0:
-        return Finding(
+    if len(wrong) == options.patience and min(wrong) > 0:
+        return Signal(
             reason=f"{wrong[-1]:g} tensors of the sampler were not the policy's before a second complete refit "
-            + _at_the_last_steps(signal.patience),
+            + _at_the_last_steps(options.patience),
             numbers={"value": wrong[-1]},
         )
-    return next(filter(None, (_disagreement(history, key, signal) for key in (CANARY, ROLLOUTS))), None)
+    return next(filter(None, (_disagreement(history, key, options) for key in (CANARY, ROLLOUTS))), None)
 
 
-def _disagreement(history: History, key: str, signal: SamplerMismatchConfig) -> Finding | None:
+def _disagreement(history: History, key: str, options: SamplerMismatchConfig) -> Signal | None:
     values = history.measured(key)
-    recent = values[-signal.patience :]
-    limit = mismatch_limit(values[: -signal.patience], signal)
-    if len(recent) < signal.patience or min(recent) <= limit:
+    recent = values[-options.patience :]
+    limit = mismatch_limit(values[: -options.patience], options)
+    if len(recent) < options.patience or min(recent) <= limit:
         return None
-    return Finding(
+    return Signal(
         reason=f"{key} is {recent[-1]:.3g}: sampler and trainer disagree about the same tokens by more than "
-        f"{limit:.3g} nats {_at_the_last_steps(signal.patience)}",
+        f"{limit:.3g} nats {_at_the_last_steps(options.patience)}",
         numbers={"value": recent[-1], "limit": limit},
     )
 
@@ -313,8 +315,7 @@ def _at_the_last_steps(count: int) -> str:
     return "at the last step" if count == 1 else f"at each of the last {count} steps"
 
 
-Signal = Callable[[History, ControllerConfig], Finding | None]
-SIGNALS: Mapping[str, Signal] = {
+SIGNALS: Mapping[str, Callable[[History, ControllerConfig], Signal | None]] = {
     "sampler_mismatch": sampler_mismatch,
     "entropy_collapse": entropy_collapse,
     "entropy_runaway": entropy_runaway,
@@ -329,6 +330,54 @@ SIGNALS: Mapping[str, Signal] = {
 specific signals come first."""
 FAULTS = frozenset({"sampler_mismatch"})
 """Signals that count in every mode and without a cool-down, because the run does not do what it should."""
+
+
+def above_log_trend(
+    values: Sequence[float], patience: int, window: int, ratio: float, num_deviations: float
+) -> dict[str, float] | None:
+    """Applies `above_trend` to the logarithms, and returns numbers in the values' own unit. Values that are not
+    positive (KL right after a reset) are left out. ratio: the least rise, as a factor."""
+    if not values or values[-1] <= 0:
+        return None
+    logs = [log(value) for value in values if value > 0]
+    numbers = above_trend(logs, patience, window, log(ratio), num_deviations)
+    return None if numbers is None else {name: exp(value) for name, value in numbers.items()}
+
+
+def above_trend(
+    values: Sequence[float], patience: int, window: int, rise: float, num_deviations: float
+) -> dict[str, float] | None:
+    """Returns {value, median, limit} if each of the last `patience` values exceeds the limit, else None. The limit is
+    median + max(rise, num_deviations * 1.4826 MAD) of the `window` values before them; MAD is the median distance from
+    the median.
+
+    Steady growth stays below it if num_deviations is at least 2: after values on a line the next is half a window's
+    growth above the median, and the MAD is a quarter of that growth.
+    """
+    if len(values) < window + patience:
+        return None
+    before, recent = values[-window - patience : -patience], values[-patience:]
+    middle = median(before)
+    deviation = MAD_TO_DEVIATION * median(abs(value - middle) for value in before)
+    limit = middle + max(rise, num_deviations * deviation)
+    if min(recent) <= limit:
+        return None
+    return {"value": recent[-1], "median": middle, "limit": limit}
+
+
+def mismatch_limit(before: Sequence[float], options: SamplerMismatchConfig) -> float:
+    """Returns the mean |log-probability of the sampler - of the trainer|, in nats, above which a step is suspicious.
+
+    It is exp(median + max(log ratio, num_deviations * 1.4826 MAD)) of the logarithms of the last `window` values of
+    `before`, but at least min_nats and at most max_nats. With fewer values than `window` it is max_nats.
+    """
+    recent = before[-options.window :]
+    if len(recent) < options.window:
+        return options.max_nats
+    logs = [log(max(value, options.min_nats / options.ratio)) for value in recent]
+    middle = median(logs)
+    deviation = MAD_TO_DEVIATION * median(abs(value - middle) for value in logs)
+    return min(options.max_nats, exp(middle + max(log(options.ratio), options.num_deviations * deviation)))
 
 
 def _last_rise(values: Sequence[float], min_delta: float) -> tuple[int, int]:
@@ -402,7 +451,7 @@ def _is_of_validation(key: str) -> bool:
 def _horizon(config: ControllerConfig) -> int:
     trends = (config.kl_spike, config.response_length, config.no_eos, config.sampler_mismatch)
     levels = (config.entropy_collapse.patience, config.entropy_runaway.patience)
-    return max(*(signal.patience + signal.window for signal in trends), *levels)
+    return max(*(options.patience + options.window for options in trends), *levels)
 
 
 def _is_number(value: object) -> bool:

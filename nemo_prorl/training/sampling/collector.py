@@ -142,7 +142,7 @@ class Collector:
                 next_round = self._new_round(self._round_size(needed, state.sampling_yield), state.step + 1)
                 self._ahead = RoundAhead(next_round, self.fleet.sample_share)
             rounds.append(round_)
-            mine = self._deal_tokens(round_, sampled, rollouts)
+            mine = self._send_tokens(round_, sampled, rollouts)
             round_groups, round_prepared = self._grade_and_prepare(
                 round_, rollouts, mine, needed - len(kept), state, verdicts
             )
@@ -251,7 +251,7 @@ class Collector:
         in_flight = GradingInFlight(self.grader, say=self.say, on_progress=self.on_progress)
         return Round(prompts=self.prompts.take(num_prompts), settings=settings, in_flight=in_flight)
 
-    def _deal_tokens(
+    def _send_tokens(
         self, round_: Round, share: Share, rollouts: Sequence[Sequence[RolloutOutline]]
     ) -> dict[Key, RolloutTokens]:
         """Sends each prompt's rollouts to the replica that is to prepare them, balanced by tokens. Returns those of

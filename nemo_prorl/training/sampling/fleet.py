@@ -50,7 +50,7 @@ class SamplerFleet:
 
         on_finish: is called there with (index of the prompt, rollout) when a rollout ends.
         """
-        siblings = dealt(self._engine, self.num_engines, len(prompts), settings.num_rollouts)
+        siblings = siblings_of(self._engine, self.num_engines, len(prompts), settings.num_rollouts)
         index_of = {prompts[index].uid: index for index in siblings}
 
         def report(rollout: Rollout) -> None:
@@ -108,10 +108,10 @@ class SamplerFleet:
         }
 
 
-def dealt(engine: int, num_engines: int, num_prompts: int, num_rollouts: int) -> dict[int, range]:
+def siblings_of(engine: int, num_engines: int, num_prompts: int, num_rollouts: int) -> dict[int, range]:
     """Returns, by index of the prompt, the siblings that one engine samples, if engines take rollouts in turn.
 
-    Example: dealt(1, 3, 3, 2) -> {0: [1], 2: [0]} as ranges: the second and the fifth of six rollouts
+    Example: siblings_of(1, 3, 3, 2) -> {0: [1], 2: [0]} as ranges: the second and the fifth of six rollouts
     """
     shares = {
         index: range((engine - index * num_rollouts) % num_engines, num_rollouts, num_engines)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import RunConfig, StageConfig, ValidationConfig
-from nemo_prorl.report.health import findings_of
+from nemo_prorl.report.health import checks_of
 from nemo_prorl.report.runs import read_run
 from nemo_prorl.training.control.alarms import CALM, PATIENCE, Alarms
 from tests.report.made_up_runs import made_up_records, write_run
@@ -86,10 +86,10 @@ def test_the_report_agrees_with_what_was_said(tmp_path: Path) -> None:
 
     made = [json.loads(line) | CLIPS for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(record) + "\n" for record in made))
-    warned = [finding for finding in findings_of(read_run(tmp_path / "run")) if not finding.is_fine]
+    warned = [check for check in checks_of(read_run(tmp_path / "run")) if not check.is_fine]
     alarms = Alarms(config())
     lines = [line for _, line in said(alarms, made)]
-    assert [line.split(": ")[1] for line in lines] == [finding.title for finding in warned] == ["Clipping"]
+    assert [line.split(": ")[1] for line in lines] == [check.title for check in warned] == ["Clipping"]
 
 
 def test_a_record_that_cannot_be_judged_stops_nothing() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from nemo_prorl.config import AlgorithmConfig, ControllerConfig, ControllerMode, CorrectionLevel, ResetTo
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.run_folder.markers import ask_for_reset
 from nemo_prorl.run_folder.storage import write_manifest
 from nemo_prorl.training.control.replay import replay
-from nemo_prorl.training.control.requests import ask_for_reset
 from nemo_prorl.training.trainer import StoppedByController
 from tests.training.conftest import RIGHT, WRONG
 from tests.training.control.controller_runs import only

@@ -17,7 +17,7 @@ from nemo_prorl.config import (
     SamplerMismatchConfig,
 )
 from nemo_prorl.training.control.controller import ResetController
-from nemo_prorl.training.control.trends import mismatch_limit
+from nemo_prorl.training.control.signals import mismatch_limit
 from nemo_prorl.training.sampling.canary import RECHECK
 from tests.training.control.controller_runs import columns, decisions, only
 

@@ -25,9 +25,9 @@ from nemo_prorl.config.compose import compose
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training import trainer
-from nemo_prorl.training.dealing import deal
 from nemo_prorl.training.sampling.ahead import Round, RoundAhead, Share
 from nemo_prorl.training.sampling.grading import GradingInFlight
+from nemo_prorl.training.splitting import split_over_ranks
 from nemo_prorl.types import Prompt, Rollout
 from tests.conftest import ROOT
 from tests.training.conftest import (
@@ -166,7 +166,11 @@ def test_no_prompt_is_trained_on_twice_though_a_reset_drops_a_round(
 ) -> None:
     """Half of the prompts are uninformative, so steps take further rounds after the round ahead has its prompts."""
     trained: list[str] = []
-    monkeypatch.setattr(trainer, "deal", lambda c, *rest: (trained.extend(uids(c.groups)), deal(c, *rest))[1])
+    monkeypatch.setattr(
+        trainer,
+        "split_over_ranks",
+        lambda c, *rest: (trained.extend(uids(c.groups)), split_over_ranks(c, *rest))[1],
+    )
     stream = Random(3)
     prompts = [make_prompt(f"p{index}", stream.choice([MIXED, RIGHT])) for index in range(400)]
     controller = ControllerConfig(mode=ControllerMode.interval, interval=interval)

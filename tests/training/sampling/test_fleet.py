@@ -9,7 +9,7 @@ import pytest
 
 from nemo_prorl.algorithm.shaping import outline
 from nemo_prorl.engines.interface import SamplingSettings
-from nemo_prorl.training.sampling.fleet import SamplerFleet, dealt
+from nemo_prorl.training.sampling.fleet import SamplerFleet, siblings_of
 from tests.training.conftest import NUM_ROLLOUTS, ScriptedSampler, make_prompts, make_rollout
 from tests.training.thread_ranks import run_as_ranks
 
@@ -69,7 +69,7 @@ def test_rollouts_are_dealt_out_and_results_brought_together(
 
 @pytest.mark.parametrize(("num_engines", "num_rollouts"), [(1, 4), (3, 2), (4, 16), (32, 16), (5, 7)])
 def test_every_rollout_is_dealt_once_and_siblings_are_spread(num_engines: int, num_rollouts: int) -> None:
-    hands = [dealt(engine, num_engines, 9, num_rollouts) for engine in range(num_engines)]
+    hands = [siblings_of(engine, num_engines, 9, num_rollouts) for engine in range(num_engines)]
     rollouts = [(i, s) for hand in hands for i, siblings in hand.items() for s in siblings]
     assert sorted(rollouts) == [(i, s) for i in range(9) for s in range(num_rollouts)]
     most = -(-num_rollouts // num_engines)
@@ -77,4 +77,4 @@ def test_every_rollout_is_dealt_once_and_siblings_are_spread(num_engines: int, n
 
 
 def test_the_example_of_the_docstring() -> None:
-    assert {i: list(s) for i, s in dealt(1, 3, 3, 2).items()} == {0: [1], 2: [0]}
+    assert {i: list(s) for i, s in siblings_of(1, 3, 3, 2).items()} == {0: [1], 2: [0]}

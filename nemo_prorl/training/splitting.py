@@ -1,4 +1,4 @@
-"""Turns a step's groups into the rows that each replica trains on: advantages, balanced shares, exchange of rows."""
+"""Splits a step's groups into the rows that each replica trains on: advantages, balanced shares, exchange of rows."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Packed = tuple[TokenIds, FloatArray, FloatArray, FloatArray]
 array; pickle then sends it once."""
 
 
-def deal(collection: Collection, config: RunConfig, ranks: Ranks) -> list[list[TrainingRow]]:
+def split_over_ranks(collection: Collection, config: RunConfig, ranks: Ranks) -> list[list[TrainingRow]]:
     """Returns the rows that this replica trains on, one list per update. Collective. Updates get equal shares
     of the groups, and replicas balanced numbers of their tokens. Raises ValueError on a reward that is NaN or infinite.
 
-    Rollouts that shaping keeps out of the loss are in no row. So they do not count in the update's tokens and rollouts,
-    by which its loss is divided, as in NeMo RL, whose sample mask is 0 in both counts.
+    Rollouts that shaping keeps out of the loss are in no row, so they do not count in the totals by which the update's
+    loss is divided.
     """
     layout = ranks.layout
     advantages = step_advantages(
         collection.groups, config.algorithm, _kl_sums(collection, config.algorithm, ranks)
     )
     num_updates = min(config.trainer.updates_per_step, len(collection.kept))
-    dealt: list[list[list[tuple[Key, float]]]] = []  # [update][replica] -> (rollout, advantage)
+    split: list[list[list[tuple[Key, float]]]] = []  # [update][replica] -> (rollout, advantage)
     for share in np.array_split(np.arange(len(collection.kept)), num_updates):
         members = [
             ((collection.kept[place], member.rollout.sibling), float(advantage), member.rollout.length)
@@ -40,16 +40,16 @@ def deal(collection: Collection, config: RunConfig, ranks: Ranks) -> list[list[T
             if member.in_loss
         ]
         parts = balance([length for *_, length in members], layout.data_parallel)
-        dealt.append([[members[index][:2] for index in part] for part in parts])
-    owner = {key: replica for parts in dealt for replica, part in enumerate(parts) for key, _ in part}
-    rows = _exchanged(collection, owner, ranks)
+        split.append([[members[index][:2] for index in part] for part in parts])
+    owner = {key: replica for parts in split for replica, part in enumerate(parts) for key, _ in part}
+    rows = _exchange(collection, owner, ranks)
     return [
         [TrainingRow(rollout=rows[key], advantage=advantage) for key, advantage in parts[layout.replica]]
-        for parts in dealt
+        for parts in split
     ]
 
 
-def _exchanged(collection: Collection, owner: Mapping[Key, int], ranks: Ranks) -> dict[Key, PreparedRollout]:
+def _exchange(collection: Collection, owner: Mapping[Key, int], ranks: Ranks) -> dict[Key, PreparedRollout]:
     """Sends each rollout from the replica that prepared it to the one that trains on it. Returns those of this rank."""
     parcels: dict[int, dict[Key, Packed]] = {}
     if ranks.layout.leads_replica:

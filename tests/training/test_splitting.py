@@ -12,7 +12,7 @@ import pytest
 
 from nemo_prorl.config import Advantage, AlgorithmConfig, KlIn, RunConfig, ShapingConfig
 from nemo_prorl.distributed import Layout, Ranks, initialise
-from nemo_prorl.training.dealing import deal
+from nemo_prorl.training.splitting import split_over_ranks
 from nemo_prorl.types import Prompt, Rollout
 from tests.engines.conftest import run_ranks
 from tests.training.conftest import (
@@ -44,7 +44,7 @@ def config_of(**algorithm: Any) -> RunConfig:
     return config
 
 
-def dealt(ranks: Ranks | ThreadRanks, config: RunConfig, policy: ScriptedPolicy) -> list[list[Any]]:
+def split(ranks: Ranks | ThreadRanks, config: RunConfig, policy: ScriptedPolicy) -> list[list[Any]]:
     """Returns the content of the rows of each update that this rank trains on."""
     collection = make_collector(
         config, PROMPTS, sampler=ScriptedSampler(weight=0.25), policy=policy, ranks=ranks
@@ -61,7 +61,7 @@ def dealt(ranks: Ranks | ThreadRanks, config: RunConfig, policy: ScriptedPolicy)
             )
             for row in rows
         ]
-        for rows in deal(collection, config, ranks)  # type: ignore[arg-type]
+        for rows in split_over_ranks(collection, config, ranks)  # type: ignore[arg-type]
     ]
 
 
@@ -76,7 +76,7 @@ def test_every_row_is_trained_on_once_and_is_the_same_in_every_layout(
     config = config_of(kl_in=kl_in, kl_beta=0.1, advantage=Advantage.batch_std)
 
     def each(ranks: Ranks | ThreadRanks) -> list[list[Any]]:
-        return dealt(ranks, config, ScriptedPolicy(weight=0.125, reference_weight=-0.5))
+        return split(ranks, config, ScriptedPolicy(weight=0.125, reference_weight=-0.5))
 
     alone = each(SINGLE)
     ranks = run_as_ranks(each, world_size, tensor, pipeline)
@@ -91,7 +91,7 @@ def test_every_row_is_trained_on_once_and_is_the_same_in_every_layout(
 def test_a_row_has_the_numbers_of_its_own_rollout() -> None:
     """Rows are in prompt order, four groups per update, without those that shaping keeps out of the loss."""
     config = config_of(advantage=Advantage.group_mean)
-    updates = dealt(SINGLE, config, ScriptedPolicy(weight=0.25, reference_weight=0.75))
+    updates = split(SINGLE, config, ScriptedPolicy(weight=0.25, reference_weight=0.75))
     kept = [prompt for index, prompt in enumerate(PROMPTS) if index % 5 != 2][:12]
     expected = [
         [
@@ -128,7 +128,7 @@ def test_what_a_rank_trains_on_is_all_that_it_is_sent() -> None:
             return exchange(parcels)
 
         ranks.exchange = counting  # type: ignore[method-assign]
-        return sum(map(len, dealt(ranks, config, ScriptedPolicy())))
+        return sum(map(len, split(ranks, config, ScriptedPolicy())))
 
     num_trained = sum(run_as_ranks(each, 4, 1, 1))
     num_sampled = NUM_ROLLOUTS * 15
@@ -182,7 +182,7 @@ def received_by_each_rank() -> tuple[int, int]:
         ranks=ranks,
     )
     collection = collector.collect(state)
-    assert sum(map(len, deal(collection, config, ranks))) > 0
+    assert sum(map(len, split_over_ranks(collection, config, ranks))) > 0
     num_tokens = sum(m.rollout.num_tokens for group in collection.sampled for m in group.members)
     return ranks.traffic.take(), num_tokens
 
