@@ -1,4 +1,4 @@
-"""Writes what the demo, conf/laptop.yaml and `make experiment NAME=boundary` start from: prompt files and the base policy.
+"""Writes what the demo, conf/laptop.yaml and experiments/boundary start from: prompt files and the base policy.
 
 The base policy is shipped with the package, because training it takes minutes and gives slightly different weights on
 another kind of processor. It knows single steps of every size and whole workings of the smallest sizes. It never saw a

@@ -1,4 +1,4 @@
-"""Tests of `make experiment NAME=boundary`: every arm is a configuration, counts become tables and figures, and the record is read."""
+"""Tests of experiments/boundary: every arm is a configuration, counts become tables and figures, and the record is read."""
 
 from __future__ import annotations
 
