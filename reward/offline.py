@@ -19,7 +19,8 @@ from reward.graders.grade import InvalidTask
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
-from reward.server import UserError, request_of
+from reward.requests import request_of
+from reward.server import UserError
 from reward.service import Service
 
 _IN_FLIGHT_PER_WORKER = 4

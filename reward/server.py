@@ -23,7 +23,6 @@ import hmac
 import ipaddress
 import json
 import os
-import re
 import secrets
 import signal
 import socket
@@ -42,24 +41,18 @@ from starlette.requests import ClientDisconnect
 
 from reward import frames
 from reward.connections import KEEP_ALIVE_S, Connection, raise_descriptor_limit
-from reward.graders.registry import domains
 from reward.protocol import (
     MAX_BATCH_ITEMS,
-    MAX_ID_CHARACTERS,
     PROTOCOL_VERSION,
     GradeStatus,
     ScoreRequest,
     ScoreResult,
 )
 from reward.readiness import Readiness
+from reward.requests import InvalidRequest, decode_line, request_of
 from reward.service import Service
 
 _MAX_BODY_BYTES = 192 << 20
-_MAX_DEADLINE_MS = 2**53
-"""JSON libraries of all languages read integers exactly up to here (RFC 8259, section 6)."""
-_BAD_ID = f'"request_id" must be a text of 1 to {MAX_ID_CHARACTERS} characters'
-_FIRST_ID = re.compile(rb'\s*\{\s*"request_id"\s*:\s*("(?:[^"\\]|\\.)*+")')
-"""The id of a request that cannot be decoded, if the request begins with it as our client writes it."""
 _RETRY_AFTER_S = 1
 _HTTP_STATUS = {
     GradeStatus.graded: 200,
@@ -86,65 +79,12 @@ class ServeOptions:
     """PID of the parent process; the service stops when that process is gone."""
 
 
-class InvalidRequest(ValueError):
-    """A request that does not have the protocol's form; the message says what is wrong."""
-
-    def __init__(self, sentence: str, request_id: str = "") -> None:
-        super().__init__(sentence)
-        self.request_id = request_id
-
-
 class Refused(Exception):
     """A whole HTTP request is refused; the message is one sentence."""
 
     def __init__(self, sentence: str, http_status: int = 400) -> None:
         super().__init__(sentence)
         self.http_status = http_status
-
-
-def request_of(body: Any) -> ScoreRequest:
-    """Parses the request in a JSON body. Raises InvalidRequest."""
-    if isinstance(body, InvalidRequest):
-        raise body
-    if not isinstance(body, dict):
-        raise InvalidRequest("a request must be a JSON object")
-    request_id = body.get("request_id")
-    if not isinstance(request_id, str):
-        raise InvalidRequest(_BAD_ID)
-    if not 0 < len(request_id) <= MAX_ID_CHARACTERS:
-        raise InvalidRequest(_BAD_ID, request_id)
-    domain, response, task, deadline_ms = (
-        body.get(key) for key in ("domain", "response", "task", "deadline_ms")
-    )
-    if domain is None:
-        raise InvalidRequest(f"the request names no domain; there are {', '.join(domains())}", request_id)
-    if not isinstance(domain, str) or domain not in domains():
-        raise InvalidRequest(
-            f"unknown domain {str(domain)[:80]!r}; there are {', '.join(domains())}", request_id
-        )
-    if not isinstance(response, str):
-        raise InvalidRequest('"response" must be a text', request_id)
-    in_thought = body.get("in_thought", False)
-    if not isinstance(in_thought, bool):
-        raise InvalidRequest('"in_thought" must be true or false', request_id)
-    if not isinstance(task, dict):
-        raise InvalidRequest('"task" must be an object', request_id)
-    if deadline_ms is not None and (
-        not isinstance(deadline_ms, int)
-        or isinstance(deadline_ms, bool)
-        or not 0 <= deadline_ms <= _MAX_DEADLINE_MS
-    ):
-        raise InvalidRequest(
-            '"deadline_ms" must be a whole number of milliseconds from 0 to 2^53', request_id
-        )
-    return ScoreRequest(
-        request_id=request_id,
-        domain=domain,
-        response=response,
-        in_thought=in_thought,
-        task=task,
-        deadline_ms=deadline_ms,
-    )
 
 
 class Front:
@@ -265,19 +205,7 @@ async def _json_lines(request: Request) -> list[Any]:
     lines = [line for line in (await _body_bytes(request)).split(b"\n") if line.strip()]
     if len(lines) > MAX_BATCH_ITEMS:
         raise Refused(f"a batch has up to {MAX_BATCH_ITEMS} requests, one per line")
-    return [_decode_line(line) for line in lines]
-
-
-def _decode_line(line: bytearray) -> Any:
-    try:
-        return frames.decode(line)
-    except ValueError as error:
-        sentence = f"the line is not JSON that can be read: {error}"
-    try:
-        found = _FIRST_ID.match(line)
-        return InvalidRequest(sentence, frames.decode(found[1]) if found else "")
-    except ValueError:
-        return InvalidRequest(sentence)
+    return [decode_line(line) for line in lines]
 
 
 JsonBody = Annotated[Any, Depends(_json_body)]

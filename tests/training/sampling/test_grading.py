@@ -20,7 +20,7 @@ from nemo_prorl.training.sampling.grading import (
 from nemo_prorl.training.step_metrics import grading_metrics
 from nemo_prorl.training.timing import Stopwatch, union_s
 from reward.protocol import GradeStatus, ScoreResult
-from reward.server import request_of
+from reward.requests import request_of
 from tests.training.conftest import (
     FAILED,
     MIXED,
