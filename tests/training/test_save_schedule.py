@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -20,11 +21,14 @@ from tests.training.tiny import timeless
 
 
 class Clock:
-    """A replacement for the schedule's `time` module, which the test advances."""
+    """The `time` module of checkpoint.py, except that the test advances its monotonic clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 0.0
         monkeypatch.setattr(checkpoint, "time", self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
 
     def monotonic(self) -> float:
         return self.now_s
