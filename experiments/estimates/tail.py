@@ -31,9 +31,9 @@ from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.types import IntArray
 
 SIGMA = 0.8
-"""Standard deviation of the log length (our choice: with a mean of half the longest response, 14 % are cut off)."""
+"""Standard deviation of the log length (with a mean of half the longest response, 14 % are cut off)."""
 SIBLING_CORRELATION = 0.5
-"""Share of the log length's variance that the prompt explains (our choice: hard prompts have long answers, but rollouts
+"""Share of the log length's variance that the prompt explains (hard prompts have long answers, but rollouts
 of one prompt differ)."""
 
 _NORMAL = NormalDist()

@@ -16,7 +16,7 @@ from nemo_prorl.algorithm.numerics import exp, response_mean, response_sum
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode
 
 MAX_OWN_WEIGHT = 5.0
-"""Largest weight of a token where correction_high bounds another ratio than the token's own (our choice: IcePop's upper
+"""Largest weight of a token where correction_high bounds another ratio than the token's own (IcePop's upper
 bound; no token may outweigh the others)."""
 
 

@@ -64,8 +64,8 @@ def shape_reward(
              + overlong_penalty * `overlong_ramp`
              + length_penalty.weight * `cosine_length_reward`, in updates in which the penalty is on
 
-    ProRL (section 4.2, runs 4 and 5) penalises responses that do not terminate and does not say how; a factor, as in
-    NeMo RL (stop_properly_penalty_coef), keeps a rollout that earned nothing at 0. The additive terms are DAPO's and
+    ProRL (section 4.2, runs 4 and 5) penalises responses that do not terminate and does not say how; a factor
+    keeps a rollout that earned nothing at 0. The additive terms are DAPO's and
     ProRL v2's. Overlong filtering leaves the reward unchanged.
 
     A reward function may return scores below 0 (docs/custom_rewards.md). Factors are not applied to those, because that
@@ -128,7 +128,7 @@ def length_penalty_is_on(num_updates: int, config: LengthPenaltyConfig) -> bool:
     500 off)".
 
     num_updates: optimizer updates of the run before this step, over all stages; the first cycle begins at 0 with the
-    penalty on (our choice). It is part of every checkpoint, so a resumed run is at the same point of the cycle. A step
+    penalty on. It is part of every checkpoint, so a resumed run is at the same point of the cycle. A step
     has one setting for all of its updates, because rewards are computed once per step.
     """
     return config.weight > 0 and num_updates % (config.on_updates + config.off_updates) < config.on_updates
@@ -140,10 +140,6 @@ def is_malformed_thought(response: str, *, in_thought: bool) -> bool:
     in_thought: the prompt ends inside <think>, so the response begins inside a thought; it must then close it once and
     open none. Otherwise it may have no tag, or begin with <think> and close it once. A thought that never ends, a
     second one, a nested one and a </think> without a beginning are malformed.
-
-    NeMo RL (`penalize_malformed_think_tag`, experience/rollouts.py) counts tags: no <think> in any response, and one
-    </think> exactly if the prompt opened a thought. We also accept the complete thought of a model that opens it
-    itself, as Qwen3 does.
     """
     tags = list(_THOUGHT_TAG.finditer(response))
     if not tags:

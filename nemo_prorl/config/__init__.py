@@ -3,7 +3,7 @@
 sections/NAME.py declares the options NAME.*; compose.py puts YAML files and overrides together; help.py prints them.
 
 YAML files in conf/ and the command line state only differences. Values marked "ProRL" are from the papers (arXiv
-2507.12507 and 2505.24864); "our choice" marks what the papers leave open. The sections import only the standard
+2507.12507 and 2505.24864); docs/prorl_runs.md lists what the papers leave open. The sections import only the standard
 library, because the command line reads them before anything heavy is imported.
 """
 

@@ -19,7 +19,7 @@ from nemo_prorl.data.rows import Row
 
 Entry = Mapping[str, Any]
 Level = tuple[str, int]
-"""(task, size)"""
+"""A task and a size."""
 
 
 def level_of(name: str) -> Level:

@@ -19,9 +19,9 @@ NETWORK_FILE_SYSTEMS = {
     "nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "wekafs", "fuse.sshfs",
 }  # fmt: skip
 MIN_CACHE_BYTES = 5 << 30
-"""Space for what vLLM, Triton and Inductor compile for a few models (our choice)."""
+"""Space for what vLLM, Triton and Inductor compile for a few models."""
 SLOW_CHECKPOINT_S = 1800.0
-"""Longest time to write a checkpoint without a warning (our choice)."""
+"""Longest time to write a checkpoint without a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

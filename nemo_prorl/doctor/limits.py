@@ -13,7 +13,7 @@ from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, warn
 
 GIB = 1 << 30
 MIN_LOCKED_BYTES = 16 * GIB
-"""Locked memory needed for InfiniBand, which accesses only such memory (our choice; NVIDIA recommends no limit: "NCCL
+"""Locked memory needed for InfiniBand, which accesses only such memory (NVIDIA recommends no limit: "NCCL
 User Guide", Troubleshooting)."""
 MIN_SHARED_BYTES = 1 * GIB
 """Size needed for /dev/shm, which NCCL uses within a node (the --shm-size=1g of "NCCL User Guide", Troubleshooting)."""
@@ -59,7 +59,7 @@ def _hard(what: int) -> float:
 
 
 def _open_files(limits: Limits, num_ranks: int) -> Finding:
-    """Requires 4 files per rank and 512 for libraries, data and logs (our choice). gloo opens about 2 sockets per rank
+    """Requires 4 files per rank and 512 for libraries, data and logs. gloo opens about 2 sockets per rank
     (measured with up to 12 ranks)."""
     needed = 512 + 4 * num_ranks
     found = f"at most {_number(limits.open_files)} per process; {num_ranks} rank(s) need about {needed:,}"

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from nemo_prorl.cluster.nccl_log import NcclNetwork
 
 MEET_S = 60.0
-"""Time for which a node waits for the others (our choice; all have written their local findings by then)."""
+"""Time for which a node waits for the others (all have written their local findings by then)."""
 TIMEOUT_S = 180.0
 """Time limit of the whole test, including the import of torch."""
 GO = "go\n"
 GLOO_BYTES, NCCL_BYTES = 64 << 20, 256 << 20
 NUM_REPEATS = 5
 MIN_FRACTION = 0.4
-"""Required fraction of the fastest adapter's rate, such as 20 GB/s with 400 Gbit/s (our choice). NCCL reaches most of
+"""Required fraction of the fastest adapter's rate, such as 20 GB/s with 400 Gbit/s. NCCL reaches most of
 the rate over InfiniBand, and a small part of it over TCP."""
 MIN_GLOO_BYTES_S = 100e6
-"""The rate of a 1 Gbit/s network (our choice). Below it, exchanging rollouts takes a noticeable part of a step."""
+"""The rate of a 1 Gbit/s network. Below it, exchanging rollouts takes a noticeable part of a step."""
 MAX_CLOCK_S, WRONG_CLOCK_S = 2.0, 60.0
 """Differences above which there is a warning, and above which a run would misjudge the end of its Slurm job and save
-too late (our choice)."""
+too late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

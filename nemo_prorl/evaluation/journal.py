@@ -27,7 +27,7 @@ from nemo_prorl.types import Prompt, Rollout
 from reward.protocol import ScoreResult
 
 SampleId = tuple[str, int]
-"""(uid of the prompt, number of the sample)"""
+"""The prompt's uid and the number of the sample."""
 MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 
 

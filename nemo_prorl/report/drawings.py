@@ -49,9 +49,9 @@ class Drawing:
     panel: Panel
     lines: tuple[Line, ...]
     resets: tuple[tuple[int, int | None], ...]
-    """(step, the run's colour; None: the colour of resets)."""
+    """Steps with a reset, each with its run's colour; None: the colour of resets."""
     stages: tuple[tuple[int, int, str], ...]
-    """(step before its first, last step, name); empty when runs are compared."""
+    """The step before each stage's first, its last step and its name; empty when runs are compared."""
     scale: Scale
     description: str
     """Describes the picture in words."""

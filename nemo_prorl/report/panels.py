@@ -34,8 +34,8 @@ class Panel:
     title: str
     unit: str
     series: tuple[tuple[str, str], ...]
-    """(metric, label), the most important first. {} in a metric stands for every name found there, {} in the label for
-    that name: ("reward/{}/mean", "{}") is one line per domain."""
+    """Metrics with labels, the most important first. {} in a metric stands for every name found there, {} in the label
+    for that name: ("reward/{}/mean", "{}") is one line per domain."""
     reading: str
     """What the chart shows, what is good and what is bad: a sentence or two."""
     kind: Kind = Kind.lines

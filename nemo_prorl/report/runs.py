@@ -80,8 +80,7 @@ class Run:
     failures: Mapping[str, str]
     """Failed stage -> reason."""
     resumes: tuple[tuple[str, str, int], ...]
-    """(UTC, stage, step) whenever another process went on from the checkpoint of that step; from run.log, oldest
-    first."""
+    """UTC, stage and step of each resume by another process, from run.log, oldest first."""
     sign_of_life_s: float
     """Age of the newest heartbeat or metrics line, in seconds."""
     provenance: Mapping[str, Any]

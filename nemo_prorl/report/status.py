@@ -216,7 +216,7 @@ def _without_steps(folder: Path, lives: Sequence[Life], error: Exception) -> Sta
 
 
 def _state(run: Run, stage: str, lives: Sequence[Life], where: str, step_s: float | None) -> tuple[str, str]:
-    """(state, its sentence) of a run that has recorded something; `where` is the position in its stage."""
+    """Returns the state of a run that has recorded something, and its sentence. where: the position in its stage."""
     age_s, jobs = _seen_s(run, lives), _jobs(run.folder)
     ago, end = duration(age_s), lives[-1].end if lives else ""
     if stage in run.failures:

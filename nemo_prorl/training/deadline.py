@@ -20,9 +20,9 @@ from nemo_prorl.config.layout import rank_from_environment
 STARTED = time.time()
 """When this module was first imported, which the command line does at once; in seconds since 1970."""
 MARGIN = 1.5
-"""The next step, validation and save may take this many times as long as the longest recent ones (our choice)."""
+"""The next step, validation and save may take this many times as long as the longest recent ones."""
 SPARE_S = 10.0
-"""Seconds to shut down engines, close loggers and flush files (our choice)."""
+"""Seconds to shut down engines, close loggers and flush files."""
 NUM_RECENT = 20
 """Number of steps, validations and saves that count as recent."""
 

@@ -65,8 +65,8 @@ def value(text: str, keep_units: bool = False) -> tuple[Any, ...]:
     """Returns the sympy object that math-verify reads, in a tuple of one; an empty tuple if it cannot read all of the
     text.
 
-    Of a chain of equations, or an equation with an unknown left side, it reads the last side. With `keep_units`, what
-    it would drop as a unit stays as a product of variables."""
+    It reads the last side of a chain of equations, and of an equation with an unknown left side. With `keep_units`,
+    what it would drop as a unit stays as a product of variables."""
     if _MISREAD.search(text):
         return ()
     text = re.sub(r"\\exp\s*\{", "e^{", text)  # it reads \exp(x) and e^{x}, not \exp{x}

@@ -27,8 +27,8 @@ def paper_stages(conf_dir: Path) -> list[str]:
 
 
 def asked_chain(config_name: str, overrides: Sequence[str], conf_dir: Path) -> tuple[Chain, bool]:
-    """(the chain that a user asks for, whether it leads to a single stage): to the last stage=NAME among the overrides;
-    without one, the papers' eight runs, or where another configuration than theirs is named, that alone as it stands.
+    """Returns the chain that a user asks for, and whether it leads to a single stage: to the last stage=NAME among the
+    overrides; without one, the papers' eight runs, or another named configuration alone, as it stands.
 
     Raises ConfigError."""
     stages = [text.partition("=")[2] for text in overrides if text.startswith(f"{GROUP}=")]

@@ -24,18 +24,18 @@ PAPER_GPU_HOURS = 16_000
 PAPER_PROMPTS = 256
 """Prompts per step (2507.12507 section 4.1)."""
 PAPER_RUNS = ((1_400, 16, 8_192), (500, 32, 8_192), (200, 16, 16_384))
-"""(steps, rollouts per prompt, longest response in tokens) of runs 1 to 5, 6 and 7, and 8. Rollouts, lengths, run 8's
-200 steps and a total of more than 2,000 are the papers' (2507.12507 section 4.2, 2505.24864 section 3.3); the other
-steps are our choice."""
+"""Steps, rollouts per prompt and longest response in tokens of runs 1 to 5, 6 and 7, and 8. Rollouts, lengths, run 8's
+200 steps and a total of more than 2,000 are the papers' (2507.12507 section 4.2, 2505.24864 section 3.3); they do not
+give the other steps."""
 PAPER_STEPS = (2_100, 2_450)
-"""Total steps of all runs: by conf/stage/, which is our choice, and by JustRL's count for ProRL (arXiv 2512.16649 table
+"""Total steps of all runs: by conf/stage/ and by JustRL's count for ProRL (arXiv 2512.16649 table
 4). The papers say more than 2,000 (2505.24864 section 3.3)."""
 PAPER_PARAMETERS = 1.777e9
 """Parameters of DeepSeek-R1-Distill-Qwen-1.5B, both embeddings included. The cost of a token is assumed proportional to
 them, as the arithmetic of every pass and the bytes of every decoding step are."""
 
 RESPONSE_SHARE = 0.5
-"""Mean response length over the longest (our choice: the papers show lengths only as curves)."""
+"""Mean response length over the longest (the papers show lengths only as curves)."""
 RESPONSE_SHARES = (3_500 / 8_192, 5_500 / 8_192)
 """Plausible range of RESPONSE_SHARE: DeepScaleR, the same model on math alone at 8k, reports lengths that fall from
 5,500 to 3,500 tokens."""

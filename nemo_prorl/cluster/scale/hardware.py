@@ -14,9 +14,9 @@ from nemo_prorl.config import ConfigError
 GIB = 2**30
 
 BANDWIDTH_SHARE = 0.8
-"""Share of the memory's bandwidth when tensors are read contiguously (our choice)."""
+"""Share of the memory's bandwidth when tensors are read contiguously."""
 LINK_SHARE = 0.7
-"""Share of a link's bandwidth in collectives of large tensors (our choice)."""
+"""Share of a link's bandwidth in collectives of large tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

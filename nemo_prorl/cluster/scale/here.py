@@ -25,7 +25,7 @@ NUM_RECENT = 20
 """Steps of this run whose times count."""
 CPU_RANGE = (2 / 3, 4.0)
 """The ends of the range on a CPU over the estimate, which knows neither how much of its speed in matrix products a pass
-reaches nor what else the machine does (our choice: steps of models with 0.3M and 0.6M parameters took 0.9 to 3.1 times
+reaches nor what else the machine does (steps of models with 0.3M and 0.6M parameters took 0.9 to 3.1 times
 the estimate)."""
 NOTABLE = 1.5
 """How many times faster fp32 has to be for the advice to use it."""
@@ -132,7 +132,7 @@ def _on_cpu(case: Case) -> StepHere:
 
 
 def measured_speed(model: Architecture, precision: Precision, num_threads: int) -> tuple[float, float]:
-    """(operations per second in products of the model's widest layer, wall time over processor time), measured."""
+    """Measures operations per second in products of the model's widest layer, and wall time over processor time."""
     import torch
 
     dtype = torch.float32 if precision is Precision.fp32 else torch.bfloat16

@@ -16,7 +16,7 @@ from nemo_prorl.config import ConfigError, LayerSpec, Precision, Recompute, RunC
 from nemo_prorl.engines.megatron.architecture import Architecture
 
 PLANNED_SHARE = 0.9
-"""Share of the GPU's memory that a plan may fill (our choice: the rest is a margin for errors of the estimate)."""
+"""Share of the GPU's memory that a plan may fill (the rest is a margin for errors of the estimate)."""
 CONTEXT_BYTES = 3 * GIB
 """CUDA's context and the workspaces of cuBLAS and cuDNN (experience with other trainers; not measured here)."""
 COMMUNICATOR_BYTES = 0.4 * GIB
@@ -28,7 +28,7 @@ the sampler has one GPU."""
 GRAPH_SEQUENCES = 512
 """Largest number of sequences for which vLLM captures CUDA graphs on an H100 (vllm/config/vllm.py, 0.32)."""
 CUDA_GRAPH_BYTES = 1 * GIB
-"""vLLM's captured graphs (our choice; vLLM prints the true figure when it starts)."""
+"""vLLM's captured graphs (vLLM prints the true figure when it starts)."""
 PREFILL_TOKENS = 16384
 """vLLM's max_num_batched_tokens for an offline engine on GPUs of 70 GiB and more (vllm/engine/arg_utils.py, 0.32)."""
 LOGIT_BYTES = 4

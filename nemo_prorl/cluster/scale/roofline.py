@@ -54,7 +54,7 @@ ATTENTION_SHARE = 0.5
 """Share of peak FLOPs in attention: FlashAttention-3 reaches 0.5 to 0.75 on an H100 (arXiv 2407.08608), and no fit to
 the rows can tell it from the other constants."""
 LOOP_STEP_S = 2e-3
-"""CPU time of vLLM's loop per decoding step, for any number of sequences (our choice; not measured)."""
+"""CPU time of vLLM's loop per decoding step, for any number of sequences (not measured)."""
 LOOP_SEQUENCE_S = 13.5e-6
 """CPU time of the same loop per sequence and step: 46 to 49 us measured with vLLM 0.32 on a slow core, scaled to a core
 of 3.5 GHz. Loop and GPU work at the same time, so a step takes as long as the slower of the two."""

@@ -18,7 +18,7 @@ PROMPT_TOKENS = 256
 """Mean tokens of a prompt, or sampler.max_prompt_tokens if that is less. With Qwen2.5's tokenizer MATH has a mean of
 96, CodeContests of 684 and Reasoning Gym of 275; weighted by the sizes of the paper's sets about this."""
 INFORMATIVE_SHARE = 0.6
-"""Share of sampled prompts that have both good and bad rollouts (our choice: the papers do not state it)."""
+"""Share of sampled prompts that have both good and bad rollouts (the papers do not state it)."""
 SPREAD = 1.4
 """Mean square of a response's length over the square of its mean: a log-normal with a mean of half the longest response
 of which 14 % are cut off has 1.4."""

@@ -8,7 +8,7 @@ from typing import Any
 from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
 
 FOUND_RESPONSE_TOKENS = 1024
-"""The longest response where sampler.max_response_tokens=0 and the model's context has room for it (our choice)."""
+"""The longest response where sampler.max_response_tokens=0 and the model's context has room for it."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from nemo_prorl.data.sources import reasoning_gym
 from nemo_prorl.evaluation.benchmark import missing_column
 
 GRAPH_SIZES = (10, 12, 14, 16, 18, 20)
-"""Vertices; training has 10 (ProRL, figure 6: "more than 10"; the sizes are our choice)."""
+"""Vertices; training has 10 (ProRL, figure 6: "more than 10", without sizes)."""
 NUM_GRAPHS = 100
 """Graphs per size (ProRL: 100 per task)."""
 GRAPH_SEED = 20_250_530

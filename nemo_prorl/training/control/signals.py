@@ -45,7 +45,7 @@ MAD_TO_DEVIATION = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation: 1 / Phi^-1(3/4)."""
 
 Series = tuple[tuple[int, float], ...]
-"""(step, value) in the order of steps."""
+"""Pairs of a step and a value, in the order of steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class History:
         return replace(self, step=step, entropy_level=level, peaks=peaks, series=series, measurement=measured)
 
     def restarted(self, step: int) -> History:
-        """Returns the history after a reset at `step`. Of `series` it keeps SAMPLER_KEYS and that step's validation."""
+        """Returns the history after a reset at `step`, which keeps only SAMPLER_KEYS and that step's validation."""
         kept = {
             key: tuple(point for point in series if point[0] == step)
             for key, series in self.series.items()
@@ -188,9 +188,9 @@ def response_length(history: History, config: ControllerConfig) -> Signal | None
 
 
 def validation_drop(history: History, config: ControllerConfig) -> Signal | None:
-    """Fires if, at each of the last `patience` validations of a domain, reward < best - max(margin * best,
-    num_standard_errors * standard error of the difference), where best is the highest reward of the validations before
-    those. HELD_OUT's mean counts as a domain. Of several domains, names the one that lost the largest share."""
+    """Fires if a domain's reward stays below its best so far for the last `patience` validations, that is below
+    best - max(margin * best, num_standard_errors * standard error of the difference). HELD_OUT's mean counts as a
+    domain; if several fell, the signal names the one that lost the largest share."""
     options = config.validation_drop
     found: list[tuple[float, Signal]] = []
     for key in [*_domain_keys(history), HELD_OUT[config.validation_mean]]:

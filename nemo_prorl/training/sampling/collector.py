@@ -52,10 +52,10 @@ def poll_s(world_size: int) -> float:
 
 
 LOW_YIELD = 0.1
-"""Below this share of informative groups a stage may be saturated (our choice). The share is a running average, so a
+"""Below this share of informative groups a stage may be saturated. The share is a running average, so a
 reward that breaks within a step does not bring it from 0.3 or more to here."""
 PRIOR_PROMPTS = 4
-"""The share of the steps before counts as much as so many prompts of this step (our choice; in simulations 2 to 20 need
+"""The share of the steps before counts as much as so many prompts of this step (in simulations 2 to 20 need
 the same number of rounds)."""
 
 
@@ -80,8 +80,8 @@ class Collection:
     kept: tuple[int, ...]
     """Indices in `sampled` of the groups to train on."""
     prepared: Mapping[Key, PreparedRollout]
-    """(index in `sampled`, sibling) -> rollout of a kept group whose log-probabilities this replica has computed;
-    ordered by key."""
+    """Rollouts of kept groups whose log-probabilities this replica has computed, by the index in `sampled` and the
+    sibling, ordered by key."""
     kinds: Counter[Informativeness]
     """How many groups of `sampled` are of each kind."""
     num_needed: int
