@@ -37,7 +37,6 @@ from nemo_prorl.reward_sources.service import (
 )
 from nemo_prorl.run_folder import terminal
 from nemo_prorl.run_folder.checkpoints import checkpoint_name
-from nemo_prorl.run_folder.lives import recorded_life
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.loggers import FINISH_S
 from nemo_prorl.run_folder.markers import (
@@ -50,6 +49,7 @@ from nemo_prorl.run_folder.markers import (
     withdraw_reset_request,
 )
 from nemo_prorl.run_folder.origin import provenance, write_resolved
+from nemo_prorl.run_folder.starts import recorded_start
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, load_policy
 from nemo_prorl.training.control.alarms import Alarms
@@ -124,15 +124,15 @@ def train_alone(config: RunConfig, ranks: Ranks) -> None:
         # Loggers are closed last. That may take longer than a launcher waits for the main rank once another has ended,
         # and every file that says how this process ended has to be written before.
         ExitStack() as at_the_end,
-        recorded_life(
+        recorded_start(
             run_dir,
             config.stage.name,
             began=STARTED,
             num_ranks=ranks.layout.world_size,
             on_gpus=has_cuda(),
             is_main=ranks.layout.is_main,
-        ) as life,
-        Watchdog(run_dir, rank=rank, timeout_s=config.trainer.hang_timeout_s, life=life) as watchdog,
+        ) as recorder,
+        Watchdog(run_dir, rank=rank, timeout_s=config.trainer.hang_timeout_s, recorder=recorder) as watchdog,
     ):
         start = find_intact_start(config, ranks.on_main(lambda: starting_point(config)), ranks)
         log = RunLog(run_dir, speaks=ranks.layout.is_main)
@@ -144,7 +144,7 @@ def train_alone(config: RunConfig, ranks: Ranks) -> None:
             if ranks.layout.is_main and outcome is not Outcome.paused:
                 mark_done(run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state))
             ranks.barrier()
-            life.end(outcome)
+            recorder.end(outcome)
         except BaseException as error:
             with suppress(OSError):  # such as a full disk, which `error` reports already
                 log.note(f"error: {error or type(error).__name__}")

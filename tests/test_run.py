@@ -45,7 +45,6 @@ from nemo_prorl.run import (
     train,
 )
 from nemo_prorl.run_folder.checkpoints import Checkpoint
-from nemo_prorl.run_folder.lives import read_lives
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.markers import (
     ask_for_reset,
@@ -57,6 +56,7 @@ from nemo_prorl.run_folder.markers import (
     why_failed,
 )
 from nemo_prorl.run_folder.origin import write_resolved
+from nemo_prorl.run_folder.starts import read_starts
 from nemo_prorl.run_folder.telemetry import RunLog
 from nemo_prorl.training.checkpoint import CheckpointNotSaved
 from nemo_prorl.training.stages import StartingPoint
@@ -185,7 +185,7 @@ def test_loggers_are_closed_when_all_that_launchers_look_for_is_written(
     def see() -> None:
         written.append(why_failed(tmp_path, "main"))
         written.append((tmp_path / "run.log").read_text().strip().split(" ", 1)[1])
-        written.extend(life.end for life in read_lives(tmp_path))
+        written.extend(start.end for start in read_starts(tmp_path))
 
     def stop(*arguments: Any) -> None:
         at_the_end: ExitStack = arguments[-1]

@@ -17,7 +17,7 @@ from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, check_functions, check_model, composed, parse_overrides
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.doctor import report
-from nemo_prorl.doctor.finding import Finding, Status, not_applicable, with_allowed
+from nemo_prorl.doctor.finding import Finding, Severity, not_applicable, with_allowed
 from nemo_prorl.doctor.infiniband import read_infiniband
 from nemo_prorl.doctor.network import finish_network_probe, judge_network, start_network_probe
 from nemo_prorl.doctor.waiting import wait_until
@@ -127,7 +127,7 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
         show([f"every node writes its findings to {given.folder}/NODE.json; --nodes A,B,... shows them here"])
     if any(item.is_mistake for item in findings):
         return 2
-    return int(any(item.status is Status.failure for item in findings))
+    return int(any(item.status is Severity.failure for item in findings))
 
 
 def _check_start(config: RunConfig, place: Place, given: argparse.Namespace) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
-class Status(StrEnum):
+class Severity(StrEnum):
     """The result of a check, from the least to the most important."""
 
     not_applicable = "n/a"
@@ -20,11 +20,11 @@ class Status(StrEnum):
 class Finding:
     """The result of one check.
 
-    Example: Finding(name="open files", status=Status.failure, found="at most 256 per process", advice="raise it")
+    Example: Finding(name="open files", status=Severity.failure, found="at most 256 per process", advice="raise it")
     """
 
     name: str
-    status: Status
+    status: Severity
     found: str
     advice: str = ""
     """What to do about a warning or a failure."""
@@ -34,36 +34,36 @@ class Finding:
 
 def ok(name: str, found: str) -> Finding:
     """Returns a finding that meets the needs of a run."""
-    return Finding(name=name, status=Status.ok, found=found)
+    return Finding(name=name, status=Severity.ok, found=found)
 
 
 def not_applicable(name: str, found: str) -> Finding:
     """Returns a finding of a check that was skipped; `found` says why."""
-    return Finding(name=name, status=Status.not_applicable, found=found)
+    return Finding(name=name, status=Severity.not_applicable, found=found)
 
 
 def warning(name: str, found: str, advice: str) -> Finding:
     """Returns a finding with which a run would work, but slowly or at a risk."""
-    return Finding(name=name, status=Status.warning, found=found, advice=advice)
+    return Finding(name=name, status=Severity.warning, found=found, advice=advice)
 
 
 def failure(name: str, found: str, advice: str) -> Finding:
     """Returns a finding with which a run would stop, or waste its GPUs."""
-    return Finding(name=name, status=Status.failure, found=found, advice=advice)
+    return Finding(name=name, status=Severity.failure, found=found, advice=advice)
 
 
 def refused(name: str, error: Exception, *, is_mistake: bool = False) -> Finding:
     """Returns a failure made from an error with a message of the form "what is wrong: what to do"."""
     found, _, advice = str(error).partition(": ")
-    return Finding(name=name, status=Status.failure, found=found, advice=advice, is_mistake=is_mistake)
+    return Finding(name=name, status=Severity.failure, found=found, advice=advice, is_mistake=is_mistake)
 
 
 def with_allowed(findings: Iterable[Finding], allowed: Collection[str]) -> list[Finding]:
     """Returns the findings with failures of the checks in `allowed`, such as open-files, turned into warnings. The
     user's mistakes stay failures."""
     return [
-        replace(item, status=Status.warning)
-        if item.name.replace(" ", "-") in allowed and item.status is Status.failure and not item.is_mistake
+        replace(item, status=Severity.warning)
+        if item.name.replace(" ", "-") in allowed and item.status is Severity.failure and not item.is_mistake
         else item
         for item in findings
     ]

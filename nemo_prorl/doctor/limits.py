@@ -20,7 +20,7 @@ MIN_SHARED_BYTES = 1 * GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class UserLimits:
     """The hard limits of this process, to which the trainer raises its soft ones; `inf` means no limit."""
 
     open_files: float
@@ -31,10 +31,10 @@ class Limits:
     num_cores: int
 
 
-def read_limits() -> Limits:
+def read_limits() -> UserLimits:
     """Returns the limits of this process and machine."""
     shared = Path("/dev/shm")
-    return Limits(
+    return UserLimits(
         open_files=_hard(resource.RLIMIT_NOFILE),
         locked_bytes=_hard(resource.RLIMIT_MEMLOCK),
         processes=_hard(resource.RLIMIT_NPROC),
@@ -43,7 +43,7 @@ def read_limits() -> Limits:
     )
 
 
-def judge_limits(limits: Limits, *, num_ranks: int, num_gpus: int, has_infiniband: bool) -> list[Finding]:
+def judge_limits(limits: UserLimits, *, num_ranks: int, num_gpus: int, has_infiniband: bool) -> list[Finding]:
     """Returns one finding per limit. num_ranks: ranks of the job. num_gpus: the job's GPUs on this node."""
     return [
         _open_files(limits, num_ranks),
@@ -58,7 +58,7 @@ def _hard(what: int) -> float:
     return inf if hard == resource.RLIM_INFINITY else hard
 
 
-def _open_files(limits: Limits, num_ranks: int) -> Finding:
+def _open_files(limits: UserLimits, num_ranks: int) -> Finding:
     """Requires 4 files per rank and 512 for libraries, data and logs. gloo opens about 2 sockets per rank
     (measured with up to 12 ranks)."""
     needed = 512 + 4 * num_ranks
@@ -68,7 +68,7 @@ def _open_files(limits: Limits, num_ranks: int) -> Finding:
     return ok("open files", found)
 
 
-def _locked_memory(limits: Limits, has_infiniband: bool) -> Finding:
+def _locked_memory(limits: UserLimits, has_infiniband: bool) -> Finding:
     if not has_infiniband:
         return not_applicable("locked memory", "needed only for InfiniBand")
     if limits.locked_bytes < MIN_LOCKED_BYTES:
@@ -79,7 +79,7 @@ def _locked_memory(limits: Limits, has_infiniband: bool) -> Finding:
     return ok("locked memory", size)
 
 
-def _processes(limits: Limits) -> Finding:
+def _processes(limits: UserLimits) -> Finding:
     """Requires 16 processes per core and 1,024 more. Each pool of the reward service has two to three processes per
     core, and threads count as processes too."""
     needed = 1024 + 16 * limits.num_cores
@@ -89,7 +89,7 @@ def _processes(limits: Limits) -> Finding:
     return ok("processes", found)
 
 
-def _shared_memory(limits: Limits, num_gpus: int) -> Finding:
+def _shared_memory(limits: UserLimits, num_gpus: int) -> Finding:
     found = f"/dev/shm has {limits.shared_bytes / GIB:.1f} GiB"
     if num_gpus < 2:
         return not_applicable("shared memory", f"{found}; needed only with several GPUs on a node")

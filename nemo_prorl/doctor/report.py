@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nemo_prorl.doctor.finding import Finding, Status
+from nemo_prorl.doctor.finding import Finding, Severity
 from nemo_prorl.doctor.waiting import wait_until
 from nemo_prorl.run_folder.storage import replace_text
 
@@ -16,7 +16,7 @@ MARGIN = 32
 """Columns for name and status, which stand before the finding."""
 GPUS = "GPUs"
 """Name of the check that finds them; without any, a run trains on the CPU."""
-NOTABLE = (Status.failure, Status.warning)
+NOTABLE = (Severity.failure, Severity.warning)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,12 @@ class NodeReport:
         """The result of all checks: "ok", "failure" (of the node), or "mistake" (of the user)."""
         if any(item.is_mistake for item in self.findings):
             return "mistake"
-        return "failure" if any(item.status is Status.failure for item in self.findings) else "ok"
+        return "failure" if any(item.status is Severity.failure for item in self.findings) else "ok"
 
     @property
     def sentence(self) -> str:
         """The first failure as one line, the user's mistakes before others; empty if there is none."""
-        failures = [item for item in self.findings if item.status is Status.failure]
+        failures = [item for item in self.findings if item.status is Severity.failure]
         first = next((item for item in failures if item.is_mistake), failures[0] if failures else None)
         return "" if first is None else f"{first.name}: {first.found}: {first.advice}"
 
@@ -60,7 +60,7 @@ def read_report(file: Path) -> NodeReport | None:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    findings = [Finding(**{**item, "status": Status(item["status"])}) for item in record["findings"]]
+    findings = [Finding(**{**item, "status": Severity(item["status"])}) for item in record["findings"]]
     return NodeReport(node=record["node"], findings=findings, is_complete=record["is_complete"])
 
 
@@ -116,10 +116,10 @@ def summary(findings: Sequence[Finding]) -> str:
         bad = [f"{count} {name}{'s' * (count > 1)}" for name, count in present]
         return f"{' and '.join(bad)}; every other check is fine."
     devices = [
-        "the CPU" if item.status is Status.not_applicable else "GPUs"
+        "the CPU" if item.status is Severity.not_applicable else "GPUs"
         for item in findings
         if item.name == GPUS
     ]
-    left_out = [item.name for item in findings if item.status is Status.not_applicable]
+    left_out = [item.name for item in findings if item.status is Severity.not_applicable]
     what = f" for training on {devices[0]}" if devices else ""
     return f"Every check is fine{what}" + (f"; not checked: {', '.join(left_out)}." if left_out else ".")

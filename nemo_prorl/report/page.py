@@ -17,9 +17,9 @@ from nemo_prorl.report.events import differences, events_of, resets_of, stage_sp
 from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, wall_s
 from nemo_prorl.report.panels import SECTIONS, Section
 from nemo_prorl.report.runs import OTHER, OTHER_MEANING, Run, read_run
-from nemo_prorl.run_folder.lives import hours_by_stage
 from nemo_prorl.run_folder.metric_docs import metric_doc
 from nemo_prorl.run_folder.origin import flatten
+from nemo_prorl.run_folder.starts import hours_by_stage
 from nemo_prorl.run_folder.storage import replace_text
 
 PAGE = Path(__file__).parent / "page"
@@ -173,10 +173,10 @@ def _facts(run: Run) -> Iterator[tuple[str, str, str]]:
         action = str(decided[-1]["controller"].get("action", "")).replace("_", " ")
         yield "Last decision", action, f"after step {int(decided[-1]['step']):,}"
     yield "Time in steps", duration(wall_s(run)), f"{len(run.steps):,} steps; validation and saves included"
-    if hours := hours_by_stage(run.lives):
-        name = "GPU hours" if run.lives[-1].on_gpus else "Hours of CPU ranks"
+    if hours := hours_by_stage(run.starts):
+        name = "GPU hours" if run.starts[-1].on_gpus else "Hours of CPU ranks"
         of_stages = ", ".join(f"{stage} {_compact(spent)}" for stage, spent in hours.items())
-        starts = f"{len(run.lives)} start{'s' * (len(run.lives) > 1)}"
+        starts = f"{len(run.starts)} start{'s' * (len(run.starts) > 1)}"
         yield name, _compact(sum(hours.values())), f"{of_stages}; {starts}"
     if tokens := num_tokens(run):
         step_s = sum(float(record.get("time/step_s", 0.0)) for record in run.steps)

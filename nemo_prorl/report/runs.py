@@ -18,8 +18,8 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.report.difficulty import difficulty_metrics
 from nemo_prorl.report.texts import Conversation, read_conversations
 from nemo_prorl.run_folder.checkpoints import STATE_FILE, newest_folder
-from nemo_prorl.run_folder.lives import Life, read_lives
 from nemo_prorl.run_folder.origin import flatten
+from nemo_prorl.run_folder.starts import Start, read_starts
 from nemo_prorl.run_folder.telemetry import read_records
 from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN, with_domain_mean
 
@@ -85,7 +85,7 @@ class Run:
     """Age of the newest heartbeat or metrics line, in seconds."""
     provenance: Mapping[str, Any]
     """The versions that wrote the newest checkpoint."""
-    lives: tuple[Life, ...]
+    starts: tuple[Start, ...]
     """Its processes, the oldest first; empty for a run of an older version."""
     unread_files: tuple[str, ...]
     """Damaged files on prompts and responses, relative to the folder."""
@@ -160,7 +160,7 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
         provenance=_read_provenance(folder),
         tables=tables,
         unread_tables=unread,
-        lives=tuple(read_lives(folder)),
+        starts=tuple(read_starts(folder)),
         conversations=conversations,
     )
 

@@ -12,7 +12,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.report.health import bests_of, checks_of, duration
 from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, NoRecords, Run, read_json, read_run
 from nemo_prorl.run_folder.checkpoints import newest_folder, step_of
-from nemo_prorl.run_folder.lives import Life, hours_by_stage, read_lives
+from nemo_prorl.run_folder.starts import Start, hours_by_stage, read_starts
 from nemo_prorl.run_folder.storage import ENGINES_FILE, MANIFEST_FILE
 from nemo_prorl.training.control.checks import RECENT
 
@@ -27,7 +27,7 @@ RUNNING_S."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class RunStatus:
     """The state of one folder, for `status`. A number is None if it is not known yet."""
 
     run_dir: str
@@ -68,26 +68,26 @@ class Status:
     alarms: tuple[str, ...] = ()
 
 
-def read_status(folder: Path) -> Status:
+def read_status(folder: Path) -> RunStatus:
     """Never raises for what it finds in the folder: every state of it has its sentence."""
-    lives = read_lives(folder)
+    starts = read_starts(folder)
     try:
         run = read_run(folder, with_prompts=False)
     except (ConfigError, KeyError, OSError, ValueError) as error:
-        return _without_steps(folder, lives, error)
-    stage = lives[-1].stage if lives else str(run.last["stage"])
+        return _without_steps(folder, starts, error)
+    stage = starts[-1].stage if starts else str(run.last["stage"])
     in_stage = run.configs.get(stage, {})
     records = [record for record in run.steps if record["stage"] == stage]
     num_steps = in_stage.get("trainer.num_steps")
-    step_s, num_ranks = _mean_step_s(run), lives[-1].num_ranks if lives else 1
+    step_s, num_ranks = _mean_step_s(run), starts[-1].num_ranks if starts else 1
     where = f"step {len(records)}{f' of {num_steps:,}' if num_steps else ''} of {stage}"
-    state, sentence = _state(run, stage, lives, where, step_s)
+    state, sentence = _state(run, stage, starts, where, step_s)
     is_under_way = state not in ("done", "failed", "waiting")
     left_s = step_s * max(0, num_steps - len(records)) if step_s and num_steps and is_under_way else None
     best = next(iter(bests_of(run)), None)
     reward, pass_rate = (_recent_mean(run, key) for key in ("reward/mean", "reward/pass_rate"))
     checkpoint = newest_folder(folder)
-    return Status(
+    return RunStatus(
         run_dir=str(folder),
         state=state,
         sentence=sentence,
@@ -96,7 +96,7 @@ def read_status(folder: Path) -> Status:
         stage_step=len(records),
         num_steps=num_steps,
         phase=str(read_json(folder / HEARTBEAT_FILE).get("phase", "")),
-        seen_s=_seen_s(run, lives),
+        seen_s=_seen_s(run, starts),
         step_s=step_s,
         reward=reward[0],
         reward_change=reward[1],
@@ -105,11 +105,11 @@ def read_status(folder: Path) -> Status:
         held_out=best.last if best else None,
         held_out_best=best.best if best else None,
         held_out_best_step=best.best_step if best else None,
-        on_gpus=bool(lives) and lives[-1].on_gpus,
-        num_starts=len(lives),
-        stage_hours=hours_by_stage(lives),
+        on_gpus=bool(starts) and starts[-1].on_gpus,
+        num_starts=len(starts),
+        stage_hours=hours_by_stage(starts),
         left_s=left_s,
-        left_hours=left_s * num_ranks / 3600 if left_s is not None and lives else None,
+        left_hours=left_s * num_ranks / 3600 if left_s is not None and starts else None,
         checkpoint_step=step_of(checkpoint) if checkpoint else None,
         checkpoint_age_s=_age_s(checkpoint / MANIFEST_FILE) if checkpoint else None,
         engines=read_json(folder / ENGINES_FILE),
@@ -121,7 +121,7 @@ def read_status(folder: Path) -> Status:
     )
 
 
-def status_table(found: Sequence[Status], width: int = 80) -> list[str]:
+def status_table(found: Sequence[RunStatus], width: int = 80) -> list[str]:
     """One line for each run, of less than `width` columns, under a title. What does not fit is cut: names of runs at
     their beginning, names of stages at their end."""
     room = max(12, width - 2 - sum(int(form[1:]) for form in COLUMNS.values()))
@@ -142,7 +142,7 @@ def status_table(found: Sequence[Status], width: int = 80) -> list[str]:
     ]
 
 
-def status_lines(status: Status) -> list[str]:
+def status_lines(status: RunStatus) -> list[str]:
     """Returns lines for the terminal: the run's state, speed, reward, cost so far and to come, and warnings."""
     lines = [f"{status.run_dir}: {status.sentence}"]
     said = []
@@ -176,20 +176,20 @@ def status_lines(status: Status) -> list[str]:
     return [*lines, *(f"  look at: {alarm}" for alarm in status.alarms)]
 
 
-def _without_steps(folder: Path, lives: Sequence[Life], error: Exception) -> Status:
+def _without_steps(folder: Path, starts: Sequence[Start], error: Exception) -> RunStatus:
     """The status of a folder whose metrics.jsonl is absent, empty or not a run's."""
-    state, stage = "no run", lives[-1].stage if lives else ""
+    state, stage = "no run", starts[-1].stage if starts else ""
     reasons = (read_json(path).get("reason") for path in sorted(folder.glob("stages/*.failed")))
     if not folder.is_dir():
         sentence = "there is no such folder: write the exp_manager.explicit_log_dir of a run."
     elif reason := next(filter(None, reasons), None):
         state, sentence = "failed", f"failed before its first step: {reason}"
-    elif lives and lives[-1].end:
-        state, sentence = "stopped", f"stopped before its first step: {lives[-1].end}"
-    elif lives:
-        age_s = time.time() - lives[-1].seen
+    elif starts and starts[-1].end:
+        state, sentence = "stopped", f"stopped before its first step: {starts[-1].end}"
+    elif starts:
+        age_s = time.time() - starts[-1].seen
         state = "starting" if age_s < RUNNING_S else "silent"
-        sentence = f"{stage} starts, since {duration(time.time() - lives[-1].began)}."
+        sentence = f"{stage} starts, since {duration(time.time() - starts[-1].began)}."
         if state == "silent":
             sentence = f"{stage} has not come to its first step, and was last seen {duration(age_s)} ago."
     elif jobs := _jobs(folder):
@@ -204,21 +204,23 @@ def _without_steps(folder: Path, lives: Sequence[Life], error: Exception) -> Sta
             sentence = f"metrics.jsonl is not that of a run ({type(error).__name__}: {error})."
     else:
         sentence = "no run: the folder holds none of the files that a run leaves."
-    return Status(
+    return RunStatus(
         run_dir=str(folder),
         state=state,
         sentence=sentence,
         stage=stage,
-        on_gpus=bool(lives) and lives[-1].on_gpus,
-        num_starts=len(lives),
-        stage_hours=hours_by_stage(lives),
+        on_gpus=bool(starts) and starts[-1].on_gpus,
+        num_starts=len(starts),
+        stage_hours=hours_by_stage(starts),
     )
 
 
-def _state(run: Run, stage: str, lives: Sequence[Life], where: str, step_s: float | None) -> tuple[str, str]:
+def _state(
+    run: Run, stage: str, starts: Sequence[Start], where: str, step_s: float | None
+) -> tuple[str, str]:
     """Returns the state of a run that has recorded something, and its sentence. where: the position in its stage."""
-    age_s, jobs = _seen_s(run, lives), _jobs(run.folder)
-    ago, end = duration(age_s), lives[-1].end if lives else ""
+    age_s, jobs = _seen_s(run, starts), _jobs(run.folder)
+    ago, end = duration(age_s), starts[-1].end if starts else ""
     if stage in run.failures:
         return "failed", f"{stage} failed after {where}: {run.failures[stage]}"
     if stage in run.outcomes:
@@ -231,8 +233,8 @@ def _state(run: Run, stage: str, lives: Sequence[Life], where: str, step_s: floa
         return "done", f"done: {stage} ended after step {run.last['step']} ({run.outcomes[stage]})."
     if end == "paused":
         on = "the same command goes on with it"
-        if lives[-1].job:  # a launcher goes back to the queue; a shell in an allocation does not
-            again = f"{on}, unless job {lives[-1].job} is in the queue again"
+        if starts[-1].job:  # a launcher goes back to the queue; a shell in an allocation does not
+            again = f"{on}, unless job {starts[-1].job} is in the queue again"
             on = "a job in the queue goes on with it" if stage in jobs else again
         return "paused", f"paused after {where}, {ago} ago; {on}."
     if end:
@@ -241,7 +243,7 @@ def _state(run: Run, stage: str, lives: Sequence[Life], where: str, step_s: floa
         said = f"no sign of life for {ago} after {where}: killed, or hanging; the same command goes on."
         return "silent", said
     beat = read_json(run.folder / HEARTBEAT_FILE)
-    if lives and not beat:  # none yet: the start removes that of the process before
+    if starts and not beat:  # none yet: the start removes that of the process before
         return "starting", f"{stage} starts again after {where}, last sign of life {ago} ago."
     doing = f"step {run.last['step']} of the run"
     if beat:
@@ -254,10 +256,10 @@ def _age_s(file: Path) -> float:
     return max(0.0, time.time() - file.stat().st_mtime)
 
 
-def _seen_s(run: Run, lives: Sequence[Life]) -> float:
+def _seen_s(run: Run, starts: Sequence[Start]) -> float:
     """Age of the last sign of life; a process that has ended gives none after its end."""
-    by_life = max(0.0, time.time() - lives[-1].seen) if lives else run.sign_of_life_s
-    return by_life if lives and lives[-1].end else min(by_life, run.sign_of_life_s)
+    by_start = max(0.0, time.time() - starts[-1].seen) if starts else run.sign_of_life_s
+    return by_start if starts and starts[-1].end else min(by_start, run.sign_of_life_s)
 
 
 def _mean_step_s(run: Run) -> float | None:

@@ -24,7 +24,7 @@ from nemo_prorl.run_folder.storage import replace_text
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from nemo_prorl.run_folder.lives import Recorder
+    from nemo_prorl.run_folder.starts import Recorder
     from nemo_prorl.types import RunState
 
 ROLLOUT_PHASES = ("sampling", "grading", "validation")
@@ -39,10 +39,12 @@ stacks, too."""
 class Watchdog:
     """A context that ends this process when it makes no progress. Progress means that `enter` or `beat` is called."""
 
-    def __init__(self, run_dir: Path, *, rank: int, timeout_s: float, life: Recorder | None = None) -> None:
-        """timeout_s: 0 writes heartbeats, but never ends the process. life: records progress, and the hang if there is
+    def __init__(
+        self, run_dir: Path, *, rank: int, timeout_s: float, recorder: Recorder | None = None
+    ) -> None:
+        """timeout_s: 0 writes heartbeats, but never ends the process. recorder: gets progress, and a hang if there is
         one."""
-        self._run_dir, self._rank, self._timeout_s, self._life = run_dir, rank, timeout_s, life
+        self._run_dir, self._rank, self._timeout_s, self._recorder = run_dir, rank, timeout_s, recorder
         self._state: RunState | None = None
         self._phase, self._last = "start", time.monotonic()
         self._trusts_main = False
@@ -90,8 +92,8 @@ class Watchdog:
         """Notes progress within a phase, such as a finished rollout."""
         self._last = time.monotonic()
         terminal.progress()
-        if self._life is not None:
-            self._life.note()
+        if self._recorder is not None:
+            self._recorder.note()
 
     @contextmanager
     def trusting_main(self) -> Iterator[None]:
@@ -121,8 +123,8 @@ class Watchdog:
         what = f"rank {self._rank} made no progress for {idle_s:.0f} s in phase {self._phase!r}"
         hint = f"its stacks are in {where}"
         try:
-            if self._life is not None:
-                self._life.end(what)
+            if self._recorder is not None:
+                self._recorder.end(what)
             where.parent.mkdir(exist_ok=True)
             with where.open("w", encoding="utf-8") as file:
                 print(f"{what}. Its threads, most recent call first:\n", file=file, flush=True)

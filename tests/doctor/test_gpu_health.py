@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.doctor import gpu_health
-from nemo_prorl.doctor.finding import Status
+from nemo_prorl.doctor.finding import Severity
 from nemo_prorl.doctor.gpu_health import (
     HealthFacts,
     judge_gpu_health,
@@ -50,27 +50,27 @@ def test_other_words_are_no_errors(text: str) -> None:
 @pytest.mark.parametrize(
     ("facts", "status", "words"),
     [
-        (HealthFacts(uncorrected={"a": 0}, xids=[]), Status.ok, "no error is reported"),
-        (HealthFacts(uncorrected={"a": 0}), Status.ok, "not checked: Xid"),
-        (HealthFacts(xids=[]), Status.ok, "not checked: ECC errors"),
-        (HealthFacts(), Status.not_applicable, "not checked"),
-        (HealthFacts(uncorrected={"a": 0, "b": 3}), Status.warning, "b had 3 uncorrected"),
+        (HealthFacts(uncorrected={"a": 0}, xids=[]), Severity.ok, "no error is reported"),
+        (HealthFacts(uncorrected={"a": 0}), Severity.ok, "not checked: Xid"),
+        (HealthFacts(xids=[]), Severity.ok, "not checked: ECC errors"),
+        (HealthFacts(), Severity.not_applicable, "not checked"),
+        (HealthFacts(uncorrected={"a": 0, "b": 3}), Severity.warning, "b had 3 uncorrected"),
         (
             HealthFacts(xids=[("b", 79)] * 2),
-            Status.warning,
+            Severity.warning,
             "b reported Xid 79 2 time(s) (it fell off the bus)",
         ),
-        (HealthFacts(uncorrected={}, pending=["b"]), Status.failure, "GPU b replaces a bad row"),
-        (HealthFacts(uncorrected={}, pending=["b"], unrepairable=["c"]), Status.failure, "GPU c could not"),
+        (HealthFacts(uncorrected={}, pending=["b"]), Severity.failure, "GPU b replaces a bad row"),
+        (HealthFacts(uncorrected={}, pending=["b"], unrepairable=["c"]), Severity.failure, "GPU c could not"),
     ],
 )
 def test_what_needs_hands_fails_and_what_is_over_is_a_warning(
-    facts: HealthFacts, status: Status, words: str
+    facts: HealthFacts, status: Severity, words: str
 ) -> None:
     finding = judge_gpu_health(facts)
     assert finding.status is status
     assert words in finding.found
-    assert bool(finding.advice) == (status in (Status.warning, Status.failure))
+    assert bool(finding.advice) == (status in (Severity.warning, Severity.failure))
 
 
 def tool(folder: Path, name: str, script: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.doctor.finding import Finding, Status, with_allowed
+from nemo_prorl.doctor.finding import Finding, Severity, with_allowed
 from nemo_prorl.doctor.folders import (
     FolderFacts,
     cache_folders,
@@ -19,13 +19,13 @@ from nemo_prorl.doctor.folders import (
 )
 from nemo_prorl.doctor.gpus import GpuFacts, judge_gpus
 from nemo_prorl.doctor.infiniband import InfinibandFacts, Port, judge_infiniband, read_infiniband
-from nemo_prorl.doctor.limits import GIB, Limits, judge_limits, read_limits
+from nemo_prorl.doctor.limits import GIB, UserLimits, judge_limits, read_limits
 from nemo_prorl.doctor.network import NetworkFacts, judge_network
 from nemo_prorl.doctor.packages import by_name, judge_packages, locked_versions
 from nemo_prorl.doctor.sandbox import RewardFacts, judge_sandbox, parse_reward_report
 
 GB = 1e9
-LIMITS = Limits(open_files=4096, locked_bytes=inf, processes=inf, shared_bytes=8 * GIB, num_cores=8)
+LIMITS = UserLimits(open_files=4096, locked_bytes=inf, processes=inf, shared_bytes=8 * GIB, num_cores=8)
 GPUS = GpuFacts(torch="2.13.0", cuda="13.0", driver="580.65", gpus=["NVIDIA H200 (140 GiB)"] * 8)
 ACTIVE = Port(device="mlx5_0", state="ACTIVE", gbit_s=400.0)
 FABRIC = InfinibandFacts(ports=[ACTIVE, replace(ACTIVE, device="mlx5_1")])
@@ -37,7 +37,9 @@ NETWORK = NetworkFacts(interface="ib0", gloo_bytes_s=2 * GB, nccl_bytes_s=40 * G
 LOCK = {"torch": "2.13.0", "vllm": "0.32.0", "numpy": "2.3.5"}
 
 
-def limits(facts: Limits, *, num_ranks: int = 32, num_gpus: int = 8, fabric: bool = True) -> list[Finding]:
+def limits(
+    facts: UserLimits, *, num_ranks: int = 32, num_gpus: int = 8, fabric: bool = True
+) -> list[Finding]:
     return judge_limits(facts, num_ranks=num_ranks, num_gpus=num_gpus, has_infiniband=fabric)
 
 
@@ -67,7 +69,7 @@ def network(facts: NetworkFacts, fastest_gbit_s: float = 400.0) -> list[Finding]
     ],
 )
 def test_a_healthy_node_has_nothing_to_complain_of(findings: list[Finding]) -> None:
-    assert [item for item in findings if item.status is not Status.ok] == []
+    assert [item for item in findings if item.status is not Severity.ok] == []
 
 
 FAULTS = {
@@ -123,7 +125,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_alone_and_comes_with_advice(name: str) -> None:
     findings, status, _why = FAULTS[name]
-    bad = [item for item in findings if item.status in (Status.warning, Status.failure)]
+    bad = [item for item in findings if item.status in (Severity.warning, Severity.failure)]
     assert [item.status.value for item in bad] == [status]
     assert bad[0].found
     assert bad[0].advice
@@ -137,24 +139,24 @@ def test_what_is_not_there_is_neither_good_nor_bad() -> None:
         judge_packages("packages", "train.txt", {}, LOCK),
         *network(NetworkFacts(missing=[1])),
     ]
-    assert {item.status for item in findings} == {Status.not_applicable}
+    assert {item.status for item in findings} == {Severity.not_applicable}
     assert "b did not connect" in findings[-1].found
 
 
 def test_slow_nccl_is_fine_where_no_faster_network_is() -> None:
     slow = replace(NETWORK, nccl_bytes_s=1 * GB, uses_tcp=True)
-    assert network(slow, fastest_gbit_s=0.0)[0].status is Status.ok
+    assert network(slow, fastest_gbit_s=0.0)[0].status is Severity.ok
 
 
 def test_why_nccl_goes_over_tcp_is_said_and_can_be_allowed() -> None:
     why = "NCCL uses TCP (eth0) between nodes, because libibverbs could not be loaded"
     findings = network(replace(NETWORK, nccl_bytes_s=3 * GB, uses_tcp=True, nccl_network=why))
     assert why in findings[0].found
-    assert with_allowed(findings, ["network"])[0].status is Status.warning
+    assert with_allowed(findings, ["network"])[0].status is Severity.warning
 
 
 def test_domains_that_the_service_does_not_know_may_be_graded_by_functions() -> None:
-    assert sandbox(REWARD, "chemistry", others=True)[0].status is Status.ok
+    assert sandbox(REWARD, "chemistry", others=True)[0].status is Severity.ok
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_domains_that_the_service_does_not_know_may_be_graded_by_functions() -> 
 )
 def test_the_weaker_levels_of_the_sandbox_say_what_they_lack(level: str, words: str) -> None:
     (finding,) = sandbox(replace(REWARD, level=level, reasons=["the kernel has no Landlock"]), "code")
-    assert finding.status is Status.ok
+    assert finding.status is Severity.ok
     assert words in finding.found
     assert "the kernel has no Landlock" in finding.found
 
@@ -173,7 +175,7 @@ def test_the_attack_that_came_through_is_named() -> None:
 
 
 def test_the_user_may_allow_a_failure_but_not_a_mistake() -> None:
-    slow = Finding(name="open files", status=Status.failure, found="few", advice="more")
+    slow = Finding(name="open files", status=Severity.failure, found="few", advice="more")
     mistake = replace(slow, name="start", is_mistake=True)
     assert [item.status.value for item in with_allowed([slow, mistake], ["open-files", "start"])] == [
         "warning",

@@ -87,11 +87,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         record |= {"validation/score": mean, "validation/domain_mean_score": mean}
     records[-1]["objective/loss"] = float("nan")
     (folder / "run<b>" / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    lives = [
+    starts = [
         {"stage": stage, "began": 0.0, "seen": 3600.0 * hours, "num_ranks": 8, "on_gpus": True}
         for stage, hours in (("run1", 2), ("run1", 1), ("run2", 1.5))
     ]
-    (folder / "run<b>" / "lives.json").write_text(json.dumps(lives))
+    (folder / "run<b>" / "starts.json").write_text(json.dumps(starts))
     tables = folder / "run<b>" / "evaluation"
     tables.mkdir()
     table = {

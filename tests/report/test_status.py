@@ -18,8 +18,8 @@ import yaml
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.report.status import read_status, status_lines, status_table
-from nemo_prorl.run_folder.lives import lives_file
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
+from nemo_prorl.run_folder.starts import starts_file
 from nemo_prorl.run_folder.storage import ENGINES_FILE
 from nemo_prorl.training.watchdog import heartbeat
 from tests.conftest import ROOT
@@ -50,15 +50,15 @@ def beat(folder: Path, *, age_s: float) -> None:
         os.utime(file, (time.time() - age_s, time.time() - age_s))
 
 
-def live(folder: Path, *lives: tuple[str, float, str], age_s: float = 0.0, job: str = "") -> None:
+def live(folder: Path, *starts: tuple[str, float, str], age_s: float = 0.0, job: str = "") -> None:
     """Records processes on 8 GPUs as (stage, hours, end); the last one was seen `age_s` ago."""
     now = time.time() - age_s
     entries: list[dict[str, Any]] = [
         {"stage": stage, "began": now - 3600 * hours, "seen": now, "end": end}
         | {"num_ranks": 8, "on_gpus": True, "job": job}
-        for stage, hours, end in lives
+        for stage, hours, end in starts
     ]
-    lives_file(folder).write_text(json.dumps(entries))
+    starts_file(folder).write_text(json.dumps(entries))
 
 
 def test_a_run_that_trains(folder: Path) -> None:
@@ -162,13 +162,13 @@ def test_alarms_are_those_of_the_report(folder: Path) -> None:
 
 
 def test_a_run_of_an_older_version_has_no_hours(folder: Path) -> None:
-    lives_file(folder).unlink()
+    starts_file(folder).unlink()
     status = read_status(folder)
     assert (status.state, status.stage_hours, status.left_hours) == ("training", {}, None)
     assert not any(" h in " in line for line in status_lines(status))
 
 
-def only_lives(folder: Path, age_s: float, end: str = "") -> None:
+def only_starts(folder: Path, age_s: float, end: str = "") -> None:
     live(folder, ("run1", age_s / 3600, end), age_s=age_s)
 
 
@@ -181,9 +181,9 @@ def only_lives(folder: Path, age_s: float, end: str = "") -> None:
         (lambda folder: (folder / "metrics.jsonl").write_text(""), "empty", "not come to its first step"),
         (lambda folder: (folder / "metrics.jsonl").write_text('{"step": 1}\n'), "no run", "not that of a run"),
         (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\xfe\n"), "no run", "not that of a run"),
-        (lambda folder: only_lives(folder, 60.0), "starting", "run1 starts, since "),
-        (lambda folder: only_lives(folder, 5000.0), "silent", "last seen 83 min ago"),
-        (lambda folder: only_lives(folder, 60.0, "no GPU"), "stopped", "before its first step: no GPU"),
+        (lambda folder: only_starts(folder, 60.0), "starting", "run1 starts, since "),
+        (lambda folder: only_starts(folder, 5000.0), "silent", "last seen 83 min ago"),
+        (lambda folder: only_starts(folder, 60.0, "no GPU"), "stopped", "before its first step: no GPU"),
         (lambda folder: mark_failed(folder, "run1", reason="no GPU."), "failed", "its first step: no GPU."),
     ],
 )  # fmt: skip

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints
-from nemo_prorl.run_folder.lives import read_lives
+from nemo_prorl.run_folder.starts import read_starts
 from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.training.watchdog import heartbeat
 from tests.training.tiny import TIMEOUT_S, Case, saved_tensors, timeless
@@ -158,7 +158,7 @@ def test_processes_did_die_on_the_way(runs: Runs) -> None:
 
 
 def test_every_process_is_on_record(runs: Runs) -> None:
-    first, *killed, last = [life.end for life in read_lives(runs.killed)]
+    first, *killed, last = [start.end for start in read_starts(runs.killed)]
     assert (first, killed, last) == ("paused", [""] * len(runs.died), "steps")
 
 

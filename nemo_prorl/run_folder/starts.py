@@ -1,4 +1,4 @@
-"""RUN/lives.json: the processes that have trained in a run's folder, one after the other.
+"""RUN/starts.json: the processes that have trained in a run's folder, one after the other.
 
 A run that takes weeks is started many times. Each start adds an entry, which the main rank keeps up to date: when the
 process began, when it was last seen, on how many ranks it ran, and how it ended. The GPU hours follow from that.
@@ -26,7 +26,7 @@ END_WAIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class Start:
     """One start of the run: a process of the main rank and the processes of the other ranks."""
 
     stage: str
@@ -45,48 +45,52 @@ class Life:
     killed."""
 
 
-def lives_file(run_dir: Path) -> Path:
-    """Returns the path of the file, a JSON list of `Life`, oldest first."""
-    return run_dir / "lives.json"
+def starts_file(run_dir: Path) -> Path:
+    """Returns the path of the file, a JSON list of `Start`, oldest first."""
+    return run_dir / "starts.json"
 
 
-def read_lives(run_dir: Path, *, set_aside: bool = False) -> list[Life]:
+def read_starts(run_dir: Path, *, set_aside: bool = False) -> list[Start]:
     """Returns the entries, oldest first, without fields that a later version may have added. Returns none if there is
     no file or it cannot be read: it is only for information, so it must not stop a command. set_aside: renames a file
     that cannot be read, so that it is not overwritten."""
-    file, known = lives_file(run_dir), {field.name for field in fields(Life)}
+    file, known = starts_file(run_dir), {field.name for field in fields(Start)}
     try:
         entries = map(dict, json.loads(file.read_text(encoding="utf-8")))
-        return [Life(**{name: entry[name] for name in entry if name in known}) for entry in entries]
+        return [Start(**{name: entry[name] for name in entry if name in known}) for entry in entries]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError):
         if set_aside:
-            file.rename(file.with_name(f"lives.unreadable-{time.time_ns()}.json"))
+            file.rename(file.with_name(f"starts.unreadable-{time.time_ns()}.json"))
         return []
 
 
-def hours_by_stage(lives: Sequence[Life]) -> dict[str, float]:
+def hours_by_stage(starts: Sequence[Start]) -> dict[str, float]:
     """Returns each stage's hours of wall time times ranks (GPU hours if the ranks have GPUs), in the order in which the
     stages began."""
     hours: dict[str, float] = {}
-    for life in lives:
-        hours[life.stage] = hours.get(life.stage, 0.0) + (life.seen - life.began) / 3600 * life.num_ranks
+    for start in starts:
+        hours[start.stage] = hours.get(start.stage, 0.0) + (start.seen - start.began) / 3600 * start.num_ranks
     return hours
 
 
 class Recorder:
     """Keeps the entry of this process up to date. On ranks other than the main rank it does nothing."""
 
-    def __init__(self, run_dir: Path, life: Life, *, is_main: bool) -> None:
-        self._run_dir, self._life, self._is_main = run_dir, life, is_main
-        self._earlier = read_lives(run_dir, set_aside=True) if is_main else []
+    def __init__(self, run_dir: Path, start: Start, *, is_main: bool) -> None:
+        self._run_dir, self._start, self._is_main = run_dir, start, is_main
+        self._earlier = read_starts(run_dir, set_aside=True) if is_main else []
         self._lock = threading.Lock()
         self._write()
 
     def note(self) -> None:
         """Records that the process is alive. Any thread may call it."""
-        if self._is_main and time.time() - self._life.seen > REWRITE_S and self._lock.acquire(blocking=False):
+        if (
+            self._is_main
+            and time.time() - self._start.seen > REWRITE_S
+            and self._lock.acquire(blocking=False)
+        ):
             try:
                 with suppress(OSError):  # this file is not worth ending a run for
                     self._write()
@@ -97,7 +101,7 @@ class Recorder:
         """Records how the process ends. Later calls do not change it."""
         if self._is_main and self._lock.acquire(timeout=END_WAIT_S):
             try:
-                self._life = replace(self._life, end=self._life.end or how)
+                self._start = replace(self._start, end=self._start.end or how)
                 with suppress(OSError):
                     self._write()
             finally:
@@ -105,17 +109,17 @@ class Recorder:
 
     def _write(self) -> None:
         if self._is_main:
-            self._life = replace(self._life, seen=time.time())
-            entries = [asdict(life) for life in (*self._earlier, self._life)]
-            replace_text(lives_file(self._run_dir), json.dumps(entries, indent=1) + "\n")
+            self._start = replace(self._start, seen=time.time())
+            entries = [asdict(start) for start in (*self._earlier, self._start)]
+            replace_text(starts_file(self._run_dir), json.dumps(entries, indent=1) + "\n")
 
 
 @contextmanager
-def recorded_life(
+def recorded_start(
     run_dir: Path, stage: str, *, began: float, num_ranks: int, on_gpus: bool, is_main: bool
 ) -> Iterator[Recorder]:
     """Records this process while the body runs, and the error if one ends it."""
-    life = Life(
+    start = Start(
         stage=stage,
         began=began,
         seen=began,
@@ -124,7 +128,7 @@ def recorded_life(
         host=socket.gethostname(),
         job=os.environ.get("SLURM_JOB_ID", ""),
     )
-    recorder = Recorder(run_dir, life, is_main=is_main)
+    recorder = Recorder(run_dir, start, is_main=is_main)
     try:
         yield recorder
     except BaseException as error:
