@@ -24,7 +24,7 @@ from benchmarks.runs import ROLLOUTS, with_rollouts
 from nemo_prorl.demo import build
 from nemo_prorl.demo.levels import Counts, read_samples
 from nemo_prorl.demo.tasks import level_of
-from nemo_prorl.evaluation.creativity import creativity_indices, mean_index
+from experiments.creativity.index import creativity_indices, mean_index
 from nemo_prorl.run_folder.telemetry import read_metrics
 
 METRICS = {
@@ -63,7 +63,7 @@ class Run:
     """Task -> kl_to_base and entropy of the last checkpoint (`distance.distances`)."""
     creativity: float | None
     """Mean creativity index of the last checkpoint's right samples against all samples of the base: how little of them
-    the base ever writes (nemo_prorl.evaluation.creativity); 8 if no run of 5 numbers or words occurs; None if it was
+    the base ever writes (experiments.creativity.index); 8 if no run of 5 numbers or words occurs; None if it was
     not measured."""
     training: Training | None = None
     """None for the control."""

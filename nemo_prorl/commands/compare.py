@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.storage import check_writable, replace_text
-
-if TYPE_CHECKING:
-    from nemo_prorl.evaluation.comparison import Comparison
-    from nemo_prorl.evaluation.corpus import Creativity
-    from nemo_prorl.evaluation.results import BenchmarkResult
 
 EPILOG = """Each DIR was written by `evaluate suite=NAME out=DIR`. Give them in the order of training, the base model
 first. docs/evaluation.md says how benchmarks are classified."""
@@ -28,18 +22,16 @@ def main(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     folders: list[Path] = given.evaluations
     names = _names(given.names, folders)
-    if given.corpus_samples < 1:
-        raise ConfigError(f"--corpus-samples {given.corpus_samples} must be at least 1.")
     from nemo_prorl.evaluation import results
     from nemo_prorl.evaluation.comparison import (
         by_size,
         compare,
         compare_sizes,
-        correlation,
+        comparison_lines,
+        size_lines,
         start_against_gain,
     )
-    from nemo_prorl.evaluation.comparison_text import comparison_lines, creativity_lines, size_lines
-    from nemo_prorl.evaluation.figures import draw, draw_creativity, draw_sizes
+    from nemo_prorl.evaluation.figures import draw, draw_sizes
 
     check_writable(f"--out {given.out}", given.out)
     read = [results.read(folder) for folder in folders]
@@ -59,19 +51,6 @@ def main(arguments: Sequence[str]) -> int:
         pictures.append(given.out / f"{series.replace('/', '.')}.png")
         draw_sizes(series, unit, sizes, names, pictures[-1])
         content.setdefault("by_size", {})[series] = {size: one.pass_at_k for size, one in sizes}
-    if given.corpus is not None:
-        keys = [header["key"] for header, _ in read]
-        creativity = _creativity(given, keys, names, checkpoints[0], comparisons)
-        indexed = [one for one in comparisons if creativity.get(one.name, {}).get(names[0]) is not None]
-        content["creativity_index"] = creativity
-        content["correlation_of_creativity_and_gain"] = told = correlation(
-            [creativity[one.name][names[0]] or 0.0 for one in indexed], [one.gain.value for one in indexed]
-        )
-        lines += ["", *creativity_lines(creativity)]
-        if told is not None:
-            lines.append(f"the start's creativity against gain, over {len(indexed)}: correlation {told:.2f}")
-        pictures.append(given.out / "creativity.png")
-        draw_creativity(comparisons, names, creativity, pictures[-1])
     content["benchmarks"] = [asdict(one) for one in comparisons]
     replace_text(given.out / "comparison.json", json.dumps(content, indent=1) + "\n")
     replace_text(given.out / "comparison.txt", "\n".join(lines) + "\n")
@@ -92,18 +71,6 @@ def _parser() -> Parser:
         help="source: each part of a benchmark separately, such as each task of Reasoning Gym",
     )
     parser.path("--out", "DIR", "folder for text, JSON and pictures", default=Path("comparison"))
-    parser.path(
-        "--corpus",
-        "PATH",
-        "a file or folder of text, JSON Lines or Parquet: adds the creativity index relative to it",
-    )
-    parser.add_argument(
-        "--corpus-samples",
-        type=int,
-        default=4,
-        metavar="N",
-        help="with --corpus: number of responses per prompt that are compared (default: 4)",
-    )
     return parser
 
 
@@ -118,23 +85,3 @@ def _names(given: str | None, folders: Sequence[Path]) -> list[str]:
             f"several evaluations are called {repeated[0]}: give each a name of its own with --names."
         )
     return names
-
-
-def _creativity(
-    given: argparse.Namespace,
-    keys: Sequence[str],
-    names: Sequence[str],
-    start: Mapping[str, BenchmarkResult],
-    comparisons: Sequence[Comparison],
-) -> Creativity:
-    from nemo_prorl.evaluation.corpus import creativity_of
-
-    compared = {one.name for one in comparisons}
-    groups: dict[str, dict[str, str]] = {}
-    for benchmark, result in start.items():
-        for part, prompts in result.prompts_by_part().items():
-            if (name := f"{benchmark}/{part}") in compared:
-                groups.setdefault(benchmark, {}).update(dict.fromkeys(prompts, name))
-        if benchmark in compared:
-            groups[benchmark] = dict.fromkeys(result.prompts, benchmark)
-    return creativity_of(given.evaluations, keys, names, groups, given.corpus, given.corpus_samples)

@@ -1,5 +1,5 @@
 """Comparisons as pictures: pass@k curves, distributions of pass@1, the gain against the start (ProRL, figures 3, 4 and
-7), pass@k by size (figure 6), and creativity (figures 1 and 3)."""
+7), and pass@k by size (figure 6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from nemo_prorl.evaluation.comparison import Comparison, common_k, samples_each
-from nemo_prorl.evaluation.corpus import Creativity
 from nemo_prorl.evaluation.results import NUM_BINS
 from nemo_prorl.evaluation.tables import MARK
 
@@ -60,27 +59,6 @@ def draw_sizes(
         axis.set_xlabel(unit, fontsize=9)
         axis.set_ylabel(f"share of problems ({samples_each(of_sizes)})", fontsize=9)
         axis.legend(frameon=False, fontsize=8)
-
-
-def draw_creativity(
-    comparisons: Sequence[Comparison], names: Sequence[str], creativity: Creativity, path: Path
-) -> None:
-    """Draws the start's creativity index against the gain, and the index over the checkpoints."""
-    starts = {name: of[names[0]] for name, of in creativity.items()}
-    known = {name: index for name, index in starts.items() if index is not None}
-    indexed = [one for one in comparisons if one.name in known]
-    title = "creativity index (0: all of it is in the corpus, 8: nothing)"
-    with _chart(path, title, indexed, 2) as (left, right):
-        _against_gain(left, indexed, known)
-        left.set_xlabel("creativity index of the start's responses", fontsize=9)
-        whole: list[list[Any]] = [list(of.values()) for of in creativity.values() if None not in of.values()]
-        for values in whole:
-            right.plot(range(len(names)), values, color="#b8b8b8", linewidth=1)
-        if whole:
-            right.plot(range(len(names)), np.mean(whole, axis=0), "-o", color="#3a7ca5", label="mean")
-            right.legend(frameon=False, fontsize=8)
-        right.set_xticks(range(len(names)), names)
-        right.set_ylabel("creativity index of the responses", fontsize=9)
 
 
 @contextmanager

@@ -1,9 +1,8 @@
-"""Tests of the classification of benchmarks, the bound and the creativity index, against brute force or by hand."""
+"""Tests of the classification of benchmarks and the bound, against brute force or by hand."""
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,11 @@ from nemo_prorl.evaluation.comparison import (
     common_k,
     compare,
     compare_sizes,
+    comparison_lines,
+    size_lines,
     sort,
     start_against_gain,
 )
-from nemo_prorl.evaluation.comparison_text import comparison_lines, size_lines
-from nemo_prorl.evaluation.corpus import documents
-from nemo_prorl.evaluation.creativity import creativity_indices
 from nemo_prorl.evaluation.figures import draw_sizes
 from nemo_prorl.evaluation.journal import Known, Sample
 from nemo_prorl.evaluation.prompts import Loaded
@@ -353,61 +351,6 @@ def test_nothing_to_compare_is_a_sentence() -> None:
         compare([one, {"amc": result("amc", [1])}])
 
 
-def brute_force_index(text: list[str], corpus: list[list[str]]) -> float:
-    """Computes the index by its definition: for L from 5 to 12, the sum of the shares of words outside of all runs of
-    at least L words that occur in the corpus."""
-    total = 0.0
-    for least in range(5, 13):
-        covered = [False] * len(text)
-        for length in range(least, len(text) + 1):
-            runs = {tuple(d[i : i + length]) for d in corpus for i in range(len(d) - length + 1)}
-            for start in range(len(text) - length + 1):
-                if tuple(text[start : start + length]) in runs:
-                    covered[start : start + length] = [True] * length
-        total += covered.count(False) / len(text)
-    return total
-
-
-def test_the_creativity_index_is_that_of_its_definition() -> None:
-    rng = np.random.default_rng(1)
-    letters = list("abcd")
-    corpus = [list(rng.choice(letters, 120)) for _ in range(3)]
-    texts = [list(rng.choice(letters, 40)), corpus[0][20:50], corpus[1][:9] + ["z"] * 9 + corpus[2][5:16]]
-    found = creativity_indices([" ".join(text) for text in texts], (" ".join(d) for d in corpus))
-    assert found == pytest.approx([brute_force_index(text, corpus) for text in texts])
-    assert found[1] == 0.0
-    assert creativity_indices(["z " * 20, "too short"], []) == [8.0, None]
-
-
-def test_the_corpus_may_be_split_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text file is read in pieces; runs of words across a boundary must be found."""
-    rng = np.random.default_rng(2)
-    text = " ".join(rng.choice(list("abcdefgh"), 3000))
-    (tmp_path / "whole.txt").write_text(text)
-    copied, other = text[400:800], " ".join(rng.choice(list("stuvwxyz"), 200))
-    for characters in (64, 131, 1 << 20):
-        monkeypatch.setattr("nemo_prorl.evaluation.corpus.PIECE_CHARACTERS", characters)
-        assert creativity_indices([copied, other], documents(tmp_path)) == [0.0, 8.0]
-
-
-def test_documents_and_texts_do_not_run_into_each_other() -> None:
-    first, second = "a b c d e f g h", "i j k l m n o p"
-    assert creativity_indices([f"{first} {second}"], [first, second])[0] == pytest.approx(
-        brute_force_index(f"{first} {second}".split(), [first.split(), second.split()])
-    )
-    apart = ["z " * 12 + "a b c d", "e f g h" + " z" * 12]
-    assert creativity_indices(apart, ["a b c d e f g h"] * 3) == [8.0, 8.0]
-    assert creativity_indices(["", "a b c"], ["a b c"]) == [None, None]
-    assert creativity_indices([], ["a"]) == []
-
-
-def test_shards_of_json_lines_under_the_name_json_are_streamed(tmp_path: Path) -> None:
-    lines = [json.dumps({"text": "a b c d e f g h i j k l", "id": n}) for n in range(3)]
-    with gzip.open(tmp_path / "v1_6-0000.json.gz", "wt") as file:
-        file.write("\n".join(lines))
-    assert len(list(documents(tmp_path))) == 3
-
-
 def test_tables_stand_as_in_the_paper() -> None:
     found = {"aime2024": result("aime2024", [8, 4]), "gpqa_diamond": result("gpqa_diamond", [0, 8])}
     math, other, details = tables(found, "mine")
@@ -427,24 +370,16 @@ def test_the_command_writes_text_json_and_pictures(
     folders: list[Any] = []
     for name, correct in (("start", [0, 1, 2]), ("last", [4, 5, 6])):
         results.write(tmp_path / name / results.RESULTS, {"key": "k"}, [result("aime2024", correct)])
-        (tmp_path / name / "samples").mkdir()
-        line = '{"uid": "p0", "sample": 0, "key": "k", "response": "%s", "num_tokens": 1, "finish": "stop"}\n'
-        (tmp_path / name / "samples" / "aime2024.rank0.jsonl").write_text(line % ("word " * 15))
         folders.append(str(tmp_path / name))
-    (tmp_path / "corpus.txt").write_text("word " * 30)
     out = tmp_path / "out"
-    assert command.main([*folders, "--out", str(out), "--corpus", str(tmp_path / "corpus.txt")]) == 0
+    assert command.main([*folders, "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "aime2024: gain" in said
-    assert "creativity index of aime2024 (0 to 8): start 0.000, last 0.000" in said
     assert {path.name for path in out.iterdir()} == {
-        "comparison.json", "comparison.txt", "pass_at_k.png", "pass_at_1_shift.png", "gain.png", "creativity.png",
+        "comparison.json", "comparison.txt", "pass_at_k.png", "pass_at_1_shift.png", "gain.png",
     }  # fmt: skip
     content = json.loads((out / "comparison.json").read_text())
-    assert content["creativity_index"] == {"aime2024": {"start": 0.0, "last": 0.0}}
     assert content["benchmarks"][0]["name"] == "aime2024"
     assert content["left_out"] == []
-    with pytest.raises(ConfigError, match="--corpus-samples 0 must be at least 1"):
-        command.main([*folders, "--corpus-samples", "0"])
     with pytest.raises(ConfigError, match=r"not the folder of a finished evaluation, because results\.json"):
         command.main([folders[0], str(tmp_path)])

@@ -10,7 +10,7 @@ from nemo_prorl.data import records
 from nemo_prorl.data.building.overlap import words
 from nemo_prorl.data.building.progress import watched
 from nemo_prorl.evaluation import journal
-from nemo_prorl.evaluation.creativity import LENGTHS, creativity_indices, mean_index
+from experiments.creativity.index import LENGTHS, creativity_indices, mean_index
 
 TEXT_KINDS = (".txt", ".md")
 COLUMNS = ("text", "content", "problem", "question", "solution")
