@@ -249,34 +249,6 @@ def test_another_stage_has_made_no_futile_reset() -> None:
     assert [action for _, action, _ in decisions(records, with_resets())] == ["reset"] * 4
 
 
-def test_a_history_from_before_the_signal_goes_on() -> None:
-    controller = ResetController(with_resets())
-    for record in columns(validation__domain_mean_score=[0.3] * 3):
-        controller.observe(record)
-    state = {key: value for key, value in controller.state().items() if key != "peaks"}
-    resumed = ResetController(with_resets(), state)
-    later = columns(first_step=4, validation__domain_mean_score=[0.3] * 6)
-    assert [(d.step, d.action.name) for record in later if (d := resumed.observe(record))] == [
-        (5, "reset"),
-        (7, "reset"),
-        (9, "end_stage"),
-    ]
-
-
-@pytest.mark.parametrize("mean", list(ValidationMean))
-def test_peaks_of_a_history_that_does_not_name_their_mean_count_where_they_are_of_it(
-    mean: ValidationMean,
-) -> None:
-    """The version before the mean over domains recorded peaks of the mean over prompts only."""
-    config = replace(with_resets(), validation_mean=mean)
-    state = {"stage": "main", "since": 5, "step": 5, "entropy_level": [], "peaks": [0.3, 0.3]}
-    state["series"] = {"validation/score": [[5, 0.3]], "validation/math/score": [[5, 0.3]]}
-    resumed = ResetController(config, state)
-    later = columns(first_step=6, validation__score=[0.3] * 2, validation__domain_mean_score=[0.3] * 2)
-    (decision,) = [d for record in later if (d := resumed.observe(record))]
-    assert decision.action.name == ("end_stage" if mean is ValidationMean.prompts else "reset")
-
-
 def test_the_peaks_of_one_mean_are_not_compared_with_those_of_the_other() -> None:
     """A stage is resumed with another controller.validation_mean, whose values are lower."""
     records = columns(
