@@ -21,7 +21,7 @@ from nemo_prorl.run_folder.checkpoints import STATE_FILE, newest_folder
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.starts import Start, read_starts
 from nemo_prorl.run_folder.telemetry import read_records
-from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN, with_domain_mean
+from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN
 
 Record = Mapping[str, Any]
 _Found = TypeVar("_Found")
@@ -184,9 +184,8 @@ def _metrics_of(run: Run) -> frozenset[str]:
 
 
 def _completed(record: Record, difficulty: Mapping[int, Mapping[str, float]]) -> Record:
-    """Adds computed metrics: to a step its difficulty metrics and the time that no phase explains, to a validation of
-    an older version the mean over domains."""
-    completed = with_domain_mean(record)
+    """Adds computed metrics to a step: its difficulty metrics and the time that no phase explains."""
+    completed = dict(record)
     if "reward/mean" not in record:
         return completed
     completed |= difficulty.get(record["step"], {})

@@ -53,12 +53,10 @@ def _between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Ev
     if is_new_stage:
         weights = f" with the weights of step {after[WENT_BACK]}" if WENT_BACK in after else ""
         yield Event(int(before["step"]), stage, EventKind.stage, f"{stage} begins{weights}")
-    decision = after.get("controller")
-    if not isinstance(decision, Mapping):
-        decision = {}
+    decision = after.get("controller", {})
     if decision:
-        text = f"{decision.get('action', '')}: {decision.get('reason', '')}"
-        yield Event(step, stage, EventKind.decision, text, decision.get("numbers") or {})
+        text = f"{decision['action']}: {decision['reason']}"
+        yield Event(step, stage, EventKind.decision, text, decision["numbers"])
     if int(after.get("num_resets", 0)) > int(before.get("num_resets", 0)):
         cause = "at the start of the stage" if is_new_stage else "asked for by hand"
         if decision.get("action") == "reset" and decision.get("signal") != "request":

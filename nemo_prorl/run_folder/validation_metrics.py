@@ -79,13 +79,3 @@ def domain_mean(summary: Mapping[str, Any]) -> float | None:
     domains = sorted({name.split("/")[0] for name in summary if "/" in name})
     scores = [summary.get(domain + SCORE) for domain in domains]
     return fmean(scores) if scores and None not in scores else None  # type: ignore[arg-type]
-
-
-def with_domain_mean(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of the record. If it is a validation's, the copy has DOMAIN_MEAN, which older versions of the
-    trainer did not record."""
-    if DOMAIN_MEAN in record or PROMPT_MEAN not in record:
-        return dict(record)
-    measured = {key.removeprefix(VALIDATION): record[key] for key in record if key.startswith(VALIDATION)}
-    mean = domain_mean(measured)
-    return dict(record) if mean is None else {**record, DOMAIN_MEAN: mean}

@@ -10,11 +10,11 @@ import json
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
+from time import monotonic, perf_counter, time_ns
 from typing import Any
 
 from nemo_prorl.config import CheckpointCallbackParams, ConfigError
@@ -108,7 +108,7 @@ class CheckpointWriter:
         earlier checkpoints unchanged.
         """
         self.finish()
-        began = time.perf_counter()
+        began = perf_counter()
         final = self._folder / checkpoint_name(state)
         aside = self._folder / f"{ASIDE}{final.name}"
         with self._waiting():
@@ -155,11 +155,11 @@ class CheckpointWriter:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        start = time.perf_counter()
+        start = perf_counter()
         try:
             yield
         finally:
-            self._waited_s += time.perf_counter() - start
+            self._waited_s += perf_counter() - start
 
     def _complete(self, saving: _Saving) -> None:
         """Makes a checkpoint of the files that all ranks have written."""
@@ -224,7 +224,7 @@ class SaveSchedule:
 
     def __init__(self, params: CheckpointCallbackParams) -> None:
         self._every_n, self._every_s = params.every_n_train_steps, 60 * params.every_minutes
-        self._saved_s = time.monotonic()
+        self._saved_s = monotonic()
         self.by_clock: frozenset[int] = frozenset()
         """Steps of the stage after which the clock asks for a checkpoint: this one, the next one, or both."""
 
@@ -236,7 +236,7 @@ class SaveSchedule:
     def next_by_clock(self, stage_step: int, step_s: float) -> frozenset[int]:
         """Returns the main rank's new `by_clock` at the end of this step. It contains this step if every_minutes have
         passed since the last save, and the next one if they will have passed after `step_s` more."""
-        saved_ago_s = time.monotonic() - self._saved_s
+        saved_ago_s = monotonic() - self._saved_s
         is_late = saved_ago_s >= self._every_s > 0
         if is_late or self.is_due(stage_step):
             saved_ago_s = 0.0
@@ -246,7 +246,7 @@ class SaveSchedule:
 
     def note_save(self) -> None:
         """Restarts the clock, when a save begins for any reason."""
-        self._saved_s = time.monotonic()
+        self._saved_s = monotonic()
 
 
 def worth_keeping(
@@ -298,7 +298,7 @@ class _Saving:
             self.files = fingerprints(self.aside, self.pending.write())
         except Exception as error:  # raised at the next step boundary, on every rank
             self.failure = error
-        self.seconds = time.perf_counter() - self.began
+        self.seconds = perf_counter() - self.began
 
 
 def _reason(failure: BaseException | None) -> str:
@@ -333,9 +333,7 @@ def _remove(path: Path) -> None:
     """Deletes a checkpoint. Renames it first, so that no incomplete one ever has a valid name.
 
     A folder that cannot be deleted, because somebody reads its files on NFS, is deleted with the next checkpoint."""
-    removing = path.with_name(
-        f"{REMOVING}{path.name}.{time.time_ns()}"
-    )  # the same step may be left from before
+    removing = path.with_name(f"{REMOVING}{path.name}.{time_ns()}")  # the same step may be left from before
     os.replace(path, removing)
     shutil.rmtree(removing, ignore_errors=True)
 

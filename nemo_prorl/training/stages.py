@@ -138,9 +138,10 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
                 "stage.parent= to begin with model.path."
             )
         if checkpoints[-1].state.stage != stage.parent:
+            following = checkpoints[checkpoints.index(parent) + 1].state.stage
             raise ConfigError(
                 f"{run_dir} has gone on from stage {stage.parent} to stage {checkpoints[-1].state.stage}: `python -m "
-                f"nemo_prorl rewind {run_dir} {_stage_after(checkpoints, parent)}` sets aside what followed stage "
+                f"nemo_prorl rewind {run_dir} {following}` sets aside what followed stage "
                 f"{stage.parent}; to keep it, copy stage {stage.parent}'s checkpoint and done marker to another "
                 "exp_manager.explicit_log_dir."
             )
@@ -153,10 +154,6 @@ def find_starting_point(config: RunConfig) -> StartingPoint:
             "parent: write stage.parent, or another exp_manager.explicit_log_dir."
         )
     return StartingPoint(checkpoint=None, is_resume=False)
-
-
-def _stage_after(checkpoints: Sequence[Checkpoint], checkpoint: Checkpoint) -> str:
-    return checkpoints[checkpoints.index(checkpoint) + 1].state.stage
 
 
 def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpoint) -> StartingPoint:

@@ -37,7 +37,7 @@ def test_who_asked_for_a_reset(make_run: Callable[..., Run]) -> None:
 
 def test_a_request_is_not_the_controllers_reset(make_run: Callable[..., Run]) -> None:
     def with_request(record: dict) -> dict:
-        decision = {"action": "reset", "signal": "request", "reason": "a user asked for it."}
+        decision = {"action": "reset", "signal": "request", "reason": "a user asked for it.", "numbers": {}}
         asked = {"controller": decision} if record["step"] == 45 else {}
         return record | {"num_resets": int(record["step"] >= 45)} | asked
 

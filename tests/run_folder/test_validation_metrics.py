@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, check_monitor, domain_mean, with_domain_mean
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, check_monitor, domain_mean
 
 WHOLE = {"validation/score": 0.5, "validation/pass_at_1": 0.5} | {
     f"validation/{domain}/{name}": 0.5
@@ -67,29 +65,3 @@ def test_the_mean_of_fewer_domains_is_not_passed_off_as_that_of_all() -> None:
     """The service graded nothing of one domain."""
     assert domain_mean({"score": 0.9, "math/num_prompts": 0.0, "code/score": 0.9}) is None
     assert domain_mean({"num_prompts": 0.0}) is None
-
-
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        pytest.param(
-            {
-                "step": 0,
-                "validation/score": 0.7,
-                "validation/math/score": 0.2,
-                "validation/code/score": 0.8,
-            },
-            0.5,
-            id="computed for a record of an older version",
-        ),
-        pytest.param({"step": 0, "validation/score": 0.7, DOMAIN_MEAN: 0.6}, 0.6, id="kept as recorded"),
-        pytest.param({"step": 1, "reward/math/mean": 0.5}, None, id="no validation"),
-        pytest.param({"step": 0, "validation/score": 0.7}, None, id="no domains to compute it from"),
-    ],
-)
-def test_records_get_their_mean_over_domains(record: dict[str, Any], expected: float | None) -> None:
-    completed = with_domain_mean(record)
-    assert completed.get(DOMAIN_MEAN) == (pytest.approx(expected) if expected is not None else None)
-    assert {key: value for key, value in completed.items() if key != DOMAIN_MEAN} == {
-        key: value for key, value in record.items() if key != DOMAIN_MEAN
-    }

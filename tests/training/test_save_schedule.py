@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -21,17 +20,11 @@ from tests.training.tiny import timeless
 
 
 class Clock:
-    """The `time` module of checkpoint.py, except that the test advances its monotonic clock."""
+    """The schedule's clock, which the test advances. Saves are timed by another one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 0.0
-        monkeypatch.setattr(checkpoint, "time", self)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
-    def monotonic(self) -> float:
-        return self.now_s
+        monkeypatch.setattr(checkpoint, "monotonic", lambda: self.now_s)
 
     def follow(self, run: Run) -> None:
         """Advances the clock by a minute in the updates of each step."""

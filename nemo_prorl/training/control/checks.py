@@ -21,7 +21,6 @@ from nemo_prorl.run_folder.validation_metrics import (
     MEASUREMENT,
     PROMPT_MEAN,
     VALIDATION,
-    with_domain_mean,
 )
 from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.gains import HeldOut, best_is_recent, keeps_solving, steady_growth
@@ -101,7 +100,7 @@ class Followed:
             self.decisions.append(decision)
         if PROMPT_MEAN in record:
             self.num_validations, self.last_validation = self.num_validations + 1, int(record["step"])
-            self._add_validation(with_domain_mean(record))
+            self._add_validation(record)
         if "reward/mean" in record:
             self.steps.append(record)
             if len(self.entropies) < FIRST and "objective/entropy" in record:
@@ -170,10 +169,6 @@ def _controller_is_content(run: Followed) -> Result:
     )
 
 
-def _best_is_recent(run: Followed) -> Result:
-    return best_is_recent(run.held_out) if run.held_out else None
-
-
 def _keeps_solving(run: Followed) -> Result:
     """Adds by how much the entropy has changed since the run's first steps."""
     if not run.held_out:
@@ -184,7 +179,7 @@ def _keeps_solving(run: Followed) -> Result:
 
 
 def _with_options(config: _Config, options: Mapping[str, Any], prefix: str) -> _Config:
-    """Returns `config` with the values that the run recorded. Ignores options of another version of the trainer."""
+    """Returns `config` with the values among the run's options."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         default, name = getattr(config, field.name), f"{prefix}.{field.name}"
@@ -297,7 +292,7 @@ def _grading_is_hidden(run: Followed) -> Result:
 
 CHECKS: dict[str, Callable[[Followed], Result]] = {
     "Validation": _validates,
-    "Best validation": _best_is_recent,
+    "Best validation": lambda run: best_is_recent(run.held_out) if run.held_out else None,
     "Pass@k": _keeps_solving,
     "Reset controller": _controller_is_content,
     "Sampler and trainer": _engines_agree,

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
-from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN, WENT_BACK, with_domain_mean
+from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN, WENT_BACK
 from nemo_prorl.training.control.signals import CANARY, FAULTS, SIGNALS, History, Signal, mismatch_limit
 
 SEVERITY = tuple(ControllerAction)  # declared in ascending order
@@ -103,9 +103,7 @@ class WatchingController:
         self._validations: dict[tuple[str, int], Mapping[str, Any]] = {}
 
     def observe(self, record: Mapping[str, Any]) -> Decision | None:
-        """Returns the decision after the step of `record`. Computes the mean over domains if the run did not record
-        it."""
-        record = with_domain_mean(record)
+        """Returns the decision after the step of `record`."""
         stage, step = str(record["stage"]), int(record["step"])
         if PROMPT_MEAN in record:
             self._validations[stage, step] = record

@@ -11,7 +11,7 @@ from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig
 from nemo_prorl.run_folder.events import Event, events_in
-from nemo_prorl.run_folder.validation_metrics import VALIDATION, with_domain_mean
+from nemo_prorl.run_folder.validation_metrics import VALIDATION
 from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.signals import ENTROPY, HELD_OUT, KL, LENGTH, NO_EOS, ROLLOUTS
 
@@ -32,12 +32,8 @@ class Replay:
 
 
 def replay(records: Sequence[Mapping[str, Any]], config: ControllerConfig) -> Replay:
-    """Passes the records to a controller one by one, including the resets that the run really made.
-
-    If a run did not record the mean over domains, it is computed from the rewards of its domains.
-    """
+    """Passes the records to a controller one by one, including the resets that the run really made."""
     controller = WatchingController(config)
-    records = [with_domain_mean(record) for record in records]
     decisions = [decision for record in records if (decision := controller.observe(record))]
     return Replay(records=records, events=events_in(records)[1:], decisions=decisions)
 

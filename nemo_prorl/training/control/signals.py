@@ -78,7 +78,9 @@ class History:
         peaks, measured = self.peaks, str(record.get(MEASUREMENT, self.measurement))
         if self.measurement and measured != self.measurement:
             peaks, series = {}, {key: points for key, points in series.items() if not _is_of_validation(key)}
-        horizon = _horizon(config)
+        trends = (config.kl_spike, config.response_length, config.no_eos, config.sampler_mismatch)
+        levels = (config.entropy_collapse.patience, config.entropy_runaway.patience)
+        horizon = max(*(options.patience + options.window for options in trends), *levels)
         for key, value in record.items():
             if not _is_number(value) or (key == ROLLOUTS and record.get(UPDATES_BEHIND)):
                 continue  # rollouts that were sampled ahead differ because of the updates since
@@ -446,12 +448,6 @@ def _domain_keys(history: History) -> list[str]:
 
 def _is_of_validation(key: str) -> bool:
     return key == DOMAIN_MEAN or (key.startswith(VALIDATION) and key.endswith((SCORE, NUM_ROLLOUTS)))
-
-
-def _horizon(config: ControllerConfig) -> int:
-    trends = (config.kl_spike, config.response_length, config.no_eos, config.sampler_mismatch)
-    levels = (config.entropy_collapse.patience, config.entropy_runaway.patience)
-    return max(*(options.patience + options.window for options in trends), *levels)
 
 
 def _is_number(value: object) -> bool:

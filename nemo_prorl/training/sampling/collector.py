@@ -168,7 +168,8 @@ class Collector:
                     f"grading failed on {kinds[Informativeness.service_failure]} of {len(groups)} prompts, so that a "
                     f"step found only {len(kept)} of {needed} groups to train on."
                 )
-            found = _describe(kinds, len(kept), needed, len(rounds))
+            counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
+            found = f"a step found {len(kept)} of {needed} informative prompts in {len(rounds)} round(s) ({counts})"
             solved = kinds[Informativeness.all_right] + kinds[Informativeness.all_equal]
             if state.stage_step and share_before < LOW_YIELD and 2 * solved > len(groups):
                 raise Saturated(
@@ -378,11 +379,6 @@ _ADVICE = {
     "--samples OUT.jsonl` whether the score says how good an answer is.",
 }
 """What to do if more than half of a step's groups are of this kind."""
-
-
-def _describe(kinds: Counter[Informativeness], found: int, needed: int, num_rounds: int) -> str:
-    counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
-    return f"a step found {found} of {needed} informative prompts in {num_rounds} round(s) ({counts})"
 
 
 def _advice(kinds: Counter[Informativeness], state: RunState) -> str:

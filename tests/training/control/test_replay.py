@@ -60,7 +60,7 @@ def test_what_happened_is_told_once_each() -> None:
             "step": 2,
             "stage": "run1",
             "num_resets": 1,
-            "controller": {"action": "reset", "reason": "A spike."},
+            "controller": {"action": "reset", "signal": "kl_spike", "reason": "A spike.", "numbers": {}},
         },
         {"step": 3, "stage": "run1", "num_resets": 2},
         {"step": 3, "stage": "run2", "num_resets": 3},
@@ -105,22 +105,21 @@ def test_mode_interval_is_replayed_as_such(tmp_path: Path, capsys: pytest.Captur
     assert "kl_spike" not in said.partition("What the controller")[2].partition("Never measured")[0]
 
 
-def test_a_run_that_did_not_record_the_mean_over_domains_is_judged_by_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_judged_by_the_configured_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Instructions, which are nine of ten prompts, improve and math falls as much, so only the mean over domains does
     not change."""
     records = [
         {
             "step": step,
             "stage": "run1",
+            "validation/domain_mean_score": 0.4,
             "validation/score": 0.9 * (0.3 + 0.02 * step) + 0.1 * (0.5 - 0.02 * step),
             "validation/instruction/score": 0.3 + 0.02 * step,
             "validation/math/score": 0.5 - 0.02 * step,
         }
         for step in range(5)
     ]
-    metrics = write(tmp_path / "old.jsonl", records)
+    metrics = write(tmp_path / "metrics.jsonl", records)
     options = [
         *OPTIONS,
         "controller.validation_plateau.patience=4",
@@ -148,7 +147,8 @@ def test_what_a_reset_went_back_to_counts_as_measured() -> None:
     ]
     config = only("validation_drop", patience=2)
     assert not replay(records, config).decisions
-    records[2] |= {"went_back_to_step": 1, "controller": {"action": "reset"}}
+    decision = {"action": "reset", "signal": "request", "reason": "a user asked for it.", "numbers": {}}
+    records[2] |= {"went_back_to_step": 1, "controller": decision}
     assert [decision.step for decision in replay(records, config).decisions] == [6]
 
 
