@@ -55,7 +55,7 @@ class Section:
 DYNAMICS = Section(
     name="dynamics",
     title="Training dynamics",
-    intro="The papers' figure 1: how far the policy has moved, how much it still explores, how long its "
+    intro="As figure 1 of ProRL (arXiv 2505.24864): how far the policy has moved, how much it still explores, how long its "
     "responses are, and what that gains on held-out prompts.",
     panels=(
         Panel(
