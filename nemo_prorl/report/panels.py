@@ -55,8 +55,8 @@ class Section:
 DYNAMICS = Section(
     name="dynamics",
     title="Training dynamics",
-    intro="As figure 1 of ProRL (arXiv 2505.24864): how far the policy has moved, how much it still explores, how long its "
-    "responses are, and what that gains on held-out prompts.",
+    intro="As figure 1 of ProRL (arXiv 2505.24864): how far the policy has moved, how much it still explores, how "
+    "long its responses are, and what that gains on held-out prompts.",
     panels=(
         Panel(
             name="kl",
