@@ -18,7 +18,7 @@ STD_EPSILON = 1e-6
 """Added to a group's standard deviation. It changes the advantages of right and wrong answers (up to 100 rollouts) by
 less than 1 in 10^5, and keeps rounding noise of 1e-16 between equal rewards from becoming advantages of +-1."""
 BATCH_VARIANCE_FLOOR = 1e-8
-"""Lower bound of the variance in `batch_normalised`, as in NeMo RL and OpenRLHF."""
+"""Lower bound of the variance in `batch_normalised`."""
 
 
 def step_advantages(
@@ -28,7 +28,7 @@ def step_advantages(
 
     groups: all groups of the step, since batch_std normalises over them; so the result does not depend on how they are
     later distributed over updates and replicas. Rollouts that shaping keeps out of the loss count in the statistics of
-    their group but not in those of the batch, as in NeMo RL.
+    their group but not in those of the batch.
     kl_sums: `response_kl` of every rollout, one [n] sequence per group; needed only with kl_in=reward, where the
     rewards are those of `rewards_after_kl`. Raises ValueError on a reward that is NaN or infinite.
     """
@@ -48,7 +48,7 @@ def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
     """Returns the [n] advantages of the n rollouts of one prompt, from their rewards R alone:
 
     group_std: (R_i - mean(R)) / std(R) (ProRL eq. 2, GRPO). The paper does not say which standard deviation: it is the
-    sample's (n - 1) with 1e-6 added, as in verl, which ProRL was trained with.
+    sample's (n - 1), with 1e-6 added.
     group_mean: R_i - mean(R) (Dr. GRPO, arXiv 2503.20783).
     leave_one_out: R_i - mean of the others, which is n / (n - 1) times group_mean (RLOO, arXiv 2402.14740 section 3.2).
     batch_std: R_i - mean(R), which `batch_normalised` then normalises.
@@ -79,10 +79,8 @@ def batch_normalised(advantages: Sequence[_Values], num_tokens: Sequence[IntArra
     """Returns (A - mean) / sqrt(max(variance, 1e-8)), with mean and variance over all response tokens of the batch,
     each of which has the advantage of its rollout (REINFORCE++-baseline, arXiv 2501.03262; ProRL v2).
 
-    The batch is the whole step, before it is split into updates, and the variance is that of the population, as in NeMo
-    RL's `ReinforcePlusPlusAdvantageEstimator` and OpenRLHF's `reinforce_baseline`. (verl's
-    `reinforce_plus_plus_baseline` divides by N - 1 for N tokens, which changes the result by 1 part in 2 N.) The
-    mean of R_i - mean(R) over tokens is not 0 if right answers have another length than wrong ones.
+    The batch is the whole step, before it is split into updates, and the variance is that of the population. The mean
+    of R_i - mean(R) over tokens is not 0 if right answers have another length than wrong ones.
 
     advantages, num_tokens: one [n] array per group, of the same rollouts. Without any tokens the advantages are
     returned unchanged.
@@ -103,11 +101,9 @@ def rewards_after_kl(
     """Returns the rewards of a group's rollouts less kl_beta times the response's sum of `kl_penalty` (kl_in=reward).
 
     R'_i = R_i - beta * sum_t KL_t, with KL_t from `old` log-probabilities: a constant, without gradient. With k1 the
-    sum is log(old / reference) of the whole response (RLOO, arXiv 2402.14740; TRL's RLOOTrainer). verl's
-    `use_kl_in_reward` sums the same way for estimators with one advantage per rollout. NeMo RL instead subtracts each
-    token's KL from that token's advantage, and OpenRLHF the sum over the remaining tokens. Raises ValueError if the
-    penalty makes a reward NaN or infinite, which happens with an unclamped k3 at tokens whose probability has changed
-    by a factor of exp(80).
+    sum is log(old / reference) of the whole response (RLOO, arXiv 2402.14740). Raises ValueError if the penalty makes a
+    reward NaN or infinite, which happens with an unclamped k3 at tokens whose probability has changed by a factor of
+    exp(80).
     """
     penalised = tuple(
         reward - config.kl_beta * kl_sum for reward, kl_sum in zip(rewards, kl_sums, strict=True)

@@ -30,9 +30,7 @@ def kl_penalty(
     """Returns `kl_estimate` with the configured estimator and clamps, in nats, elementwise.
 
     First d is clamped to +-kl_clamp_log_ratio, then the value to +-kl_clamp_value; 0 turns a clamp off. Where a clamp
-    is active (`kl_is_clamped`), a token's KL counts in the value of the loss and its gradient is exactly 0. verl (20
-    and 10, for k3), NeMo RL's `calculate_kl` (20 and 10) and OpenRLHF's `compute_approx_kl` (value 10) clamp in the
-    same way.
+    is active (`kl_is_clamped`), a token's KL counts in the value of the loss and its gradient is exactly 0.
     """
     log_ratio = _clamped(reference_logprobs - current_logprobs, config.kl_clamp_log_ratio)
     return _clamped(_from_log_ratio(log_ratio, config.kl_estimator), config.kl_clamp_value)

@@ -71,8 +71,7 @@ def cispo_surrogate(
     MiniMax-M1, arXiv 2506.13585 eq. 4 and 5).
 
     This is REINFORCE with a bounded weight: unlike in `clipped_surrogate`, a token whose ratio is clipped keeps its
-    gradient. The paper sets no lower bound in its experiments, which is clip_low=1 here. NeMo RL, verl and slime clip
-    on both sides, as here; TRL and Molt clip only above, at the number that they are given and not at 1 plus it.
+    gradient. The paper sets no lower bound in its experiments, which is clip_low=1 here.
     """
     weight = ratio.detach().clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
     return weight * advantages * current_logprobs

@@ -38,10 +38,9 @@ def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
     """Returns why a group is kept or dropped. DAPO eq. 11 keeps a prompt if some of its rollouts are right and some are
     wrong; with scores between 0 and 1, it is kept if the scores differ.
 
-    by: `score` judges by the task's score, as DAPO, ProRL (section 3.3) and NeMo RL do ("unshaped_total_reward" in its
-    algorithms/reward_functions.py): a group that is all right stays uninformative even if shaping lowers the reward of
-    a member that ran out of tokens. `reward` judges by the shaped reward alone. Either way the rewards must differ as
-    well, since equal rewards give advantages of 0.
+    by: `score` judges by the task's score, as DAPO and ProRL (section 3.3) do: a group that is all right stays
+    uninformative even if shaping lowers the reward of a member that ran out of tokens. `reward` judges by the shaped
+    reward alone. Either way the rewards must differ as well, since equal rewards give advantages of 0.
 
     Equality means max == min, never a floating-point standard deviation, which is not 0 for many groups of equal
     fractions.

@@ -15,9 +15,9 @@ from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.training.control.checks import RECENT, Followed
 
 PATIENCE = 3
-"""Consecutive steps with a warning before the log gets it, because one step may be an exception (our choice)."""
+"""Consecutive steps with a warning before the log gets it, because one step may be an exception."""
 CALM = RECENT
-"""Consecutive steps without a warning after which it has passed; until then the log does not repeat it (our choice)."""
+"""Consecutive steps without a warning after which it has passed; until then the log does not repeat it."""
 
 
 class Alarms:

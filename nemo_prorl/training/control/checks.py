@@ -1,4 +1,4 @@
-"""Checks of a run's health, from its records. Each gives a sentence with numbers; the thresholds are our choice.
+"""Checks of a run's health, from its records. Each gives a sentence with numbers.
 
 The report shows the results, and the training log repeats warnings (alarms.py). What a hard reset could cure (stalled
 validation, KL, entropy, length) is judged by the reset controller with the run's own thresholds, so that report and
@@ -59,7 +59,7 @@ class Check:
 
 
 Result = tuple[bool, str] | None
-"""(whether the run is fine, a sentence about it), as a check returns them; None if the check does not apply."""
+"""A check's result: whether the run is fine, and a sentence about it. None if the check does not apply."""
 
 
 class Followed:
