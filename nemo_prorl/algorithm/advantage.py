@@ -48,7 +48,7 @@ def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
     """Returns the [n] advantages of the n rollouts of one prompt, from their rewards R alone:
 
     group_std: (R_i - mean(R)) / std(R) (ProRL eq. 2, GRPO). The paper does not say which standard deviation: it is the
-    sample's (n - 1) with 1e-6 added (docs/algorithm.md).
+    sample's (n - 1), with 1e-6 added.
     group_mean: R_i - mean(R) (Dr. GRPO, arXiv 2503.20783).
     leave_one_out: R_i - mean of the others, which is n / (n - 1) times group_mean (RLOO, arXiv 2402.14740 section 3.2).
     batch_std: R_i - mean(R), which `batch_normalised` then normalises.
@@ -79,8 +79,8 @@ def batch_normalised(advantages: Sequence[_Values], num_tokens: Sequence[IntArra
     """Returns (A - mean) / sqrt(max(variance, 1e-8)), with mean and variance over all response tokens of the batch,
     each of which has the advantage of its rollout (REINFORCE++-baseline, arXiv 2501.03262; ProRL v2).
 
-    The batch is the whole step, before it is split into updates, and the variance is that of the
-    population. The mean of R_i - mean(R) over tokens is not 0 if right answers have another length than wrong ones.
+    The batch is the whole step, before it is split into updates, and the variance is that of the population. The mean
+    of R_i - mean(R) over tokens is not 0 if right answers have another length than wrong ones.
 
     advantages, num_tokens: one [n] array per group, of the same rollouts. Without any tokens the advantages are
     returned unchanged.
@@ -101,9 +101,9 @@ def rewards_after_kl(
     """Returns the rewards of a group's rollouts less kl_beta times the response's sum of `kl_penalty` (kl_in=reward).
 
     R'_i = R_i - beta * sum_t KL_t, with KL_t from `old` log-probabilities: a constant, without gradient. With k1 the
-    sum is log(old / reference) of the whole response (RLOO, arXiv 2402.14740). Raises ValueError if the penalty
-    makes a reward NaN or infinite, which happens with an unclamped k3 at tokens whose probability has changed by a
-    factor of exp(80).
+    sum is log(old / reference) of the whole response (RLOO, arXiv 2402.14740). Raises ValueError if the penalty makes a
+    reward NaN or infinite, which happens with an unclamped k3 at tokens whose probability has changed by a factor of
+    exp(80).
     """
     penalised = tuple(
         reward - config.kl_beta * kl_sum for reward, kl_sum in zip(rewards, kl_sums, strict=True)

@@ -5,8 +5,8 @@ Control"; ProRL section 5.4, AdaptiveEntropy).
     c_(k+1) = c_k + delta if e_k < target else c_k - delta          kept within [0, entropy_coefficient_max]
 
 e_k is the most recently measured entropy, in nats a token. The authors' code treats e_k == target as reached, and so
-does the second line. The upper bound is ours: without one a policy that cannot reach the target would get ever more
-bonus, and in the end noise.
+does the second line. The papers set no upper bound; without one a policy that cannot reach the target would get ever
+more bonus, and in the end noise.
 """
 
 from __future__ import annotations

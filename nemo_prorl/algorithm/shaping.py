@@ -64,9 +64,9 @@ def shape_reward(
              + overlong_penalty * `overlong_ramp`
              + length_penalty.weight * `cosine_length_reward`, in updates in which the penalty is on
 
-    ProRL (section 4.2, runs 4 and 5) penalises responses that do not terminate and does not say how; a factor
-    keeps a rollout that earned nothing at 0. The additive terms are DAPO's and
-    ProRL v2's. Overlong filtering leaves the reward unchanged.
+    ProRL (section 4.2, runs 4 and 5) penalises responses that do not terminate and does not say how; a factor keeps a
+    rollout that earned nothing at 0. The additive terms are DAPO's and ProRL v2's. Overlong filtering leaves the reward
+    unchanged.
 
     A reward function may return scores below 0 (docs/custom_rewards.md). Factors are not applied to those, because that
     would reward an unfinished response.
@@ -116,8 +116,8 @@ def cosine_length_reward(num_tokens: int, max_response_tokens: int, config: Leng
 
     The formula is ProRL v2's ("ProRL V2: Prolonged Training Validates RL Scaling Laws", 2025-08-11, section 3), which
     takes it from the cosine reward of arXiv 2502.03373. It falls from eta_max = `shortest` at t = 0 to eta_min =
-    `longest` at T: slowly at both ends, fastest half-way. ProRL v2 calls T the "context token limit"; we use the limit
-    of the response, so that a response that reaches it gets `longest` whatever its prompt's length.
+    `longest` at T: slowly at both ends, fastest half-way. ProRL v2 calls T the "context token limit"; here it is the
+    limit of the response, so that a response that reaches it gets `longest` whatever its prompt's length.
     """
     progress = min(num_tokens / max_response_tokens, 1.0)
     return config.longest + 0.5 * (config.shortest - config.longest) * (1.0 + math.cos(math.pi * progress))
@@ -128,8 +128,8 @@ def length_penalty_is_on(num_updates: int, config: LengthPenaltyConfig) -> bool:
     500 off)".
 
     num_updates: optimizer updates of the run before this step, over all stages; the first cycle begins at 0 with the
-    penalty on. It is part of every checkpoint, so a resumed run is at the same point of the cycle. A step
-    has one setting for all of its updates, because rewards are computed once per step.
+    penalty on. It is part of every checkpoint, so a resumed run is at the same point of the cycle. A step has one
+    setting for all of its updates, because rewards are computed once per step.
     """
     return config.weight > 0 and num_updates % (config.on_updates + config.off_updates) < config.on_updates
 
@@ -138,8 +138,8 @@ def is_malformed_thought(response: str, *, in_thought: bool) -> bool:
     """Returns whether a response contains reasoning tags in any form other than none at all or one closed thought.
 
     in_thought: the prompt ends inside <think>, so the response begins inside a thought; it must then close it once and
-    open none. Otherwise it may have no tag, or begin with <think> and close it once. A thought that never ends, a
-    second one, a nested one and a </think> without a beginning are malformed.
+    open none. Otherwise it may have no tag, or begin with <think>, as in Qwen3, and close it once. A thought that never
+    ends, a second one, a nested one and a </think> without a beginning are malformed.
     """
     tags = list(_THOUGHT_TAG.finditer(response))
     if not tags:

@@ -54,7 +54,7 @@ class Checkpoint:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What its score measures. Scores of different kinds are never compared."""
+        """Name of what its score measures. Scores of different kinds are never compared."""
         return score_kind(self.monitor, self.state)
 
 

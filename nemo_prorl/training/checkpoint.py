@@ -216,7 +216,7 @@ class CheckpointWriter:
 
 
 class SaveSchedule:
-    """After which steps a run saves a checkpoint: by their number, and by the clock.
+    """Decides after which steps a run saves a checkpoint: by their number, and by the clock.
 
     The main rank's clock decides for all ranks. It decides one step early if it can, because a checkpoint drops
     rollouts that were sampled ahead. A step that unexpectedly ends more than every_minutes after the last save is saved
@@ -229,7 +229,7 @@ class SaveSchedule:
         """Steps of the stage after which the clock asks for a checkpoint: this one, the next one, or both."""
 
     def is_due(self, stage_step: int) -> bool:
-        """Whether to save after this step of the stage."""
+        """Returns whether to save after this step of the stage."""
         by_number = self._every_n > 0 and stage_step % self._every_n == 0
         return by_number or stage_step in self.by_clock
 
@@ -270,9 +270,9 @@ class _Saving:
     """An unfinished save on this rank."""
 
     final: Path
-    """Where the checkpoint will appear."""
+    """Final path of the checkpoint."""
     aside: Path
-    """Where it is written until then."""
+    """Path at which it is written until it is complete."""
     text: str
     """Content of state.json."""
     stage: str

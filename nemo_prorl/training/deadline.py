@@ -1,4 +1,4 @@
-"""Why to pause after a step: a signal came, or the remaining time is too short for another step.
+"""Tells when to pause after a step: a signal came, or the remaining time is too short for another step.
 
 Imports the standard library only, because signals must be caught before the slow imports: Slurm may send one any time.
 """
@@ -82,8 +82,8 @@ class Deadline:
         self._recent[what] = [*self._recent.get(what, []), seconds][-NUM_RECENT:]
 
     def reason(self, now: float | None = None) -> str:
-        """Why to pause now; empty if there is no reason. Before the first step only a signal counts, so that a limit
-        that is too short for any step still lets each process try one."""
+        """Returns why to pause now; empty if there is no reason. Before the first step only a signal counts, so that a
+        limit that is too short for any step still lets each process try one."""
         if _received:
             return f"{_received[0]} came"
         if "step" not in self._recent or not self._ends:

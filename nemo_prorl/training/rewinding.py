@@ -25,12 +25,12 @@ ENDINGS = (".done", ".failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound:
-    """What a run was taken back to."""
+    """The state that a run was taken back to."""
 
     last: Checkpoint | None
     """The newest checkpoint that is left; None: the run begins anew."""
     aside: Path
-    """Where everything later is now."""
+    """Folder that holds everything later."""
     moved: tuple[Path, ...]
     """Paths in the run's folder that were moved there, checkpoints last."""
 

@@ -1,4 +1,4 @@
-"""Where a stage begins (its own newest checkpoint, its parent's last or best one, or the model), and how it ends."""
+"""The start of a stage (its own newest checkpoint, its parent's last or best one, or the model), and its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nemo_prorl.types import RunState
 
 
 class Outcome(StrEnum):
-    """Why training ends in this process."""
+    """The reason why training ends in this process."""
 
     steps = "steps"
     """The stage has trained for trainer.num_steps."""
@@ -70,7 +70,7 @@ def where_it_goes_on(run_dir: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPoint:
-    """What a stage begins with."""
+    """The weights and the state that a stage begins with."""
 
     checkpoint: Checkpoint | None
     """Checkpoint of the policy's weights, reference and optimizer; None: the model in model.path."""

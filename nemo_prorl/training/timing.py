@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """Adds up the wall-clock seconds of each phase and records its peak memory. Nested phases both
-    count the full time."""
+    """Adds up the wall-clock seconds of each phase and records its peak memory. Each of nested phases counts its
+    full time."""
 
     def __init__(
         self,

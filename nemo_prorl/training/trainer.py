@@ -369,7 +369,7 @@ class ProRLTrainer:
         return self.state.stage_step >= self.config.trainer.num_steps
 
     def _is_validated(self) -> bool:
-        """Whether the current weights have been validated, or there is nothing to validate them with."""
+        """Returns whether the current weights have been validated, or there is nothing to validate them with."""
         return not self.held_out or bool(self._last_validation())
 
     def _last_validation(self) -> dict[str, Any]:
@@ -405,8 +405,8 @@ class ProRLTrainer:
         return measured | {"time/validation_s": seconds}
 
     def _samples_ahead(self) -> bool:
-        """Whether to sample the next step's rollouts during this step's updates. Not before a checkpoint, because a run
-        that resumes from it samples them with newer weights and would get other rollouts."""
+        """Returns whether to sample the next step's rollouts during this step's updates. Not before a checkpoint,
+        because a run that resumes from it samples them with newer weights and would get other rollouts."""
         this = self.state.stage_step + 1
         is_last = this == self.config.trainer.num_steps
         return self.config.sampler.ahead and not is_last and not self.schedule.is_due(this)

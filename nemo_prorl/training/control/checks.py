@@ -59,7 +59,7 @@ class Check:
 
 
 Result = tuple[bool, str] | None
-"""What a check returns: whether the run is fine, and a sentence about it; None if the check does not apply."""
+"""A check's result: whether the run is fine, and a sentence about it. None if the check does not apply."""
 
 
 class Followed:

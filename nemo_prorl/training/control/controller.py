@@ -19,7 +19,7 @@ SEVERITY = tuple(ControllerAction)  # declared in ascending order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do after `step`, and why.
+    """A decision after `step`, and its reason.
 
     Example: Decision(action=ControllerAction.reset, signal="kl_spike", step=460,
                       reason="KL to the reference 0.31 nats a token is 4.43 times ...",
@@ -75,7 +75,7 @@ class ResetController:
         self._history = self._history.with_weights_of(validation)
 
     def has_seen(self, stage: str) -> bool:
-        """Whether the newest record is of this stage."""
+        """Returns whether the newest record is of this stage."""
         return self._history.stage == stage
 
     def canary_limit(self) -> float:

@@ -1,6 +1,6 @@
-"""What a run has gained so far, and what drifts: pure functions of its numbers, for the checks in checks.py.
+"""Functions that say what a run has gained so far and what drifts, from its numbers, for the checks in checks.py.
 
-tests/training/control/test_gains.py has the false alarms of the thresholds on simulated runs.
+tests/training/control/test_gains.py has the false alarms of these thresholds on simulated runs.
 """
 
 from __future__ import annotations

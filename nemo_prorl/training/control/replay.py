@@ -27,7 +27,7 @@ class Replay:
 
     records: Sequence[Mapping[str, Any]]
     events: list[Event]
-    """What really happened, without the beginning of the first stage."""
+    """Events that really happened, without the beginning of the first stage."""
     decisions: list[Decision]
 
 

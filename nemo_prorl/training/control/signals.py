@@ -1,6 +1,6 @@
 """The metrics of a stage since its last reset, and the signals that find faults in them: pure functions.
 
-A signal is evaluated at the steps that measure its metric, and only finite numbers count. docs/controller.md has the
+A signal is evaluated at the steps that measure its metric, and only finite numbers count. docs/resets.md has the
 formulas and the reasons for the defaults.
 """
 
@@ -33,7 +33,7 @@ CANARY = "sampler/canary_abs_diff_mean"
 ROLLOUTS = "sampler/logprob_abs_diff_mean"
 UPDATES_BEHIND = "sampler/updates_behind"
 SAMPLER_KEYS = (WRONG_TENSORS, STILL_WRONG_TENSORS, CANARY, ROLLOUTS)
-"""How far sampler and trainer differ. No reset changes that, so their values are kept across resets."""
+"""Metrics of how far sampler and trainer differ. No reset changes that, so their values are kept across resets."""
 
 STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS, *SAMPLER_KEYS)
 """Metrics that every step measures. Those of a validation are recognised by their names."""
@@ -45,7 +45,7 @@ MAD_TO_DEVIATION = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation: 1 / Phi^-1(3/4)."""
 
 Series = tuple[tuple[int, float], ...]
-"""Pairs of a step and a value, in the order of steps."""
+"""Pairs (step, value), in the order of steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,8 @@ class History:
     series: Mapping[str, Series] = field(default_factory=dict)
     """Values by metric."""
     measurement: str = ""
-    """What the validations in `peaks` and `series` measured (held_out.MEASUREMENT); empty if it is not known."""
+    """Name of what the validations in `peaks` and `series` measured (record key MEASUREMENT); empty if it is not
+    known."""
 
     def extended(self, record: Mapping[str, Any], config: ControllerConfig) -> History:
         """Returns the history with one more record. It keeps all validations that measured the same as the newest, and
@@ -93,7 +94,7 @@ class History:
         return replace(self, step=step, entropy_level=level, peaks=peaks, series=series, measurement=measured)
 
     def restarted(self, step: int) -> History:
-        """Returns the history after a reset at `step`, which keeps only SAMPLER_KEYS and that step's validation."""
+        """Returns the history after a reset at `step`. Its `series` keep SAMPLER_KEYS and that step's validation."""
         kept = {
             key: tuple(point for point in series if point[0] == step)
             for key, series in self.series.items()
@@ -128,7 +129,7 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """Why a signal fires: a sentence without its full stop, and the numbers in it."""
+    """The reason why a signal fires: a sentence without its full stop, and the numbers in it."""
 
     reason: str
     numbers: dict[str, float]
@@ -190,9 +191,9 @@ def response_length(history: History, config: ControllerConfig) -> Signal | None
 
 
 def validation_drop(history: History, config: ControllerConfig) -> Signal | None:
-    """Fires if a domain's reward stays below its best so far for the last `patience` validations, that is below
-    best - max(margin * best, num_standard_errors * standard error of the difference). HELD_OUT's mean counts as a
-    domain; if several fell, the signal names the one that lost the largest share."""
+    """Fires if, at each of the last `patience` validations of a domain, reward < best - max(margin * best,
+    num_standard_errors * standard error of the difference), where best is the highest reward of the validations before
+    those. HELD_OUT's mean counts as a domain. If several fell, names the one that lost the largest share."""
     options = config.validation_drop
     found: list[tuple[float, Signal]] = []
     for key in [*_domain_keys(history), HELD_OUT[config.validation_mean]]:

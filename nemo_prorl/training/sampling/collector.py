@@ -47,16 +47,16 @@ from reward.protocol import ScoreResult
 
 def poll_s(world_size: int) -> float:
     """Returns the seconds between two collections of verdicts. Each is a collective of all ranks, whose time grows with
-    their number (our estimate: 2 ms with 32 ranks). The interval keeps them at a tenth of the time, up to 400 ranks."""
+    their number (an estimated 2 ms with 32 ranks). The interval keeps them at a tenth of the time, up to 400 ranks."""
     return min(0.02 * max(1.0, world_size / 32), 0.25)
 
 
 LOW_YIELD = 0.1
-"""Below this share of informative groups a stage may be saturated. The share is a running average, so a
-reward that breaks within a step does not bring it from 0.3 or more to here."""
+"""Below this share of informative groups a stage may be saturated. The share is a running average, so a reward that
+breaks within a step does not bring it from 0.3 or more to here."""
 PRIOR_PROMPTS = 4
-"""The share of the steps before counts as much as so many prompts of this step (in simulations 2 to 20 need
-the same number of rounds)."""
+"""The share of the steps before counts as much as so many prompts of this step; in simulations 2 to 20 need the same
+number of rounds."""
 
 
 class Saturated(RuntimeError):
@@ -80,10 +80,10 @@ class Collection:
     kept: tuple[int, ...]
     """Indices in `sampled` of the groups to train on."""
     prepared: Mapping[Key, PreparedRollout]
-    """Rollouts of kept groups whose log-probabilities this replica has computed, by the index in `sampled` and the
-    sibling, ordered by key."""
+    """Map from (index in `sampled`, sibling) to the rollout of a kept group whose log-probabilities this replica has
+    computed; ordered by key."""
     kinds: Counter[Informativeness]
-    """How many groups of `sampled` are of each kind."""
+    """Number of groups of `sampled` of each kind."""
     num_needed: int
     """Number of groups from the beginning of `sampled` that it took to fill the step; all, if it is not full."""
     surplus: tuple[int, ...]
@@ -118,7 +118,7 @@ class Collector:
     stopwatch: Stopwatch
     say: Callable[[str], None] = lambda text: None
     on_progress: Callable[[], None] = lambda: None
-    """See GradingInFlight, also for `say`."""
+    """Called as GradingInFlight describes; `say`, too."""
     _ahead: RoundAhead | None = field(default=None, init=False)
 
     def collect(self, state: RunState, *, ahead: bool = False) -> Collection:
@@ -378,7 +378,7 @@ _ADVICE = {
     Informativeness.all_equal: "in most groups all responses get the same score. See with `evaluate data=FILE "
     "--samples OUT.jsonl` whether the score says how good an answer is.",
 }
-"""What to do if more than half of a step's groups are of this kind."""
+"""Advice if more than half of a step's groups are of this kind."""
 
 
 def _advice(kinds: Counter[Informativeness], state: RunState) -> str:

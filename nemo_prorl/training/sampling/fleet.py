@@ -20,7 +20,7 @@ from nemo_prorl.engines.interface import Sampler, SamplingSettings
 from nemo_prorl.types import FloatArray, Prompt, Rollout, RolloutOutline, RolloutTokens, Share, TokenIds
 
 Key = tuple[int, int]
-"""The index of a prompt and a sibling: identifies a rollout of a step on every rank."""
+"""Index of the prompt, and sibling: they identify a rollout of a step on every rank."""
 
 
 class SamplerFleet:

@@ -100,7 +100,7 @@ class Refit:
         if canary is not None and signal.canary_rollouts:
             self._canary = Canary(prompt=canary, config=config, fleet=fleet, policy=policy, ranks=ranks)
         self._sent: deque[tuple[int, dict[str, int]]] = deque(maxlen=NUM_REMEMBERED)
-        """Version and fingerprint of each tensor of the last refits, oldest first."""
+        """Version, and fingerprint of each tensor, of the last refits, oldest first."""
 
     def __call__(self, version: int, *, canary_limit: float) -> Refitted:
         """Loads the policy's weights, and once more if a check fails. version: number of updates that made the weights.
