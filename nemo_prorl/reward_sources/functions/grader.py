@@ -11,10 +11,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import SERVICE, RewardConfig
-from nemo_prorl.engines.interface import GradingService
 from nemo_prorl.reward_sources.functions.process import (
     CallFailed,
     Description,
@@ -25,9 +24,11 @@ from nemo_prorl.types import PARTS, Prompt
 from reward.extract import is_open_thought, visible_text
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
+if TYPE_CHECKING:  # it imports torch, which `train --check` of a function does not need
+    from nemo_prorl.engines.interface import GradingService
+
 ATTEMPTS = 4
 """Calls of a function that fail in a row until the responses that wait for it are given up."""
-
 
 _RUN_HAS_ENDED = "was not asked: the run has ended"
 
