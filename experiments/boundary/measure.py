@@ -54,7 +54,7 @@ def sample(
     if not out.is_file():
         aside = out.with_suffix(".partial")
         options = {
-            "model": model,
+            "model.path": model,
             "reward.urls": f"[{url}]",
             "validation.num_rollouts": num_samples,
             "validation.temperature": temperature,

@@ -86,7 +86,7 @@ class Run:
     provenance: Mapping[str, Any]
     """The versions that wrote the newest checkpoint."""
     starts: tuple[Start, ...]
-    """Its processes, the oldest first; empty for a run of an older version."""
+    """Its processes, the oldest first."""
     unread_files: tuple[str, ...]
     """Damaged files on prompts and responses, relative to the folder."""
     tables: tuple[Table, ...]

@@ -64,7 +64,7 @@ class RunStatus:
     checkpoint_step: int | None = None
     checkpoint_age_s: float | None = None
     engines: Mapping[str, str] = field(default_factory=dict)
-    """What its newest process computes with; empty for runs of older versions."""
+    """What its newest process computes with; empty before its engines are ready."""
     alarms: tuple[str, ...] = ()
 
 

@@ -2,7 +2,7 @@
 
 Training never waits for a logger, and none can stop it: what cannot be delivered is tried again, with one warning in
 the log, and metrics.jsonl has every record anyway. A resumed run continues its run at Weights & Biases and at MLflow
-(logger_runs.py), and sends what it repeats again, because it may differ. See docs/loggers.md.
+(logger_runs.py), and sends what it repeats again, because it may differ. See docs/monitoring.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def check_loggers(config: ExpManagerConfig) -> None:
 
 
 def _has_wandb_key() -> bool:
-    """Without asking for one, and without the server, which may be down while the run starts."""
+    """Returns whether a W&B key is configured. Never prompts and never asks the server, which may be down at the
+    start."""
     import wandb
 
     try:
@@ -147,8 +148,8 @@ def lightning_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]
 
 
 def _mlflow_arguments(config: ExpManagerConfig) -> dict[str, Any]:
-    """Without a server, a database in the run's folder, so that a job that is requeued finds its run whatever its
-    working folder is."""
+    """Returns MLflow's arguments. If no server is given, adds a database in the run's folder, so a requeued job finds
+    its run whatever its working folder is."""
     given = dict(config.mlflow_logger_kwargs)
     if not {"tracking_uri", "save_dir"} & given.keys() and "MLFLOW_TRACKING_URI" not in os.environ:
         folder = Path(config.explicit_log_dir).resolve()

@@ -1,4 +1,4 @@
-"""Creates a run's loggers with `exp_manager` of NVIDIA's NeMo toolkit if that is installed (docs/nemo.md).
+"""Creates a run's loggers with `exp_manager` of NVIDIA's NeMo toolkit if that is installed (docs/monitoring.md).
 
 Nothing else of NeMo is used: its checkpoints, resume, timers and callbacks need Lightning's loop, and ours is another.
 """
@@ -38,7 +38,7 @@ def check_nemo(config: ExpManagerConfig) -> None:
     reason = why_not(config)
     if config.use_nemo is UseNemo.always and reason:
         raise ConfigError(
-            f"exp_manager.use_nemo=always, but {reason}: see docs/nemo.md, or write auto or never."
+            f"exp_manager.use_nemo=always, but {reason}: see docs/monitoring.md, or write auto or never."
         )
     strangers = sorted(set(config.nemo_kwargs) - set(MORE))
     if strangers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
+import subprocess
 import sys
 from pathlib import Path
 
@@ -228,3 +229,12 @@ def test_a_quick_run_stands_beside_no_record(
         main()
     assert ended.value.code == 2
     assert "--quick draws too few samples" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_quick_run_measures_trains_and_reports(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "experiments.boundary", "--quick", "--arms", "short", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    recorded = results.from_json((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert list(recorded.runs) == ["short"]
+    assert (tmp_path / "numbers.md").stat().st_size > 0

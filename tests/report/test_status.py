@@ -85,7 +85,9 @@ def test_a_run_that_trains(folder: Path) -> None:
 
 
 def test_it_says_what_the_run_computes_with(folder: Path) -> None:
-    assert not any("in use" in line for line in status_lines(read_status(folder))), "runs of older versions"
+    assert not any("in use" in line for line in status_lines(read_status(folder))), (
+        "its engines are not ready"
+    )
     (folder / ENGINES_FILE).write_text(json.dumps({"device": "NVIDIA H100", "layers": "Megatron's own"}))
     status = read_status(folder)
     assert status.engines["layers"] == "Megatron's own"

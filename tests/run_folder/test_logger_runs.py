@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -223,14 +222,6 @@ def test_a_run_elsewhere_gets_everything(
     assert (arguments.get("id" if name == "wandb" else "run_id") == "first") is continues
     marks.note(name, id="second", num_records=0)
     assert "secret" not in file.read_text()
-
-
-def test_a_file_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
-    file = tmp_path / LOGGERS_FILE
-    file.write_text(json.dumps({"wandb": {"id": "first", "num_records": 7}}))
-    marks = Marks(file, is_new=False)
-    with_ids(ExpManagerConfig(create_wandb_logger=True), marks)
-    assert (marks.id("wandb"), marks.num_records("wandb")) == ("first", 7)
 
 
 @pytest.mark.parametrize(
