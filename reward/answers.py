@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
 from reward.graders.grade import Grade
 
@@ -87,9 +87,7 @@ class Exhausts:
 Sent = Grade | Invalid | PluginFailed | Retry | Failed | Imported | KnownAnswers
 NotSent = TimedOut | Crashed | Late | NoAnswer | Failed | Invalid
 Answer = Sent | NotSent | Exhausts
-_KINDS = {
-    kind.__name__: kind for kind in (Grade, Invalid, PluginFailed, Retry, Failed, Imported, KnownAnswers)
-}
+_KINDS = {kind.__name__: kind for kind in get_args(Sent)}
 
 
 @dataclass(frozen=True, slots=True)

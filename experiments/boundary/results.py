@@ -42,7 +42,7 @@ class Training:
     """The course of one run of RL."""
 
     minutes: float
-    """Of steps; start-up is not included."""
+    """Time spent in steps, without start-up."""
     rollouts: int
     """Sampled for training, whether they were trained on or not."""
     resets: Sequence[int]

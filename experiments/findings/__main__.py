@@ -43,7 +43,8 @@ KL, TRAINING = "objective/kl_to_reference", "reward/mean"
 LAST_STEPS = 4
 
 Column = Callable[[Records, float], float]
-"""(records of a run, the smallest number of training rollouts of any arm with this seed) -> a number of the table."""
+"""Maps the records of a run, and the smallest number of training rollouts of any arm with this seed, to a number of the
+table."""
 
 
 def last(metric: str) -> Column:

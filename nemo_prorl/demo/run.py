@@ -26,6 +26,7 @@ from nemo_prorl.config.compose import quoted
 from nemo_prorl.demo import build, levels
 from nemo_prorl.demo.build import BASE
 from nemo_prorl.reward_sources.service import reward_service
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.storage import check_writable, replace_text
 from nemo_prorl.run_folder.telemetry import read_metrics
 
@@ -63,7 +64,7 @@ def main(options: argparse.Namespace) -> int:
             if code := _run(["nemo_prorl", "train", "--config-name", "laptop", *overrides]):
                 return code
         shutil.rmtree(out / "hf", ignore_errors=True)
-        if code := _run(["nemo_prorl", "export", str(_last_checkpoint(out)), str(out / "hf")]):
+        if code := _run(["nemo_prorl", "export", str(find_checkpoints(out)[-1].path), str(out / "hf")]):
             return code
         if code := _measure(out / "hf", out / "after.jsonl", [*common, *measured]):
             return code
@@ -149,12 +150,6 @@ def _measure(model: Path, samples: Path, overrides: Sequence[str]) -> int:
     if not code:
         os.replace(aside, samples)
     return code
-
-
-def _last_checkpoint(out: Path) -> Path:
-    from nemo_prorl.training.checkpoint import find_checkpoints  # imports torch
-
-    return find_checkpoints(out)[-1].path
 
 
 def _run(arguments: list[str], stdout: int | None = None) -> int:
