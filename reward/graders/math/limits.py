@@ -1,0 +1,84 @@
+"""Limits on what reaches sympy: `9**9**9**9` never ends, and parsers recurse.
+
+`is_cheap` refuses arithmetic that looks astronomically large, in LaTeX and Python spellings alike. What passes may
+still be slow; the worker's CPU limit ends it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+MAX_CHARACTERS = 2000
+MAX_DEPTH = 60
+MAX_DIGITS = 400
+MAX_EXPONENT = 10_000
+MAX_FACTORIAL = 3_000
+
+
+def is_cheap(expression: str) -> bool:
+    """Whether evaluating it looks affordable.
+
+    Refused: more than 2,000 characters, nesting beyond 60, a number of more than 400 digits, a power in the
+    exponent of a power in an exponent, an integer exponent beyond 10,000 in size, a factorial of a factorial or of a
+    number beyond 3,000, an exponent of ten beyond 999, an integral, a binomial, sum or product beside a
+    power of numbers or a number of six digits.
+    """
+    text = expression.replace("**", "^").replace("{,}", "").replace("\\,", "").replace("\\!", "")
+    if len(text) > MAX_CHARACTERS or re.search(rf"\d{{{MAX_DIGITS}}}", text):
+        return False
+    if not is_shallow(text) or re.search(r"\d[eE][+-]?\d{4,}", text):
+        return False
+    exponents = [_exponent(text, match.end()) for match in re.finditer(r"\^", text)]
+    if any(exponent.count("^") >= 2 for exponent in exponents):
+        return False
+    for exponent in exponents:
+        numbers = [int(digits) for digits in re.findall(r"\d{1,400}", exponent)]
+        if any(number > MAX_EXPONENT for number in numbers):
+            return False
+        towers = re.findall(r"(\d{1,400})[)}\s]*\^[({\s]*(\d{1,400})", exponent)
+        if any(int(power) * math.log10(int(base) or 1) > math.log10(MAX_EXPONENT) for base, power in towers):
+            return False
+    if (
+        "\\int" in text
+        or re.search(r"!\s*[)\]}]*\s*!", text)
+        or text.count("factorial") > 1
+        or re.search(r"\^[^!]*[)}]\s*!", text)
+    ):
+        return False
+    if any(int(digits) > MAX_FACTORIAL for digits in re.findall(r"(\d{1,400})\s*[)}]*\s*!", text)):
+        return False
+    if re.search(r"\\(?:[dt]?binom|sum|prod)|binomial|factorial|gamma", text):
+        return not re.search(r"\d{6}|\d\^\{?\d", text)
+    return True
+
+
+def is_shallow(text: str) -> bool:
+    """Whether brackets nest no deeper than 60: parsers recurse."""
+    depth = deepest = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+    return deepest <= MAX_DEPTH
+
+
+def _exponent(text: str, start: int) -> str:
+    """Returns the exponent that begins at `start`: a bracketed group with what follows it as a power, or one
+    operand."""
+    position = start
+    while position < len(text) and text[position] in " -+":
+        position += 1
+    if position < len(text) and text[position] in "({":
+        depth, end = 0, position
+        while end < len(text):
+            depth += (text[end] in "({[") - (text[end] in ")}]")
+            end += 1
+            if depth == 0:
+                break
+    else:
+        end = position
+        while end < len(text) and (text[end].isalnum() or text[end] in "._"):
+            end += 1
+    if end < len(text) and text[end] == "^":  # right associative: a^b^c is a^(b^c)
+        return text[position : end + 1] + _exponent(text, end + 1)
+    return text[position:end]
