@@ -122,11 +122,11 @@ def _equal_number(answer: Value, gold: Number) -> str | None:
 
 
 def _same_number(answer: Number, gold: Number) -> str | None:
-    difference = answer.value - gold.value
-    if difference == 0:
+    if answer.value == gold.value:
         return "number"
-    if not (answer.value.is_finite and gold.value.is_finite):
+    if answer.value.is_infinite or gold.value.is_infinite:
         return None
+    difference = answer.value - gold.value
     if answer.places is None and gold.places is None:
         return "number" if _is_zero(difference) else None
     if gold.places is None:
@@ -165,6 +165,8 @@ def _equal_expression(answer: Value, gold: Expression) -> str | None:
         case Expression():
             if not answer.pending <= gold.pending:
                 return None
+            if _is_letter(answer) and _is_letter(gold) and str(gold.value) in "ABCDEFGH":
+                return "option" if str(answer.value).upper() == str(gold.value) else None
             return "expression" if _same_expression(answer.value, gold.value) else None
         case Quantity():
             if gold.quantity is not None:
@@ -203,7 +205,7 @@ def _same_expression(one: Any, other: Any) -> bool:
 
 def _agree(difference: Any, symbols: Sequence[Any], points: Sequence[Any]) -> bool:
     values = {
-        symbol: points[place % len(points)] + sympy.Rational(place, 7) * (place // len(points) > 0)
+        symbol: points[place % len(points)] + sympy.Rational(place // len(points), 7)
         for place, symbol in enumerate(symbols)
     }
     return _is_zero(difference.subs(values))
@@ -297,14 +299,26 @@ def _named(relation: Relation) -> Value | None:
 def _is_name(value: Value) -> bool:
     match value:
         case Expression():
-            return bool(value.value.is_Symbol or isinstance(value.value, sympy.core.function.AppliedUndef)) and not value.pending
+            return not value.pending and _is_plain_name(value.value)
         case Text():
             return value.kind in ("words", "name") or (value.kind == "page" and not re.search(r"\d", value.text))
         case Several(kind="tuple" | "list"):
             return all(map(_is_name, value.items))
         case Option():
             return value.value is None
+        case Ratio():
+            return all(map(_is_name, value.terms))
     return False
+
+
+def _is_plain_name(value: Any) -> bool:
+    """Whether an expression is a variable, f(x), or made of the names of points: AB, |AB|, AB/CD."""
+    if value.is_Symbol or isinstance(value, sympy.core.function.AppliedUndef):
+        return True
+    if isinstance(value, sympy.Abs):
+        return _is_plain_name(value.args[0])
+    factors = value.as_powers_dict() if value.is_Mul or value.is_Pow else {}
+    return bool(factors) and all(base.is_Symbol and base.name[0].isupper() and base.name.isalpha() for base in factors)
 
 
 def _equal_chain(chain: Relation, gold: Value) -> str | None:
@@ -662,6 +676,8 @@ def _equal_option(answer: Value, gold: Option) -> str | None:
 
 
 def _equal_text(answer: Value, gold: Text) -> str | None:
+    if gold.kind == "numeral" and isinstance(answer, Number):
+        return "numeral without its base" if str(answer.value) == gold.text.partition("_")[0] else None
     if isinstance(answer, Text):
         return gold.kind if answer.kind == gold.kind and answer.text == gold.text else None
     if gold.kind == "words" and isinstance(answer, Expression) and gold.text.isalpha():

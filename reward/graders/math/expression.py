@@ -103,7 +103,7 @@ class _Parser:
         while self.node is not None:
             if self._is(*_TIMES):
                 self._at += 1
-                value, is_divided = value * self._signed_factor(), False
+                value, is_divided = self._times(value, self._signed_factor()), False
             elif self._is(*_OVER):
                 self._at += 1
                 divisor = self._signed_factor()
@@ -113,10 +113,15 @@ class _Parser:
             elif self._begins_factor():
                 if is_divided:
                     raise Unreadable("what follows a slash could stand above or below")
-                value = value * self._factor()
+                value = self._times(value, self._factor())
             else:
                 break
         return value
+
+    def _times(self, one: Any, other: Any) -> Any:
+        if isinstance(one, sympy.MatrixBase) and isinstance(other, sympy.MatrixBase) and not (one.is_Identity or other.is_Identity):
+            self.pending.add("matrix product")
+        return one * other
 
     def _signed_factor(self) -> Any:
         if self._is("-", "+"):
@@ -156,12 +161,17 @@ class _Parser:
             case "binom":
                 return self._powers(sympy.binomial(*map(self._inner, node.parts)))
             case "sqrt":
-                index = self._inner(node.parts[1]) if len(node.parts) > 1 else 2
+                index = self._inner(node.parts[1]) if len(node.parts) > 1 else sympy.Integer(2)
                 return self._powers(_root(self._inner(node.parts[0]), index))
             case "accent":
                 return self._powers(self._indexed(f"{node.text}{{{show(node.parts[0])}}}"))
             case "group":
                 return self._powers(self._inner(node.parts[0]))
+            case "matrix":
+                rows = [[self._inner(cell.parts[0]) for cell in row if cell.parts[0]] for row in node.parts]
+                if node.text in ("vmatrix", "Vmatrix", "cases"):
+                    self.pending.add("determinant")
+                return sympy.ImmutableDenseMatrix(rows)
             case "function":
                 return self._function(node.text)
             case "open":
@@ -296,7 +306,10 @@ class _Parser:
             function = lambda value: sympy.log(value, base)  # noqa: E731
         if power is not None and show(power) == "-1" and name in _INVERSE:
             function, power = _INVERSE[name], None
-        value = function(self._argument(name))
+        argument = self._argument(name)
+        if not isinstance(argument, sympy.Expr):
+            raise Unreadable(f"`{name}` of what is no number")
+        value = function(argument)
         return value if power is None else _power(value, self._inner(power))
 
     def _argument(self, name: str) -> Any:
@@ -399,6 +412,10 @@ def _root(value: Any, index: Any) -> Any:
 
 
 def _power(value: Any, exponent: Any) -> Any:
+    if isinstance(value, sympy.MatrixBase):
+        if exponent == symbol("T"):
+            return value.T
+        raise Unreadable("a power of a matrix is left to carry out")
     if value == 0 and exponent.is_negative:
         raise Unreadable("it divides by zero")
     return value**exponent

@@ -69,6 +69,8 @@ def read(box: str) -> Nodes:
     if match := re.fullmatch(r"(\*\*|`)([^*`]+)\1", text):  # Markdown
         text = match[2]
     text = re.sub(r"(?<!\\)[,;~]\s*$", "", text)
+    for typed, command in (("<=", "\\le "), (">=", "\\ge "), (" !=", "\\ne ")):
+        text = text.replace(typed, command)
     text = _scripts_of_unicode(_THIN.sub("", text)).translate(_CHARACTERS)
     return _trimmed(_Parser(_chinese_units(text)).everything())
 
@@ -181,7 +183,7 @@ class _Parser:
             found.append(Node("mark", "\\%"))
         elif character == "$":
             if self._dollars % 2 and self._text[self._at : self._at + 1].isdigit():
-                found.append(Node("sign", "\\$"))
+                found.append(Node("word", "$"))
         elif character == '"':
             found.append(Node("space", " "))
         elif character in commands.CURRENCY_SIGNS:
@@ -479,7 +481,8 @@ def show(nodes: Iterable[Node]) -> str:
             following = nodes[place + 1] if place + 1 < len(nodes) else None
             before = nodes[place - 1] if place else None
             between = (before and before.kind, following and following.kind)
-            piece = " " if all(kind in ("word", "letter", "number") for kind in between) else ""
+            is_listed = between == ("comma", "number")  # 1, 234 is not 1,234
+            piece = " " if is_listed or all(kind in ("word", "letter", "number") for kind in between) else ""
         elif re.search(r"\\[A-Za-z]+$", line) and piece[:1].isalpha():
             line += " "
         line += piece

@@ -51,6 +51,7 @@ _SIGN_WORDS = {"minus": "-", "plus": "+", "times": "\\times"}
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min det".split()  # noqa: SIM905
 )
+_CURRENCIES = ("$", "€", "£", "¥", "₹")
 _VOWELS = frozenset("aeiouyAEIOUY")
 _INTEGERS = ("\\mathbb{Z}", "\\mathbb{N}")
 _LONGEST_TEXT = 300
@@ -128,6 +129,11 @@ def _tokens(nodes: Sequence[Node]) -> list[Node]:
     """Returns nodes with runs of bare letters as words where they are words, thousands and e-notation joined."""
     found: list[Node] = []
     place = 0
+    nodes = [
+        node
+        for before, node in zip((None, *nodes), nodes, strict=False)
+        if not (node.kind == "word" and node.text in page.commands.ORDINALS and before and before.kind == "number")
+    ]
     while place < len(nodes):
         end = place
         while end < len(nodes) and nodes[end].kind == "letter" and nodes[end].text.isascii() and nodes[end].text.isalpha():
@@ -273,6 +279,8 @@ def _stripped(nodes: Sequence[Node]) -> list[Node]:
 # ------------------------------------------------------------------------------------- the grammar
 def _value(nodes: Sequence[Node], depth: int = 0) -> Value:
     nodes = _stripped(nodes)
+    if len(nodes) == 1 and nodes[0].kind == "word" and len(nodes[0].text) == 1 and nodes[0].text.isalpha():
+        nodes = [Node("letter", nodes[0].text)]
     if depth > _MAX_DEPTH:
         raise Unreadable("it is nested too deeply")
     if not nodes:
@@ -290,15 +298,13 @@ def _spelled(nodes: Sequence[Node]) -> Value | None:
     text = plain(nodes)
     if numeral is not None or text is None:
         return numeral
-    if (option := words.option(text)) is not None and not option[1]:
+    if (option := words.option(text)) is not None and not option[1] and not re.fullmatch(r"\w\)", text):
         return Option(option[0])
     for kind, of in (("formula", words.configuration), ("formula", words.formula), ("date", words.date)):
         if (spelling := of(text)) is not None:
             return Text(kind, spelling)
     if (clock := words.clock(text)) is not None:
         return Clock(*clock)
-    if (number := words.number(text)) is not None:
-        return Number(sympy.Rational(number.numerator, number.denominator))
     letters = text.replace(" ", "")
     mark = nodes[0].text if nodes[0].text in ("\\angle", "\\triangle") else ""
     if re.fullmatch(r"[A-Z]{2,}", letters) and all(node.kind in ("letter", "word", "space") for node in nodes):
@@ -315,11 +321,13 @@ def _spelled(nodes: Sequence[Node]) -> Value | None:
 
 def _is_phrase(text: str) -> bool:
     """Whether bare letters are words: a word of three or more letters, and spaces, as in `does not exist`."""
-    if not re.fullmatch(r"[^\W\d_][^\W\d_' -]*", text):
+    if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[' -])*", text):
         return False
     pieces = text.split()
     return all(_is_word(piece) or piece.lower() in _COMMON for piece in pieces) or (
-        len(pieces) > 1 and any(map(_is_word, pieces)) and all(len(piece) > 1 or piece in "aI" for piece in pieces)
+        len(pieces) > 1
+        and any(len(piece) > 2 for piece in pieces)
+        and all((len(piece) > 1 and not _VOWELS.isdisjoint(piece)) or piece in "aI" for piece in pieces)
     )
 
 
@@ -498,9 +506,14 @@ def _term(nodes: Sequence[Node], depth: int) -> Value:
         raise Unreadable("it is nested too deeply")
     if len(nodes) == 1 and nodes[0].text in _SETS:
         return _SETS[nodes[0].text]
-    for reader in (_bracketed, _union, _ratio, _plus_or_minus, _matrix, _quantity):
+    for reader in (_matrix, _bracketed, _union, _ratio, _plus_or_minus, _quantity):
         if (found := reader(nodes, depth)) is not None:
             return found
+    if any(node.kind == "matrix" for node in nodes):
+        matrix, pending = expression.parse(nodes)
+        if pending or not isinstance(matrix, sympy.MatrixBase):
+            raise Unreadable("a determinant or a product of matrices is left to carry out")
+        return Matrix(tuple(tuple(map(_sympy_value, row)) for row in matrix.tolist()))
     return _mathematics(nodes)
 
 
@@ -592,29 +605,16 @@ def _plus_or_minus(nodes: list[Node], depth: int) -> Value | None:
 
 
 def _matrix(nodes: list[Node], depth: int) -> Value | None:
-    """Reads a matrix, alone, in brackets or with a factor in front; several cases; a transposed row."""
-    places = [place for place, node in enumerate(nodes) if node.kind == "matrix"]
-    if not places:
+    """Reads several cases, and matrices of anything but mathematics (see `expression` for those)."""
+    if not any(node.kind == "matrix" for node in nodes):
         return None
-    node, place = nodes[places[0]], places[0]
-    if len(places) > 1 or len(nodes) > place + 1 and nodes[place + 1].kind != "close":
-        raise Unreadable("a product of matrices is left to carry out")
-    front = _stripped(nodes[:place])
-    if front and front[-1].kind == "open" and nodes[-1].kind == "close":
-        front = front[:-1]
-    if node.text in ("vmatrix", "Vmatrix"):
-        raise Unreadable("a determinant is left to carry out")
-    rows = tuple(tuple(_value(cell.parts[0], depth + 1) for cell in row if cell.parts[0]) for row in node.parts)
-    if node.text == "cases":
-        if front:
-            raise Unreadable("something stands in front of several cases")
-        return Matrix(rows, "cases")
-    if front:
-        factor, pending = expression.parse([item for item in front if item.text not in ("\\cdot", "\\times")])
-        if pending or not all(isinstance(cell, Number | Expression) for row in rows for cell in row):
-            raise Unreadable("a product with a matrix cannot be read")
-        rows = tuple(tuple(_sympy_value(factor * cell.value) for cell in row) for row in rows)  # type: ignore[union-attr]
-    return Matrix(rows)
+    alone = nodes[1:-1] if nodes[0].kind == "open" and nodes[-1].kind == "close" else nodes
+    if len(alone) != 1 or alone[0].text in ("vmatrix", "Vmatrix"):
+        return None
+    rows = tuple(
+        tuple(_value(cell.parts[0], depth + 1) for cell in row if cell.parts[0]) for row in alone[0].parts
+    )
+    return Matrix(rows, "cases" if alone[0].text == "cases" else "matrix")
 
 
 # ------------------------------------------------------------------------------------- quantities
@@ -623,7 +623,7 @@ _UNIT_KINDS = frozenset(("word", "letter", "sup", "sign", "space", "wide", "mark
 
 def _quantity(nodes: list[Node], depth: int) -> Value | None:
     """Returns a value with the unit, currency, percent or degree sign, number word or counted noun behind it."""
-    if nodes[0].kind == "word" and nodes[0].text in units.CURRENCY_SIGNS or nodes[0] in (Node("sign", "-"),) and nodes[1:] and nodes[1].text in units.CURRENCY_SIGNS:
+    if nodes[0].kind == "word" and nodes[0].text in _CURRENCIES or nodes[0] in (Node("sign", "-"),) and nodes[1:] and nodes[1].text in _CURRENCIES:
         at = 0 if nodes[0].kind == "word" else 1
         rest = _term([*nodes[:at], *nodes[at + 1 :]], depth + 1)
         unit = units.parse(nodes[at].text)
