@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import sympy
@@ -39,9 +40,12 @@ _POINTS = (
     (sympy.Rational(29, 100), sympy.Rational(171, 100), sympy.Rational(53, 100), sympy.Rational(307, 100)),
     (sympy.Rational(-113, 100), sympy.Rational(47, 100), sympy.Rational(-79, 100), sympy.Rational(-193, 100)),
 )
-_INTEGER_POINTS = ((2, 3, 5, 4), (3, 2, 4, 7))
+_INTEGER_POINTS = tuple(map(lambda row: tuple(map(sympy.Integer, row)), ((2, 3, 5, 4), (3, 2, 4, 7))))
+_STEPS = tuple(tuple(sympy.Integer(number + 3 * place) for place in range(4)) for number in (*range(2, 20), 37, 58, 101))
+"""Points for expressions that change in steps."""
 _DIGITS = 1_000
 """Digits to which an irrational difference is computed; to show that it is 0 takes up to 0.1 s of CPU time."""
+_DIGITS_AT_POINTS = 100
 _ENOUGH = sympy.Rational(1, 10**12)
 """Twelve right digits of a decimal are as good as the exact number."""
 _MIN_SIGNIFICANT = 3
@@ -144,14 +148,14 @@ def _is_at_most(difference: Any, bound: Any) -> bool:
     return bool(size.is_comparable and size <= 0)
 
 
-def _is_zero(difference: Any) -> bool:
-    """Whether no digit of a number is other than 0."""
+def _is_zero(difference: Any, digits: int = _DIGITS) -> bool:
+    """Whether no digit of a number is other than 0. Raises Undecided where it has no value."""
     if difference.is_Rational:
         return bool(difference == 0)
-    value = sympy.N(difference, 20, maxn=_DIGITS)
-    if value.has(sympy.nan, sympy.zoo, sympy.oo):
+    parts = sympy.N(difference, 20, maxn=digits).as_real_imag()
+    if not all(part.is_Float or part.is_Rational for part in parts):
         raise Undecided
-    return not any(part.is_Float and part != 0 and part._prec > 1 for part in value.as_real_imag())
+    return not any(part != 0 and (part.is_Rational or part._prec > 1) for part in parts)
 
 
 def _equal_expression(answer: Value, gold: Expression) -> str | None:
@@ -195,6 +199,8 @@ def _same_expression(one: Any, other: Any) -> bool:
     symbols = sorted(difference.free_symbols, key=str)
     if not symbols:
         return _is_zero(difference)
+    if difference.has(sympy.floor, sympy.ceiling):
+        return all(_agree(difference, symbols, points) for points in _STEPS)
     if not all(_agree(difference, symbols, points) for points in _POINTS[:2]):
         return difference.has(sympy.Integer(-1)) and all(
             name in "nmkjN" for name in map(str, symbols)
@@ -208,7 +214,7 @@ def _agree(difference: Any, symbols: Sequence[Any], points: Sequence[Any]) -> bo
         symbol: points[place % len(points)] + sympy.Rational(place // len(points), 7)
         for place, symbol in enumerate(symbols)
     }
-    return _is_zero(difference.subs(values))
+    return _is_zero(difference.subs(values), _DIGITS_AT_POINTS)
 
 
 def _vector(value: Expression) -> Several | None:
@@ -273,7 +279,7 @@ def _total(items: Sequence[Quantity]) -> Quantity | None:
 
 
 def _is_percent(unit: Any) -> bool:
-    return dict(unit.dimension).get("percent") == 1 and len(unit.dimension) == 1
+    return unit.dimension == (("fraction", 1),) and unit.scale == Fraction(1, 100)
 
 
 def _is_angle(unit: Any) -> bool:
@@ -559,7 +565,7 @@ def _equal_several(answer: Value, gold: Several) -> str | None:
         return "set of numbers" if _paired(_one_set(ours), _one_set(golds), _same_part) else None
     if isinstance(answer, Union):
         return _same_parts(answer.parts, gold)
-    items = _items(answer)
+    items = _items(answer, is_answer=gold.kind == "list")
     if items is None:
         if len(gold.items) == 1:
             return _equal(answer, gold.items[0])
@@ -569,10 +575,12 @@ def _equal_several(answer: Value, gold: Several) -> str | None:
     return None
 
 
-def _items(value: Value) -> tuple[Value, ...] | None:
+def _items(value: Value, is_answer: bool = False) -> tuple[Value, ...] | None:
     """Returns the members of a list, alternatives or a set. `x = 1, 2` names each of them, as `(x, y) = (1, 2), (3, 4)`."""
     if isinstance(value, Relation) and (named := _named(value)) is not None:
         return _items(named)
+    if isinstance(value, Several) and value.kind == "tuple" and is_answer:
+        return value.items  # (1, 2, 3) for 1, 2, 3
     if not isinstance(value, Several) or value.kind not in ("list", "or", "set"):
         return None
     items: list[Value] = []

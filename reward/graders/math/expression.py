@@ -137,7 +137,9 @@ class _Parser:
             return False
         if node.kind == "number":  # 2^n3^n, 7!3!
             before = self._nodes[self._at - 1]
-            if before.kind != "sup" and before != Node("mark", "!"):
+            following = self._ahead()
+            is_power = before.kind == "close" and following is not None and following.kind == "sup"  # (n-2)2^n
+            if before.kind != "sup" and before != Node("mark", "!") and not is_power:
                 raise Unreadable(f"a number follows a value without a sign: `{node.text}`")
             return True
         return node.kind in ("letter", "function", "frac", "binom", "sqrt", "accent", "matrix", "group") or (
@@ -202,7 +204,7 @@ class _Parser:
             raise Unreadable("a part of a fraction is missing")
         if above[0] in _DIFFERENTIALS and below[0] in _DIFFERENTIALS and below[1:] and below[1].kind == "letter":
             name = f"\\frac{{{show(above)}}}{{{show(below)}}}"
-            if len(above) > 1 and above[1].kind != "sup":  # dy/dx is a name
+            if len(above) > 1 + (above[1:] != () and above[1].kind == "sup"):  # dy/dx is a name
                 return symbol(name)
             self.pending.add("derivative")
             return sympy.Function(name)(self._product())

@@ -57,6 +57,12 @@ _COMMAND_KINDS = {
     "letter": commands.LETTERS, "function": commands.FUNCTIONS, "sign": commands.SIGNS | {"|"},
     "relation": commands.RELATIONS, "open": commands.OPENING, "close": commands.CLOSING,
 }  # fmt: skip
+_JOINED = re.compile(
+    f"({'|'.join(sorted({*commands.LETTERS, 'quad', 'qquad'}, key=len, reverse=True))})([A-Za-z]{{1,2}}|x.*)"
+)
+"""A command that lacks the space behind it."""
+_KNOWN = (*_COMMAND_KINDS.values(), commands.SYNONYMS, commands.STAND_FOR, commands.TEXTS, commands.WRAPPERS, commands.ACCENTS,
+          commands.APPEARANCE, commands.ALPHABETS, commands.CURRENCIES, commands.SPACES)
 _CHARACTERS = str.maketrans(commands.CHARACTERS)
 
 
@@ -197,7 +203,7 @@ class _Parser:
             raise Unreadable(f"it holds a sign that is no mathematics: {name}")
 
     def _command(self, name: str, found: list[Node]) -> None:
-        if match := re.fullmatch(r"(q?quad)([A-Za-z]+)", name):  # a space is missing behind it
+        if (match := _JOINED.fullmatch(name)) and not any(name in known for known in _KNOWN):  # \\omegat
             self._at -= len(match[2])
             name = match[1]
         name = commands.SYNONYMS.get(name, name)

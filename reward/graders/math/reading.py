@@ -307,7 +307,7 @@ def _spelled(nodes: Sequence[Node]) -> Value | None:
         return Clock(*clock)
     letters = text.replace(" ", "")
     mark = nodes[0].text if nodes[0].text in ("\\angle", "\\triangle") else ""
-    if re.fullmatch(r"[A-Z]{2,}", letters) and all(node.kind in ("letter", "word", "space") for node in nodes):
+    if re.fullmatch(r"[A-Z]{2,}", letters) and words.phrase(text) in (text, text.lower(), None) and all(node.kind in ("letter", "word", "space") for node in nodes):
         return Text("name", text if " " in text else letters)
     is_upright = any(node.kind == "word" for node in nodes)
     if is_upright or (len(letters) > 2 and not _VOWELS.isdisjoint(letters) and not mark and _is_phrase(text)):
@@ -342,7 +342,7 @@ def _numeral(nodes: Sequence[Node]) -> Text | None:
     if len(body) > 2 and (body[0].text, body[-1].text) == ("(", ")"):
         body = body[1:-1]
     digits, base = plain(body), plain(nodes[-1].parts[0])
-    if digits is None or base is None or not re.fullmatch(r"[0-9A-F ]*\d[0-9A-F ]*", digits):
+    if digits is None or base is None or not re.fullmatch(r"-?[0-9A-F ]*\d[0-9A-F ]*", digits):
         return None
     if base.isalpha() and (named := words.number(base)) is not None:
         base = str(named)
@@ -369,9 +369,12 @@ def _labelled(nodes: Sequence[Node], depth: int) -> Value | None:
             return None
         if (text[0] == "(" and not letter and rest[0].kind != "number") or (letter and not is_apart):
             return None
-        inner = _value(rest, depth + 1)
-        if isinstance(inner, Option):
+        if letter and any(_LABEL.fullmatch(plain(rest[at : at + 3]) or "") for at in range(len(rest))):
             raise Unreadable("it names two options")
+        try:
+            inner = _value(rest, depth + 1)
+        except Unreadable:
+            inner = Text("page", show(rest))
         return Option(letter, inner) if letter else inner
     return None
 
@@ -588,6 +591,8 @@ def _as_set(value: Value) -> Interval | Several:
         return value
     if isinstance(value, Several) and value.kind == "tuple" and len(value.items) == 2:
         return Interval(*value.items, value.brackets)
+    if isinstance(value, Number):  # \cup {1}
+        return Several("set", (value,))
     raise Unreadable("a union of what is no set")
 
 
@@ -676,6 +681,9 @@ def _quantity(nodes: list[Node], depth: int) -> Value | None:
 
 def _begins_unit(nodes: Sequence[Node], place: int) -> bool:
     node = nodes[place]
+    if node.kind == "letter" and node.text in ("\\mu", "\\Omega") and _behind_number(nodes[:place]):
+        following = nodes[place + 1] if place + 1 < len(nodes) else None
+        return following is None if node.text == "\\Omega" else following is not None and following.kind == "word"
     if node.kind == "word" or (node.kind == "mark" and node.text in ("\\%", "^\\circ")):
         level = sum((n.kind == "open") - (n.kind == "close") for n in nodes[:place])
         if node.kind == "mark" and any(n.kind == "function" for n in nodes[:place]):
@@ -720,7 +728,7 @@ def _bare_letters(nodes: Sequence[Node]) -> Value | None:
     """Reads a last letter that may be a unit: behind a space it is one (5 m), else it may be one (5m)."""
     last = nodes[-1]
     body = [*nodes[:-1]]
-    if last.kind != "letter" or not body or not any(node.kind == "number" for node in body):
+    if last.kind != "letter" or not body or not _behind_number(body):
         return None
     text = plain([last])
     unit = units.parse(text) if text else None
