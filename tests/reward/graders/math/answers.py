@@ -15,16 +15,6 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-ONE_WAY = {
-    "binomials": "a number stands for a binomial coefficient, but who is asked for the number has to work it out",
-    "factorials": "as for binomial coefficients",
-    "chains": "a chain shows the way to the value, which a gold does not",
-    "options": "an answer may have its option's text behind the letter",
-    "integers": "an answer may repeat itself in another form (`or`), and be one of several names",
-}
-"""Kinds with forms that are right as answers and no golds, and why."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A gold with its value, and other answers to it.
@@ -147,7 +137,12 @@ def of_rational(value: Fraction) -> tuple[list[str], list[str]]:
         equal = [f"{p}.0", f"\\frac{{{2 * p}}}{{2}}"]
         return equal, [str(p + 1), str(p - 1), str(p + 10), str(-p) if p else "10", f"{p}.5"]
     sign = "-" if p < 0 else ""
-    equal = [f"{p}/{q}", f"\\frac{{{p}}}{{{q}}}", f"\\frac{{{2 * p}}}{{{2 * q}}}", f"{sign}\\dfrac{{{abs(p)}}}{{{q}}}"]
+    equal = [
+        f"{p}/{q}",
+        f"\\frac{{{p}}}{{{q}}}",
+        f"\\frac{{{2 * p}}}{{{2 * q}}}",
+        f"{sign}\\dfrac{{{abs(p)}}}{{{q}}}",
+    ]
     different = [frac(-value), frac(value + 1), frac(Fraction(p + q, q + 1)) if p != q * q else "0"]
     different += [frac(1 / value)] if abs(p) != q else []
     if (text := decimal(value)) is not None:
@@ -172,7 +167,11 @@ def part(draw: random.Random, exact: bool = True) -> Part:
         if choice == 5:
             root = draw.choice([2, 3, 5, 7])
             tex = f"{'' if times == 1 else times}\\sqrt{{{root}}}"
-            equal = (f"\\sqrt{{{times * times * root}}}", f"{times}\\cdot\\sqrt{{{root}}}", f"{times}\\sqrt{root}")
+            equal = (
+                f"\\sqrt{{{times * times * root}}}",
+                f"{times}\\cdot\\sqrt{{{root}}}",
+                f"{times}\\sqrt{root}",
+            )
             wrong = (f"-{tex}", f"{times + 1}\\sqrt{{{root}}}", f"{times * root**0.5:.6f}", str(times * root))
             return Part(
                 tex=tex, value=("root", times, root), size=times * root**0.5, equal=equal, different=wrong
@@ -205,7 +204,9 @@ def parts(draw: random.Random, number: int, exact: bool = True) -> list[Part]:
     return found
 
 
-def varied(found: list[Part], draw: random.Random, write: Callable[[list[str]], str]) -> tuple[list[str], list[str]]:
+def varied(
+    found: list[Part], draw: random.Random, write: Callable[[list[str]], str]
+) -> tuple[list[str], list[str]]:
     """Returns what `write` makes of the parts with one in another form, and with one that is another number."""
     equal, different = [], []
     texts = [item.tex for item in found]

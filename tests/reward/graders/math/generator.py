@@ -14,6 +14,16 @@ MODULES = (numbers, expressions, wordings)
 """The modules whose functions KINDS holds, once they are imported."""
 
 
+ONE_WAY = {
+    "binomials": "a number stands for a binomial coefficient, but who is asked for the number has to work it out",
+    "factorials": "as for binomial coefficients",
+    "chains": "a chain shows the way to the value, which a gold does not",
+    "options": "an answer may have its option's text behind the letter",
+    "integers": "an answer may repeat itself in another form (`or`), and be one of several names",
+}
+"""Kinds with forms that are right as answers and no golds, and why."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """An answer to a gold and whether it is right; `why`: how it was made."""
@@ -38,6 +48,13 @@ def pairs(number: int, seed: int) -> Iterator[Pair]:
                 if not left:
                     return
             seen = [*seen[-150:], answer]
+
+
+def answers(name: str, seed: int) -> Iterator[Answer]:
+    """Yields answers of one kind, without end."""
+    draw = random.Random(seed)
+    while True:
+        yield KINDS[name](draw)
 
 
 def _pairs_of(answer: Answer, draw: random.Random, others: list[Answer]) -> Iterator[Pair]:
@@ -75,7 +92,12 @@ def some(items: Iterable[str] | list[Answer], number: int, draw: random.Random) 
 # ------------------------------------------------------------------------------------- typography
 def dress(text: str, draw: random.Random) -> str:
     """Returns the text in other typography, which never changes the value."""
-    dresses = [lambda t: f"${t}$", lambda t: f"\\({t}\\)", lambda t: f"\\displaystyle {t}", lambda t: f" {t} "]
+    dresses = [
+        lambda t: f"${t}$",
+        lambda t: f"\\({t}\\)",
+        lambda t: f"\\displaystyle {t}",
+        lambda t: f" {t} ",
+    ]
     if "$" in text:
         dresses = dresses[2:]
     if "\\frac" in text:
@@ -84,10 +106,16 @@ def dress(text: str, draw: random.Random) -> str:
     if "\\text" not in text and "\\ce" not in text:
         if re.fullmatch(r"[(\[][^()\[\]]*[)\]]", text):
             dresses.append(lambda t: f"\\left{t[:-1]}\\right{t[-1]}")
-        if re.search(r"(?<![\w}\\])-|(?<=[\w})]) ?- ?(?=[\w\\({])", text) and "->" not in text and "e-" not in text:
+        if (
+            re.search(r"(?<![\w}\\])-|(?<=[\w})]) ?- ?(?=[\w\\({])", text)
+            and "->" not in text
+            and "e-" not in text
+        ):
             dresses.append(lambda t: t.replace("-", "−"))
         if re.search(r"\^(\d|\{-?\d+\})(?![\d^])", text) and "_" not in text:
-            dresses.append(lambda t: re.sub(r"\^(\d|\{-?\d+\})(?![\d^])", lambda m: raised(m[1].strip("{}")), t))
+            dresses.append(
+                lambda t: re.sub(r"\^(\d|\{-?\d+\})(?![\d^])", lambda m: raised(m[1].strip("{}")), t)
+            )
         dresses.append(lambda t: re.sub(r"(?<=[^\\]),\s", lambda _: ",\\, ", t))
         dresses.append(lambda t: re.sub(r"\s*=\s*", lambda _: draw.choice(["=", " = ", "\\;=\\;"]), t))
     if re.search(r"[\d}a-z)]$", text):

@@ -18,9 +18,27 @@ _WORDS = (
 def words(draw: random.Random) -> Answer:
     word, other, third = draw.sample(_WORDS, 3)
     gold = f"\\text{{{word}}}"
-    equal = [word, f"\\text{{{word.lower()}}}", f"\\text{{{word.capitalize()}}}", f"\\mathrm{{{word}}}", f"\\text{{{word}.}}", f"\\textbf{{{word}}}"]
-    different = [f"\\text{{{other}}}", other, f"\\text{{{word}ish}}", f"\\text{{not {word}}}", f"\\text{{{word[::-1]}}}", f"\\text{{un{word}}}"]
-    wrong = [f"\\text{{{word} or {other}}}", f"\\text{{{word}, {third}}}", f"\\text{{{word}}}\\text{{ or }}\\text{{{other}}}"]
+    equal = [
+        word,
+        f"\\text{{{word.lower()}}}",
+        f"\\text{{{word.capitalize()}}}",
+        f"\\mathrm{{{word}}}",
+        f"\\text{{{word}.}}",
+        f"\\textbf{{{word}}}",
+    ]
+    different = [
+        f"\\text{{{other}}}",
+        other,
+        f"\\text{{{word}ish}}",
+        f"\\text{{not {word}}}",
+        f"\\text{{{word[::-1]}}}",
+        f"\\text{{un{word}}}",
+    ]
+    wrong = [
+        f"\\text{{{word} or {other}}}",
+        f"\\text{{{word}, {third}}}",
+        f"\\text{{{word}}}\\text{{ or }}\\text{{{other}}}",
+    ]
     return made("words", gold, ("word", word.lower()), equal, different, wrong=wrong)
 
 
@@ -39,16 +57,43 @@ _PHRASES = (
 @kind
 def phrases(draw: random.Random) -> Answer:
     gold, equal, different = draw.choice(_PHRASES)
-    return made("phrases", gold, gold, equal, different, also=["nothing"] if "empty" in gold + equal[-1] or "no sol" in gold else [])
+    return made(
+        "phrases",
+        gold,
+        gold,
+        equal,
+        different,
+        also=["nothing"] if "empty" in gold + equal[-1] or "no sol" in gold else [],
+    )
 
 
 @kind
 def yes_or_no(draw: random.Random) -> Answer:
     word, other = draw.choice([("Yes", "No"), ("No", "Yes"), ("True", "False"), ("False", "True")])
     gold = f"\\text{{{word}}}"
-    equal = [word, word.lower(), f"\\text{{{word.lower()}}}", f"\\text{{{word}.}}", f"\\textbf{{{word}}}", f"\\mathrm{{{word}}}"]
-    different = [f"\\text{{{other}}}", other, other.lower(), "\\text{Maybe}", f"\\text{{{word[::-1].lower()}}}", "1", "0"]
-    wrong = [f"\\text{{{word} or {other}}}", f"\\text{{not {word.lower()}}}", f"\\text{{{word}, {other}}}", f"\\text{{{word} and {other}}}"]
+    equal = [
+        word,
+        word.lower(),
+        f"\\text{{{word.lower()}}}",
+        f"\\text{{{word}.}}",
+        f"\\textbf{{{word}}}",
+        f"\\mathrm{{{word}}}",
+    ]
+    different = [
+        f"\\text{{{other}}}",
+        other,
+        other.lower(),
+        "\\text{Maybe}",
+        f"\\text{{{word[::-1].lower()}}}",
+        "1",
+        "0",
+    ]
+    wrong = [
+        f"\\text{{{word} or {other}}}",
+        f"\\text{{not {word.lower()}}}",
+        f"\\text{{{word}, {other}}}",
+        f"\\text{{{word} and {other}}}",
+    ]
     return made("yes_or_no", gold, ("word", word.lower()), equal, different, wrong=wrong)
 
 
@@ -56,9 +101,30 @@ def yes_or_no(draw: random.Random) -> Answer:
 def options(draw: random.Random) -> Answer:
     letter, other = draw.sample("ABCDE", 2)
     gold = draw.choice([letter, f"\\text{{{letter}}}", f"({letter})", f"\\text{{({letter})}}"])
-    equal = [letter, f"({letter})", f"\\text{{{letter}}}", f"\\text{{({letter})}}", f"\\textbf{{({letter})}}", f"\\mathrm{{{letter}}}", f"\\textbf{{{letter}}}"]
-    different = [other, f"({other})", f"\\text{{{other}}}", f"\\textbf{{({other})}}", letter + other, f"{letter}, {other}"]
-    wrong = [f"{letter} \\text{{ or }} {other}", f"({letter}) ({other})", "ABCDE", f"\\text{{{letter} and {other}}}", f"\\text{{not {letter}}}"]
+    equal = [
+        letter,
+        f"({letter})",
+        f"\\text{{{letter}}}",
+        f"\\text{{({letter})}}",
+        f"\\textbf{{({letter})}}",
+        f"\\mathrm{{{letter}}}",
+        f"\\textbf{{{letter}}}",
+    ]
+    different = [
+        other,
+        f"({other})",
+        f"\\text{{{other}}}",
+        f"\\textbf{{({other})}}",
+        letter + other,
+        f"{letter}, {other}",
+    ]
+    wrong = [
+        f"{letter} \\text{{ or }} {other}",
+        f"({letter}) ({other})",
+        "ABCDE",
+        f"\\text{{{letter} and {other}}}",
+        f"\\text{{not {letter}}}",
+    ]
     right = [f"{letter}) 12", f"\\text{{{letter}) }} 12", f"\\textbf{{({letter})}} 12"]
     return made("options", gold, ("option", letter), equal, different, right=right, wrong=wrong)
 
@@ -70,7 +136,15 @@ def letter_lists(draw: random.Random) -> Answer:
     gold = "".join(letters)
     equal = [f"\\text{{{gold}}}", f"\\mathrm{{{gold}}}", f"\\text{{{gold}.}}"]
     swapped = gold[1] + gold[0] + gold[2:]
-    different = [swapped, f"\\text{{{swapped}}}", gold.lower(), gold[:-1], gold + gold[0], gold[:-1] + "J", f"\\text{{{gold[:-1]}J}}"]
+    different = [
+        swapped,
+        f"\\text{{{swapped}}}",
+        gold.lower(),
+        gold[:-1],
+        gold + gold[0],
+        gold[:-1] + "J",
+        f"\\text{{{gold[:-1]}J}}",
+    ]
     if len(letters) == 2:
         different.remove(gold[:-1])
     return made("letter_lists", gold, ("name", gold), equal, different)
@@ -86,7 +160,13 @@ def spelled(draw: random.Random) -> Answer:
     group = draw.choice([_ROMAN, _TOSSES[:4], _TOSSES[4:8], _TOSSES[8:]])
     gold, other = draw.sample(group, 2)
     equal = [f"\\text{{{gold}}}", f"\\mathrm{{{gold}}}"]
-    return made("spelled", gold, ("name", gold), equal, [other, f"\\text{{{other}}}", gold + gold[-1], gold[:-1] + "Z"])
+    return made(
+        "spelled",
+        gold,
+        ("name", gold),
+        equal,
+        [other, f"\\text{{{other}}}", gold + gold[-1], gold[:-1] + "Z"],
+    )
 
 
 @kind
@@ -95,8 +175,18 @@ def figures(draw: random.Random) -> Answer:
     a, b, c = draw.sample("ABCDEFGHKMPQRST", 3)
     sign, shown = draw.choice([("\\angle ", "∠"), ("\\triangle ", "△")])
     gold = f"{sign}{a}{b}{c}"
-    equal = [f"{sign}{{{a}{b}{c}}}", f"{shown}{a}{b}{c}", f"{sign}\\text{{{a}{b}{c}}}", f"{sign}\\mathrm{{{a}{b}{c}}}"]
-    different = [f"{sign}{a}{b}", f"{sign}{a}{b}{c.lower()}", f"{sign}{a}{b}J", f"{sign}{a.lower()}{b.lower()}{c.lower()}"]
+    equal = [
+        f"{sign}{{{a}{b}{c}}}",
+        f"{shown}{a}{b}{c}",
+        f"{sign}\\text{{{a}{b}{c}}}",
+        f"{sign}\\mathrm{{{a}{b}{c}}}",
+    ]
+    different = [
+        f"{sign}{a}{b}",
+        f"{sign}{a}{b}{c.lower()}",
+        f"{sign}{a}{b}J",
+        f"{sign}{a.lower()}{b.lower()}{c.lower()}",
+    ]
     different += [f"{sign}{b}{a}{c}"] if "angle " == sign[1:] else []
     other = "\\triangle " if sign == "\\angle " else "\\angle "
     return made("figures", gold, (sign, a, b, c), equal, [*different, f"{other}{a}{b}{c}", f"{a}{b}"])
@@ -120,15 +210,30 @@ def clocks(draw: random.Random) -> Answer:
     gold = draw.choice([f"{time}\\text{{ {half}}}", f"\\text{{{time} {half}}}"])
     plain = half.replace(".", "").upper()
     equal = [f"{time}\\text{{ {form}}}" for form in (plain, plain.lower(), f"{plain[0].lower()}.m.")]
-    equal += [f"\\text{{{time} {plain}}}", f"{time} {plain}", f"{time}\\ \\text{{{half}}}", f"{time}\\,\\mathrm{{{plain}}}"]
+    equal += [
+        f"\\text{{{time} {plain}}}",
+        f"{time} {plain}",
+        f"{time}\\ \\text{{{half}}}",
+        f"{time}\\,\\mathrm{{{plain}}}",
+    ]
     later = f"{hour}:{(minute + 7) % 60:02d}"
-    different = [f"{time}\\text{{ {other}}}", f"\\text{{{time} {other}}}", f"{later}\\text{{ {half}}}", f"{hour % 12 + 1}:{minute:02d}\\text{{ {half}}}"]
+    different = [
+        f"{time}\\text{{ {other}}}",
+        f"\\text{{{time} {other}}}",
+        f"{later}\\text{{ {half}}}",
+        f"{hour % 12 + 1}:{minute:02d}\\text{{ {half}}}",
+    ]
     ratio = Fraction(hour, minute)
     for times in range(1, 13):
         twin = Fraction(times) / ratio
         if times != hour and twin.denominator == 1 and twin < 60:
             different.append(f"{times}:{int(twin):02d}\\text{{ {half}}}")
-    wrong = [f"\\frac{{{hour}}}{{{minute}}}", f"\\frac{{{hour}}}{{{minute}}}\\text{{ {half}}}", str(hour), f"{hour}\\text{{ {half}}}"]
+    wrong = [
+        f"\\frac{{{hour}}}{{{minute}}}",
+        f"\\frac{{{hour}}}{{{minute}}}\\text{{ {half}}}",
+        str(hour),
+        f"{hour}\\text{{ {half}}}",
+    ]
     value = ("clock", hour, minute, plain)
     return made("clocks", gold, value, equal, different, wrong=wrong)
 
@@ -138,8 +243,19 @@ def times_of_day(draw: random.Random) -> Answer:
     hour, minute = draw.randint(1, 12), draw.choice([5, 10, 15, 20, 30, 40, 45, 50])
     gold = f"{hour}:{minute:02d}"
     equal = [f"\\text{{{gold}}}", f"{hour} : {minute:02d}"][:1]
-    different = [f"{hour}:{minute + 1:02d}", f"{hour % 12 + 1}:{minute:02d}", f"{hour}:{(minute + 20) % 60:02d}"]
-    return made("times_of_day", gold, ("time", hour, minute), equal, different, also=[Fraction(hour, minute), ("ratio", hour, minute)])
+    different = [
+        f"{hour}:{minute + 1:02d}",
+        f"{hour % 12 + 1}:{minute:02d}",
+        f"{hour}:{(minute + 20) % 60:02d}",
+    ]
+    return made(
+        "times_of_day",
+        gold,
+        ("time", hour, minute),
+        equal,
+        different,
+        also=[Fraction(hour, minute), ("ratio", hour, minute)],
+    )
 
 
 @kind
@@ -149,13 +265,35 @@ def dates(draw: random.Random) -> Answer:
     day, year = draw.randint(2, 27), draw.randint(1900, 2030)
     gold, wrong = draw.choice(
         [
-            (f"\\text{{{month} {day}}}", [f"\\text{{{other} {day}}}", f"\\text{{{month} {day + 1}}}", str(day), f"\\text{{{month}}}"]),
-            (f"\\text{{{month} {day}, {year}}}", [f"\\text{{{month} {day}, {year + 1}}}", f"\\text{{{other} {day}, {year}}}", f"\\text{{{month} {day + 1}, {year}}}"]),
-            (f"\\text{{{day} {month} {year}}}", [f"\\text{{{day} {month} {year + 1}}}", f"\\text{{{day + 1} {month} {year}}}", f"\\text{{{day} {other} {year}}}"]),
+            (
+                f"\\text{{{month} {day}}}",
+                [f"\\text{{{other} {day}}}", f"\\text{{{month} {day + 1}}}", str(day), f"\\text{{{month}}}"],
+            ),
+            (
+                f"\\text{{{month} {day}, {year}}}",
+                [
+                    f"\\text{{{month} {day}, {year + 1}}}",
+                    f"\\text{{{other} {day}, {year}}}",
+                    f"\\text{{{month} {day + 1}, {year}}}",
+                ],
+            ),
+            (
+                f"\\text{{{day} {month} {year}}}",
+                [
+                    f"\\text{{{day} {month} {year + 1}}}",
+                    f"\\text{{{day + 1} {month} {year}}}",
+                    f"\\text{{{day} {other} {year}}}",
+                ],
+            ),
         ]
     )
     inner = gold[6:-1]
-    equal = [inner, f"\\textbf{{{inner}}}", f"\\text{{{inner.lower()}}}", f"\\mathrm{{{inner.replace(' ', '~')}}}"]
+    equal = [
+        inner,
+        f"\\textbf{{{inner}}}",
+        f"\\text{{{inner.lower()}}}",
+        f"\\mathrm{{{inner.replace(' ', '~')}}}",
+    ]
     return made("dates", gold, ("date", inner), equal, wrong)
 
 
@@ -164,7 +302,16 @@ _FORMULAS = (
     "H2O CO2 H2SO4 HNO3 NaCl CaCO3 C6H12O6 NH3 CH4 Fe2O3 Al2O3 KMnO4 PCl5 Na2CO3 N2O4 C2H5OH SO3 H3PO4 MgCl2 CuSO4"
 ).split()
 _IONS = "Fe3+ Fe2+ SO4:2- NO3:- NH4:+ Cl- Na+ Cu2+ PO4:3- CO3:2- OH- Mg2+ Al3+ MnO4:- Cr2O7:2-".split()
-_CASES = (("CO", "Co"), ("HF", "Hf"), ("NO", "No"), ("SN", "Sn"), ("CS", "Cs"), ("HO", "Ho"), ("PB", "Pb"), ("SI", "Si"))
+_CASES = (
+    ("CO", "Co"),
+    ("HF", "Hf"),
+    ("NO", "No"),
+    ("SN", "Sn"),
+    ("CS", "Cs"),
+    ("HO", "Ho"),
+    ("PB", "Pb"),
+    ("SI", "Si"),
+)
 
 
 def _runs(formula: str) -> list[str]:
@@ -180,18 +327,39 @@ def _runs(formula: str) -> list[str]:
 
 def _formula(formula: str, style: str = "{}") -> str:
     """Returns a formula with its digits as indices."""
-    return "".join(f"_{run}" if len(run) == 1 and run.isdigit() else f"_{{{run}}}" if run.isdigit() else style.format(run) for run in _runs(formula))
+    return "".join(
+        f"_{run}"
+        if len(run) == 1 and run.isdigit()
+        else f"_{{{run}}}"
+        if run.isdigit()
+        else style.format(run)
+        for run in _runs(formula)
+    )
 
 
 @kind
 def formulas(draw: random.Random) -> Answer:
     if draw.random() < 0.25:
         gold, other = draw.sample(draw.choice(_CASES), 2)
-        return made("formulas", gold, ("formula", gold), [f"\\text{{{gold}}}", f"\\mathrm{{{gold}}}", f"\\ce{{{gold}}}"], [other, f"\\text{{{other}}}", f"{gold}_2"])
+        return made(
+            "formulas",
+            gold,
+            ("formula", gold),
+            [f"\\text{{{gold}}}", f"\\mathrm{{{gold}}}", f"\\ce{{{gold}}}"],
+            [other, f"\\text{{{other}}}", f"{gold}_2"],
+        )
     name, other = draw.sample(_FORMULAS, 2)
     gold = draw.choice([_formula(name), _formula(name, "\\text{{{}}}"), f"\\mathrm{{{_formula(name)}}}"])
-    equal = [_formula(name), _formula(name, "\\text{{{}}}"), f"\\mathrm{{{_formula(name)}}}", f"\\ce{{{name}}}"]
-    equal += ["".join(lowered(run) if run.isdigit() else run for run in _runs(name)), _formula(name, "\\mathrm{{{}}}")]
+    equal = [
+        _formula(name),
+        _formula(name, "\\text{{{}}}"),
+        f"\\mathrm{{{_formula(name)}}}",
+        f"\\ce{{{name}}}",
+    ]
+    equal += [
+        "".join(lowered(run) if run.isdigit() else run for run in _runs(name)),
+        _formula(name, "\\mathrm{{{}}}"),
+    ]
     digits = [index for index, sign in enumerate(name) if sign.isdigit()]
     different = [_formula(other), f"\\ce{{{other}}}", _formula(other, "\\text{{{}}}")]
     if digits:
@@ -217,11 +385,26 @@ def ions(draw: random.Random) -> Answer:
         return f"{_formula(name, style)}^{charge if len(charge) == 1 else '{' + charge + '}'}"
 
     gold = write(name, charge, draw.choice(["{}", "\\text{{{}}}"]))
-    equal = [write(name, charge), write(name, charge, "\\text{{{}}}"), write(name, charge, "\\mathrm{{{}}}"), f"\\mathrm{{{write(name, charge)}}}"]
-    equal += ["".join(lowered(run) if run.isdigit() else run for run in _runs(name)) + raised(charge), f"\\ce{{{name}^{charge}}}"]
+    equal = [
+        write(name, charge),
+        write(name, charge, "\\text{{{}}}"),
+        write(name, charge, "\\mathrm{{{}}}"),
+        f"\\mathrm{{{write(name, charge)}}}",
+    ]
+    equal += [
+        "".join(lowered(run) if run.isdigit() else run for run in _runs(name)) + raised(charge),
+        f"\\ce{{{name}^{charge}}}",
+    ]
     turned = charge.replace("+", "?").replace("-", "+").replace("?", "-")
     more = f"{int(charge[:-1] or 1) + 1}{charge[-1]}"
-    different = [write(name, turned), write(name, more), write(name, more, "\\text{{{}}}"), _formula(name), write(other, other_charge), write(other, charge)]
+    different = [
+        write(name, turned),
+        write(name, more),
+        write(name, more, "\\text{{{}}}"),
+        _formula(name),
+        write(other, other_charge),
+        write(other, charge),
+    ]
     if name == other:
         different.remove(write(other, charge))
     return made("ions", gold, ("ion", name, charge), equal, different)
@@ -234,7 +417,10 @@ _EQUATIONS = (
 
 
 def _reaction(side: str, style: str = "{}") -> str:
-    return "".join(word if word.isdigit() else f" {word} " if word == "+" else _formula(word, style) for word in side.split())
+    return "".join(
+        word if word.isdigit() else f" {word} " if word == "+" else _formula(word, style)
+        for word in side.split()
+    )
 
 
 @kind
@@ -246,12 +432,34 @@ def reactions(draw: random.Random) -> Answer:
 
     gold = write(left, right, style=draw.choice(["{}", "\\text{{{}}}"]))
     equal = [write(left, right, arrow) for arrow in ("\\rightarrow", "\\to", "\\longrightarrow", "→")]
-    joined = [" ".join(side.split()).replace("2 ", "2").replace("3 ", "3").replace("4 ", "4").replace("5 ", "5") for side in (left, right)]
-    joined = [side.replace("2+", "2 +").replace("3+", "3 +").replace("4+", "4 +").replace("5+", "5 +").replace("8+", "8 +") for side in joined]
-    equal += [write(left, right, style="\\text{{{}}}"), write(left, right, style="\\mathrm{{{}}}"), f"\\ce{{{joined[0]} -> {joined[1]}}}"]
+    joined = [
+        " ".join(side.split()).replace("2 ", "2").replace("3 ", "3").replace("4 ", "4").replace("5 ", "5")
+        for side in (left, right)
+    ]
+    joined = [
+        side.replace("2+", "2 +")
+        .replace("3+", "3 +")
+        .replace("4+", "4 +")
+        .replace("5+", "5 +")
+        .replace("8+", "8 +")
+        for side in joined
+    ]
+    equal += [
+        write(left, right, style="\\text{{{}}}"),
+        write(left, right, style="\\mathrm{{{}}}"),
+        f"\\ce{{{joined[0]} -> {joined[1]}}}",
+    ]
     digit = draw.choice("67")
-    different = [write(left, right, "\\leftarrow"), write(right, left), write(f"{digit} {left.lstrip('245 ')}", right), write(left, f"{right} + {digit} KCl")]
-    different += [f"\\ce{{{joined[1]} -> {joined[0]}}}", write(left, right.replace("2", "3") if "2" in right else f"7 {right}")]
+    different = [
+        write(left, right, "\\leftarrow"),
+        write(right, left),
+        write(f"{digit} {left.lstrip('245 ')}", right),
+        write(left, f"{right} + {digit} KCl"),
+    ]
+    different += [
+        f"\\ce{{{joined[1]} -> {joined[0]}}}",
+        write(left, right.replace("2", "3") if "2" in right else f"7 {right}"),
+    ]
     return made("reactions", gold, ("reaction", left), equal, different)
 
 
