@@ -3,8 +3,8 @@ r"""Says whether two values are equal, by the type of the gold: one rule per typ
 What the gold does not mention is allowed where the rule of its type says so: a unit on a bare number (and the number
 without its unit), a name in front (`x = 5` for 5), the label of an option. Everything else that is there must be equal.
 
-Numbers are compared exactly. A decimal gold of three digits or more is a rounded number: an exact answer that rounds to
-it is right. Expressions are equal if they agree, to all digits that are computed, at random points.
+Numbers are compared exactly. A decimal gold of three digits or more may be a rounded number: an exact answer that rounds
+to it is right, and a decimal one if the gold has six decimals. Expressions are equal if they agree, to all digits that are computed, at random points.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ _POINTS = (
     (sympy.Rational(29, 100), sympy.Rational(171, 100), sympy.Rational(53, 100), sympy.Rational(307, 100)),
     (sympy.Rational(-113, 100), sympy.Rational(47, 100), sympy.Rational(-79, 100), sympy.Rational(-193, 100)),
 )
-_INTEGER_POINTS = tuple(map(lambda row: tuple(map(sympy.Integer, row)), ((2, 3, 5, 4), (3, 2, 4, 7))))
 _STEPS = tuple(tuple(sympy.Integer(number + 3 * place) for place in range(4)) for number in (*range(2, 20), 37, 58, 101))
-"""Points for expressions that change in steps."""
+"""Points for expressions that change in steps, or whose variables are integers."""
 _DIGITS = 1_000
 """Digits to which an irrational difference is computed; to show that it is 0 takes up to 0.1 s of CPU time."""
 _DIGITS_AT_POINTS = 100
 _ENOUGH = sympy.Rational(1, 10**12)
 """Twelve right digits of a decimal are as good as the exact number."""
 _MIN_SIGNIFICANT = 3
+_MANY_PLACES = 6
 _MAX_ITEMS = 60
+_POUNDS = {"£", "pound", "pounds"}
+_OPTIONS = tuple("ABCDEFGH")
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _LARGER = (">", ">=")
 _NOT_EVALUATED = re.compile(r"(?<!^)[-+](?!\d*\})|\\cdot|\*|!|\\sqrt|\\binom|\\(?:sin|cos|tan|log|ln)|(?<!10)\^(?!\\circ)|\(")
@@ -65,6 +67,8 @@ def compare(answer: Reading, gold: Reading, evaluated: bool = False) -> Comparis
         return Comparison(True, "same page")
     if evaluated and isinstance(gold.value, Number) and _NOT_EVALUATED.search(answer.shown):
         return Comparison(False, "not evaluated")
+    if gold.shown in _OPTIONS and answer.shown == gold.shown.lower():
+        return Comparison(True, "option")
     try:
         rule = _equal(answer.value, gold.value)
     except Undecided:
@@ -134,13 +138,14 @@ def _same_number(answer: Number, gold: Number) -> str | None:
     if answer.places is None and gold.places is None:
         return "number" if _is_zero(difference) else None
     if gold.places is None:
-        return "number to twelve digits" if _is_at_most(difference, _ENOUGH * abs(gold.value)) else None
-    if answer.places is None or answer.places > gold.places:
-        unit = sympy.Rational(10) ** -gold.places
-        significant = sympy.Integer(abs(gold.value) / unit)
-        is_rounded = significant >= 10 ** (_MIN_SIGNIFICANT - 1) and not (answer.places is None and answer.value.is_Integer)
-        return "rounded" if is_rounded and _is_at_most(difference, unit / 2) else None
-    return None
+        is_near = not gold.value.is_Integer and _is_at_most(difference, _ENOUGH * abs(gold.value))
+        return "number to twelve digits" if is_near else None
+    last = sympy.Rational(10) ** -gold.places
+    if answer.places is None:
+        is_rounded = abs(gold.value) >= last * 10 ** (_MIN_SIGNIFICANT - 1) and not answer.value.is_Integer
+    else:
+        is_rounded = answer.places > gold.places >= _MANY_PLACES and abs(gold.value) >= last * 10 ** (_MANY_PLACES - 1)
+    return "rounded" if is_rounded and _is_at_most(difference, last / 2) else None
 
 
 def _is_at_most(difference: Any, bound: Any) -> bool:
@@ -169,8 +174,6 @@ def _equal_expression(answer: Value, gold: Expression) -> str | None:
         case Expression():
             if not answer.pending <= gold.pending:
                 return None
-            if _is_letter(answer) and _is_letter(gold) and str(gold.value) in "ABCDEFGH":
-                return "option" if str(answer.value).upper() == str(gold.value) else None
             return "expression" if _same_expression(answer.value, gold.value) else None
         case Quantity():
             if gold.quantity is not None:
@@ -202,9 +205,8 @@ def _same_expression(one: Any, other: Any) -> bool:
     if difference.has(sympy.floor, sympy.ceiling):
         return all(_agree(difference, symbols, points) for points in _STEPS)
     if not all(_agree(difference, symbols, points) for points in _POINTS[:2]):
-        return difference.has(sympy.Integer(-1)) and all(
-            name in "nmkjN" for name in map(str, symbols)
-        ) and difference.has(sympy.pi, sympy.Pow) and all(_agree(difference, symbols, points) for points in _INTEGER_POINTS)
+        alternates = any(power.base == -1 for power in difference.atoms(sympy.Pow)) and difference.has(sympy.pi)
+        return alternates and all(_agree(difference, symbols, points) for points in _STEPS)  # \cos n\pi is (-1)^n
     # Roots and logarithms of negative numbers have other branches: there positive points decide.
     return _agree(difference, symbols, _POINTS[2]) or not difference.has(sympy.Abs, sympy.sign)
 
@@ -254,6 +256,8 @@ def _equal_quantity(answer: Value, gold: Quantity) -> str | None:
 
 def _same_quantity(answer: Quantity, gold: Quantity) -> str | None:
     ours, golds = answer.unit, gold.unit
+    if {ours.name, golds.name} <= _POUNDS:  # of money or of weight: the name does not say
+        return "quantity" if _equal(answer.size, gold.size) else None
     if ours.dimension == golds.dimension:
         factor = sympy.Rational(ours.scale.numerator, ours.scale.denominator) / sympy.Rational(
             golds.scale.numerator, golds.scale.denominator
@@ -670,8 +674,9 @@ def _equal_clock(answer: Value, gold: Clock) -> str | None:
         return _equal_ratio(answer, Ratio((Number(sympy.Integer(hours)), Number(sympy.Integer(minutes)))))
     if not isinstance(answer, Clock):
         return None
-    if answer.half and gold.half:
-        return "time of day" if answer == gold else None
+    halves = [time.half or ("pm" if time.minutes >= 13 * 60 else "") for time in (answer, gold)]
+    if all(halves) and halves[0] != halves[1]:
+        return None
     return "time of day" if (answer.minutes - gold.minutes) % 720 == 0 else None
 
 

@@ -48,12 +48,16 @@ def parse(nodes: Sequence[Node]) -> tuple[Any, frozenset[str]]:
     value = parser.sum()
     if parser.node is not None:
         raise Unreadable(f"`{show([parser.node])}` stands where no part of an expression can stand")
+    if parser.has_variables and not parser.pending and isinstance(value, sympy.Expr) and not value.free_symbols:
+        parser.pending.add("simplify")  # x^0 is not yet 1
     return value, frozenset(parser.pending)
 
 
 def symbol(name: str) -> Any:
     """Returns the real variable of that name."""
-    return sympy.Symbol(_GREEK.get(name, name), real=True)
+    for variant, letter in _GREEK.items():
+        name = name.replace(variant, letter)
+    return sympy.Symbol(name, real=True)
 
 
 class _Parser:
@@ -66,6 +70,7 @@ class _Parser:
             raise Unreadable("it is too long")
         self._nodes, self._at = nodes, 0
         self.pending: set[str] = set()
+        self.has_variables = False
 
     @property
     def node(self) -> Node | None:
@@ -139,7 +144,7 @@ class _Parser:
             before = self._nodes[self._at - 1]
             following = self._ahead()
             is_power = before.kind == "close" and following is not None and following.kind == "sup"  # (n-2)2^n
-            if before.kind != "sup" and before != Node("mark", "!") and not is_power:
+            if before.kind != "sup" and before not in (Node("mark", "!"), Node("letter", "i")) and not is_power:
                 raise Unreadable(f"a number follows a value without a sign: `{node.text}`")
             return True
         return node.kind in ("letter", "function", "frac", "binom", "sqrt", "accent", "matrix", "group") or (
@@ -232,6 +237,7 @@ class _Parser:
         while self.node == Node("mark", "'"):
             name += "'"
             self._at += 1
+        self.has_variables = True
         return symbol(name)
 
     def _powers(self, value: Any) -> Any:

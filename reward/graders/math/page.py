@@ -48,6 +48,7 @@ _TEXT = re.compile(
 )
 _COLUMNS = re.compile(r"\s*\{[lcr|\s]*\}")
 _MAX_DEPTH = 60
+_UNIT_VECTORS = ("i", "j", "k", "\\imath", "\\jmath")
 _THIN = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\[,;]|,?\{\\,\})\s*(?=\d{3}(?!\d))")
 _KINDS = {
     **dict.fromkeys("+-*/:|.", "sign"), **dict.fromkeys("=<>", "relation"), **dict.fromkeys(",;", "comma"),
@@ -154,6 +155,7 @@ class _Parser:
                     below, ended_by = self._nodes()
                     kind = "frac" if token["name"] == "over" else "binom"
                     return [Node(kind, "", (_trimmed(found), _trimmed(below)))], ended_by
+                self._skip_spaces()  # which LaTeX does not show behind a command
                 self._command(token["name"], found)
             elif token["sign"] is not None:
                 if token["sign"] == "\\":
@@ -230,6 +232,13 @@ class _Parser:
             found.extend(self._argument() if name == "textcolor" else [])
         elif name == "begin":
             found.extend(self._environment())
+        elif name in commands.ACCENTS:
+            below = _trimmed(self._argument())
+            is_segment = name == "overline" and re.fullmatch("[A-Z]{2}", "".join(node.text for node in below))
+            is_unit = name in ("vec", "hat") and len(below) == 1 and below[0].text in _UNIT_VECTORS
+            found.extend(below if is_segment else [Node("accent", "\\hat" if is_unit else f"\\{name}", (below,))])
+        elif name == "mod":
+            found.append(Node("word", "mod"))
         elif name == "not":
             found.append(Node("relation", self._negated()))
         elif name == "%":
@@ -242,7 +251,7 @@ class _Parser:
 
     def _wrapped(self, name: str) -> list[Node]:
         inner = self._argument()
-        if name in ("mathbf", "boldsymbol", "bm") and len(inner) == 1 and inner[0].text in ("i", "j", "k"):
+        if name in ("mathbf", "boldsymbol", "bm") and len(inner) == 1 and inner[0].text in _UNIT_VECTORS:
             return [Node("accent", "\\hat", (tuple(inner),))]  # a unit vector
         return inner
 
@@ -258,8 +267,6 @@ class _Parser:
             return Node("mod", "", (_trimmed(self._argument()),))
         if name in commands.ALPHABETS:
             return Node("letter", f"{command}{{{show(self._argument())}}}")
-        if name in commands.ACCENTS:
-            return Node("accent", command, (_trimmed(self._argument()),))
         for kind, names in _COMMAND_KINDS.items():
             if name in names:
                 return Node(kind, command)
@@ -372,6 +379,8 @@ class _Parser:
             return [Node("letter", content.strip())]
         if self._depth + 1 > _MAX_DEPTH:
             raise Unreadable("it is nested too deeply")
+        if re.search(r"\\[cdt]?frac\b", content):  # \\mathrm{\\frac{m}{s}}
+            return _upright(_Parser(content, self._depth + 1).everything())
         found: list[Node] = []
         at = 0
         while at < len(content):
@@ -395,7 +404,7 @@ class _Parser:
         elif token in ("{", "}"):
             pass
         elif token in ("^", "_"):  # cm^2, m/s^{2}, m^{-1}
-            script = re.compile(r"\s*(?:\{\s*([-+]?[\w\\]*)\s*\}|([-+]?\d+|\\circ|.))").match(content, at)
+            script = re.compile(r"\s*(?:\{([^{}]*)\}|([-+]?\d+|\\circ|.))").match(content, at)
             if script is None:
                 raise Unreadable("a command lacks its argument")
             at = script.end()
@@ -447,6 +456,19 @@ class _Parser:
                 raise Unreadable("it shows a derivation in several lines")
             found += [*([Node("comma", ",")] if found else []), *line]
         return found
+
+
+def _upright(nodes: Iterable[Node]) -> list[Node]:
+    """Writes runs of letters as words."""
+    found: list[Node] = []
+    for node in nodes:
+        node = Node(node.kind, node.text, tuple(tuple(_upright(part)) for part in node.parts))
+        if node.kind == "letter" and node.text.isalpha():
+            is_run = found and found[-1].kind == "word"
+            found.append(Node("word", found.pop().text + node.text if is_run else node.text))
+        else:
+            found.append(node)
+    return found
 
 
 def _opens_argument(found: Sequence[Node]) -> bool:

@@ -52,6 +52,7 @@ _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min det".split()  # noqa: SIM905
 )
 _CURRENCIES = ("$", "€", "£", "¥", "₹")
+_ERAS = ("BC", "AD", "BCE", "CE")
 _VOWELS = frozenset("aeiouyAEIOUY")
 _INTEGERS = ("\\mathbb{Z}", "\\mathbb{N}")
 _LONGEST_TEXT = 300
@@ -135,10 +136,14 @@ def _tokens(nodes: Sequence[Node]) -> list[Node]:
         if not (node.kind == "word" and node.text in page.commands.ORDINALS and before and before.kind == "number")
     ]
     while place < len(nodes):
+        if (unit := _greek_unit(nodes[place:], found)) is not None:
+            found.append(Node("word", unit[0]))
+            place += unit[1]
+            continue
         end = place
         while end < len(nodes) and nodes[end].kind == "letter" and nodes[end].text.isascii() and nodes[end].text.isalpha():
             end += 1
-        if end - place > 1:
+        if end - place > 1 or (end > place and _is_unit_before_word(nodes, place, found)):
             found += _run(nodes[place:end], nodes[:place], nodes[end:])
             place = end
         else:
@@ -147,9 +152,33 @@ def _tokens(nodes: Sequence[Node]) -> list[Node]:
     return _roots(_whole_numbers(found))
 
 
+def _is_unit_before_word(nodes: Sequence[Node], place: int, before: Sequence[Node]) -> bool:
+    """Whether a letter between spaces is the unit in `16 m north`."""
+    rest = "".join(node.text for node in nodes[place + 1 :] if node.kind in ("letter", "space", "word"))
+    is_apart = bool(before) and before[-1].kind == "space" and rest.startswith(" ")
+    return is_apart and _behind_number(before) and _is_noun(rest.strip().split(" ")[0])
+
+
+def _greek_unit(nodes: Sequence[Node], before: Sequence[Node]) -> tuple[str, int] | None:
+    """Returns a unit with a Greek letter behind a number, \\mu C or k\\Omega, and how many nodes it takes."""
+    for length in (1, 2, 3):
+        group = nodes[:length]
+        if all(node.kind in ("letter", "word", "space") for node in group) and any(node.text in ("\\mu", "\\Omega") for node in group):
+            text = (plain(group) or "").replace(" ", "")
+            is_ended = len(nodes) == len(group) or nodes[length].kind not in ("letter", "word")
+            if is_ended and _behind_number(before) and units.parse(text) is not None:
+                return text, len(group)
+    return None
+
+
 def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> list[Node]:
     """Returns a run of letters as a word, a function's name, or as the letters of a product."""
     text = "".join(node.text for node in run)
+    if _behind_number(before) and (
+        units.is_bare_symbol(text)
+        or (before[-1].kind == "space" and (units.parse(text) is not None or _is_noun(text) or text in _ERAS))
+    ):
+        return [Node("word", text)]
     for length in (6, 5, 4, 3, 2):
         if text[:length] in _FUNCTIONS and (len(text) == length or (len(text) == length + 1 and length > 2)):
             return [Node("function", f"\\{text[:length]}"), *run[length:]]
@@ -165,15 +194,20 @@ def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> 
     is_apart = (not before or before[-1].kind != "letter") and (not after or after[0].kind not in ("sup", "sub", "mark"))
     if text.lower() in _JOINING and is_apart and (not before or before[-1].kind in ("space", "wide", "close", "comma")):
         return [Node("word", text)]
-    if units.is_bare_symbol(text) and _behind_number(before):
-        return [Node("word", text)]
     return [Node("word", text)] if is_apart and _is_word(text) else [*run]
+
+
+def _is_noun(text: str) -> bool:
+    return len(text) > 3 and text.islower() and not _VOWELS.isdisjoint(text) and text not in _FUNCTIONS
 
 
 def _behind_number(nodes: Sequence[Node]) -> bool:
     """Whether nodes end in a number, or in a unit behind one."""
-    for node in reversed(nodes):
-        if node.kind not in ("space", "wide", "word", "sup", "sign", "mark"):
+    for place in range(len(nodes) - 1, -1, -1):
+        node = nodes[place]
+        if node.kind == "sign" and node.text in ("\\cdot", "/") and place and nodes[place - 1].kind in ("word", "sup", "space"):
+            continue  # N \cdot m
+        if node.kind not in ("space", "wide", "word", "sup", "mark"):
             return node.kind in ("number", "frac", "close", "sqrt") or node.text == "\\pi"
     return False
 
@@ -294,29 +328,39 @@ def _value(nodes: Sequence[Node], depth: int = 0) -> Value:
 
 def _spelled(nodes: Sequence[Node]) -> Value | None:
     """Returns what is compared by its spelling; None for mathematics."""
-    numeral = _numeral(nodes)
-    text = plain(nodes)
-    if numeral is not None or text is None:
+    if (numeral := _numeral(nodes)) is not None:
         return numeral
+    if nodes[0].text in ("\\angle", "\\triangle") and (points := plain(nodes[1:])) and re.fullmatch(r" ?[A-Z]{1,3}'?", points):
+        return Text("name", f"{nodes[0].text} {points.strip()}")
+    text = plain(nodes)
+    if text is None:
+        return None
     if (option := words.option(text)) is not None and not option[1] and not re.fullmatch(r"\w\)", text):
         return Option(option[0])
+    is_amount = re.fullmatch(r"\d+ ?[A-Z][a-z]", text) or _is_amount(text)
     for kind, of in (("formula", words.configuration), ("formula", words.formula), ("date", words.date)):
-        if (spelling := of(text)) is not None:
+        if not is_amount and (spelling := of(text)) is not None:
             return Text(kind, spelling)
     if (clock := words.clock(text)) is not None:
-        return Clock(*clock)
+        digits = re.fullmatch(r"(\d+):(\d\d)", text)  # 15:21 may be a ratio
+        return Clock(int(digits[1]) * 60 + int(digits[2])) if digits else Clock(*clock)
     letters = text.replace(" ", "")
-    mark = nodes[0].text if nodes[0].text in ("\\angle", "\\triangle") else ""
     if re.fullmatch(r"[A-Z]{2,}", letters) and words.phrase(text) in (text, text.lower(), None) and all(node.kind in ("letter", "word", "space") for node in nodes):
         return Text("name", text if " " in text else letters)
     is_upright = any(node.kind == "word" for node in nodes)
-    if is_upright or (len(letters) > 2 and not _VOWELS.isdisjoint(letters) and not mark and _is_phrase(text)):
+    if is_upright or text in ("no", "No", "NO") or (len(letters) > 2 and not _VOWELS.isdisjoint(letters) and _is_phrase(text)):
         phrase = words.phrase(text)
         if phrase is not None and (phrase in _PHRASES or not set(phrase.split()) & {"and", "or"}):
             if is_upright and len(letters) == 1:
                 return None
             return _PHRASES.get(phrase, Text("words", phrase))
     return None
+
+
+def _is_amount(text: str) -> bool:
+    """Whether a text is a number with a unit: 9000 Pa is no chemistry."""
+    number = re.match(r"[-\d.,]+\s*", text)
+    return number is not None and units.parse(text[number.end() :]) is not None
 
 
 def _is_phrase(text: str) -> bool:
@@ -495,6 +539,8 @@ def _relation(nodes: Sequence[Node], depth: int) -> Value:
 def _side(nodes: Sequence[Node], depth: int) -> Value:
     nodes = _stripped(nodes)
     text = plain(nodes)
+    if nodes and nodes[0].text in ("\\angle", "\\triangle") and (name := _spelled(nodes)) is not None:
+        return name
     if text and any(node.kind == "word" for node in nodes) and all(node.kind in ("word", "space", "letter") for node in nodes):
         return Text("words", words.phrase(text) or text)  # Area = 12, pH = 7
     return _term(nodes, depth)
@@ -616,10 +662,18 @@ def _matrix(nodes: list[Node], depth: int) -> Value | None:
     alone = nodes[1:-1] if nodes[0].kind == "open" and nodes[-1].kind == "close" else nodes
     if len(alone) != 1 or alone[0].text in ("vmatrix", "Vmatrix"):
         return None
-    rows = tuple(
-        tuple(_value(cell.parts[0], depth + 1) for cell in row if cell.parts[0]) for row in alone[0].parts
-    )
-    return Matrix(rows, "cases" if alone[0].text == "cases" else "matrix")
+    is_cases = alone[0].text == "cases"
+    cells = [[_condition(cell.parts[0]) if is_cases else cell.parts[0] for cell in row] for row in alone[0].parts]
+    rows = tuple(tuple(_value(cell, depth + 1) for cell in row if cell) for row in cells)
+    return Matrix(rows, "cases" if is_cases else "matrix")
+
+
+def _condition(cell: Sequence[Node]) -> list[Node]:
+    """Returns a cell of several cases without its comma and its `if`."""
+    nodes = _stripped(cell)
+    while nodes and (nodes[-1].kind == "comma" or nodes[-1].text == "."):
+        nodes = _stripped(nodes[:-1])
+    return _stripped(nodes[1:]) if nodes and _is_word_of(*_CONDITIONS)(nodes[0]) else nodes
 
 
 # ------------------------------------------------------------------------------------- quantities
@@ -681,9 +735,6 @@ def _quantity(nodes: list[Node], depth: int) -> Value | None:
 
 def _begins_unit(nodes: Sequence[Node], place: int) -> bool:
     node = nodes[place]
-    if node.kind == "letter" and node.text in ("\\mu", "\\Omega") and _behind_number(nodes[:place]):
-        following = nodes[place + 1] if place + 1 < len(nodes) else None
-        return following is None if node.text == "\\Omega" else following is not None and following.kind == "word"
     if node.kind == "word" or (node.kind == "mark" and node.text in ("\\%", "^\\circ")):
         level = sum((n.kind == "open") - (n.kind == "close") for n in nodes[:place])
         if node.kind == "mark" and any(n.kind == "function" for n in nodes[:place]):
@@ -697,7 +748,7 @@ def _begins_unit(nodes: Sequence[Node], place: int) -> bool:
 def _unit(nodes: Sequence[Node]) -> units.Unit | object | None:
     """Returns the unit or the number word (a Fraction) that nodes spell; None for anything else."""
     text = plain(_stripped(nodes))
-    if not text:
+    if not text or any(node.kind == "number" for node in nodes):
         return None
     text = re.sub(r"\^\{([-+]?\d+)\}", r"^\1", text.strip())
     if (unit := units.parse(text)) is not None:
@@ -726,17 +777,19 @@ def _degrees_and_minutes(nodes: Sequence[Node]) -> Quantity | None:
 
 def _bare_letters(nodes: Sequence[Node]) -> Value | None:
     """Reads a last letter that may be a unit: behind a space it is one (5 m), else it may be one (5m)."""
-    last = nodes[-1]
-    body = [*nodes[:-1]]
-    if last.kind != "letter" or not body or not _behind_number(body):
+    start = next((place for place, node in enumerate(nodes) if node.kind == "letter" and node.text.isalpha()), 0)
+    body = nodes[:start]
+    if not body or not _behind_number(body) or any(node.kind == "relation" for node in body):
         return None
-    text = plain([last])
-    unit = units.parse(text) if text else None
-    if unit is None or any(node.kind in ("letter", "relation") and node.text not in ("\\pi", "e") for node in body):
+    text = plain(nodes[start:])
+    unit = units.parse(re.sub(r"\^\{([-+]?\d+)\}", r"^\1", text)) if text else None
+    if unit is None:
         return None
     size = _mathematics(_stripped(body))
     if body[-1].kind in ("space", "wide"):
         return Quantity(size, unit)
+    if len(nodes) > start + 1:
+        return None
     found = _mathematics(nodes)
     return Expression(found.value, found.pending, Quantity(size, unit)) if isinstance(found, Expression) else found
 
