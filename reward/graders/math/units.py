@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 
+from reward.graders.math import words
+
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -48,8 +50,8 @@ _TABLE = """
 !radian = rad*mμu ; radian* rad
 !celsius = ; celsius centigrade
 !fahrenheit = ; fahrenheit
-0.01 !fraction = % wt% vol% mol% ; percent per_cent pct percentage_point percent_point
-0.001 fraction = ‰ ; permille per_mille
+!percent = % wt% vol% mol% ; percent percentage per_cent pct percentage_point percent_point
+0.001 !fraction = ‰ ; permille per_mille
 0.000001 fraction = ; ppm part_per_million parts_per_million
 0.000000001 fraction = ; ppb part_per_billion parts_per_billion
 !bit = b*kKMGTPE bit*kKMGTPE ; bit*
@@ -218,6 +220,11 @@ class Unit:
     scale: Fraction
     dimension: tuple[tuple[str, int], ...]
 
+    def without_nouns(self) -> Unit:
+        """Returns the unit without what is counted: mol for `mol of electrons`, 1/h for `people per hour`."""
+        dimension = tuple(item for item in self.dimension if not item[0].startswith("noun:"))
+        return Unit(self.name, self.scale, dimension)
+
 
 def counted(stem: str) -> Unit:
     """Returns the unit of things that are counted: `apple` in 20 apples."""
@@ -235,7 +242,8 @@ def parse(text: str) -> Unit | None:
     name = " ".join(text.split())
     if not name or len(name) > _LONGEST:
         return None
-    found = _product(_normal(name))
+    normal = _normal(name)
+    found = _product(normal) or _with_nouns(normal)
     return None if found is None else Unit(name, found.scale, found.dimension)
 
 
@@ -288,6 +296,32 @@ def _product(text: str) -> Unit | None:
     return None if needs_name or opened else _multiplied(factors)
 
 
+def _with_nouns(text: str) -> Unit | None:
+    """Returns a unit with counted nouns in it: `people per km^2`, `dollars per apple`, `mol of electrons`, `g NaCl`."""
+    over, slash, under = text.partition("/")
+    if "/" in under:
+        return None
+    top = _product(over) or _of_something(over) or (_only_noun(over) if slash else None)
+    bottom = (_product(under) or _of_something(under) or _only_noun(under)) if slash else None
+    if (top is None and over.strip()) or (bottom is None and slash) or not (top or bottom):
+        return None
+    return _multiplied([(unit, power) for unit, power in ((top, 1), (bottom, -1)) if unit])
+
+
+def _of_something(text: str) -> Unit | None:
+    name, of, thing = text.partition(" of ")
+    if not of:
+        name, _, thing = text.rpartition(" ")
+    unit = _product(name)
+    stem = (of and words.noun(thing)) or words.formula(thing)
+    return _multiplied([(unit, 1), (counted(stem), 1)]) if unit and stem else None
+
+
+def _only_noun(text: str) -> Unit | None:
+    stem = words.noun(text)
+    return counted(stem) if stem else None
+
+
 def _factors(name: str, found: re.Match[str]) -> list[tuple[Unit, int]]:
     """Returns the units in one token with their exponents; nothing if it is no unit."""
     power = int(found["power"] or 1)
@@ -323,8 +357,8 @@ def _fill() -> None:
     for line in _TABLE.strip().splitlines():
         definition, _, names = line.partition(" = ")
         unit = _defined(definition)
-        symbols, _, words = names.partition(";")
-        for entry in symbols.split():
+        own_symbols, _, own_words = names.partition(";")
+        for entry in own_symbols.split():
             name, star, letters = entry.partition("*")
             own.add(name)
             _SYMBOLS[name] = unit
@@ -332,7 +366,7 @@ def _fill() -> None:
             for prefix in prefixes if star else ():
                 if prefix + name not in own:  # cd is no centiday
                     _SYMBOLS[prefix + name] = _scaled(unit, Fraction(10) ** _SIZES[prefix])
-        for entry in words.split():
+        for entry in own_words.split():
             name, star, _ = entry.partition("*")
             for prefix in ("", *_WORD_PREFIXES) if star else ("",):
                 size = _scaled(unit, Fraction(10) ** _SIZES[prefix]) if prefix else unit

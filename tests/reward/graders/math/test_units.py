@@ -33,7 +33,7 @@ def unit(text: str) -> Unit:
         "°|degrees|deg|Degree|º",
         "°C|degrees Celsius|degC|deg C|℃|degree C|celsius|° C",
         "°F|degrees Fahrenheit|℉",
-        "%|percent|per cent|％|percentage points",
+        "%|percent|percentage|per cent|％|percentage points",
         "ppm|parts per million",
         "$|dollars|US dollars|USD|U.S. dollars",
         "in.|inches|in|inch",
@@ -97,7 +97,7 @@ def test_units_that_differ(names: str) -> None:
         (3600, "°", "''"),
         (60, "degrees", "arcminutes"),
         (100, "dollars", "cents"),
-        (10, "%", "‰"),
+        (1000, "‰", "ppm"),
         (Fraction(5, 18), "km/h", "m/s"),
         (1000, "M", "mM"),
         (8, "bytes", "bits"),
@@ -131,6 +131,28 @@ def test_what_may_stand_without_a_mark_behind_a_number() -> None:
         assert is_bare_symbol(text)
     for text in ("m", "s", "g", "h", "x", "ab", "nm", "mg", "ms", "pm", "cd", "in", "mi", "5", "%", "dozen"):
         assert not is_bare_symbol(text)
+
+
+def test_units_of_counted_things() -> None:
+    assert unit("people per square kilometer") == unit("persons/km^2") != unit("cars per km^2")
+    assert unit("dollars per apple") == unit("$/apple") != unit("dollars per pear")
+    assert unit("per person").dimension == (("noun:person", -1),)
+    assert unit("mol of electrons") != unit("mol of protons")
+    assert unit("g of NaCl") == unit("g NaCl") == unit("grams of NaCl") != unit("g HCl")
+    assert unit("mol of electrons").without_nouns() == unit("mol")
+    assert unit("apples per hour").without_nouns() == unit("per hour")
+    for text in (
+        "apples",
+        "red apples",
+        "pieces of candy",
+        "m then",
+        "x per y",
+        "m of",
+        "of m",
+        "apples per",
+        "in total",
+    ):
+        assert parse(text) is None
 
 
 def test_counted_things() -> None:

@@ -85,7 +85,7 @@ def test_nouns_of_what_is_counted() -> None:
         ("apple", "Apples"), ("square tile", "square tiles"), ("person", "people"), ("red ball", "red balls."),
         ("box", "boxes"), ("class", "classes"), ("city", "cities"), ("cookie", "cookies"), ("bus", "buses"),
         ("rose", "roses"), ("potato", "potatoes"), ("child", "children"), ("way", "ways"), ("tie", "ties"),
-        ("quarter", "quarters"), ("piece of candy", "pieces of candy"), ("house", "houses in total"), 
+        ("quarter", "quarters"), ("piece of candy", "pieces of candy"), ("house", "houses in total"),
         ("time", "times"),
     ):  # fmt: skip
         assert noun(one) == noun(many) is not None
