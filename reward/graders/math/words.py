@@ -370,8 +370,11 @@ def _is_certain(species: str) -> bool:
         return False
     if "^" in species or species in _DIATOMIC:
         return True
-    if species[0].isdigit() and not re.search(r"[A-Z][a-z]|[A-Z\])]\d", species):
-        return False
+    if species[0].isdigit():  # 5 Pa, 2PV
+        return (
+            re.search(r"[A-Z].*[A-Z]", species) is not None
+            and re.search(r"[a-z]|[A-Z)\]]\d", species) is not None
+        )
     return sum(letter.isalpha() for letter in species) > 1
 
 
@@ -411,7 +414,7 @@ def option(text: str) -> tuple[str, str] | None:
 
     Example: option("(B) 5 cm") -> ("B", "5 cm")
     """
-    found = _OPTION.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    found = _OPTION.fullmatch(text.strip(" \t\n,;")) if len(text) <= _LONGEST else None
     if found is None:
         return None
     letter, sign, rest = found["round"] or found["bare"], found["sign"], found["text"] or ""

@@ -191,7 +191,8 @@ def test_formulas_that_differ(different: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "N", "K", "x", "P_1", "2S", "VI", "IV", "XL", "x_1", "AB", "2PV", "No", "He", "n", "5", "B^{-1}", "H^-1",
+    ["", "N", "K", "x", "P_1", "2S", "VI", "IV", "XL", "x_1", "AB", "2PV", "5 Pa", "No", "He", "n", "5", "B^{-1}",
+     "H^-1",
      "K^{-1}",
      "e^-", "x^2", "A \\rightarrow B", "F_1 = F_2", "F_1 + F_2 = F_3", "PV = NR", "B*C", "()", "H0", "Xx2", "N + 2",
      "x \\to 2", "H2 -> O2 -> H2", "(H2O", "H2O)", "[H2O)", "C" * 301, "->", "H2 ->", "+", "H^2"],
