@@ -209,6 +209,10 @@ _LENGTHS = _names("m cm mm km dm nm in ft yd mi s")
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
 
 
+_ALSO_MEANT = {"C": "celsius", "F": "fahrenheit", "pound": "pound", "pounds": "pound"}
+"""Dimensions that these names have too: 25 C for 25 °C, 5 pounds for £5."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A unit: its name as written (not compared), its scale in SI base units, and the exponents of its dimensions.
@@ -220,10 +224,29 @@ class Unit:
     scale: Fraction
     dimension: tuple[tuple[str, int], ...]
 
-    def without_nouns(self) -> Unit:
-        """Returns the unit without what is counted: mol for `mol of electrons`, 1/h for `people per hour`."""
-        dimension = tuple(item for item in self.dimension if not item[0].startswith("noun:"))
-        return Unit(self.name, self.scale, dimension)
+
+def factor(one: Unit, other: Unit) -> Fraction | None:
+    """Returns how many of the other unit one is: 100 for m and cm; None if they do not measure the same."""
+    for first, second in ((one, other), (other, one)):
+        meant = _ALSO_MEANT.get(first.name.lower() if len(first.name) > 1 else first.name)
+        if meant is not None and second.dimension == ((meant, 1),):
+            return 1 / second.scale if first is one else second.scale
+    optional = _optional(one, other) | _optional(other, one)
+    if {*one.dimension} - optional != {*other.dimension} - optional:
+        return None
+    return one.scale / other.scale
+
+
+def _optional(unit: Unit, other: Unit) -> set[tuple[str, int]]:
+    """Returns the dimensions of a unit that need not stand in the other: what is counted (mol of electrons, mol), and
+    the radian of an angular speed (rad/s, 1/s; but not Hz)."""
+    others = {name.partition(":")[0] for name, _ in other.dimension} | (
+        {"angle"} if "Hz" in other.name else set()
+    )
+    optional = {"noun"} - others | ({"radian"} if others.isdisjoint(("radian", "angle")) else set())
+    return {
+        item for item in unit.dimension if item[0].partition(":")[0] in optional and len(unit.dimension) > 1
+    }
 
 
 def counted(stem: str) -> Unit:

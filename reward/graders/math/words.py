@@ -170,9 +170,9 @@ def phrase(text: str) -> str | None:
     bare = re.sub(r"(?<=[^\W\d_])\.(?=\s|$)|\s(?=\([IVX]+\))", "", bare)
     if not _WORDS.fullmatch(bare):
         return None
+    bare = re.sub(r"^(?:the|an|a)(?=[ -][^\W\d_])", "", bare, flags=re.IGNORECASE).replace("-", " ").strip()
     if not re.search(r"[^\W\d_]{3}", bare) and bare.lower() not in _SHORT:
         return None
-    bare = re.sub(r"^(?:the|an|a)(?=[ -][^\W\d_])", "", bare, flags=re.IGNORECASE).replace("-", " ").strip()
     bare = re.sub(r"\b([Nn])on (?=[a-z])", r"\1on", re.sub(r"[^\W\d_]+", lambda word: _lower(word[0]), bare))
     return _SAME.get(bare.lower(), bare)
 
