@@ -50,8 +50,8 @@ _TABLE = """
 !radian = rad*mμu ; radian* rad
 !celsius = ; celsius centigrade
 !fahrenheit = ; fahrenheit
-!percent = % wt% vol% mol% ; percent percentage per_cent pct percentage_point percent_point
-0.001 !fraction = ‰ ; permille per_mille
+0.01 !fraction = % wt% vol% mol% ; percent percentage per_cent pct percentage_point percent_point
+0.001 fraction = ‰ ; permille per_mille
 0.000001 fraction = ; ppm part_per_million parts_per_million
 0.000000001 fraction = ; ppb part_per_billion parts_per_billion
 !bit = b*kKMGTPE bit*kKMGTPE ; bit*
@@ -240,9 +240,9 @@ def factor(one: Unit, other: Unit) -> Fraction | None:
 def _optional(unit: Unit, other: Unit) -> set[tuple[str, int]]:
     """Returns the dimensions of a unit that need not stand in the other: what is counted (mol of electrons, mol), and
     the radian of an angular speed (rad/s, 1/s; but not Hz)."""
-    others = {name.partition(":")[0] for name, _ in other.dimension} | (
-        {"angle"} if "Hz" in other.name else set()
-    )
+    others = {name.partition(":")[0] for name, _ in other.dimension}
+    if re.search("hz|hertz", other.name, re.IGNORECASE):
+        others.add("angle")
     optional = {"noun"} - others | ({"radian"} if others.isdisjoint(("radian", "angle")) else set())
     return {
         item for item in unit.dimension if item[0].partition(":")[0] in optional and len(unit.dimension) > 1

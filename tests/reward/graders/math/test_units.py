@@ -97,7 +97,7 @@ def test_units_that_differ(names: str) -> None:
         (3600, "°", "''"),
         (60, "degrees", "arcminutes"),
         (100, "dollars", "cents"),
-        (1000, "‰", "ppm"),
+        (10, "%", "‰"),
         (Fraction(5, 18), "km/h", "m/s"),
         (1000, "M", "mM"),
         (8, "bytes", "bits"),
@@ -135,12 +135,13 @@ def test_conversions_are_exact(size: int | Fraction, one: str, other: str) -> No
         ("people per hour", "1/h", 1),
         ("rad/s", "s^-1", 1),
         ("rad/s", "Hz", None),
+        ("rad/s", "hertz", None),
         ("rad/s", "°/s", None),
         ("rad", "°", None),
         ("N m/rad", "N m", 1),
         ("rad", "s", None),
         ("units", "cm", None),
-        ("%", "‰", None),
+        ("%", "‰", 10),
     ],
 )
 def test_factors_between_units(one: str, other: str, value: int | Fraction | None) -> None:
