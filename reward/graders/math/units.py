@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 
+from reward.graders.math import words
+
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -35,7 +37,7 @@ _WORD_PREFIXES = tuple(prefix for prefix in _SIZES if len(prefix) > 2)
 _TABLE = """
 !m = m* ; meter* metre*
 0.001 !kg = g*PE+ ; gram* gramme* gm
-!s = s* ; second* sec
+!s = s* sec*mnuμ ; second* sec
 !A = A* ; ampere* amp*
 !K = K* ; kelvin*
 !mol = mol* mols ; mole*
@@ -67,7 +69,7 @@ N m = J*PE+ ; joule*
 J s^-1 = W*PE+ ; watt*
 A s = C* ; coulomb*
 W A^-1 = V* ; volt*
-V A^-1 = Ω* ; ohm*
+V A^-1 = Ω* ohm*kM ; ohm*
 A V^-1 = S* ; siemens*
 C V^-1 = F* ; farad*
 V s = Wb* ; weber*
@@ -207,6 +209,10 @@ _LENGTHS = _names("m cm mm km dm nm in ft yd mi s")
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
 
 
+_ALSO_MEANT = {"C": "celsius", "F": "fahrenheit", "pound": "pound", "pounds": "pound"}
+"""Dimensions that these names have too: 25 C for 25 °C, 5 pounds for £5."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A unit: its name as written (not compared), its scale in SI base units, and the exponents of its dimensions.
@@ -217,6 +223,30 @@ class Unit:
     name: str = field(compare=False)
     scale: Fraction
     dimension: tuple[tuple[str, int], ...]
+
+
+def factor(one: Unit, other: Unit) -> Fraction | None:
+    """Returns how many of the other unit one is: 100 for m and cm; None if they do not measure the same."""
+    for first, second in ((one, other), (other, one)):
+        meant = _ALSO_MEANT.get(first.name.lower() if len(first.name) > 1 else first.name)
+        if meant is not None and second.dimension == ((meant, 1),):
+            return 1 / second.scale if first is one else second.scale
+    optional = _optional(one, other) | _optional(other, one)
+    if {*one.dimension} - optional != {*other.dimension} - optional:
+        return None
+    return one.scale / other.scale
+
+
+def _optional(unit: Unit, other: Unit) -> set[tuple[str, int]]:
+    """Returns the dimensions of a unit that need not stand in the other: what is counted (mol of electrons, mol), and
+    the radian of an angular speed (rad/s, 1/s; but not Hz)."""
+    others = {name.partition(":")[0] for name, _ in other.dimension}
+    if re.search("hz|hertz", other.name, re.IGNORECASE):
+        others.add("angle")
+    optional = {"noun"} - others | ({"radian"} if others.isdisjoint(("radian", "angle")) else set())
+    return {
+        item for item in unit.dimension if item[0].partition(":")[0] in optional and len(unit.dimension) > 1
+    }
 
 
 def counted(stem: str) -> Unit:
@@ -235,7 +265,8 @@ def parse(text: str) -> Unit | None:
     name = " ".join(text.split())
     if not name or len(name) > _LONGEST:
         return None
-    found = _product(_normal(name))
+    normal = _normal(name)
+    found = _product(normal) or _with_nouns(normal)
     return None if found is None else Unit(name, found.scale, found.dimension)
 
 
@@ -288,6 +319,32 @@ def _product(text: str) -> Unit | None:
     return None if needs_name or opened else _multiplied(factors)
 
 
+def _with_nouns(text: str) -> Unit | None:
+    """Returns a unit with counted nouns in it: `people per km^2`, `dollars per apple`, `mol of electrons`, `g NaCl`."""
+    over, slash, under = text.partition("/")
+    if "/" in under:
+        return None
+    top = _product(over) or _of_something(over) or (_only_noun(over) if slash else None)
+    bottom = (_product(under) or _of_something(under) or _only_noun(under)) if slash else None
+    if (top is None and over.strip()) or (bottom is None and slash) or not (top or bottom):
+        return None
+    return _multiplied([(unit, power) for unit, power in ((top, 1), (bottom, -1)) if unit])
+
+
+def _of_something(text: str) -> Unit | None:
+    name, of, thing = text.partition(" of ")
+    if not of:
+        name, _, thing = text.rpartition(" ")
+    unit = _product(name)
+    stem = (of and words.noun(thing)) or words.formula(thing)
+    return _multiplied([(unit, 1), (counted(stem), 1)]) if unit and stem else None
+
+
+def _only_noun(text: str) -> Unit | None:
+    stem = words.noun(text)
+    return counted(stem) if stem else None
+
+
 def _factors(name: str, found: re.Match[str]) -> list[tuple[Unit, int]]:
     """Returns the units in one token with their exponents; nothing if it is no unit."""
     power = int(found["power"] or 1)
@@ -323,8 +380,8 @@ def _fill() -> None:
     for line in _TABLE.strip().splitlines():
         definition, _, names = line.partition(" = ")
         unit = _defined(definition)
-        symbols, _, words = names.partition(";")
-        for entry in symbols.split():
+        own_symbols, _, own_words = names.partition(";")
+        for entry in own_symbols.split():
             name, star, letters = entry.partition("*")
             own.add(name)
             _SYMBOLS[name] = unit
@@ -332,7 +389,7 @@ def _fill() -> None:
             for prefix in prefixes if star else ():
                 if prefix + name not in own:  # cd is no centiday
                     _SYMBOLS[prefix + name] = _scaled(unit, Fraction(10) ** _SIZES[prefix])
-        for entry in words.split():
+        for entry in own_words.split():
             name, star, _ = entry.partition("*")
             for prefix in ("", *_WORD_PREFIXES) if star else ("",):
                 size = _scaled(unit, Fraction(10) ** _SIZES[prefix]) if prefix else unit

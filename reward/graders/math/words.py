@@ -18,38 +18,26 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# ------------------------------------------------------------------------------------------------- numbers in words
-_SMALL = {
-    word: Fraction(number)
-    for number, word in enumerate(
-        (
-            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-            "seventeen eighteen nineteen twenty"
-        ).split()
-    )
-} | {
-    word: Fraction(10 * number)
-    for number, word in enumerate("thirty forty fifty sixty seventy eighty ninety".split(), 3)
-}
-_LARGE = {
-    "hundred": Fraction(100), "thousand": Fraction(1000), "million": Fraction(10**6), "billion": Fraction(10**9),
-    "trillion": Fraction(10**12),
-}  # fmt: skip
-_PARTS = {"half": Fraction(1, 2), "halves": Fraction(1, 2), "quarter": Fraction(1, 4), "quarters": Fraction(1, 4)} | {
-    word + end: 1 / value
-    for word, value in (
-        {
-            word: Fraction(number)
-            for number, word in enumerate(
-                "third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split(), 3
-            )
-        }
-        | {"twentieth": Fraction(20)}
-        | {f"{word}th": value for word, value in _LARGE.items()}
-    ).items()
-    for end in ("", "s")
-}
-_MULTIPLES = {word + end: value for word, value in (_LARGE | {"dozen": Fraction(12)}).items() for end in ("", "s")}
+# --------------------------------------------------------------------------------- numbers in words
+def _values(text: str, ends: tuple[str, ...] = ("", "s")) -> dict[str, Fraction]:
+    pairs = zip(text.split()[::2], text.split()[1::2], strict=True)
+    return {word + end: Fraction(value) for value, word in pairs for end in ends}
+
+
+_SMALL = _values(
+    "0 zero 1 one 2 two 3 three 4 four 5 five 6 six 7 seven 8 eight 9 nine 10 ten 11 eleven 12 twelve 13 thirteen "
+    "14 fourteen 15 fifteen 16 sixteen 17 seventeen 18 eighteen 19 nineteen 20 twenty 30 thirty 40 forty 50 fifty "
+    "60 sixty 70 seventy 80 eighty 90 ninety",
+    ends=("",),
+)
+_MULTIPLES = _values(
+    "12 dozen 100 hundred 1000 thousand 1000000 million 1000000000 billion 1000000000000 trillion"
+)
+_PARTS = _values(
+    "1/2 half 1/4 quarter 1/3 third 1/4 fourth 1/5 fifth 1/6 sixth 1/7 seventh 1/8 eighth 1/9 ninth 1/10 tenth 1/11 "
+    "eleventh 1/12 twelfth 1/20 twentieth 1/100 hundredth 1/1000 thousandth 1/1000000 millionth 1/1000000000 "
+    "billionth"
+) | {"halves": Fraction(1, 2)}
 NUMBER_WORDS: dict[str, Fraction] = _SMALL | _MULTIPLES | _PARTS
 """Every number word with its value: `three`, `dozen`, `thousand`, `half`, `thirds`."""
 
@@ -84,7 +72,9 @@ def _whole(words: list[str]) -> Fraction | None:
     before = "and"
     for word in words:
         if (small := _SMALL.get(word)) is not None:
-            is_one_behind_ten = 0 < small < 10 and current % 100 >= 20 and current % 10 == 0 and before in _SMALL
+            is_one_behind_ten = (
+                0 < small < 10 and current % 100 >= 20 and current % 10 == 0 and before in _SMALL
+            )
             if before in _SMALL and not is_one_behind_ten:
                 return None
             current += small
@@ -115,9 +105,11 @@ def _with_part(words: list[str], part: str) -> Fraction | None:
 
 
 def multiplier(text: str) -> tuple[Fraction, str]:
-    """Splits a number word off what stands behind a number: (1000000, "dollars") for `million dollars`, (1/1000, "") for
-    `thousandths`, (1, "apples") for `apples`."""
-    first, _, rest = text.strip().partition(" ")
+    """Splits a number word off what stands behind a number.
+
+    Example: multiplier("million dollars") -> (Fraction(1000000, 1), "dollars")
+    """
+    first, _, rest = text.strip().partition(" ") if len(text) <= _LONGEST else (text, "", "")
     if (value := _MULTIPLES.get(first.lower())) is not None:
         further, rest = multiplier(rest)
         return value * further, rest.removeprefix("of ")
@@ -126,9 +118,10 @@ def multiplier(text: str) -> tuple[Fraction, str]:
     return Fraction(1), text.strip()
 
 
-# ------------------------------------------------------------------------------------------------- phrases and nouns
-_WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[' -](?=[^\W\d_(])|\((?:[IVX]{1,4}|\+)\)(?:\s|$))*+")
-_GENOTYPE = re.compile(r"(?:([A-Za-z])(?i:\1))+")
+# --------------------------------------------------------------------------------- phrases and nouns
+_WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[' -](?=[^\W\d_])|\([IVX]{1,4}\))*+")
+_KEPT = re.compile(r"(?:([A-Za-z])(?i:\1))+|[IVX]+|[A-Za-z]")
+"""A genotype (AaBb), a Roman numeral, a letter."""
 _SHORT = _names("no on up in of if it is he we us so at to by or an as do go me my ok")
 """The words of two letters; other pairs of letters are mathematics."""
 _SPELLINGS = tuple(
@@ -136,9 +129,8 @@ _SPELLINGS = tuple(
     for pattern, american in (
         (r"(?<=[a-z]{3})our(?=s?$|ed$|ing$|less$|ful$)", "or"), (r"(?<=[a-z])tre(?=s?$)", "ter"),
         (r"(?<=[a-z]{3})is(?=e[ds]?$|ing$|ations?$)", "iz"), (r"yse(?=[ds]?$)", "yze"), (r"^sulph", "sulf"),
-        (r"^alumini(?=um$)", "alumin"), (r"^caes", "ces"), (r"^haem|(?<=.)aem(?=i)", "hem"), (r"^oe(?=s|d)", "e"),
+        (r"^alumini(?=um$)", "alumin"), (r"^caes", "ces"), (r"^haem", "hem"), (r"aem(?=i)", "em"), (r"^oe(?=s|d)", "e"),
         (r"^foet", "fet"), (r"^grey", "gray"), (r"^fibre", "fiber"), (r"^programme(?=s?$)", "program"),
-        (r"ll(?=ed$|ing$)", "l"),
     )
 )  # fmt: skip
 _ALIKE = {
@@ -153,8 +145,13 @@ _ALIKE = {
     "monday": "mon", "tuesday": "tue|tues", "wednesday": "wed", "thursday": "thu|thur|thurs", "friday": "fri",
     "saturday": "sat", "sunday": "sun",
 }  # fmt: skip
-_MONTHS = "january february march april may june july august september october november december".split()
-_MONTH = {name[:length]: number for number, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {"sept": 9}
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+_MONTH = {name[:length]: number for number, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {
+    "sept": 9
+}
 _SAME = {other: phrase for phrase, others in _ALIKE.items() for other in others.split("|")} | {
     short: _MONTHS[number - 1] for short, number in _MONTH.items()
 }
@@ -167,22 +164,24 @@ def phrase(text: str) -> str | None:
 
     Example: phrase("The Mitochondria.") -> "mitochondria"
     """
-    text = " ".join(unicodedata.normalize("NFKC", text[: _LONGEST + 1]).replace("’", "'").split())
-    bare = re.sub(r"(?<=[^\W\d_])\.(?=\s|$)", "", text)
-    if len(text) > _LONGEST or not _WORDS.fullmatch(bare):
+    if len(text) > _LONGEST:
         return None
-    if not re.search(r"[^\W\d_]{3}", bare) and bare.lower() not in _SHORT:
+    bare = " ".join(unicodedata.normalize("NFKC", text).replace("’", "'").split())
+    bare = re.sub(r"(?<=[^\W\d_])\.(?=\s|$)|\s(?=\([IVX]+\))", "", bare)
+    if not _WORDS.fullmatch(bare):
         return None
     bare = re.sub(r"^(?:the|an|a)(?=[ -][^\W\d_])", "", bare, flags=re.IGNORECASE).replace("-", " ").strip()
+    if not re.search(r"[^\W\d_]{3}", bare) and bare.lower() not in _SHORT:
+        return None
     bare = re.sub(r"\b([Nn])on (?=[a-z])", r"\1on", re.sub(r"[^\W\d_]+", lambda word: _lower(word[0]), bare))
     return _SAME.get(bare.lower(), bare)
 
 
 def _lower(word: str) -> str:
-    """Returns a word in lower case and American spelling, unless its case tells it from others: a single letter, a capital
-    behind a small letter (mRNA), capitals without a vowel (XYZ), a genotype (AaBb)."""
+    """Returns a word in lower case and American spelling, unless its case has a meaning: a capital behind a small
+    letter (mRNA), capitals without a vowel (XYZ), and what `_KEPT` says."""
     is_usual = word[1:].islower() or (word.isupper() and re.search("[AEIOU]", word))
-    if len(word) == 1 or not is_usual or _GENOTYPE.fullmatch(word):
+    if not is_usual or _KEPT.fullmatch(word):
         return word
     word = word.lower()
     for pattern, american in _SPELLINGS:
@@ -191,54 +190,50 @@ def _lower(word: str) -> str:
 
 
 _FUNCTION_WORDS = _names(
-    "a an the not no none never nor is are was were be been being am pm isn't aren't wasn't then or and but else otherwise "
-    "minus plus times than over by if for squared cubed factorial choose mod modulo divided multiplied added subtracted "
-    "power root point negative equal equals approximately approx about around roughly nearly almost at least most "
-    "except without unless until when where while with as because since so thus hence therefore that which who whose this "
-    "these those i it he she they we you can cannot could may might must shall should will would do does did has have had "
-    "to from through between into on in out of off per each every either neither both all some th st nd rd "
-    "second seconds square cubic sqrt log sin cos tan exp max min lim infinity infinite wrong incorrect false true yes"
-) | frozenset(NUMBER_WORDS)
+    "a an the not no none never nor is are was were be been being am pm isn't aren't then or and but else otherwise "
+    "minus plus times than over by if for squared cubed factorial choose mod modulo divided multiplied added "
+    "subtracted power root point negative equal equals approximately approx about around roughly nearly almost at "
+    "least most except without unless until when where while with as because since so thus hence therefore that which "
+    "who whose this these those i it he she they we you can cannot could may might must shall should will would do "
+    "does did has have had to from through between into on in out of off per each every either neither both all any "
+    "some th st nd rd second seconds sqrt log sin cos tan exp max min lim infinity infinite wrong incorrect false "
+    "true yes"
+) | (frozenset(NUMBER_WORDS) - {"quarter", "quarters"})
 """Words that make what stands behind a number more than the name of what is counted."""
-_ERAS = _names("BC AD BCE CE")
+_DIRECTIONS = _names("BC AD BCE CE up")
 _IRREGULAR = {
     "people": "person", "men": "man", "women": "woman", "children": "child", "feet": "foot", "teeth": "tooth",
     "geese": "goose", "mice": "mouse", "dice": "die", "oxen": "ox", "vertices": "vertex", "indices": "index",
     "matrices": "matrix", "leaves": "leaf", "loaves": "loaf", "knives": "knife", "lives": "life", "wives": "wife",
     "shelves": "shelf", "wolves": "wolf", "calves": "calf", "thieves": "thief", "scarves": "scarf", "lens": "lens",
     "bacteria": "bacterium", "nuclei": "nucleus", "radii": "radius", "formulae": "formula", "axes": "axis",
-    "bases": "base", "apiece": "each",
+    "bases": "base", "buses": "bus", "gases": "gas", "bonuses": "bonus", "lenses": "lens", "viruses": "virus",
+    "quizzes": "quiz",
 }  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
 def noun(text: str) -> str | None:
-    """Returns the stem of what is counted by the number before it: `apple` for apples, `square tile` for square tiles; None
-    if a word is a function word or a number, or changes the value.
+    """Returns the stem of what is counted by the number before it, one to four words; None if one of them is a
+    function word or a number, or changes the value.
 
     Example: noun("red balls") -> "red ball"
     """
-    bare = text.strip().removesuffix(".")
+    bare = text.strip().removesuffix(".") if len(text) <= _LONGEST else ""
     bare = re.sub(r"(?:^|\s)(?:in total|in all|altogether)$", "", bare)
     words = re.split(r"[\s-]+", bare.replace("’", "'"))
     if bare == "times":
         return "time"
-    if len(text) > _LONGEST or len(words) > 4:
+    if len(words) > 4 or bare in ("square", "cubic"):
         return None
     stems = []
     for place, word in enumerate(words):
-        if word == "of" and 0 < place < len(words) - 1:
-            stems.append(word)
-        elif word in _ERAS:
-            stems.append(word)
-        elif (
-            re.fullmatch(r"[^\W\d_][a-zà-ÿ]+(?:'[a-z]*)?", word)
-            and len(word) > 2
-            and word.lower() not in _FUNCTION_WORDS
-        ):
-            stems.append(_stem(word.lower()))
-        else:
+        is_noun = (
+            re.fullmatch(r"[^\W\d_][a-zà-ÿ]{2,}(?:'[a-z]*)?", word) and word.lower() not in _FUNCTION_WORDS
+        )
+        if not (is_noun or word in _DIRECTIONS or (word == "of" and 0 < place < len(words) - 1)):
             return None
+        stems.append(_stem(word.lower()) if is_noun else word)
     return " ".join(stems)
 
 
@@ -249,15 +244,15 @@ def _stem(word: str) -> str:
         return _IRREGULAR[word]
     if len(word) > 4:
         word = re.sub(r"(?<=o|x|h)es$|(?<=ss|zz)es$", "", re.sub(r"ies?$", "y", word))
-    word = re.sub(r"(?<=..[^sui])s$", "", word)
-    return re.sub(r"(?<=s|z|x)e$", "", word) if len(word) > 3 else word
+    return re.sub(r"(?<=..[^sui])s$", "", word)
 
 
-# ------------------------------------------------------------------------------------------------- chemistry
+# --------------------------------------------------------------------------------- chemistry
 _ELEMENTS = _names(
-    "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb Mo "
-    "Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg Tl "
-    "Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og"
+    "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb "
+    "Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au "
+    "Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts "
+    "Og"
 )
 _NO_FORMULAS = _names("No In As At He Be Am Pa NO ON OK IN")
 """Words and units that are spelled like a formula."""
@@ -269,12 +264,16 @@ _ARROWS = {
 }
 _ARROW = {text: arrow for arrow, texts in _ARROWS.items() for text in texts}
 _AN_ARROW = re.compile("|".join(re.escape(text) + r"(?![A-Za-z])" * text[-1].isalpha() for text in _ARROW))
-_UNWRAP = re.compile(r"\\(?:ce|text|textrm|textbf|mathrm|mathbf|mbox|rm)\b\s*+|\\[,;:! ]|[$~]|\\left|\\right")
+_UNWRAP = re.compile(
+    r"\\(?:ce|text|textrm|textbf|mathrm|mathbf|mbox|rm)\b\s*+|\\[,;:! ]|[$~]|\\(?:left|right)(?![a-z])"
+)
 _RAISED = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+")
 _PLAIN = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₀₁₂₃₄₅₆₇₈₉", "0123456789+-0123456789")
-_CHARGE = re.compile(r"\s*+\^\s*+(?:\{\s*+)?(?:(\d{0,2})\s*+([+-])|([+-])\s*+(\d{1,2}))(?:\s*+\})?")
+_CHARGE = re.compile(r"\s*+\^\s*+(?:\{\s*+(?:[+-]\s*+\d{1,2}|\d{0,2}\s*+[+-])\s*+\}|\d{0,2}\s*+[+-](?!\d))")
+_RAISED_SIGNS = str.maketrans("+-", "⁺⁻")
+"""How charges are written while a plus still separates the species of an equation."""
 _FRONT = re.compile(r"(\d+/\d+|\d*)\s*+(.*)", re.DOTALL)
-_ATOM = re.compile(r"([A-Z][a-z]?)(\d*)|([(\[])|([)\]])(\d*)|(·)(\d*)")
+_ATOM = re.compile(r"([A-Z][a-z]?)(\d*)|([(\[])|([)\]])(\d*)|·\d*(?=H2O$)")
 
 
 @lru_cache(maxsize=4096)
@@ -286,52 +285,56 @@ def formula(text: str) -> str | None:
     """
     if len(text) > _LONGEST:
         return None
-    bare = _UNWRAP.sub("", text.replace("−", "-").replace("–", "-"))
-    bare = _RAISED.sub(lambda found: f"^{{{found[0]}}}", bare).translate(_PLAIN)
-    bare = re.sub(r"_\s*+(?:\{\s*+(\d{1,3})\s*+\}|(\d))", r"_\1\2", bare)
-    bare = _CHARGE.sub(lambda found: f"^{found[1] or found[4] or ''}{found[2] or found[3]} ", bare)
-    bare = re.sub(r"\s*+(?:\\cdot(?![a-z])|[·•⋅∙*])\s*+", "·", re.sub(r"[{}]", "", bare)).strip().removesuffix(".")
-    arrows = _AN_ARROW.findall(bare)
+    text = _UNWRAP.sub("", text.replace("−", "-").replace("–", "-"))
+    text = _RAISED.sub(lambda found: f"^{{{found[0]}}}", text).translate(_PLAIN)
+    text = re.sub(r"_\s*+\{\s*+(\d{1,3})\s*+\}", r"_\1", text)
+    text = _CHARGE.sub(
+        lambda found: "^" + re.sub(r"[\s{}^]", "", found[0]).translate(_RAISED_SIGNS) + " ", text
+    )
+    text = re.sub(r"[{}]", "", text).strip().removesuffix(".")
+    arrows: list[str] = _AN_ARROW.findall(text)
     if not arrows:
-        species = _species(bare)
+        species = _species(text)
         return species if species and _is_certain(species) else None
-    if len(arrows) > 1:
+    sides = [_side(side) for side in _AN_ARROW.split(text)]
+    is_equal_sign = arrows[0] == "="  # in mathematics, more often than not
+    if len(arrows) > 1 or None in sides or (is_equal_sign and not all(map(_is_chemistry, sides))):
         return None
-    sides = [_side(side) for side in _AN_ARROW.split(bare)]
-    if None in sides or (arrows[0] == "=" and not all(re.search(r"[a-z\d]", str(side)) for side in sides)):
-        return None
-    arrow = _ARROW[arrows[0]]
-    if arrow == "<-":
-        sides, arrow = sides[::-1], "->"
-    return f"{sides[0]} {arrow} {sides[1]}"
+    if _ARROW[arrows[0]] == "<-":
+        return f"{sides[1]} -> {sides[0]}"
+    return f"{sides[0]} {_ARROW[arrows[0]]} {sides[1]}"
+
+
+def _is_chemistry(side: str | None) -> bool:
+    return any(
+        _is_certain(species) and re.search("[a-z]|[A-Z)]\\d", species) for species in str(side).split(" + ")
+    )
 
 
 def _side(text: str) -> str | None:
     """Returns one side of an equation, its species in alphabetical order and without their states."""
-    found = []
-    for part in re.split(r"\s\+\s|(?<![\^\s])\+(?=[\s\dA-Z(\[e])|(?<=[+-] )\+", text.strip() + " "):
-        part = re.sub(r"\s*+\((?:s|l|g|aq)\)\s*$", "", part.strip())
-        species = "e^-" if part in ("e^-", "e-") else _species(part)
-        if match := re.fullmatch(r"(\d+)\s*e(?:\^?-)", part):
-            species = f"{match[1]}e^-"
-        if species is None:
-            return None
-        found.append(species)
-    return " + ".join(sorted(found))
+    parts = re.split(r"(?<=\s)\+|\+(?=[\dA-Ze(\[])", text.strip())
+    found = [_species(re.sub(r"\s*\((?:s|l|g|aq)\)\s*$", "", part)) for part in parts]
+    return None if None in found else " + ".join(sorted(map(str, found)))
 
 
 def _species(text: str) -> str | None:
-    """Returns one formula with its coefficient and charge: 2SO4^2-."""
+    """Returns one formula or an electron, with its coefficient and charge: 2SO4^2-."""
     front, rest = _FRONT.fullmatch(text.strip()).groups()  # type: ignore[union-attr]
     body, _, charge = rest.strip().partition("^")
     body = body.strip()
-    if not charge and (ending := re.search(r"(?:(?<=[\])a-zA-Z])|(?<=\d)|\s)(\d?)\s?([+-])$", body)):
+    if not charge and (ending := re.search(r"(?:(?<=[\])a-zA-Z\d])|\s)(\d?)\s?([+-])$", body)):
         body, charge = _with_charge(body, ending)
-    body = re.sub(r"[_\s]", "", body)
-    charge = charge.strip()
-    if not body or not re.fullmatch(r"(?:\d{0,2}[+-])?", charge) or not _is_formula(body):
+    body = re.sub(r"(?:\\cdot(?![a-z])|[·•⋅∙*.])(?=\d*H2O$)", "·", re.sub(r"[_\s]", "", body))
+    charge = charge.strip().translate(_PLAIN)
+    if charge[:1] in ("+", "-"):  # Ca^{+2}, but B^{-1} is an inverse
+        if charge[1:] and charge[0] == "-" and not re.search(r"[a-z\d]", body):
+            return None
+        charge = charge[1:] + charge[0]
+    charge = charge.removeprefix("1") if len(charge) == 2 else charge
+    if not re.fullmatch(r"(?:\d{0,2}[+-])?", charge) or not (body + charge == "e-" or _is_formula(body)):
         return None
-    return ("" if front == "1" else front) + body + (f"^{charge.removeprefix('1')}" if charge else "")
+    return ("" if front == "1" else front) + body + (f"^{charge}" if charge else "")
 
 
 def _with_charge(body: str, ending: re.Match[str]) -> tuple[str, str]:
@@ -347,7 +350,8 @@ def _with_charge(body: str, ending: re.Match[str]) -> tuple[str, str]:
 
 def _is_formula(body: str) -> bool:
     """Whether the text consists of element symbols with indices, in balanced brackets, and water of hydration."""
-    opened, at = [], 0
+    opened: list[str] = []
+    at = 0
     while at < len(body):
         found = _ATOM.match(body, at)
         if found is None or (found[1] and found[1] not in _ELEMENTS) or (found[2] or "").startswith("0"):
@@ -357,17 +361,20 @@ def _is_formula(body: str) -> bool:
         elif found[4] and (not opened or opened.pop() + found[4] not in ("()", "[]")):
             return False
         at = found.end()
-    return not opened and re.search(r"\(\)|\[\]|·$|^·", body) is None
+    return body[:1] not in ("", "·") and not opened and "()" not in body and "[]" not in body
 
 
 def _is_certain(species: str) -> bool:
     """Whether a formula that stands alone is no variable, product of variables, word or Roman numeral."""
-    if species in _NO_FORMULAS or re.fullmatch("[IVXLCDM]+", species):
+    if species in _NO_FORMULAS or re.fullmatch("[IVXLCDM]+|\\d*e.*", species):
         return False
     if "^" in species or species in _DIATOMIC:
         return True
-    if species[0].isdigit() and not re.search(r"[A-Z][a-z]|[A-Z\])]\d", species):
-        return False
+    if species[0].isdigit():  # 5 Pa, 2PV
+        return (
+            re.search(r"[A-Z].*[A-Z]", species) is not None
+            and re.search(r"[a-z]|[A-Z)\]]\d", species) is not None
+        )
     return sum(letter.isalpha() for letter in species) > 1
 
 
@@ -379,8 +386,8 @@ _ROOM = {"s": 2, "p": 6, "d": 10, "f": 14}
 
 
 def configuration(text: str) -> str | None:
-    """Returns the electron configuration of an atom without spaces and exponent signs; None for anything else. A shell is
-    one digit and an orbital holds at most 2, 6, 10 or 14 electrons, so there is one reading.
+    """Returns the electron configuration of an atom without spaces and exponent signs; None for anything else. It has
+    one reading, because a shell is one digit and an orbital holds at most 2, 6, 10 or 14 electrons.
 
     Example: configuration("1s^{2}2s^{1}") -> "1s22s1"
     """
@@ -393,36 +400,41 @@ def configuration(text: str) -> str | None:
     return bare if _ORBITALS.fullmatch(bare) else None
 
 
-# ------------------------------------------------------------------------------------------------- options, times, dates
+# --------------------------------------------------------------------------------- options, times, dates
 _OPTION = re.compile(
-    r"(?P<named>(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?\s+)?"
-    r"(?:\((?P<round>[a-hA-J])\)|(?P<bare>[a-hA-J]))(?P<sign>[).:]?)(?:\s*$|\s*(?P<text>\S.*))",
-    re.IGNORECASE | re.DOTALL,
+    r"(?:(?P<named>(?i:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?)\s+)?"
+    r"(?:\((?P<round>[a-hA-J])\)|(?P<bare>[a-hA-J]))(?P<sign>[).:]?))(?:\s*$|(?P<space>\s*)(?P<text>\S.*))",
+    re.DOTALL,
 )
 _LABEL = re.compile(r"(?:^|[\s,;])\(?[A-Ja-h][).:](?=\s|$)")
 
 
 def option(text: str) -> tuple[str, str] | None:
-    """Returns the letter of an option and its text: ("B", "5 cm") for `(B) 5 cm` or `B. 5 cm`, ("B", "") for `(B)`; None for
-    a bare letter or two labels."""
-    found = _OPTION.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    """Returns the letter of an option and its text, if any; None for a bare letter or two labels.
+
+    Example: option("(B) 5 cm") -> ("B", "5 cm")
+    """
+    found = _OPTION.fullmatch(text.strip(" \t\n,;")) if len(text) <= _LONGEST else None
     if found is None:
         return None
     letter, sign, rest = found["round"] or found["bare"], found["sign"], found["text"] or ""
-    is_marked = found["round"] or sign or found["named"]
-    if letter in "ij" or not is_marked or (found["round"] and sign == ")") or _LABEL.search(rest):
+    if found["round"]:
+        is_label = sign != ")"
+    elif found["named"]:
+        is_label = bool(sign) or not rest
+    else:
+        is_label = sign == ")" if letter.islower() else bool(sign) and letter < "I"
+    if not is_label or (rest and not found["space"]) or _LABEL.search(rest):
         return None
-    if rest and not found["round"] and (not sign or text[found.end("sign")] not in " \t\n~\\"):
-        return None  # B5, Option Blue
     return letter.upper(), rest.strip()
 
 
 _CLOCK = re.compile(
-    r"(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d))?(?:\s*o'?clock)?\s*"
-    r"(?:(?P<half>[ap])\.?\s?m\.?|in the (?P<part>morning|afternoon|evening)|at (?P<night>night)"
-    r"|(?P<twelve>noon|midnight))?",
+    r"(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d))?(?P<oclock>\s*o'?clock)?\s*"
+    r"(?P<half>[ap]\.?\s?m\.?|in the (?:morning|afternoon|evening)|noon|midnight)?",
     re.IGNORECASE | re.ASCII,
 )
+_HALVES = {"a": "am", "p": "pm", "in the m": "am", "midnight": "am", "noon": "pm", "in the ": "pm", "": ""}
 
 
 def clock(text: str) -> tuple[int, str] | None:
@@ -430,21 +442,16 @@ def clock(text: str) -> tuple[int, str] | None:
 
     Example: clock("12:15 p.m.") -> (15, "pm")
     """
-    text = " ".join(text.split()).replace("’", "'") if len(text) <= 40 else ""
-    if text.lower() in ("noon", "midnight"):
-        return 0, "pm" if text.lower() == "noon" else "am"
-    found = _CLOCK.fullmatch(text)
+    text = " ".join(text.lower().split()).replace("’", "'") if len(text) <= 40 else ""
+    found = _CLOCK.fullmatch(f"12 {text}" if text in ("noon", "midnight") else text)
     if found is None:
         return None
-    hour, minute = int(found["hour"]), int(found["minute"] or 0)
-    half = f"{found['half'].lower()}m" if found["half"] else ""
-    if found["part"] or found["night"]:
-        half = "am" if (found["part"] or "").lower() == "morning" else "pm"
-    if found["twelve"]:
-        half = "pm" if found["twelve"].lower() == "noon" else "am"
-        return (0, half) if hour == 12 and minute == 0 else None
-    is_said = half or "clock" in text.lower() or (found["minute"] and ":" in text)
-    if not is_said or minute > 59 or hour > (12 if half else 23) or (half and hour == 0):
+    hour, minute, said = int(found["hour"]), int(found["minute"] or 0), found["half"] or ""
+    half = next(half for start, half in _HALVES.items() if said.startswith(start))
+    if "n" in said and "in the" not in said and (hour, minute) != (12, 0):  # 3 noon
+        return None
+    is_time = half or found["oclock"] or (found["minute"] and ":" in text)
+    if not is_time or minute > 59 or hour > (12 if half else 23) or (half and hour == 0):
         return None
     if not half and (hour > 12 or hour == 0):
         half = "pm" if hour else "am"

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from reward.graders.math.units import Unit, counted, is_bare_symbol, parse
+from reward.graders.math.units import Unit, counted, factor, is_bare_symbol, parse
 
 
 def unit(text: str) -> Unit:
@@ -33,7 +33,7 @@ def unit(text: str) -> Unit:
         "°|degrees|deg|Degree|º",
         "°C|degrees Celsius|degC|deg C|℃|degree C|celsius|° C",
         "°F|degrees Fahrenheit|℉",
-        "%|percent|per cent|％|percentage points",
+        "%|percent|percentage|per cent|％|percentage points",
         "ppm|parts per million",
         "$|dollars|US dollars|USD|U.S. dollars",
         "in.|inches|in|inch",
@@ -117,6 +117,39 @@ def test_conversions_are_exact(size: int | Fraction, one: str, other: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("one", "other", "value"),
+    [
+        ("m", "cm", 100),
+        ("m", "s", None),
+        ("m", "m^2", None),
+        ("C", "°C", 1),
+        ("C", "A s", 1),
+        ("F", "degrees Fahrenheit", 1),
+        ("C", "°F", None),
+        ("K", "°C", None),
+        ("pounds", "£", 1),
+        ("pounds", "kg", Fraction("0.45359237")),
+        ("pounds", "$", None),
+        ("mol of electrons", "mol", 1),
+        ("mol of electrons", "mol of protons", None),
+        ("people per hour", "1/h", 1),
+        ("rad/s", "s^-1", 1),
+        ("rad/s", "Hz", None),
+        ("rad/s", "hertz", None),
+        ("rad/s", "°/s", None),
+        ("rad", "°", None),
+        ("N m/rad", "N m", 1),
+        ("rad", "s", None),
+        ("units", "cm", None),
+        ("%", "‰", 10),
+    ],
+)
+def test_factors_between_units(one: str, other: str, value: int | Fraction | None) -> None:
+    assert factor(unit(one), unit(other)) == value
+    assert factor(unit(other), unit(one)) == (None if value is None else 1 / Fraction(value))
+
+
+@pytest.mark.parametrize(
     "text",
     ["", " ", "5", "x", "ab", "bc", "mn", "st", "am", "PA", "PM", "dozen", "hundred", "apples", "m then", "m/", "m//s",
      "per", "square", "squared", "m^12", "m^2.5", "m/(s/kg)", "(m", "m)", "()", "m*", "5 m", "m, s", "a.m.", "p.m.",
@@ -131,6 +164,26 @@ def test_what_may_stand_without_a_mark_behind_a_number() -> None:
         assert is_bare_symbol(text)
     for text in ("m", "s", "g", "h", "x", "ab", "nm", "mg", "ms", "pm", "cd", "in", "mi", "5", "%", "dozen"):
         assert not is_bare_symbol(text)
+
+
+def test_units_of_counted_things() -> None:
+    assert unit("people per square kilometer") == unit("persons/km^2") != unit("cars per km^2")
+    assert unit("dollars per apple") == unit("$/apple") != unit("dollars per pear")
+    assert unit("per person").dimension == (("noun:person", -1),)
+    assert unit("mol of electrons") != unit("mol of protons")
+    assert unit("g of NaCl") == unit("g NaCl") == unit("grams of NaCl") != unit("g HCl")
+    for text in (
+        "apples",
+        "red apples",
+        "pieces of candy",
+        "m then",
+        "x per y",
+        "m of",
+        "of m",
+        "apples per",
+        "in total",
+    ):
+        assert parse(text) is None
 
 
 def test_counted_things() -> None:
