@@ -24,8 +24,8 @@ class Domain:
 
 
 BUILT_IN = {
-    "math": Domain(pool="math", grader="reward.graders.math_answer"),
-    "stem": Domain(pool="math", grader="reward.graders.math_answer"),
+    "math": Domain(pool="math", grader="reward.graders.math.grader"),
+    "stem": Domain(pool="math", grader="reward.graders.math.grader"),
     "code": Domain(pool="code", grader="reward.graders.code.grader"),
     "logic": Domain(pool="rules", grader="reward.graders.puzzle"),
     "instruction": Domain(pool="rules", grader="reward.graders.constraints"),

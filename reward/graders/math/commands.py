@@ -6,6 +6,8 @@ its arguments, and if both verifiers read it as it is typeset, or neither does.
 
 from __future__ import annotations
 
+import re
+
 
 def _names(words: str) -> frozenset[str]:
     return frozenset(words.split())
@@ -20,8 +22,9 @@ APPEARANCE = _names(
     "notag nonumber checkmark ( ) [ ]"
 )
 """Commands without an argument that change how the rest looks, and the delimiters of mathematics."""
-CURRENCIES = _names("pounds euro texteuro yen")
-"""Currency commands, which are dropped."""
+CURRENCIES = {"$": "$", "pounds": "£", "euro": "€", "texteuro": "€", "yen": "¥"}
+CURRENCY_SIGNS = "€£¥₹"
+ORDINALS = _names("st nd rd th")
 WRAPPERS = _names("mathbf mathit boldsymbol bm mathsf mathtt underline boxed fbox ensuremath ce")
 """Commands whose one argument is shown as it is."""
 TEXTS = _names(
@@ -70,6 +73,8 @@ LINES = _names("aligned align gathered gather split equation")
 """Environments that stack statements: read as a list."""
 
 CHARACTERS = {
+    "−": "-", "–": "-", "‐": "-", "‑": "-", "·": "\\cdot ", "°": "^\\circ ", "，": ",", "（": "(", "）": ")",
+    "½": "\\frac{1}{2}", "⅓": "\\frac{1}{3}", "¼": "\\frac{1}{4}", "¾": "\\frac{3}{4}", "⅔": "\\frac{2}{3}",
     "’": "'", "‘": "'", "′": "'", "“": '"', "”": '"', "：": ":", "；": ";", "．": ".", "＝": "=", "＋": "+",
     "＜": "<", "＞": ">", "∗": "*", "∣": "|", "‖": "\\|", "⟨": "\\langle ", "⟩": "\\rangle ", "⌊": "\\lfloor ",
     "⌋": "\\rfloor ", "⌈": "\\lceil ", "⌉": "\\rceil ",
@@ -93,8 +98,20 @@ CHARACTERS = {
     "⊆": "\\subseteq ", "⊃": "\\supset ", "⊇": "\\supseteq ", "→": "\\to ", "←": "\\leftarrow ",
     "⇒": "\\Rightarrow ", "⇐": "\\Leftarrow ", "⇔": "\\Leftrightarrow ", "↔": "\\leftrightarrow ",
     "⇌": "\\rightleftharpoons ", "↦": "\\mapsto ", "∧": "\\land ", "∨": "\\lor ", "≪": "\\ll ", "≫": "\\gg ",
-    "€": "", "£": "", "¥": "", "₹": "",
     "\u00a0": " ", "\u2002": " ", "\u2003": " ", "\u2004": " ", "\u2005": " ", "\u2006": " ", "\u2007": " ",
     "\u2008": " ", "\u2009": " ", "\u200a": " ", "\u202f": " ", "\u3000": " ",
 }  # fmt: skip
-"""Characters beyond ASCII, and the LaTeX for what they show. Currency signs are left out, as the verifiers do."""
+"""Characters beyond ASCII, and the LaTeX for what they show."""
+SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
+SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n", strict=True))
+CHINESE = {
+    "平方毫米": "mm^2", "平方厘米": "cm^2", "平方米": "m^2", "平方千米": "km^2", "平方公里": "km^2", "立方厘米": "cm^3",
+    "立方米": "m^3", "毫米": "mm", "厘米": "cm", "分米": "dm", "千米": "km", "公里": "km", "米": "m", "毫克": "mg",
+    "千克": "kg", "公斤": "kg", "克": "g", "吨": "tonnes", "毫升": "mL", "升": "L", "分钟": "minutes", "小时": "hours",
+    "秒": "s", "天": "days", "周": "weeks", "年": "years", "岁": "years", "度": "degrees", "元": "yuan", "个": "pieces",
+    "人": "people", "次": "times",
+}  # fmt: skip
+CHINESE_UNIT = re.compile(
+    rf"(?<=[\d}}])\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*({'|'.join(CHINESE)})\s*\}}|({'|'.join(CHINESE)}))\s*$"
+)
+"""A unit behind the number."""

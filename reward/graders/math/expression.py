@@ -1,0 +1,423 @@
+"""Reads nodes of mathematics as a sympy expression: every node is part of it, or it is unreadable.
+
+Numbers are exact, decimals too. Letters are real variables, case and index included; `e`, `i` and `\\pi` are constants.
+An operation that a question may ask to carry out (a limit, sum, product, integral, derivative, gcd, maximum, floor,
+determinant) is reported in `pending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+
+from reward.graders.math.page import Node, Nodes, Unreadable, show
+
+_SIMPLE = {
+    "\\sin": sympy.sin, "\\cos": sympy.cos, "\\tan": sympy.tan, "\\cot": sympy.cot, "\\sec": sympy.sec,
+    "\\csc": sympy.csc, "\\arcsin": sympy.asin, "\\arccos": sympy.acos, "\\arctan": sympy.atan,
+    "\\arccot": sympy.acot, "\\arcsec": sympy.asec, "\\arccsc": sympy.acsc, "\\sinh": sympy.sinh,
+    "\\cosh": sympy.cosh, "\\tanh": sympy.tanh, "\\coth": sympy.coth, "\\sech": sympy.sech, "\\csch": sympy.csch,
+    "\\arcsinh": sympy.asinh, "\\arccosh": sympy.acosh, "\\arctanh": sympy.atanh, "\\exp": sympy.exp,
+    "\\ln": sympy.log, "\\lg": lambda value: sympy.log(value, 10), "\\log": sympy.log, "\\arg": sympy.arg,
+    "\\sgn": sympy.sign,
+}  # fmt: skip
+_INVERSE = {
+    "\\sin": sympy.asin, "\\cos": sympy.acos, "\\tan": sympy.atan, "\\cot": sympy.acot, "\\sec": sympy.asec,
+    "\\csc": sympy.acsc, "\\sinh": sympy.asinh, "\\cosh": sympy.acosh, "\\tanh": sympy.atanh,
+}  # fmt: skip
+_MANY = {
+    "\\gcd": lambda *values: sympy.gcd_list([*values]), "\\lcm": lambda *values: sympy.lcm_list([*values]),
+    "\\max": sympy.Max, "\\min": sympy.Min,
+}  # fmt: skip
+_BOUND = {"\\sum": sympy.Sum, "\\prod": sympy.Product, "\\int": sympy.Integral}
+_BRACKETS = {"(": ")", "[": "]", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "\\{": "\\}", "|": "|"}
+_TIMES = ("\\cdot", "\\times", "*", "\\ast")
+_OVER = ("/", "\\div")
+_CONSTANTS = {"e": sympy.E, "i": sympy.I, "\\pi": sympy.pi, "\\infty": sympy.oo, "\\imath": sympy.I}
+_GREEK = {"\\varepsilon": "\\epsilon", "\\varphi": "\\phi", "\\vartheta": "\\theta", "\\varrho": "\\rho"}
+_DIFFERENTIALS = (Node("letter", "d"), Node("letter", "\\partial"))
+_CALLED = ("f", "g", "h", "F", "G")
+_LONGEST = 400
+
+
+def parse(nodes: Sequence[Node]) -> tuple[Any, frozenset[str]]:
+    """Returns the sympy expression of the nodes, and the operations that are left to carry out. Raises Unreadable."""
+    parser = _Parser([node for node in nodes if node.kind not in ("space", "wide")])
+    value = parser.sum()
+    if parser.node is not None:
+        raise Unreadable(f"`{show([parser.node])}` stands where no part of an expression can stand")
+    return value, frozenset(parser.pending)
+
+
+def symbol(name: str) -> Any:
+    """Returns the real variable of that name."""
+    return sympy.Symbol(_GREEK.get(name, name), real=True)
+
+
+class _Parser:
+    """A recursive-descent parser over nodes without spaces."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        if not nodes:
+            raise Unreadable("a part of an expression is missing")
+        if len(nodes) > _LONGEST:
+            raise Unreadable("it is too long")
+        self._nodes, self._at = nodes, 0
+        self.pending: set[str] = set()
+
+    @property
+    def node(self) -> Node | None:
+        return self._nodes[self._at] if self._at < len(self._nodes) else None
+
+    def _ahead(self, steps: int = 1) -> Node | None:
+        return self._nodes[self._at + steps] if self._at + steps < len(self._nodes) else None
+
+    def _is(self, *signs: str) -> bool:
+        return self.node is not None and self.node.kind == "sign" and self.node.text in signs
+
+    def _inner(self, nodes: Sequence[Node]) -> Any:
+        """Returns the value of an argument, an exponent or a bracket's content."""
+        value, pending = parse(nodes)
+        self.pending |= pending
+        return value
+
+    def sum(self) -> Any:
+        total = self._signed()
+        while self._is("+", "-"):
+            total = total + self._signed()
+        return total
+
+    def _signed(self) -> Any:
+        sign = 1
+        while self._is("+", "-"):
+            assert self.node is not None
+            sign = -sign if self.node.text == "-" else sign
+            self._at += 1
+        return sign * self._product()
+
+    def _product(self) -> Any:
+        value = self._factor()
+        is_divided = False  # by a slash, so that what follows without a sign belongs above or below: 1/2x
+        while self.node is not None:
+            if self._is(*_TIMES):
+                self._at += 1
+                value, is_divided = self._times(value, self._signed_factor()), False
+            elif self._is(*_OVER):
+                self._at += 1
+                divisor = self._signed_factor()
+                if divisor == 0:
+                    raise Unreadable("it divides by zero")
+                value, is_divided = value / divisor, True
+            elif self._begins_factor():
+                if is_divided:
+                    raise Unreadable("what follows a slash could stand above or below")
+                value = self._times(value, self._factor())
+            else:
+                break
+        return value
+
+    def _times(self, one: Any, other: Any) -> Any:
+        if isinstance(one, sympy.MatrixBase) and isinstance(other, sympy.MatrixBase) and not (one.is_Identity or other.is_Identity):
+            self.pending.add("matrix product")
+        return one * other
+
+    def _signed_factor(self) -> Any:
+        if self._is("-", "+"):
+            assert self.node is not None
+            sign = -1 if self.node.text == "-" else 1
+            self._at += 1
+            return sign * self._factor()
+        return self._factor()
+
+    def _begins_factor(self) -> bool:
+        node = self.node
+        if node is None:
+            return False
+        if node.kind == "number":  # 2^n3^n, 7!3!
+            before = self._nodes[self._at - 1]
+            following = self._ahead()
+            is_power = before.kind == "close" and following is not None and following.kind == "sup"  # (n-2)2^n
+            if before.kind != "sup" and before != Node("mark", "!") and not is_power:
+                raise Unreadable(f"a number follows a value without a sign: `{node.text}`")
+            return True
+        return node.kind in ("letter", "function", "frac", "binom", "sqrt", "accent", "matrix", "group") or (
+            node.kind == "open" and node.text in _BRACKETS
+        ) or self._is("|") and self._at + 1 < len(self._nodes) and self._closing("|") is not None
+
+    # --------------------------------------------------------------------------------- factors
+    def _factor(self) -> Any:
+        node = self.node
+        if node is None:
+            raise Unreadable("a part of an expression is missing")
+        start = self._at
+        self._at += 1
+        match node.kind:
+            case "number":
+                return self._powers(self._number(node))
+            case "letter":
+                return self._letter(node, start)
+            case "frac":
+                return self._powers(self._fraction(node))
+            case "binom":
+                return self._powers(sympy.binomial(*map(self._inner, node.parts)))
+            case "sqrt":
+                index = self._inner(node.parts[1]) if len(node.parts) > 1 else sympy.Integer(2)
+                return self._powers(_root(self._inner(node.parts[0]), index))
+            case "accent":
+                return self._powers(self._indexed(f"{node.text}{{{show(node.parts[0])}}}"))
+            case "group":
+                return self._powers(self._inner(node.parts[0]))
+            case "matrix":
+                rows = [[self._inner(cell.parts[0]) for cell in row if cell.parts[0]] for row in node.parts]
+                if node.text in ("vmatrix", "Vmatrix", "cases"):
+                    self.pending.add("determinant")
+                return sympy.ImmutableDenseMatrix(rows)
+            case "function":
+                return self._function(node.text)
+            case "open":
+                return self._bracket(node.text)
+            case "sign" if node.text == "|":
+                self._at = start
+                return self._bracket("|")
+        raise Unreadable(f"`{show([node])}` stands where a value is missing")
+
+    def _number(self, node: Node) -> Any:
+        digits = node.text
+        following, beyond = self.node, self._ahead()
+        if following == Node("sign", ".") and beyond is not None and _repeats(beyond):
+            self._at += 2
+            return _repeating(f"{digits}.", show(beyond.parts[0]))
+        if following is not None and "." in digits and _repeats(following):
+            self._at += 1
+            return _repeating(digits, show(following.parts[0]))
+        value = sympy.Rational(digits)
+        if following is not None and following.kind == "frac" and digits.isdigit() and all(map(_is_digits, following.parts)):
+            self._at += 1  # 7 3/4
+            return value + self._fraction(following)
+        return value
+
+    def _fraction(self, node: Node) -> Any:
+        above, below = node.parts
+        if not (above and below):
+            raise Unreadable("a part of a fraction is missing")
+        if above[0] in _DIFFERENTIALS and below[0] in _DIFFERENTIALS and below[1:] and below[1].kind == "letter":
+            name = f"\\frac{{{show(above)}}}{{{show(below)}}}"
+            if len(above) > 1 + (above[1:] != () and above[1].kind == "sup"):  # dy/dx is a name
+                return symbol(name)
+            self.pending.add("derivative")
+            return sympy.Function(name)(self._product())
+        divisor = self._inner(below)
+        if divisor == 0:
+            raise Unreadable("it divides by zero")
+        return self._inner(above) / divisor
+
+    def _letter(self, node: Node, start: int) -> Any:
+        if node.text in _CALLED and start == 0 and self.node is not None and self.node.text == "(":
+            end = self._closing(")")
+            inner = self._nodes[self._at + 1 : end] if end is not None else []
+            if inner and all(item.kind in ("letter", "number", "comma") for item in inner):  # f(x), not g(h+R)
+                self._at = (end or 0) + 1
+                return self._powers(sympy.Function(node.text)(symbol(show(inner))))
+        if node.text in _CONSTANTS and (self.node is None or self.node.kind != "sub"):
+            return self._powers(_CONSTANTS[node.text])
+        return self._powers(self._indexed(node.text))
+
+    def _indexed(self, name: str) -> Any:
+        """Returns the variable of a name with its index and primes."""
+        if self.node is not None and self.node.kind == "sub":
+            name += show([self.node])
+            self._at += 1
+        while self.node == Node("mark", "'"):
+            name += "'"
+            self._at += 1
+        return symbol(name)
+
+    def _powers(self, value: Any) -> Any:
+        """Reads exponents, factorials and degree signs behind a value."""
+        while self.node is not None and self.node.kind in ("sup", "mark"):
+            node = self.node
+            self._at += 1
+            if node.kind == "sup":
+                value = _power(value, self._inner(node.parts[0]))
+            elif node.text == "!":
+                value = sympy.factorial(value)
+            elif node.text == "^\\circ":
+                value = value * sympy.pi / 180
+            elif node.text == "\\%":
+                value = value / 100
+            else:
+                raise Unreadable("a prime stands behind what is no name")
+        return value
+
+    # --------------------------------------------------------------------------------- brackets
+    def _closing(self, close: str) -> int | None:
+        """Returns the place of the bracket that closes the one at this place."""
+        if close == "|":
+            return next(
+                (place for place in range(self._at + 1, len(self._nodes)) if self._nodes[place] == Node("sign", "|")), None
+            )
+        depth = 0
+        for place in range(self._at, len(self._nodes)):
+            depth += (self._nodes[place].kind == "open") - (self._nodes[place].kind == "close")
+            if depth == 0:
+                return place if self._nodes[place].text == close else None
+        return None
+
+    def _bracket(self, opening: str) -> Any:
+        if opening != "|":
+            self._at -= 1
+        end = self._closing(_BRACKETS[opening]) if opening in _BRACKETS else None
+        if end is None:
+            raise Unreadable(f"`{opening}` has no counterpart")
+        inner = self._inner(self._nodes[self._at + 1 : end])
+        self._at = end + 1
+        if opening == "|":
+            inner = sympy.Abs(inner)
+        elif opening in ("\\lfloor", "\\lceil"):
+            self.pending.add("floor")
+            inner = sympy.floor(inner) if opening == "\\lfloor" else sympy.ceiling(inner)
+        elif opening == "\\{":
+            raise Unreadable("a set stands in an expression")
+        return self._powers(inner)
+
+    # --------------------------------------------------------------------------------- functions
+    def _function(self, name: str) -> Any:
+        index = power = None
+        while self.node is not None and self.node.kind in ("sub", "sup"):
+            if self.node.kind == "sub":
+                index = self.node.parts[0]
+            else:
+                power = self.node.parts[0]
+            self._at += 1
+        if name in _BOUND or name == "\\lim":
+            return self._bound(name, index, power)
+        if name in _MANY or name == "\\det":
+            self.pending.add(name[1:])
+            if name == "\\det" or index is not None or power is not None:
+                raise Unreadable(f"`{name}` is left to carry out")
+            return _MANY[name](*self._arguments(name))
+        function = _SIMPLE.get(name)
+        if function is None:
+            function = sympy.Function(name)
+        if index is not None:
+            if name != "\\log":
+                raise Unreadable(f"`{name}` has an index")
+            base = self._inner(index)
+            function = lambda value: sympy.log(value, base)  # noqa: E731
+        if power is not None and show(power) == "-1" and name in _INVERSE:
+            function, power = _INVERSE[name], None
+        argument = self._argument(name)
+        if not isinstance(argument, sympy.Expr):
+            raise Unreadable(f"`{name}` of what is no number")
+        value = function(argument)
+        return value if power is None else _power(value, self._inner(power))
+
+    def _argument(self, name: str) -> Any:
+        """Reads a function's argument: a bracket, or all factors up to a sign or another function."""
+        node = self.node
+        if node is None:
+            raise Unreadable(f"`{name}` lacks its argument")
+        if node.kind == "group" or (node.kind == "open" and node.text == "("):
+            end = self._closing(")") if node.kind == "open" else self._at
+            if end is None:
+                raise Unreadable("`(` has no counterpart")
+            inner = node.parts[0] if node.kind == "group" else self._nodes[self._at + 1 : end]
+            self._at = end + 1
+            return self._inner(inner)
+        value = self._signed_factor()
+        while self.node is not None and self.node.kind in ("letter", "frac", "sqrt", "accent"):
+            value = value * self._factor()
+        while self._is("/") and self._ahead() is not None and self._ahead().kind == "number":  # \sin \pi/6
+            self._at += 1
+            value = value / self._factor()
+        return value
+
+    def _arguments(self, name: str) -> list[Any]:
+        end = self._closing(")") if self.node == Node("open", "(") else None
+        if end is None:
+            raise Unreadable(f"`{name}` lacks its arguments")
+        inner, self._at = self._nodes[self._at + 1 : end], end + 1
+        return [self._inner(part) for part in split(inner, lambda node: node.kind == "comma")]
+
+    def _bound(self, name: str, low: Nodes | None, high: Nodes | None) -> Any:
+        """Reads a sum, product, integral or limit, whose variable gets a name that does not depend on the letter."""
+        self.pending.add(name[1:])
+        if name == "\\int":
+            inner = self._product_nodes()
+            place = next((i for i in range(len(inner) - 1, 0, -1) if inner[i - 1] == Node("letter", "d")), None)
+            if place is None or inner[place].kind != "letter":
+                raise Unreadable("an integral without its differential")
+            variable, body = symbol(inner[place].text), [*inner[: place - 1], *inner[place + 1 :]]
+            value = self._inner(body) if body else sympy.Integer(1)
+            ends = (self._inner(low), self._inner(high)) if low and high else ()
+        else:
+            sign = "\\rightarrow" if name == "\\lim" else "="
+            sides = split(low or (), lambda node: node == Node("relation", sign))
+            if len(sides) != 2 or (name != "\\lim" and not high):
+                raise Unreadable(f"`{name}` lacks its bounds")
+            variable = self._inner(sides[0])
+            ends = (self._inner(sides[1]), *((self._inner(high or ()),) if name != "\\lim" else ()))
+            value = self._product()
+        if not variable.is_Symbol:
+            raise Unreadable(f"`{name}` runs over what is no variable")
+        bound = sympy.Symbol(f"bound {len(value.free_symbols)}", real=True)
+        value = value.subs(variable, bound)
+        return sympy.Function(name)(value, bound, *ends)
+
+    def _product_nodes(self) -> list[Node]:
+        """Takes the nodes up to the next sum's sign behind a differential, or to the end."""
+        taken: list[Node] = []
+        while self.node is not None and not (
+            self._is("+", "-") and len(taken) > 1 and taken[-2] == Node("letter", "d")
+        ):
+            taken.append(self.node)
+            self._at += 1
+        return taken
+
+
+def split(nodes: Sequence[Node], is_sign: Any) -> list[list[Node]]:
+    """Returns the nodes between the signs that stand outside of brackets."""
+    parts: list[list[Node]] = [[]]
+    depth = 0
+    for node in nodes:
+        depth += (node.kind == "open") - (node.kind == "close")
+        if depth == 0 and is_sign(node):
+            parts.append([])
+        else:
+            parts[-1].append(node)
+    return parts
+
+
+def _is_digits(nodes: Nodes) -> bool:
+    return len(nodes) == 1 and nodes[0].kind == "number" and nodes[0].text.isdigit()
+
+
+def _repeats(node: Node) -> bool:
+    return node.kind == "accent" and node.text in ("\\overline", "\\bar", "\\dot") and _is_digits(node.parts[0])
+
+
+def _repeating(start: str, again: str) -> Any:
+    """Returns the value of a repeating decimal: 0.1 and 6 are 1/6."""
+    whole, _, once = start.partition(".")
+    above = int((whole or "0") + once + again) - int((whole or "0") + once)
+    return sympy.Rational(above, 10 ** len(once) * (10 ** len(again) - 1))
+
+
+def _root(value: Any, index: Any) -> Any:
+    if index.is_Integer and index % 2 == 1 and value.is_negative:
+        return -sympy.root(-value, index)
+    if index == 0:
+        raise Unreadable("a root without an index")
+    return sympy.root(value, index)
+
+
+def _power(value: Any, exponent: Any) -> Any:
+    if isinstance(value, sympy.MatrixBase):
+        if exponent == symbol("T"):
+            return value.T
+        raise Unreadable("a power of a matrix is left to carry out")
+    if value == 0 and exponent.is_negative:
+        raise Unreadable("it divides by zero")
+    return value**exponent

@@ -1,0 +1,119 @@
+"""Mathematics and STEM: the last \\boxed{} of a response against the gold, each read once and compared once.
+
+A task is {"answer": gold}; "evaluated": true asks for arithmetic that is carried out; "verifier" asks for a peer's own
+verdict (see `peers`). `details` say both types, the rule that decided, and who decided.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from reward.extract import joined_boxes, last_box
+from reward.graders.grade import Grade, require
+from reward.graders.math import peers
+from reward.graders.math.compare import compare
+from reward.graders.math.limits import is_shallow
+from reward.graders.math.page import Unreadable
+from reward.graders.math.reading import Reading, read
+from reward.graders.math.values import Text
+
+_MAX_GOLD = 5_000
+_LONGEST_SHOWN = 500
+_TYPICAL = r"""
+42; -7; 3.14; 1,234; 50\%; \$5; 5\text{ cm}; 120^\circ; 1.2\times 10^{-3}; 10!; \frac{1}{2}; -\frac{3}{4}
+\dfrac{x+1}{x-1}; \sqrt{2}; 2\sqrt{3}; \sqrt[3]{5}; \frac{\sqrt{2}}{2}; 3+4i; 2-\sqrt{5}; \pi; 2\pi r
+\frac{\pi}{6}; e^{-x}; x^2; x^{n+1}; x^2+3x-4; 2x(x-1)(x+2); \frac{x^2-1}{2y}; a_n; 2^{n}-1; \log_2 3; \ln 2
+\sin x; \cos^2\theta; \tan(\alpha); |x-1|; \binom{5}{2}; (1,2); (1,2,3); [0,1]; (0,1]; (-\infty,3); [2,\infty)
+(1,2)\cup(3,4); \{1,2,3\}; 1,2,3; \emptyset; x=5; y=2x+1; x^2+y^2=4; x<3; x\ge 2; 1\le x<4; x=1,x=2; x\in[0,1]
+x\ne 0; \text{yes}; \lfloor x\rfloor; \infty; \begin{pmatrix}1&2\\3&4\end{pmatrix}
+\begin{bmatrix}1\\2\end{bmatrix}; \sum_{k=1}^{n}k; \frac{n(n+1)}{2}; \pm 3; \mathbb{R}
+"""
+"""Expressions parsed before workers are forked, because the parser builds its tables lazily."""
+_LATE = """
+abc assumptions.handlers.calculus assumptions.handlers.common assumptions.handlers.matrices assumptions.handlers.ntheory
+assumptions.handlers.order assumptions.handlers.sets assumptions.lra_satask assumptions.predicates.matrices
+assumptions.predicates.sets assumptions.satask assumptions.wrapper combinatorics.coset_table combinatorics.fp_groups
+combinatorics.galois combinatorics.homomorphisms concrete.delta discrete.recurrences integrals.heurisch
+integrals.manualintegrate integrals.risch logic.algorithms.dpll logic.algorithms.dpll2 logic.algorithms.lra_theory
+matrices.expressions.applyfunc polys.dispersion polys.distributedmodules polys.domains.old_fractionfield
+polys.domains.old_polynomialring polys.domains.quotientring polys.numberfields.resolvent_lookup sets.handlers.add
+sets.handlers.functions sets.handlers.mul sets.handlers.power sets.setexpr tensor.array.array_derivatives
+tensor.array.expressions tensor.tensor
+"""
+"""The modules of sympy that its functions import when they are called, except those that print, plot or generate code:
+found by reading the imports within functions of all modules that a worker has loaded."""
+
+
+def check(task: Mapping[str, Any]) -> None:
+    """Raises InvalidTask unless the task can be graded."""
+    answer = task.get("answer")
+    require(isinstance(answer, str) and bool(answer.strip()), 'the task needs "answer", a non-empty string')
+    require(len(str(answer)) <= _MAX_GOLD, f'the task\'s "answer" is longer than {_MAX_GOLD} characters')
+    require(isinstance(task.get("evaluated", False), bool), 'the task\'s "evaluated" must be true or false')
+    peers.check_verifier(task)
+
+
+def grade(text: str, task: Mapping[str, Any]) -> Grade:
+    """1 if the last box equals task["answer"], else 0; `details` say why."""
+    if task.get("verifier", "reading") != "reading":
+        return peers.grade_alone(text, task)
+    gold_text = last_box(task["answer"])
+    gold_text = (task["answer"] if gold_text is None else gold_text).strip()
+    box = last_box(text)
+    if box is None:
+        return Grade(score=0.0, verdict="no_box", details={"gold": gold_text[:_LONGEST_SHOWN]})
+    details: dict[str, Any] = {"extracted": box[:_LONGEST_SHOWN], "gold": gold_text[:_LONGEST_SHOWN]}
+    if not is_shallow(box):
+        return Grade(score=0.0, verdict="too_deep", details=details)
+    verdict, findings = judge(box, gold_text, task.get("evaluated", False))
+    if verdict != "correct" and len(boxes := joined_boxes(text)) > 1:
+        joined, more = judge(", ".join(boxes), gold_text, task.get("evaluated", False))
+        verdict, findings = (joined, more | {"joined": True}) if joined == "correct" else (verdict, findings)
+    return Grade(score=float(verdict == "correct"), verdict=verdict, details=details | findings)
+
+
+def judge(answer: str, gold: str, evaluated: bool = False) -> tuple[str, dict[str, Any]]:
+    """Returns the verdict on an answer (correct, wrong or unreadable), and the types, rule and judge behind it."""
+    gold_reading = _gold(gold)
+    try:
+        reading = read(answer)
+    except Unreadable as error:
+        is_same = answer.strip() == gold.strip()
+        rule = {"rule": "same text", "decided_by": "reading"} if is_same else {"reason": str(error)}
+        return "correct" if is_same else "unreadable", rule
+    found = compare(reading, gold_reading, evaluated)
+    details = {"answer_type": type_of(reading), "gold_type": type_of(gold_reading), "rule": found.rule, "decided_by": "reading"}
+    if found.equal is not None:
+        return "correct" if found.equal else "wrong", details
+    peer = peers.second_opinion(reading.shown, gold_reading.shown)
+    if peer is not None:
+        return "correct", details | {"decided_by": peer}
+    return ("unreadable" if reading.reason else "wrong"), details | ({"reason": reading.reason} if reading.reason else {})
+
+
+def type_of(reading: Reading) -> str:
+    """Returns the name of a value's type, with the kind of a text or of several values."""
+    value = reading.value
+    return getattr(value, "kind", "") or type(value).__name__.lower()
+
+
+def _gold(gold: str) -> Reading:
+    try:
+        return read(gold)
+    except Unreadable as error:
+        return Reading(Text("page", gold), gold, str(error))
+
+
+def warm_up() -> None:
+    """Imports what sympy and Python import late, and builds the parsers' tables."""
+    for name in _LATE.split():
+        import_module(f"sympy.{name}")
+    if sys.version_info >= (3, 12):
+        import_module("_pylong")  # with it Python writes and reads integers of thousands of digits
+    for form in re.split(r";|\n", _TYPICAL):
+        if form.strip():
+            judge(form.strip(), form.strip() + " + z")

@@ -1,0 +1,523 @@
+r"""Reads LaTeX or plain text as the page that it typesets, as a tree of nodes.
+
+`read` returns what the page shows, in order: `\frac12`, `\dfrac{1}{2}` and `{1 \over 2}` are one node. It raises
+Unreadable, with the reason, at a command that is not in `commands`, at something invisible, or at a sign that is no
+mathematics. `show` writes nodes back in one spelling.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from reward.graders.math import commands
+
+
+class Unreadable(ValueError):
+    """The box does not show one value; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Something that the page shows. `kind`: number, letter, word, function, sign, comma, open, close, relation, space,
+    wide (a space between statements), frac, binom, sqrt (radicand, index), sup, sub, mark (', !, %, degrees), accent,
+    mod, group (the braces of an argument), matrix (a part per row, of cells), cell.
+
+    Example: Node("number", "12")
+    """
+
+    kind: str
+    text: str = ""
+    parts: tuple[tuple[Node, ...], ...] = ()
+
+
+Nodes = tuple[Node, ...]
+
+_TOKEN = re.compile(
+    r"\\(?P<name>[A-Za-z]+)\*?|\\(?P<sign>.)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<space>[\s~]+)|(?P<dots>\.\.\.+)"
+    r"|(?P<other>.)",
+    re.DOTALL | re.ASCII,
+)
+_TEXT = re.compile(
+    r"\$(?P<math>[^$]*)\$|\\\((?P<round>.*?)\\\)"
+    r"|(?P<word>(?:[ap]\.\s?m\.|(?:[^\W\d_]|\\mu\b\s*|\\Omega\b\s*)(?:[^\W\d_]|['’](?=[^\W\d_])|-(?=[^\W\d_]))*))"
+    r"|(?P<other>\d+(?:\.\d+)?(?:(?:st|nd|rd|th)\b)?|\.\d+|\\[A-Za-z]+|\\?.)",
+    re.DOTALL,
+)
+_COLUMNS = re.compile(r"\s*\{[lcr|\s]*\}")
+_MAX_DEPTH = 60
+_THIN = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\[,;]|,?\{\\,\})\s*(?=\d{3}(?!\d))")
+_KINDS = {
+    **dict.fromkeys("+-*/:|.", "sign"), **dict.fromkeys("=<>", "relation"), **dict.fromkeys(",;", "comma"),
+    **dict.fromkeys("([", "open"), **dict.fromkeys(")]", "close"),
+}  # fmt: skip
+_COMMAND_KINDS = {
+    "letter": commands.LETTERS, "function": commands.FUNCTIONS, "sign": commands.SIGNS | {"|"},
+    "relation": commands.RELATIONS, "open": commands.OPENING, "close": commands.CLOSING,
+}  # fmt: skip
+_JOINED = re.compile(
+    f"({'|'.join(sorted({*commands.LETTERS, 'quad', 'qquad'}, key=len, reverse=True))})([A-Za-z]{{1,2}}|x.*)"
+)
+"""A command that lacks the space behind it."""
+_KNOWN = (*_COMMAND_KINDS.values(), commands.SYNONYMS, commands.STAND_FOR, commands.TEXTS, commands.WRAPPERS, commands.ACCENTS,
+          commands.APPEARANCE, commands.ALPHABETS, commands.CURRENCIES, commands.SPACES)
+_CHARACTERS = str.maketrans(commands.CHARACTERS)
+
+
+def read(box: str) -> Nodes:
+    r"""Returns the nodes that a box shows. Raises Unreadable.
+
+    Example: read(r"\dfrac12") -> (Node("frac", parts=((Node("number", "1"),), (Node("number", "2"),))),)
+    """
+    text = re.sub(r"\s*\\+\s*$", "", box.strip())
+    if match := re.fullmatch(r"(\*\*|`)([^*`]+)\1", text):  # Markdown
+        text = match[2]
+    text = re.sub(r"(?<!\\)[,;~]\s*$", "", text)
+    for typed, command in (("<=", "\\le "), (">=", "\\ge "), (" !=", "\\ne ")):
+        text = text.replace(typed, command)
+    text = _scripts_of_unicode(_THIN.sub("", text)).translate(_CHARACTERS)
+    return _trimmed(_Parser(_chinese_units(text)).everything())
+
+
+def _chinese_units(text: str) -> str:
+    """Writes a Chinese unit behind a number in English. Any other Chinese word is unreadable, as it may mean `or`."""
+    return commands.CHINESE_UNIT.sub(
+        lambda found: f"\\text{{ {commands.CHINESE[found[1] or found[2]]}}}", text
+    )
+
+
+def _scripts_of_unicode(text: str) -> str:
+    if text.isascii():
+        return text
+    for sign, digits in (("^", commands.SUPERSCRIPTS), ("_", commands.SUBSCRIPTS)):
+        table = str.maketrans(digits)
+        text = re.sub(
+            f"[{re.escape(''.join(digits))}]+",
+            lambda run, sign=sign, table=table: f"{sign}{{{run[0].translate(table)}}}",
+            text,
+        )
+    return re.sub(
+        r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))",
+        lambda found: f"\\sqrt{{{next(group for group in found.groups() if group is not None)}}}",
+        text,
+    )
+
+
+def _trimmed(nodes: Sequence[Node]) -> Nodes:
+    """Drops spaces at the ends, a final full stop, and the sign of `about 12` or `: 12` in front."""
+    found = [*nodes]
+    while found and found[-1].kind in ("space", "wide"):
+        found.pop()
+    if len(found) > 1 and found[-1] == Node("sign", "."):
+        found.pop()
+    lead = (Node("relation", "\\approx"), Node("relation", "\\sim"), Node("relation", "\\simeq"), Node("sign", ":"))
+    while found and (found[0].kind in ("space", "wide") or found[0] in lead):
+        del found[0]
+    return tuple(found) if found == [*nodes] else _trimmed(found)
+
+
+class _Parser:
+    """A recursive-descent parser over one text."""
+
+    def __init__(self, text: str, depth: int = 0) -> None:
+        if depth > _MAX_DEPTH:
+            raise Unreadable("it is nested too deeply")
+        self._text, self._at, self._depth = text, 0, depth
+        self._dollars = len(re.findall(r"(?<!\\)\$", text))
+
+    def everything(self) -> list[Node]:
+        nodes, ended_by = self._nodes()
+        if ended_by:
+            raise Unreadable(f"`{ended_by}` stands outside of a matrix or has no counterpart")
+        return nodes
+
+    def _next(self) -> re.Match[str] | None:
+        match = _TOKEN.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+        return match
+
+    def _skip_spaces(self) -> None:
+        while self._at < len(self._text) and self._text[self._at].isspace():
+            self._at += 1
+
+    def _nodes(self) -> tuple[list[Node], str]:
+        """Reads up to a `}`, `&`, `\\\\`, `\\end` or the end, and returns that sign too."""
+        found: list[Node] = []
+        while (token := self._next()) is not None:
+            if token["name"] is not None:
+                if token["name"] == "end":
+                    return found, "\\end"
+                if token["name"] in ("over", "choose"):
+                    below, ended_by = self._nodes()
+                    kind = "frac" if token["name"] == "over" else "binom"
+                    return [Node(kind, "", (_trimmed(found), _trimmed(below)))], ended_by
+                self._command(token["name"], found)
+            elif token["sign"] is not None:
+                if token["sign"] == "\\":
+                    return found, "\\\\"
+                self._command(token["sign"], found)
+            elif token["number"] is not None:
+                found.append(Node("number", token["number"]))
+            elif token["space"] is not None:
+                found.append(Node("space", " "))
+            elif token["dots"] is not None:
+                found.append(Node("sign", "\\ldots"))
+            elif token["other"] in "}&":
+                return found, token["other"]
+            else:
+                self._character(token["other"], found)
+        return found, ""
+
+    def _character(self, character: str, found: list[Node]) -> None:
+        if character == "{":
+            inner = self._group()
+            last = _last(found)
+            if last is not None and last.kind in ("function", "sup", "sub") and _opens_argument(found):
+                found.append(Node("group", "", (tuple(inner),)))
+            else:
+                found.extend(inner)
+        elif character in "^_":
+            self._script(character, found)
+        elif character in "'!":
+            _drop_spaces(found)
+            found.append(Node("mark", character))
+        elif character == "%":
+            _drop_spaces(found)
+            found.append(Node("mark", "\\%"))
+        elif character == "$":
+            if self._dollars % 2 and self._text[self._at : self._at + 1].isdigit():
+                found.append(Node("word", "$"))
+        elif character == '"':
+            found.append(Node("space", " "))
+        elif character in commands.CURRENCY_SIGNS:
+            found.append(Node("word", character))
+        elif kind := _KINDS.get(character):
+            found.append(Node(kind, character))
+        elif character.isalpha() and _is_latin(character):
+            found.append(Node("letter", character))
+        else:
+            name = unicodedata.name(character, f"U+{ord(character):04X}")
+            raise Unreadable(f"it holds a sign that is no mathematics: {name}")
+
+    def _command(self, name: str, found: list[Node]) -> None:
+        if (match := _JOINED.fullmatch(name)) and not any(name in known for known in _KNOWN):  # \\omegat
+            self._at -= len(match[2])
+            name = match[1]
+        name = commands.SYNONYMS.get(name, name)
+        if name in commands.STAND_FOR:
+            nodes = _Parser(commands.STAND_FOR[name], self._depth + 1).everything()
+            if nodes[0].kind in ("mark", "sup"):
+                _drop_spaces(found)
+            found.extend(nodes)
+        elif name in commands.SPACES:
+            found.append(Node("space", " "))
+        elif name in commands.WIDE_SPACES:
+            found.append(Node("wide", " "))
+        elif name in commands.APPEARANCE:
+            if name in ("left", "right", "middle", "!"):
+                self._skip_spaces()
+            if name in ("left", "right", "middle"):
+                self._at += self._text.startswith(".", self._at)
+        elif name in commands.WRAPPERS:
+            found.extend(self._wrapped(name))
+        elif name in commands.TEXTS:
+            found.extend(self._text_nodes(name))
+        elif name in ("color", "textcolor"):
+            self._color()
+            found.extend(self._argument() if name == "textcolor" else [])
+        elif name == "begin":
+            found.extend(self._environment())
+        elif name == "not":
+            found.append(Node("relation", self._negated()))
+        elif name == "%":
+            _drop_spaces(found)
+            found.append(Node("mark", "\\%"))
+        elif name in commands.CURRENCIES:
+            found.append(Node("word", commands.CURRENCIES[name]))
+        else:
+            found.append(self._mathematics(name))
+
+    def _wrapped(self, name: str) -> list[Node]:
+        inner = self._argument()
+        if name in ("mathbf", "boldsymbol", "bm") and len(inner) == 1 and inner[0].text in ("i", "j", "k"):
+            return [Node("accent", "\\hat", (tuple(inner),))]  # a unit vector
+        return inner
+
+    def _mathematics(self, name: str) -> Node:
+        """Reads a symbol, or a command with its arguments."""
+        command = f"\\{name}"
+        if name in ("frac", "binom"):
+            return Node(name, "", (_trimmed(self._argument()), _trimmed(self._argument())))
+        if name == "sqrt":
+            index = self._option()
+            return Node("sqrt", "", (_trimmed(self._argument()), *((index,) if index else ())))
+        if name == "pmod":
+            return Node("mod", "", (_trimmed(self._argument()),))
+        if name in commands.ALPHABETS:
+            return Node("letter", f"{command}{{{show(self._argument())}}}")
+        if name in commands.ACCENTS:
+            return Node("accent", command, (_trimmed(self._argument()),))
+        for kind, names in _COMMAND_KINDS.items():
+            if name in names:
+                return Node(kind, command)
+        raise Unreadable(f"`{command}` is not a command of an answer")
+
+    # --------------------------------------------------------------------------------- arguments
+    def _group(self) -> list[Node]:
+        """Reads the nodes of a group whose brace is already open."""
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise Unreadable("it is nested too deeply")
+        inner, ended_by = self._nodes()
+        if ended_by != "}":
+            raise Unreadable("its braces do not match")
+        self._depth -= 1
+        return inner
+
+    def _argument(self) -> list[Node]:
+        """Reads a group, a command with its arguments, a letter or one digit."""
+        self._skip_spaces()
+        if self._at < len(self._text) and self._text[self._at].isdigit():
+            self._at += 1
+            return [Node("number", self._text[self._at - 1])]
+        if self._text.startswith("{", self._at):
+            self._at += 1
+            return self._group()
+        token = self._next()
+        found: list[Node] = []
+        if token is None or token["other"] in tuple("}&^_"):
+            raise Unreadable("a command lacks its argument")
+        if token["name"] or token["sign"]:
+            self._command(token["name"] or token["sign"], found)
+        else:
+            self._character(token[0], found)
+        return found
+
+    def _option(self) -> Nodes:
+        self._skip_spaces()
+        if not self._text.startswith("[", self._at):
+            return ()
+        end = self._text.find("]", self._at)
+        if end < 0:
+            raise Unreadable("a bracket is not closed")
+        inner = _Parser(self._text[self._at + 1 : end], self._depth + 1).everything()
+        self._at = end + 1
+        return _trimmed(inner)
+
+    def _script(self, sign: str, found: list[Node]) -> None:
+        """Reads an exponent or index behind what it belongs to."""
+        _drop_spaces(found)
+        self._skip_spaces()
+        kind = "sup" if sign == "^" else "sub"
+        if found and found[-1].kind == kind:
+            raise Unreadable("two exponents or two indices follow one another")
+        if match := re.compile(r"[-+]?\d+").match(self._text, self._at):  # 2^10 is meant as 2^{10}
+            self._at = match.end()
+            inner = _Parser(match[0], self._depth + 1).everything()
+        else:
+            inner = [*_trimmed(self._argument())]
+        if not inner:
+            return
+        shown = "".join(node.text for node in inner)
+        if sign == "^" and inner == [Node("sign", "\\circ")]:
+            found.append(Node("mark", "^\\circ"))
+        elif sign == "^" and all(node == Node("mark", "'") for node in inner):
+            found.extend(inner)
+        elif not (sign == "^" and found and found[-1].kind == "number" and shown in commands.ORDINALS):
+            found.append(Node(kind, "", (tuple(inner),)))
+
+    def _color(self) -> None:
+        """Reads the name of a color, which is not shown; refuses anything else."""
+        match = re.compile(r"\s*\{\s*[A-Za-z]+\s*\}").match(self._text, self._at)
+        if match is None:
+            raise Unreadable("`\\color` takes the name of a color")
+        self._at = match.end()
+
+    def _negated(self) -> str:
+        match = re.compile(r"\s*(=|\\in\b|\\equiv\b)").match(self._text, self._at)
+        if match is None:
+            raise Unreadable("`\\not` strikes something out")
+        self._at = match.end()
+        return {"=": "\\ne", "\\in": "\\notin"}.get(match[1], "\\not\\equiv")
+
+    def _raw_group(self) -> str:
+        """Reads a group verbatim, without its braces."""
+        self._skip_spaces()
+        start, depth = self._at, 0
+        for brace in re.compile(r"\\.|[{}]", re.DOTALL).finditer(self._text, start):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if brace.start() == start and depth == 0:
+                break
+            if depth == 0:
+                self._at = brace.end()
+                return self._text[start + 1 : brace.start()]
+        raise Unreadable("a command lacks its argument")
+
+    # --------------------------------------------------------------------------------- text
+    def _text_nodes(self, name: str) -> list[Node]:
+        """Splits text into its words and the mathematics in it: `\\text{12 cm}` is `12\\text{ cm}`."""
+        self._skip_spaces()
+        if not self._text.startswith("{", self._at):
+            (node,) = self._argument()
+            return [Node("word", node.text) if node.kind == "letter" else node]
+        content = self._raw_group()
+        if name == "operatorname":
+            if not content.isalpha():
+                raise Unreadable(f"`{content}` is no function")
+            return [Node("function", f"\\{content}" if content in commands.FUNCTIONS else content)]
+        if name == "mathrm" and content.strip() in ("i", "e", "d"):  # mathematics set upright, no unit
+            return [Node("letter", content.strip())]
+        if self._depth + 1 > _MAX_DEPTH:
+            raise Unreadable("it is nested too deeply")
+        found: list[Node] = []
+        at = 0
+        while at < len(content):
+            match = _TEXT.match(content, at)
+            assert match is not None
+            at = match.end()
+            if (inner := match["math"] if match["math"] is not None else match["round"]) is not None:
+                found += _Parser(inner, self._depth + 1).everything()
+            elif match["word"]:
+                found.append(Node("word", self._word(match["word"])))
+            else:
+                at = self._other_text(content, match, found)
+        return found
+
+    def _other_text(self, content: str, match: re.Match[str], found: list[Node]) -> int:
+        """Reads what is no word in text; returns the place behind it."""
+        token, at = match[0], match.end()
+        name = token[1:]
+        if ordinal := re.fullmatch(r"(\d+)(?:st|nd|rd|th)", token):
+            found.append(Node("number", ordinal[1]))
+        elif token in ("{", "}"):
+            pass
+        elif token in ("^", "_"):  # cm^2, m/s^{2}, m^{-1}
+            script = re.compile(r"\s*(?:\{\s*([-+]?[\w\\]*)\s*\}|([-+]?\d+|\\circ|.))").match(content, at)
+            if script is None:
+                raise Unreadable("a command lacks its argument")
+            at = script.end()
+            inner = f"{{{script[1] or script[2]}}}"
+            parser = _Parser(inner, self._depth + 1)
+            parser._script(token, found)
+        elif token.startswith("\\") and name in commands.TEXTS | commands.APPEARANCE | commands.WRAPPERS:
+            pass
+        elif token.isspace():
+            found.append(Node("space", " "))
+        else:
+            found += _Parser(token, self._depth + 1).everything()
+        return at
+
+    def _word(self, word: str) -> str:
+        for character in word:
+            if not (character.isascii() or _is_latin(character) or character in "Åµ’"):
+                raise Unreadable(f"its text holds {unicodedata.name(character, 'an unknown sign')}")
+        return re.sub(r"\\mu\s*", "µ", re.sub(r"\\Omega\s*", "Ω", word.replace("’", "'")))
+
+    # --------------------------------------------------------------------------------- environments
+    def _environment(self) -> list[Node]:
+        name = self._raw_group().strip().removesuffix("*")
+        columns = _COLUMNS.match(self._text, self._at)
+        if columns is not None and name in ("array", "matrix"):
+            self._at = columns.end()
+        if name not in commands.MATRICES | commands.LINES:
+            raise Unreadable(f"`{name}` is not an environment of an answer")
+        rows: list[list[Node]] = [[]]
+        ended_by = ""
+        while ended_by != "\\end":
+            nodes, ended_by = self._nodes()
+            if ended_by in ("}", ""):
+                raise Unreadable(f"the environment `{name}` does not end")
+            rows[-1].append(Node("cell", "", (_trimmed(nodes),)))
+            if ended_by == "\\\\":
+                rows.append([])
+                if space := re.compile(r"\s*\[[\w.\s]*\]").match(self._text, self._at):
+                    self._at = space.end()
+        if self._raw_group().strip().removesuffix("*") != name:
+            raise Unreadable(f"the environment `{name}` does not end")
+        rows = [row for row in rows if any(cell.parts[0] for cell in row)]
+        if name not in commands.LINES:
+            return [Node("matrix", {"smallmatrix": "matrix"}.get(name, name), tuple(map(tuple, rows)))]
+        found: list[Node] = []
+        for row in rows:
+            line = [node for cell in row for node in cell.parts[0]]
+            if found and line and line[0].kind == "relation":
+                raise Unreadable("it shows a derivation in several lines")
+            found += [*([Node("comma", ",")] if found else []), *line]
+        return found
+
+
+def _opens_argument(found: Sequence[Node]) -> bool:
+    """Whether a group that follows is a function's argument: `\\sin{x}`, `\\log_2{x}`."""
+    for node in reversed(found):
+        if node.kind not in ("space", "sup", "sub"):
+            return node.kind == "function"
+    return False
+
+
+def _last(found: Iterable[Node]) -> Node | None:
+    return next((node for node in reversed([*found]) if node.kind not in ("space", "wide")), None)
+
+
+def _drop_spaces(found: list[Node]) -> None:
+    while found and found[-1].kind in ("space", "wide"):
+        found.pop()
+
+
+def _is_latin(character: str) -> bool:
+    """Whether a character is a Latin letter, with or without accent, and not a look-alike from another script."""
+    base = unicodedata.normalize("NFD", character)[0]
+    return (base.isascii() and base.isalpha()) or character in "ßæœøłđðÆŒØŁ"
+
+
+# ------------------------------------------------------------------------------------- one spelling
+def show(nodes: Iterable[Node]) -> str:
+    r"""Returns nodes as LaTeX in one spelling.
+
+    Example: show(read(r"x = \dfrac 12")) -> r"x=\frac{1}{2}"
+    """
+    line = ""
+    nodes = [*nodes]
+    for place, node in enumerate(nodes):
+        piece = _piece(node)
+        if node.kind in ("space", "wide"):
+            # A space is shown only where it separates words, letters or numbers.
+            following = nodes[place + 1] if place + 1 < len(nodes) else None
+            before = nodes[place - 1] if place else None
+            between = (before and before.kind, following and following.kind)
+            is_listed = between == ("comma", "number")  # 1, 234 is not 1,234
+            piece = " " if is_listed or all(kind in ("word", "letter", "number") for kind in between) else ""
+        elif re.search(r"\\[A-Za-z]+$", line) and piece[:1].isalpha():
+            line += " "
+        line += piece
+    return line.strip()
+
+
+def _piece(node: Node) -> str:
+    parts = [show(part) for part in node.parts] if node.kind != "matrix" else []
+    match node.kind:
+        case "frac" | "binom":
+            return f"\\{node.kind}{{{parts[0]}}}{{{parts[1]}}}"
+        case "sqrt":
+            return f"\\sqrt{f'[{parts[1]}]' if len(parts) > 1 else ''}{{{parts[0]}}}"
+        case "sup":
+            return f"^{{{parts[0]}}}"
+        case "sub":
+            upright = re.fullmatch(r"\\text\{(.*)\}|\\([a-z]+)", parts[0])  # v_{\text{max}}, x_{\max}
+            return f"_{{{upright[1] or upright[2] if upright else parts[0]}}}"
+        case "accent":
+            return f"{node.text}{{{parts[0]}}}"
+        case "mod":
+            return f"\\pmod{{{parts[0]}}}"
+        case "group":
+            return f"{{{parts[0]}}}"
+        case "word":
+            return f"\\text{{{node.text}}}"
+        case "cell":
+            return parts[0]
+        case "matrix":
+            body = " \\\\ ".join(" & ".join(map(_piece, row)) for row in node.parts)
+            return f"\\begin{{{node.text}}}{body}\\end{{{node.text}}}"
+    return node.text

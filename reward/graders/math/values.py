@@ -1,0 +1,143 @@
+"""The types of value that an answer can have. `reading` makes them, `compare` compares them.
+
+All are frozen, hold sympy objects for mathematics, and keep everything that stood in the box: a token that no type has
+room for makes the box unreadable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from reward.graders.math.units import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A real or complex number. `places`: the decimals given, 2 for 3.14 and -2 for 1.2e3; None for an exact one.
+
+    Example: Number(Rational(157, 50), places=2)
+    """
+
+    value: Any
+    places: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression with variables, or one that still holds an operation to carry out (`pending`: lim, sum, gcd ...).
+
+    `quantity`: the other reading of letters behind a number, 7 hours for `7h`.
+    """
+
+    value: Any
+    pending: frozenset[str] = frozenset()
+    quantity: Quantity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number or expression with a unit, a currency, a percent or degree sign, or a counted noun (`20 apples`)."""
+
+    size: Number | Expression
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A chain of sides: `x = 5`, `1 < x \\le 3`, `x \\equiv 3 \\pmod 5` (with a modulus). `signs` stand between the sides."""
+
+    sides: tuple[Value, ...]
+    signs: tuple[str, ...]
+    modulus: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Real numbers between two ends. `brackets`: "[)" contains the lower end alone."""
+
+    low: Value
+    high: Value
+    brackets: str
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """The union of intervals and finite sets."""
+
+    parts: tuple[Interval | Several, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Several values. `kind`: "tuple" (ordered; `brackets` are kept), "set", "list" (commas or `and`, in any order), "or"
+    (alternatives), "compound" (5 ft 6 in)."""
+
+    kind: str
+    items: tuple[Value, ...]
+    brackets: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix, or the rows of several cases (`kind`: "matrix", "cases")."""
+
+    rows: tuple[tuple[Value, ...], ...]
+    kind: str = "matrix"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The terms of a ratio, 2 : 3 : 4."""
+
+    terms: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A time of day: minutes since midnight, and "am", "pm" or "" if neither is said."""
+
+    minutes: int
+    half: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The letter of an option, with the value of its text if that is given: `(B) 5`."""
+
+    letter: str
+    value: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What is compared by its spelling. `kind`: "words", "formula" (chemistry), "name" (of points, upper case), "date",
+    "numeral" (digits with their base), "page" (anything else that is shown, equal only to itself)."""
+
+    kind: str
+    text: str
+
+
+Value = (
+    Number
+    | Expression
+    | Quantity
+    | Relation
+    | Interval
+    | Union
+    | Several
+    | Matrix
+    | Ratio
+    | Clock
+    | Option
+    | Text
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Whether two values are equal, and the rule that says so. `equal` is None where no rule applies."""
+
+    equal: bool | None
+    rule: str
+    details: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,472 @@
+"""Answers in words: phrases, counted nouns, numbers in words, chemical formulas, option letters, times and dates.
+
+Each function takes the plain text of a whole answer, or of what stands behind its number. It returns one canonical
+spelling, so that two answers of one meaning are equal texts, or None if the text is anything else.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+from functools import lru_cache
+
+_LONGEST = 300
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# ------------------------------------------------------------------------------------------------- numbers in words
+_SMALL = {
+    word: Fraction(number)
+    for number, word in enumerate(
+        (
+            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+            "seventeen eighteen nineteen twenty"
+        ).split()
+    )
+} | {
+    word: Fraction(10 * number)
+    for number, word in enumerate("thirty forty fifty sixty seventy eighty ninety".split(), 3)
+}
+_LARGE = {
+    "hundred": Fraction(100), "thousand": Fraction(1000), "million": Fraction(10**6), "billion": Fraction(10**9),
+    "trillion": Fraction(10**12),
+}  # fmt: skip
+_PARTS = {"half": Fraction(1, 2), "halves": Fraction(1, 2), "quarter": Fraction(1, 4), "quarters": Fraction(1, 4)} | {
+    word + end: 1 / value
+    for word, value in (
+        {
+            word: Fraction(number)
+            for number, word in enumerate(
+                "third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split(), 3
+            )
+        }
+        | {"twentieth": Fraction(20)}
+        | {f"{word}th": value for word, value in _LARGE.items()}
+    ).items()
+    for end in ("", "s")
+}
+_MULTIPLES = {word + end: value for word, value in (_LARGE | {"dozen": Fraction(12)}).items() for end in ("", "s")}
+NUMBER_WORDS: dict[str, Fraction] = _SMALL | _MULTIPLES | _PARTS
+"""Every number word with its value: `three`, `dozen`, `thousand`, `half`, `thirds`."""
+
+
+@lru_cache(maxsize=4096)
+def number(text: str) -> Fraction | None:
+    """Returns the number that the whole phrase names.
+
+    Example: number("two hundred and five") -> Fraction(205, 1)
+    """
+    words = text.lower().replace("-", " ").split()
+    if not words or len(text) > _LONGEST:
+        return None
+    if words[0] in ("minus", "negative"):
+        value = number(" ".join(words[1:])) if words[1:2] not in (["minus"], ["negative"]) else None
+        return None if value is None else -value
+    if (value := _whole(words)) is not None:
+        return value
+    last = words[-1]
+    if last in _PARTS:
+        return _with_part(words[:-1], last)
+    if last in _MULTIPLES:  # half a million, two and a half dozen
+        value = number(" ".join(words[:-1]).removesuffix(" a"))
+        return None if value is None else value * _MULTIPLES[last]
+    return None
+
+
+def _whole(words: list[str]) -> Fraction | None:
+    """Returns the whole number in the words, as in `two thousand three hundred and five` or `three dozen`."""
+    words = ["one", *words[1:]] if words[0] == "a" and words[1:2] and words[1] in _MULTIPLES else words
+    total, current, smallest = Fraction(0), Fraction(0), Fraction(10**15)
+    before = "and"
+    for word in words:
+        if (small := _SMALL.get(word)) is not None:
+            is_one_behind_ten = 0 < small < 10 and current % 100 >= 20 and current % 10 == 0 and before in _SMALL
+            if before in _SMALL and not is_one_behind_ten:
+                return None
+            current += small
+        elif word == "hundred" and 0 < current < 100 and before in _SMALL:
+            current *= 100
+        elif word in _MULTIPLES and word != "hundred" and 0 < current < 1000 and _MULTIPLES[word] < smallest:
+            smallest = _MULTIPLES[word]
+            total, current = total + current * smallest, Fraction(0)
+        elif word != "and" or before not in _MULTIPLES:
+            return None
+        before = word
+    return None if before == "and" or (before == "zero" and len(words) > 1) else total + current
+
+
+def _with_part(words: list[str], part: str) -> Fraction | None:
+    """Returns a fraction in words, given what stands before its last word: `two` thirds, `one and a` half."""
+    if not words:
+        return _PARTS[part] if part in ("half", "quarter") else None
+    whole = Fraction(0)
+    if "and" in words:
+        place = len(words) - 1 - words[::-1].index("and")
+        value = _whole(words[:place]) if place else None
+        if value is None:
+            return None
+        whole, words = value, words[place + 1 :]
+    count = Fraction(1) if words in (["a"], ["an"]) else _whole(words) if words else None
+    return None if not count else whole + count * _PARTS[part]
+
+
+def multiplier(text: str) -> tuple[Fraction, str]:
+    """Splits a number word off what stands behind a number: (1000000, "dollars") for `million dollars`, (1/1000, "") for
+    `thousandths`, (1, "apples") for `apples`."""
+    first, _, rest = text.strip().partition(" ")
+    if (value := _MULTIPLES.get(first.lower())) is not None:
+        further, rest = multiplier(rest)
+        return value * further, rest.removeprefix("of ")
+    if not rest and first.lower() in _PARTS and not first.lower().startswith("quarter"):  # quarters are coins
+        return _PARTS[first.lower()], ""
+    return Fraction(1), text.strip()
+
+
+# ------------------------------------------------------------------------------------------------- phrases and nouns
+_WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[' -](?=[^\W\d_(])|\((?:[IVX]{1,4}|\+)\)(?:\s|$))*+")
+_GENOTYPE = re.compile(r"(?:([A-Za-z])(?i:\1))+")
+_SHORT = _names("no on up in of if it is he we us so at to by or an as do go me my ok")
+"""The words of two letters; other pairs of letters are mathematics."""
+_SPELLINGS = tuple(
+    (re.compile(pattern), american)
+    for pattern, american in (
+        (r"(?<=[a-z]{3})our(?=s?$|ed$|ing$|less$|ful$)", "or"), (r"(?<=[a-z])tre(?=s?$)", "ter"),
+        (r"(?<=[a-z]{3})is(?=e[ds]?$|ing$|ations?$)", "iz"), (r"yse(?=[ds]?$)", "yze"), (r"^sulph", "sulf"),
+        (r"^alumini(?=um$)", "alumin"), (r"^caes", "ces"), (r"^haem|(?<=.)aem(?=i)", "hem"), (r"^oe(?=s|d)", "e"),
+        (r"^foet", "fet"), (r"^grey", "gray"), (r"^fibre", "fiber"), (r"^programme(?=s?$)", "program"),
+        (r"ll(?=ed$|ing$)", "l"),
+    )
+)  # fmt: skip
+_ALIKE = {
+    "does not exist": "dne|doesn't exist|do not exist|limit does not exist",
+    "no solution": "no solutions|no solution exists|no solutions exist|there is no solution|there are no solutions|"
+    "has no solution|no real solution|no real solutions|no real solutions exist|there are no real solutions|"
+    "no real roots|no real root|empty set|null set|no such solution",
+    "all real numbers": "all reals|all real values|any real number|any real|real numbers|all real number|reals|"
+    "set of all real numbers|set of real numbers",
+    "infinitely many": "infinite|infinitely many solutions|infinite solutions|infinite number of solutions|"
+    "infinite number|infinitely many real solutions",
+    "monday": "mon", "tuesday": "tue|tues", "wednesday": "wed", "thursday": "thu|thur|thurs", "friday": "fri",
+    "saturday": "sat", "sunday": "sun",
+}  # fmt: skip
+_MONTHS = "january february march april may june july august september october november december".split()
+_MONTH = {name[:length]: number for number, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {"sept": 9}
+_SAME = {other: phrase for phrase, others in _ALIKE.items() for other in others.split("|")} | {
+    short: _MONTHS[number - 1] for short, number in _MONTH.items()
+}
+
+
+@lru_cache(maxsize=4096)
+def phrase(text: str) -> str | None:
+    """Returns plain words as they are compared: without article, full stop or hyphens, in lower case unless their case
+    has a meaning, and in one spelling; None if there are digits, signs or no word of three letters.
+
+    Example: phrase("The Mitochondria.") -> "mitochondria"
+    """
+    text = " ".join(unicodedata.normalize("NFKC", text[: _LONGEST + 1]).replace("’", "'").split())
+    bare = re.sub(r"(?<=[^\W\d_])\.(?=\s|$)", "", text)
+    if len(text) > _LONGEST or not _WORDS.fullmatch(bare):
+        return None
+    if not re.search(r"[^\W\d_]{3}", bare) and bare.lower() not in _SHORT:
+        return None
+    bare = re.sub(r"^(?:the|an|a)(?=[ -][^\W\d_])", "", bare, flags=re.IGNORECASE).replace("-", " ").strip()
+    bare = re.sub(r"\b([Nn])on (?=[a-z])", r"\1on", re.sub(r"[^\W\d_]+", lambda word: _lower(word[0]), bare))
+    return _SAME.get(bare.lower(), bare)
+
+
+def _lower(word: str) -> str:
+    """Returns a word in lower case and American spelling, unless its case tells it from others: a single letter, a capital
+    behind a small letter (mRNA), capitals without a vowel (XYZ), a genotype (AaBb)."""
+    is_usual = word[1:].islower() or (word.isupper() and re.search("[AEIOU]", word))
+    if len(word) == 1 or not is_usual or _GENOTYPE.fullmatch(word):
+        return word
+    word = word.lower()
+    for pattern, american in _SPELLINGS:
+        word = pattern.sub(american, word)
+    return word
+
+
+_FUNCTION_WORDS = _names(
+    "a an the not no none never nor is are was were be been being am pm isn't aren't wasn't then or and but else otherwise "
+    "minus plus times than over by if for squared cubed factorial choose mod modulo divided multiplied added subtracted "
+    "power root point negative equal equals approximately approx about around roughly nearly almost at least most "
+    "except without unless until when where while with as because since so thus hence therefore that which who whose this "
+    "these those i it he she they we you can cannot could may might must shall should will would do does did has have had "
+    "to from through between into on in out of off per each every either neither both all some th st nd rd "
+    "second seconds square cubic sqrt log sin cos tan exp max min lim infinity infinite wrong incorrect false true yes"
+) | frozenset(NUMBER_WORDS)
+"""Words that make what stands behind a number more than the name of what is counted."""
+_ERAS = _names("BC AD BCE CE")
+_IRREGULAR = {
+    "people": "person", "men": "man", "women": "woman", "children": "child", "feet": "foot", "teeth": "tooth",
+    "geese": "goose", "mice": "mouse", "dice": "die", "oxen": "ox", "vertices": "vertex", "indices": "index",
+    "matrices": "matrix", "leaves": "leaf", "loaves": "loaf", "knives": "knife", "lives": "life", "wives": "wife",
+    "shelves": "shelf", "wolves": "wolf", "calves": "calf", "thieves": "thief", "scarves": "scarf", "lens": "lens",
+    "bacteria": "bacterium", "nuclei": "nucleus", "radii": "radius", "formulae": "formula", "axes": "axis",
+    "bases": "base", "apiece": "each",
+}  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def noun(text: str) -> str | None:
+    """Returns the stem of what is counted by the number before it: `apple` for apples, `square tile` for square tiles; None
+    if a word is a function word or a number, or changes the value.
+
+    Example: noun("red balls") -> "red ball"
+    """
+    bare = text.strip().removesuffix(".")
+    bare = re.sub(r"(?:^|\s)(?:in total|in all|altogether)$", "", bare)
+    words = re.split(r"[\s-]+", bare.replace("’", "'"))
+    if bare == "times":
+        return "time"
+    if len(text) > _LONGEST or len(words) > 4:
+        return None
+    stems = []
+    for place, word in enumerate(words):
+        if word == "of" and 0 < place < len(words) - 1:
+            stems.append(word)
+        elif word in _ERAS:
+            stems.append(word)
+        elif (
+            re.fullmatch(r"[^\W\d_][a-zà-ÿ]+(?:'[a-z]*)?", word)
+            and len(word) > 2
+            and word.lower() not in _FUNCTION_WORDS
+        ):
+            stems.append(_stem(word.lower()))
+        else:
+            return None
+    return " ".join(stems)
+
+
+def _stem(word: str) -> str:
+    """Returns the same for the singular and the plural of a noun; it need not be a word."""
+    word = re.sub(r"'s?$", "", word)
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if len(word) > 4:
+        word = re.sub(r"(?<=o|x|h)es$|(?<=ss|zz)es$", "", re.sub(r"ies?$", "y", word))
+    word = re.sub(r"(?<=..[^sui])s$", "", word)
+    return re.sub(r"(?<=s|z|x)e$", "", word) if len(word) > 3 else word
+
+
+# ------------------------------------------------------------------------------------------------- chemistry
+_ELEMENTS = _names(
+    "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb Mo "
+    "Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg Tl "
+    "Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og"
+)
+_NO_FORMULAS = _names("No In As At He Be Am Pa NO ON OK IN")
+"""Words and units that are spelled like a formula."""
+_DIATOMIC = _names("H2 N2 O2 O3 F2 I2 P4 S8")
+_ARROWS = {
+    "<->": ("<=>", "⇌", "⇄", "↔", "<->", "\\rightleftharpoons", "\\leftrightarrow", "\\rightleftarrows"),
+    "<-": ("\\leftarrow", "\\longleftarrow", "←", "<-"),
+    "->": ("\\longrightarrow", "\\rightarrow", "\\to", "→", "⟶", "->", "=>", "⇒", "="),
+}
+_ARROW = {text: arrow for arrow, texts in _ARROWS.items() for text in texts}
+_AN_ARROW = re.compile("|".join(re.escape(text) + r"(?![A-Za-z])" * text[-1].isalpha() for text in _ARROW))
+_UNWRAP = re.compile(r"\\(?:ce|text|textrm|textbf|mathrm|mathbf|mbox|rm)\b\s*+|\\[,;:! ]|[$~]|\\left|\\right")
+_RAISED = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+")
+_PLAIN = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₀₁₂₃₄₅₆₇₈₉", "0123456789+-0123456789")
+_CHARGE = re.compile(r"\s*+\^\s*+(?:\{\s*+)?(?:(\d{0,2})\s*+([+-])|([+-])\s*+(\d{1,2}))(?:\s*+\})?")
+_FRONT = re.compile(r"(\d+/\d+|\d*)\s*+(.*)", re.DOTALL)
+_ATOM = re.compile(r"([A-Z][a-z]?)(\d*)|([(\[])|([)\]])(\d*)|(·)(\d*)")
+
+
+@lru_cache(maxsize=4096)
+def formula(text: str) -> str | None:
+    """Returns a chemical formula, ion, hydrate or equation in one spelling; None for anything else, and for what may as
+    well be a variable: `N`, `P_1`, `2S`, `VI`. The order of the species on one side of an equation does not matter.
+
+    Example: formula("SO_4^{2-}") -> "SO4^2-"
+    """
+    if len(text) > _LONGEST:
+        return None
+    bare = _UNWRAP.sub("", text.replace("−", "-").replace("–", "-"))
+    bare = _RAISED.sub(lambda found: f"^{{{found[0]}}}", bare).translate(_PLAIN)
+    bare = re.sub(r"_\s*+(?:\{\s*+(\d{1,3})\s*+\}|(\d))", r"_\1\2", bare)
+    bare = _CHARGE.sub(lambda found: f"^{found[1] or found[4] or ''}{found[2] or found[3]} ", bare)
+    bare = re.sub(r"\s*+(?:\\cdot(?![a-z])|[·•⋅∙*])\s*+", "·", re.sub(r"[{}]", "", bare)).strip().removesuffix(".")
+    arrows = _AN_ARROW.findall(bare)
+    if not arrows:
+        species = _species(bare)
+        return species if species and _is_certain(species) else None
+    if len(arrows) > 1:
+        return None
+    sides = [_side(side) for side in _AN_ARROW.split(bare)]
+    if None in sides or (arrows[0] == "=" and not all(re.search(r"[a-z\d]", str(side)) for side in sides)):
+        return None
+    arrow = _ARROW[arrows[0]]
+    if arrow == "<-":
+        sides, arrow = sides[::-1], "->"
+    return f"{sides[0]} {arrow} {sides[1]}"
+
+
+def _side(text: str) -> str | None:
+    """Returns one side of an equation, its species in alphabetical order and without their states."""
+    found = []
+    for part in re.split(r"\s\+\s|(?<![\^\s])\+(?=[\s\dA-Z(\[e])|(?<=[+-] )\+", text.strip() + " "):
+        part = re.sub(r"\s*+\((?:s|l|g|aq)\)\s*$", "", part.strip())
+        species = "e^-" if part in ("e^-", "e-") else _species(part)
+        if match := re.fullmatch(r"(\d+)\s*e(?:\^?-)", part):
+            species = f"{match[1]}e^-"
+        if species is None:
+            return None
+        found.append(species)
+    return " + ".join(sorted(found))
+
+
+def _species(text: str) -> str | None:
+    """Returns one formula with its coefficient and charge: 2SO4^2-."""
+    front, rest = _FRONT.fullmatch(text.strip()).groups()  # type: ignore[union-attr]
+    body, _, charge = rest.strip().partition("^")
+    body = body.strip()
+    if not charge and (ending := re.search(r"(?:(?<=[\])a-zA-Z])|(?<=\d)|\s)(\d?)\s?([+-])$", body)):
+        body, charge = _with_charge(body, ending)
+    body = re.sub(r"[_\s]", "", body)
+    charge = charge.strip()
+    if not body or not re.fullmatch(r"(?:\d{0,2}[+-])?", charge) or not _is_formula(body):
+        return None
+    return ("" if front == "1" else front) + body + (f"^{charge.removeprefix('1')}" if charge else "")
+
+
+def _with_charge(body: str, ending: re.Match[str]) -> tuple[str, str]:
+    """Splits a charge without `^` off: Na+, Fe3+, SO42-, NH4+. One digit behind an element alone or a bracket is the
+    charge; in NH4+ it is an index."""
+    before = body[: ending.start()].rstrip()
+    digit = ending[1]
+    is_charge = bool(digit) and (
+        ending[0][0] == " " or before[-1:] in "])" or before[-1:].isdigit() or before in _ELEMENTS
+    )
+    return (before, digit + ending[2]) if is_charge or not digit else (before + digit, ending[2])
+
+
+def _is_formula(body: str) -> bool:
+    """Whether the text consists of element symbols with indices, in balanced brackets, and water of hydration."""
+    opened, at = [], 0
+    while at < len(body):
+        found = _ATOM.match(body, at)
+        if found is None or (found[1] and found[1] not in _ELEMENTS) or (found[2] or "").startswith("0"):
+            return False
+        if found[3]:
+            opened.append(found[3])
+        elif found[4] and (not opened or opened.pop() + found[4] not in ("()", "[]")):
+            return False
+        at = found.end()
+    return not opened and re.search(r"\(\)|\[\]|·$|^·", body) is None
+
+
+def _is_certain(species: str) -> bool:
+    """Whether a formula that stands alone is no variable, product of variables, word or Roman numeral."""
+    if species in _NO_FORMULAS or re.fullmatch("[IVXLCDM]+", species):
+        return False
+    if "^" in species or species in _DIATOMIC:
+        return True
+    if species[0].isdigit() and not re.search(r"[A-Z][a-z]|[A-Z\])]\d", species):
+        return False
+    return sum(letter.isalpha() for letter in species) > 1
+
+
+_ORBITALS = re.compile(
+    r"(?:\[(?:He|Ne|Ar|Kr|Xe|Rn)\]|(?=(?:\d[spdf]\d+){2}))"
+    r"(?:[1-9]s[12]|[1-9]p[1-6]|[1-9]d(?:10|[1-9])|[1-9]f(?:1[0-4]|[1-9]))+"
+)
+_ROOM = {"s": 2, "p": 6, "d": 10, "f": 14}
+
+
+def configuration(text: str) -> str | None:
+    """Returns the electron configuration of an atom without spaces and exponent signs; None for anything else. A shell is
+    one digit and an orbital holds at most 2, 6, 10 or 14 electrons, so there is one reading.
+
+    Example: configuration("1s^{2}2s^{1}") -> "1s22s1"
+    """
+    if len(text) > _LONGEST:
+        return None
+    occupied = re.findall(r"([spdf])\s*\^\s*\{\s*(\d{1,3})\s*\}", text)
+    if any(int(electrons) > _ROOM[orbital] for orbital, electrons in occupied):
+        return None
+    bare = re.sub(r"[\s^{}]", "", _UNWRAP.sub("", text.translate(_PLAIN)))
+    return bare if _ORBITALS.fullmatch(bare) else None
+
+
+# ------------------------------------------------------------------------------------------------- options, times, dates
+_OPTION = re.compile(
+    r"(?P<named>(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?\s+)?"
+    r"(?:\((?P<round>[a-hA-J])\)|(?P<bare>[a-hA-J]))(?P<sign>[).:]?)(?:\s*$|\s*(?P<text>\S.*))",
+    re.IGNORECASE | re.DOTALL,
+)
+_LABEL = re.compile(r"(?:^|[\s,;])\(?[A-Ja-h][).:](?=\s|$)")
+
+
+def option(text: str) -> tuple[str, str] | None:
+    """Returns the letter of an option and its text: ("B", "5 cm") for `(B) 5 cm` or `B. 5 cm`, ("B", "") for `(B)`; None for
+    a bare letter or two labels."""
+    found = _OPTION.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    if found is None:
+        return None
+    letter, sign, rest = found["round"] or found["bare"], found["sign"], found["text"] or ""
+    is_marked = found["round"] or sign or found["named"]
+    if letter in "ij" or not is_marked or (found["round"] and sign == ")") or _LABEL.search(rest):
+        return None
+    if rest and not found["round"] and (not sign or text[found.end("sign")] not in " \t\n~\\"):
+        return None  # B5, Option Blue
+    return letter.upper(), rest.strip()
+
+
+_CLOCK = re.compile(
+    r"(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d))?(?:\s*o'?clock)?\s*"
+    r"(?:(?P<half>[ap])\.?\s?m\.?|in the (?P<part>morning|afternoon|evening)|at (?P<night>night)"
+    r"|(?P<twelve>noon|midnight))?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def clock(text: str) -> tuple[int, str] | None:
+    """Returns a time of day as minutes since midnight or noon, and "am", "pm" or "" if neither is said.
+
+    Example: clock("12:15 p.m.") -> (15, "pm")
+    """
+    text = " ".join(text.split()).replace("’", "'") if len(text) <= 40 else ""
+    if text.lower() in ("noon", "midnight"):
+        return 0, "pm" if text.lower() == "noon" else "am"
+    found = _CLOCK.fullmatch(text)
+    if found is None:
+        return None
+    hour, minute = int(found["hour"]), int(found["minute"] or 0)
+    half = f"{found['half'].lower()}m" if found["half"] else ""
+    if found["part"] or found["night"]:
+        half = "am" if (found["part"] or "").lower() == "morning" else "pm"
+    if found["twelve"]:
+        half = "pm" if found["twelve"].lower() == "noon" else "am"
+        return (0, half) if hour == 12 and minute == 0 else None
+    is_said = half or "clock" in text.lower() or (found["minute"] and ":" in text)
+    if not is_said or minute > 59 or hour > (12 if half else 23) or (half and hour == 0):
+        return None
+    if not half and (hour > 12 or hour == 0):
+        half = "pm" if hour else "am"
+    return hour % 12 * 60 + minute, half
+
+
+_DATE = re.compile(
+    r"(?:(?P<month>[a-z]{3,9})\.?\s+(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+    r"|(?:the\s+)?(?P<first>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<second>[a-z]{3,9})\.?)(?:,?\s+(?P<year>\d{4}))?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def date(text: str) -> str | None:
+    """Returns a date as month-day or month-day-year.
+
+    Example: date("4th of July, 2020") -> "7-4-2020"
+    """
+    found = _DATE.fullmatch(text.strip().removesuffix(".")) if len(text) <= 40 else None
+    month = _MONTH.get((found["month"] or found["second"]).lower()) if found else None
+    if found is None or month is None:
+        return None
+    day = int(found["day"] or found["first"])
+    longest = 29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31
+    return "-".join(filter(None, (str(month), str(day), found["year"]))) if 1 <= day <= longest else None

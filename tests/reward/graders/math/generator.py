@@ -1,0 +1,125 @@
+"""Deals out answers of every kind, with forms that are equal to them and neighbours that are not."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.reward.graders.math import expressions, numbers, wordings
+from tests.reward.graders.math.answers import KINDS, Answer, raised
+
+MODULES = (numbers, expressions, wordings)
+"""The modules whose functions KINDS holds, once they are imported."""
+
+
+ONE_WAY = {
+    "binomials": "a number stands for a binomial coefficient, but who is asked for the number has to work it out",
+    "factorials": "as for binomial coefficients",
+    "chains": "a chain shows the way to the value, which a gold does not",
+    "options": "an answer may have its option's text behind the letter",
+    "integers": "an answer may repeat itself in another form (`or`), and be one of several names",
+}
+"""Kinds with forms that are right as answers and no golds, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """An answer to a gold and whether it is right; `why`: how it was made."""
+
+    kind: str
+    gold: str
+    answer: str
+    wanted: bool
+    why: str
+
+
+# ------------------------------------------------------------------------------------- pairs
+def pairs(number: int, seed: int) -> Iterator[Pair]:
+    """Yields pairs of all kinds in turn: about half are right."""
+    draw, seen, left = random.Random(seed), [], number
+    while True:
+        for maker in KINDS.values():
+            answer = maker(draw)
+            for pair in _pairs_of(answer, draw, seen):
+                yield pair
+                left -= 1
+                if not left:
+                    return
+            seen = [*seen[-150:], answer]
+
+
+def answers(name: str, seed: int) -> Iterator[Answer]:
+    """Yields answers of one kind, without end."""
+    draw = random.Random(seed)
+    while True:
+        yield KINDS[name](draw)
+
+
+def _pairs_of(answer: Answer, draw: random.Random, others: list[Answer]) -> Iterator[Pair]:
+    def pair(given: str, gold: str, wanted: bool, why: str) -> Pair:
+        dressed = dress(given, draw) if draw.random() < 0.4 else given
+        return Pair(kind=answer.kind, gold=gold, answer=dressed, wanted=wanted, why=why)
+
+    yield pair(answer.gold, answer.gold, True, "itself")
+    for form in some(answer.equal, 3, draw):
+        yield pair(form, answer.gold, True, "equal form")
+    for form in some(answer.equal, 1, draw):
+        yield pair(answer.gold, form, True, "equal form as gold")
+    for form in some(answer.right, 1, draw):
+        yield pair(form, answer.gold, True, "one way")
+    for form in some(answer.different, 3, draw):
+        yield pair(form, answer.gold, False, "neighbour")
+    for form in some(answer.different, 1, draw):
+        yield pair(answer.gold, form, False, "neighbour as gold")
+    for form in some(answer.wrong, 1, draw):
+        yield pair(form, answer.gold, False, "no answer")
+    near = [other for other in others if other.kind == answer.kind]
+    for group in (near, others):
+        for other in some(group, 1, draw):
+            if not answer.agrees(other) and other.gold != answer.gold:
+                given = draw.choice([other.gold, *other.equal])
+                yield pair(given, answer.gold, False, f"right for {other.gold} ({other.kind})")
+
+
+def some(items: Iterable[str] | list[Answer], number: int, draw: random.Random) -> list:
+    """Returns up to so many of the items, in a random order."""
+    items = list(items)
+    return draw.sample(items, min(number, len(items)))
+
+
+# ------------------------------------------------------------------------------------- typography
+def dress(text: str, draw: random.Random) -> str:
+    """Returns the text in other typography, which never changes the value."""
+    dresses = [
+        lambda t: f"${t}$",
+        lambda t: f"\\({t}\\)",
+        lambda t: f"\\displaystyle {t}",
+        lambda t: f" {t} ",
+    ]
+    if "$" in text:
+        dresses = dresses[2:]
+    if "\\frac" in text:
+        name = draw.choice(["\\dfrac", "\\tfrac", "\\cfrac"])
+        dresses.append(lambda t: re.sub(r"\\frac(?![a-z])", lambda _: name, t))
+    if "\\text" not in text and "\\ce" not in text:
+        if re.fullmatch(r"[(\[][^()\[\]]*[)\]]", text):
+            dresses.append(lambda t: f"\\left{t[:-1]}\\right{t[-1]}")
+        if (
+            re.search(r"(?<![\w}\\])-|(?<=[\w})]) ?- ?(?=[\w\\({])", text)
+            and "->" not in text
+            and "e-" not in text
+        ):
+            dresses.append(lambda t: t.replace("-", "−"))
+        if re.search(r"\^(\d|\{-?\d+\})(?![\d^])", text) and "_" not in text:
+            dresses.append(
+                lambda t: re.sub(r"\^(\d|\{-?\d+\})(?![\d^])", lambda m: raised(m[1].strip("{}")), t)
+            )
+        dresses.append(lambda t: re.sub(r"(?<=[^\\]),\s", lambda _: ",\\, ", t))
+        dresses.append(lambda t: re.sub(r"\s*=\s*", lambda _: draw.choice(["=", " = ", "\\;=\\;"]), t))
+    if re.search(r"[\d}a-z)]$", text):
+        dresses.append(lambda t: f"{t}.")
+    if re.fullmatch(r"[\d.,+-]+", text):
+        dresses += [lambda t: f"\\mathbf{{{t}}}", lambda t: f"{{{t}}}", lambda t: f"**{t}**"]
+    return draw.choice(dresses)(text)
