@@ -6,10 +6,12 @@ import re
 
 import pytest
 
-from reward.graders.math.in_words import RULES
 from tests.conftest import ROOT
 
-grader = pytest.importorskip("reward.graders.math.grader")
+pytest.importorskip("math_verify")
+
+from reward.graders.math import grader
+from reward.graders.math.in_words import RULES
 
 PAGE = ROOT / "docs" / "equal_answers.md"
 
