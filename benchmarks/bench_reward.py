@@ -34,6 +34,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -256,22 +257,17 @@ def fresh_pools(method: str, seconds: float, workers: int) -> tuple[list[float],
 
 
 # ------------------------------------------------------------------------------------- correctness
-def math_verify_alone(response: str, gold: str) -> bool:
-    """Returns math-verify's verdict, called as its README shows, on the whole text after the reasoning."""
-    from math_verify import parse, verify
+PEERS = {"math-verify alone": "math_verify", "DeepScaleR alone": "deepscaler"}
+"""The task's "verifier" of those that the service is compared with, by name."""
 
+
+def peer_alone(verifier: str, response: str, gold: str) -> bool:
+    """Returns the verdict of a peer alone: math-verify, called as its README shows, on the whole text after the
+    reasoning; our port of DeepScaleR's rules on the last box."""
     from reward.extract import visible_text
+    from reward.graders.math.peers import verdict
 
-    return bool(verify(parse(f"\\boxed{{{gold}}}"), parse(visible_text(response))))
-
-
-def deepscaler_alone(response: str, gold: str) -> bool:
-    """Returns the verdict of our port of DeepScaleR's rules on the last box."""
-    from reward.extract import last_box, visible_text
-    from reward.graders import deepscaler
-
-    box = last_box(visible_text(response))
-    return box is not None and deepscaler.equal(box, gold) is not None
+    return verdict(verifier, visible_text(response), gold)
 
 
 def mistakes(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, int]:
@@ -286,11 +282,13 @@ def correctness() -> None:
     def ours(response: str, gold: str) -> bool:
         return grade("math", response, {"answer": gold}).score == 1
 
-    print(f"\ncorrectness      {'cases':>16} {'this service':>18} {'math-verify':>18} {'DeepScaleR':>18}")
+    scorers = (ours, *(partial(peer_alone, verifier) for verifier in PEERS.values()))
+    names = " ".join(f"{name:>18}" for name in ("this service", *PEERS))
+    print(f"\ncorrectness      {'cases':>16} {names}")
     for kind in ("peer", "policy", "stem_peer", "hedge"):
         chosen = [case for case in CASES if case["kind"] == kind]
         cells = []
-        for scorer in (ours, math_verify_alone, deepscaler_alone):
+        for scorer in scorers:
             verdicts = [scorer(case["response"], case["gold"]) for case in chosen]
             truths = [case["expected"] == 1 for case in chosen]
             false_negatives, false_positives = mistakes(list(zip(verdicts, truths, strict=True)))

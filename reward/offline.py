@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import textwrap
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from reward.extract import answer_tag, is_open_thought, last_box, thinks, visibl
 from reward.graders import grader
 from reward.graders.code.blocks import code_blocks
 from reward.graders.grade import InvalidTask
+from reward.graders.math.in_words import TYPES, explained
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
@@ -24,6 +26,11 @@ from reward.server import UserError
 from reward.service import Service
 
 _IN_FLIGHT_PER_WORKER = 4
+_WIDTH = 80
+"""Columns of an explanation; longer lines go on below."""
+_MATHEMATICS = ("math", "stem")
+_EXPLAINED = ("extracted", "gold", "answer_type", "gold_type", "rule", "decided_by")
+"""Keys of a mathematical grade's details that have lines of their own."""
 
 
 class Progress:
@@ -144,7 +151,7 @@ async def explain(service: Service, request: ScoreRequest) -> int:
     finally:
         await service.close()
     for line in explanation(request, result):
-        print(line)
+        print(textwrap.fill(line, _WIDTH, subsequent_indent=" " * 11, break_on_hyphens=False))
     return int(result.status is not GradeStatus.graded)
 
 
@@ -157,14 +164,25 @@ def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
     begun = "begun in the prompt, " if request.in_thought else ""
     ended = "never ended" if is_open else "ended by </think>" if thinks(request.response) else "no </think>"
     yield f"reasoning  {begun}{ended}; {len(text)} characters are graded"
+    details = result.details if request.domain in _MATHEMATICS else {}
     yield f"extracted  ({kind}) {_short(found)}"
+    yield from _read_as(details.get("answer_type"))
     yield f"compared   {_short(reference)}"
+    yield from _read_as(details.get("gold_type"))
     yield f"status     {result.status.value}"
     yield f"score      {'none' if result.score is None else f'{result.score:g}'}"
     yield f"verdict    {result.verdict}: {VERDICTS.get(result.verdict, 'see details')}"
+    for label, sentence in explained(details):
+        yield f"{label:<10} {sentence}"
     for key, value in result.details.items():
-        yield f"  {key:<18} {_short(value)}"
+        if key not in details or key not in _EXPLAINED:
+            yield f"  {key:<18} {_short(value)}"
     yield f"version    {result.version}"
+
+
+def _read_as(kind: str | None) -> Iterator[str]:
+    if kind:
+        yield f"{'':<10} which is {TYPES.get(kind, kind)}"
 
 
 def _parts(text: str, request: ScoreRequest, result: ScoreResult) -> tuple[str, str | None, Any]:
@@ -197,9 +215,7 @@ VERDICTS = {
     "no_code": "there is no fenced code block after the reasoning",
     "no_think_end": "the task demands </think>, and it is missing",
     "open_thought": "the thought is never ended by </think>, so there is no answer",
-    "hedge": "the box holds more than one guess (see guard)",
-    "unreadable": "the box holds something invisible or not mathematical (see reason)",
-    "ambiguous": "two readers of mathematics read different answers in the box",
+    "unreadable": "the box holds something that is not read (see reason)",
     "too_deep": "brackets nest too deep to be an answer",
     "too_complex": "a parser ran out of memory or depth on it",
     "grader_error": "a grading library failed on it",

@@ -13,11 +13,12 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from benchmarks.bench_reward import deepscaler_alone, math_verify_alone, mistakes, service
+from benchmarks.bench_reward import PEERS, mistakes, peer_alone, service
 from experiments.grading.outputs import MissingData, Outcome, all_cases, grade_all, plain_value
 from reward.client import RewardClient
 from reward.offline import Progress
@@ -54,7 +55,7 @@ def deviation(outcome: Outcome) -> str:
     elif case.part == "pairs":
         answer, gold = str(details["extracted"]), str(details["gold"])
         equal = "equal" if plain_value(answer) == plain_value(gold) else "not recognised as equal"
-        return f"{case.part} {case.name}: {answer} = {gold} ({details.get('accepted_by')}; {equal} in value)"
+        return f"{case.part} {case.name}: {answer} = {gold} ({details.get('rule')}; {equal} in value)"
     elif case.request.domain in ("math", "stem"):
         line += f"; {details.get('extracted', '')!r} for {details.get('gold', '')!r}"
     return f"{line} [{outcome.result.verdict}]: {case.reason or 'not explained yet'}"
@@ -80,16 +81,16 @@ def instructions(outcomes: Sequence[Outcome]) -> None:
 
 
 def alone(outcomes: Sequence[Outcome], workers: int) -> None:
-    """Prints false negatives and false positives of the math grader and of each of its two verifiers alone."""
+    """Prints false negatives and false positives of the math grader and of each of the two peers alone."""
     chosen = [outcome for outcome in outcomes if outcome.case.part in ("math", "stem")]
     pairs = [(o.case.request.response, str(o.case.request.task["answer"])) for o in chosen]
     responses, golds = zip(*pairs, strict=True)
     verdicts = {"this service": [o.got == 1 for o in chosen]}
     progress = Progress(2 * len(chosen), sys.stderr)
     with ProcessPoolExecutor(workers) as pool:
-        for name, judge in (("math-verify alone", math_verify_alone), ("DeepScaleR alone", deepscaler_alone)):
+        for name, verifier in PEERS.items():
             verdicts[name] = []
-            for verdict in pool.map(judge, responses, golds, chunksize=8):
+            for verdict in pool.map(partial(peer_alone, verifier), responses, golds, chunksize=8):
                 verdicts[name].append(verdict)
                 progress.step()
     print(f"\n{'mathematics':<20} {'part':<6} {'cases':>6} {'FN':>4} {'FP':>4}")
@@ -102,6 +103,24 @@ def alone(outcomes: Sequence[Outcome], workers: int) -> None:
             ]
             negatives, positives = mistakes(verdicts_of_part)
             print(f"{name:<20} {part:<6} {len(verdicts_of_part):>6} {negatives:>4} {positives:>4}")
+
+
+def deciders(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yields the lines of a table: for each type of gold, how many responses the reading decided, and how many a second
+    opinion. Responses without a readable box, and those that a peer graded alone, are not in it."""
+    count: dict[str, Counter[str]] = defaultdict(Counter)
+    for outcome in outcomes:
+        details = outcome.result.details
+        if "gold_type" in details and "decided_by" in details:
+            count[str(details["gold_type"])][str(details["decided_by"])] += 1
+    count["all"] = sum(count.values(), Counter())
+    names = ["reading", *sorted(count["all"].keys() - {"reading"})]
+    yield f"{'type of the gold':<20}" + "".join(f" {name:>12}" for name in names)
+    for kind, by in sorted(count.items(), key=lambda item: (item[0] == "all", -item[1].total())):
+        yield f"{kind:<20}" + "".join(f" {by[name]:>12}" for name in names)
+    total = count["all"].total()
+    asked = total - count["all"]["reading"]
+    yield f"second opinions decide {asked} of {total} ({100 * asked / max(total, 1):.1f} %)"
 
 
 # ------------------------------------------------------------------------------------- speed
@@ -143,6 +162,7 @@ def main() -> int:
         outcomes = grade_all(client, cases, 2 * workers, Progress(len(cases), sys.stderr).step)
         seconds = time.perf_counter() - start
         agreement(outcomes)
+        print("\nmathematics and STEM, by what decided", *deciders(outcomes), sep="\n")
         instructions(outcomes)
         latencies(outcomes, seconds)
         print(f"retries {client.statistics.num_retries}, lost {client.statistics.num_missing}")

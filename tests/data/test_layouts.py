@@ -40,7 +40,7 @@ def converted(values: dict[str, Any], *, needs_answer: bool = True) -> Row:
         {"prompt": [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}], "answer": "4"},
         {"prompt": list(ASKED), "reward_model": {"ground_truth": "4", "style": "rule"}},
         {"prompt": list(ASKED), "reward_model": json.dumps({"ground_truth": "4"})},
-        {"prompt": "2 + 2?", "task": {"answer": "4", "guards": None}},
+        {"prompt": "2 + 2?", "task": {"answer": "4", "verifier": None}},
         {"prompt": "2 + 2?", "task": '{"answer": "4"}'},
         {"prompt": "2 + 2?", "task": {"answer": "4"}, "answer": "5"},
         {"prompt": "2 + 2?", "task": "algebra", "answer": "4"},

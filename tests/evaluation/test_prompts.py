@@ -293,11 +293,11 @@ def test_the_catalogue_counts_what_is_known_for_sure() -> None:
 
 
 def test_what_a_publisher_says_of_the_task_reaches_the_grader() -> None:
-    benchmark = dataclasses.replace(get("amc"), task={"guards": False})
+    benchmark = dataclasses.replace(get("amc"), task={"verifier": "math_verify"})
     (row,) = benchmark.problems(
         [Record(values={"problem": "q", "answer": "1"}, split="test", origin="f:0")]
     ).rows
-    assert row.task == {"answer": "1", "guards": False}
+    assert row.task == {"answer": "1", "verifier": "math_verify"}
 
 
 def test_programs_get_their_publishers_time_and_the_others_the_papers() -> None:

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("math_verify")
 
 from reward.answers import TimedOut
+from reward.graders.grade import Grade
 from reward.pool import Pool
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.readiness import Readiness
@@ -144,6 +145,23 @@ def test_a_defect_of_ours_is_no_verdict_and_stays_with_its_request(
         bad, good = await asyncio.gather(service.score(ask(response="broken")), service.score(ask()))
         assert (bad.status, bad.score, bad.verdict) == (GradeStatus.infra_error, None, "internal_error")
         assert good.score == 1
+
+    with_service(use)
+
+
+def test_the_metrics_say_how_often_a_second_opinion_decides(
+    with_service: Callable[[Use], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use(service: Service) -> None:
+        async def decided(pool: Pool, message: dict[str, str], *rest: object, **options: object) -> Grade:
+            return Grade(score=1.0, verdict="correct", details={"decided_by": message["response"]})
+
+        monkeypatch.setattr(Pool, "run", decided)
+        for peer in ("reading", "sympy", "reading"):
+            await service.score(ask("stem", response=peer))
+        text = service.metrics.render({})
+        assert 'reward_decisions_total{domain="stem",decided_by="reading"} 2' in text
+        assert 'reward_decisions_total{domain="stem",decided_by="sympy"} 1' in text
 
     with_service(use)
 

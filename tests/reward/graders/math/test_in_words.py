@@ -1,0 +1,91 @@
+"""Tests of `reward explain` for mathematics: both values, their types and the rule, in 80 columns."""
+
+import textwrap
+
+import pytest
+
+pytest.importorskip("math_verify")
+
+from reward.graders.math.in_words import JUDGES, RULES, TYPES, explained
+from reward.graders.math.peers import SECOND_OPINIONS, VERIFIERS
+from reward.offline import explanation
+from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
+
+
+def explained_lines(domain: str, answer: str, gold: str, score: float, **details: object) -> list[str]:
+    request = ScoreRequest(
+        request_id="a", domain=domain, response=f"\\boxed{{{answer}}}", task={"answer": gold}
+    )
+    result = ScoreResult(
+        request_id="a",
+        status=GradeStatus.graded,
+        score=score,
+        verdict="correct" if score else "wrong",
+        details={"extracted": answer, "gold": gold, **details},
+        version="v",
+    )
+    return list(explanation(request, result))
+
+
+def test_both_values_their_types_and_the_rule_are_said() -> None:
+    lines = explained_lines(
+        "math",
+        "500\\text{ cm}",
+        "5\\text{ m}",
+        1.0,
+        answer_type="quantity",
+        gold_type="quantity",
+        rule="quantity in another unit",
+        decided_by="reading",
+    )
+    assert lines == [
+        "domain     math",
+        "reasoning  no </think>; 21 characters are graded",
+        "extracted  (last box) 500\\text{ cm}",
+        "           which is a quantity with its unit",
+        "compared   5\\text{ m}",
+        "           which is a quantity with its unit",
+        "status     graded",
+        "score      1",
+        "verdict    correct: full score",
+        "rule       units of one dimension are converted, and the quantities are the same",
+        "decided    by the comparison of both readings",
+        "version    v",
+    ]
+
+
+def test_a_difference_is_said_by_the_golds_type() -> None:
+    lines = explained_lines(
+        "stem",
+        "2,1",
+        "(1,2)",
+        0.0,
+        answer_type="list",
+        gold_type="tuple",
+        rule="differs as several",
+        decided_by="reading",
+    )
+    assert "           which is a list, in any order" in lines
+    assert "rule       they differ, compared as a tuple, whose order counts" in lines
+
+
+def test_what_a_reading_could_not_do_is_said() -> None:
+    lines = explained_lines("math", "\\phantom{5}", "5", 0.0, reason="it holds `\\phantom`")
+    assert "  reason             it holds `\\phantom`" in lines
+    assert not [line for line in lines if line.startswith(("rule", "decided"))]
+
+
+def test_other_domains_keep_their_details() -> None:
+    assert "  rule               x" in explained_lines("code", "1", "1", 0.0, rule="x")
+
+
+@pytest.mark.parametrize("rule", [*RULES, "differs as text", "a rule of tomorrow"])
+def test_a_rule_fits_in_a_terminal(rule: str) -> None:
+    ((label, sentence),) = explained({"rule": rule, "gold_type": "words"})
+    assert label == "rule"
+    assert len(textwrap.wrap(f"{label:<10} {sentence}", 80)) == 1, "one line of 80 columns"
+
+
+def test_every_judge_has_words() -> None:
+    assert set(JUDGES) == {*SECOND_OPINIONS, *VERIFIERS}
+    assert all(len(words) < 69 for words in TYPES.values())
