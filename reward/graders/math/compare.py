@@ -16,7 +16,7 @@ from typing import Any
 
 import sympy
 
-from reward.graders.math import expression
+from reward.graders.math import expression, units
 from reward.graders.math.reading import Reading, without_points
 from reward.graders.math.values import (
     Clock,
@@ -50,7 +50,6 @@ _ENOUGH = sympy.Rational(1, 10**12)
 _MIN_SIGNIFICANT = 3
 _MANY_PLACES = 6
 _MAX_ITEMS = 60
-_POUNDS = {"£", "pound", "pounds"}
 _OPTIONS = tuple("ABCDEFGH")
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _LARGER = (">", ">=")
@@ -94,6 +93,14 @@ def _equal(answer: Value, gold: Value) -> str | None:
         return _equal(answer, named)
     rule = _RULES[type(gold)]
     return rule(answer, gold)
+
+
+def _equal_part(answer: Value, gold: Value) -> str | None:
+    """Compares a part of an answer, in which 50 % is 0.5 and not 50."""
+    for one, other in ((answer, gold), (gold, answer)):
+        if isinstance(one, Quantity) and _is_percent(one.unit) and isinstance(other, Number):
+            return _equal(Number(one.size.value / 100), other)
+    return _equal(answer, gold)
 
 
 def _is_page(value: Value) -> bool:
@@ -221,12 +228,12 @@ def _agree(difference: Any, symbols: Sequence[Any], points: Sequence[Any]) -> bo
 
 def _vector(value: Expression) -> Several | None:
     """Returns the tuple that a sum of unit vectors stands for."""
-    units = [expression.symbol(f"\\hat{{{letter}}}") for letter in "ijk"]
-    if not value.value.free_symbols & set(units):
+    axes = [expression.symbol(f"\\hat{{{letter}}}") for letter in "ijk"]
+    if not value.value.free_symbols & set(axes):
         return None
-    parts = [sympy.diff(value.value, unit) for unit in units]
-    rest = sympy.expand(value.value - sum(part * unit for part, unit in zip(parts, units, strict=True)))
-    if rest != 0 or any(part.free_symbols & set(units) for part in parts):
+    parts = [sympy.diff(value.value, axis) for axis in axes]
+    rest = sympy.expand(value.value - sum(part * axis for part, axis in zip(parts, axes, strict=True)))
+    if rest != 0 or any(part.free_symbols & set(axes) for part in parts):
         return None
     parts = parts[:2] if parts[2] == 0 else parts
     return Several("tuple", tuple(Expression(part) if part.free_symbols else Number(part) for part in parts), "()")
@@ -256,15 +263,11 @@ def _equal_quantity(answer: Value, gold: Quantity) -> str | None:
 
 def _same_quantity(answer: Quantity, gold: Quantity) -> str | None:
     ours, golds = answer.unit, gold.unit
-    if {ours.name, golds.name} <= _POUNDS:  # of money or of weight: the name does not say
-        return "quantity" if _equal(answer.size, gold.size) else None
-    if ours.dimension == golds.dimension:
-        factor = sympy.Rational(ours.scale.numerator, ours.scale.denominator) / sympy.Rational(
-            golds.scale.numerator, golds.scale.denominator
-        )
+    if (factor := units.factor(ours, golds)) is not None:
         if factor == 1:
             return "quantity" if _equal(answer.size, gold.size) else None
-        size = Number(answer.size.value * factor) if isinstance(answer.size, Number) else Expression(answer.size.value * factor)
+        converted = answer.size.value * sympy.Rational(factor.numerator, factor.denominator)
+        size = Number(converted) if isinstance(answer.size, Number) else Expression(converted)
         return "quantity in another unit" if _equal(size, gold.size) else None
     if {_is_angle(ours), _is_angle(golds)} == {True, False} and (_is_radian(ours) or _is_radian(golds)):
         inner = sympy.pi / 180
@@ -530,7 +533,7 @@ def _same_part(answer: Value, gold: Value) -> bool:
         return False
     for end, bracket in (("low", 0), ("high", 1)):
         one, other = getattr(answer, end), getattr(gold, end)
-        if not _equal(one, other):
+        if not _equal_part(one, other):
             return False
         if answer.brackets[bracket] != gold.brackets[bracket] and not _is_infinite(other):
             return False
@@ -538,7 +541,7 @@ def _same_part(answer: Value, gold: Value) -> bool:
 
 
 def _is_equal(answer: Value, gold: Value) -> bool:
-    return _equal(answer, gold) is not None
+    return _equal_part(answer, gold) is not None
 
 
 def _paired(ours: Sequence[Value], golds: Sequence[Value], same: Callable[[Value, Value], bool]) -> bool:
@@ -620,7 +623,7 @@ def _equal_ordered(answer: Value, gold: Several) -> str | None:
         return None
     if answer.brackets != gold.brackets:
         return None
-    is_same = all(_equal(one, other) for one, other in zip(answer.items, gold.items, strict=True))
+    is_same = all(map(_equal_part, answer.items, gold.items))
     return gold.kind if is_same else None
 
 
@@ -642,7 +645,7 @@ def _equal_matrix(answer: Value, gold: Matrix) -> str | None:
         rows = [Several("tuple", row) for row in answer.rows]
         return "cases" if _paired(rows, [Several("tuple", row) for row in gold.rows], _is_equal) else None
     for ours, golds in zip(answer.rows, gold.rows, strict=True):
-        if len(ours) != len(golds) or not all(map(_equal, ours, golds)):
+        if len(ours) != len(golds) or not all(map(_equal_part, ours, golds)):
             return None
     return "matrix"
 
@@ -657,7 +660,7 @@ def _equal_ratio(answer: Value, gold: Ratio) -> str | None:
     if not isinstance(answer, Ratio) or len(answer.terms) != len(gold.terms):
         return None
     if not all(isinstance(term, Number | Expression) for term in (*answer.terms, *gold.terms)):
-        return "ratio" if all(map(_equal, answer.terms, gold.terms)) else None
+        return "ratio" if all(map(_equal_part, answer.terms, gold.terms)) else None
     ours, golds = ([term.value for term in ratio.terms] for ratio in (answer, gold))  # type: ignore[union-attr]
     is_same = all(_same_expression(one * golds[0], ours[0] * other) for one, other in zip(ours, golds, strict=True))
     return "ratio" if is_same and not _is_nought(ours) else None

@@ -52,7 +52,7 @@ _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp gcd lcm max min det".split()  # noqa: SIM905
 )
 _CURRENCIES = ("$", "€", "£", "¥", "₹")
-_ERAS = ("BC", "AD", "BCE", "CE")
+_SHORT_NOUNS = ("BC", "AD", "BCE", "CE", "up")
 _VOWELS = frozenset("aeiouyAEIOUY")
 _INTEGERS = ("\\mathbb{Z}", "\\mathbb{N}")
 _LONGEST_TEXT = 300
@@ -154,9 +154,11 @@ def _tokens(nodes: Sequence[Node]) -> list[Node]:
 
 def _is_unit_before_word(nodes: Sequence[Node], place: int, before: Sequence[Node]) -> bool:
     """Whether a letter between spaces is the unit in `16 m north`."""
-    rest = "".join(node.text for node in nodes[place + 1 :] if node.kind in ("letter", "space", "word"))
-    is_apart = bool(before) and before[-1].kind == "space" and rest.startswith(" ")
-    return is_apart and _behind_number(before) and _is_noun(rest.strip().split(" ")[0])
+    rest = nodes[place + 1 :]
+    if not before or before[-1].kind != "space" or not rest or rest[0].kind != "space" or not _behind_number(before):
+        return False
+    text = "".join(node.text if node.kind in ("letter", "word") and node.text.isalpha() else " " for node in rest[1:])
+    return _is_noun(text.split(" ")[0])
 
 
 def _greek_unit(nodes: Sequence[Node], before: Sequence[Node]) -> tuple[str, int] | None:
@@ -176,7 +178,7 @@ def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> 
     text = "".join(node.text for node in run)
     if _behind_number(before) and (
         units.is_bare_symbol(text)
-        or (before[-1].kind == "space" and (units.parse(text) is not None or _is_noun(text) or text in _ERAS))
+        or (before[-1].kind == "space" and (units.parse(text) is not None or _is_noun(text)))
     ):
         return [Node("word", text)]
     for length in (6, 5, 4, 3, 2):
@@ -198,7 +200,7 @@ def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> 
 
 
 def _is_noun(text: str) -> bool:
-    return len(text) > 3 and text.islower() and not _VOWELS.isdisjoint(text) and text not in _FUNCTIONS
+    return text in _SHORT_NOUNS or len(text) > 3 and text.islower() and not _VOWELS.isdisjoint(text) and text not in _FUNCTIONS
 
 
 def _behind_number(nodes: Sequence[Node]) -> bool:
@@ -538,6 +540,11 @@ def _relation(nodes: Sequence[Node], depth: int) -> Value:
 
 def _side(nodes: Sequence[Node], depth: int) -> Value:
     nodes = _stripped(nodes)
+    start = next((place for place, node in enumerate(nodes) if node.kind == "open"), 0)
+    if 0 < start and all(node.kind in ("letter", "sub", "mark") for node in nodes[:start]) and nodes[0].kind == "letter":
+        inner = [node for node in nodes[start + 1 : -1] if node.kind != "space"]
+        if nodes[-1].text == ")" and inner and all(node.kind in ("letter", "number", "comma") for node in inner):
+            return Expression(expression.symbol(show(nodes)))  # x(t), P_1(2)
     text = plain(nodes)
     if nodes and nodes[0].text in ("\\angle", "\\triangle") and (name := _spelled(nodes)) is not None:
         return name

@@ -195,7 +195,7 @@ _FUNCTION_WORDS = _names(
     "subtracted power root point negative equal equals approximately approx about around roughly nearly almost at "
     "least most except without unless until when where while with as because since so thus hence therefore that which "
     "who whose this these those i it he she they we you can cannot could may might must shall should will would do "
-    "does did has have had to from through between into on in out of off per each every either neither both all any "
+    "does did has have had to from through between into on in out of off per each every either neither both all "
     "some th st nd rd second seconds sqrt log sin cos tan exp max min lim infinity infinite wrong incorrect false "
     "true yes"
 ) | (frozenset(NUMBER_WORDS) - {"quarter", "quarters"})
