@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tests.reward.graders.math import expressions, numbers, wordings
 from tests.reward.graders.math.answers import KINDS, Answer, raised
@@ -19,7 +20,9 @@ ONE_WAY = {
     "factorials": "as for binomial coefficients",
     "chains": "a chain shows the way to the value, which a gold does not",
     "options": "an answer may have its option's text behind the letter",
-    "integers": "an answer may repeat itself in another form (`or`), and be one of several names",
+    "integers": "an answer may repeat itself in another form (`or`), and have a name of its own",
+    "lists": "`or` in a gold may stand between forms of one value",
+    "plus_or_minus": "as for lists",
 }
 """Kinds with forms that are right as answers and no golds, and why."""
 
@@ -83,9 +86,8 @@ def _pairs_of(answer: Answer, draw: random.Random, others: list[Answer]) -> Iter
                 yield pair(given, answer.gold, False, f"right for {other.gold} ({other.kind})")
 
 
-def some(items: Iterable[str] | list[Answer], number: int, draw: random.Random) -> list:
+def some(items: Sequence[Any], number: int, draw: random.Random) -> list[Any]:
     """Returns up to so many of the items, in a random order."""
-    items = list(items)
     return draw.sample(items, min(number, len(items)))
 
 
