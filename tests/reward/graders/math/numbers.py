@@ -46,7 +46,7 @@ def integers(draw: random.Random) -> Answer:
     if n > 2 and length < 3:
         different.append(f"{n}!")
     wrong = forms(rf"{n} \text{{ or }} {n + 1} | {n} = {n + 1} | {n} \approx {n + 1} | {n}, {n + 1}")
-    wrong += forms(rf"{n} + C | x \ge {n} | {n}\text{{ or less}} | \text{{not }}{n} | {n} \ne {n + 1}")
+    wrong += forms(rf"{n} + C | x \ge {n} | {n}\text{{ or less}} | \text{{not }}{n}")
     wrong += forms(rf"x = {n + 1} = {n} | {n}\text{{ then }}\frac{{7}}{{2}} | {n}\text{{ minus }}\sqrt{{2}}")
     right = forms(rf"{n} \text{{ or }} {n}.0 | \text{{Area}} = {n}")
     return made("integers", gold, Fraction(n), equal, different, right=right, wrong=wrong)
@@ -575,7 +575,7 @@ def surds(draw: random.Random) -> Answer:
         rf"{a}+\sqrt{{{b}}} | \sqrt{{{a * b}}} | -{gold} | {a + 1}\sqrt{{{b}}} | {a}\sqrt[3]{{{b}}}"
     )
     different += forms(
-        rf"{a * b**0.5:.6f} | {a * b**0.5:.2f} | {a}\sqrt{{{b + 1}}} | {a * b} | \sqrt[{a}]{{{b}}}"
+        rf"{a * b**0.5:.6f} | {a}\sqrt{{{b + 1}}} | {a * b} | \sqrt[{a}]{{{b}}}"
         rf" | {b}\sqrt{{{a}}}"
     )
     if a == b:
@@ -719,7 +719,8 @@ def logarithms(draw: random.Random) -> Answer:
                     rf" | \frac{{1}}{{\log_{b} {a}}}"
                 ),
                 forms(
-                    rf"\log_{b} {a} | \log_{a} {b + 1} | \ln {b} | \log_{{{a + 1}}} {b} | {math.log(b, a):.6f}"
+                    rf"\log_{b} {a} | \log_{a} {b + 1} | \ln {b} | \log_{{{a + 1}}} {b}"
+                    rf" | {math.log(b, a):.6f}"
                     rf" | -\log_{a} {b}"
                 ),
             ),
@@ -1036,7 +1037,12 @@ def solutions(draw: random.Random) -> Answer:
 @kind
 def ratios(draw: random.Random) -> Answer:
     terms = draw.sample([2, 3, 5, 7, 9, 11, 13], draw.choice([2, 2, 3]))
-    gold, k = ":".join(map(str, terms)), draw.randint(2, 5)
+    k = draw.randint(2, 5)
+    if len(terms) == 2:  # two digits behind one colon are a time of day
+        terms, k = draw.choice(
+            [([2, 3], 3), ([3, 4], 2), ([5, 3], 2), ([7, 2], 4), ([11, 3], 3), ([3, 1], 5), ([13, 4], 2)]
+        )
+    gold = ":".join(map(str, terms))
     equal = [
         " : ".join(map(str, terms)),
         " \\colon ".join(map(str, terms)),
