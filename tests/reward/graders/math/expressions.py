@@ -62,7 +62,7 @@ def coefficient(draw: random.Random) -> int:
 
 
 # ------------------------------------------------------------------------------------- expressions
-_LIKE_UNITS = ("ab", "bc", "st", "mt", "am", "pm", "xy", "ac", "mn", "pt", "ty")
+_LIKE_UNITS = ("ab", "bc", "xy", "mt", "ac", "mn", "ty", "rt", "ay")
 """Products of letters that some readers take for units, abbreviations and words."""
 
 
@@ -78,13 +78,11 @@ def last_letters(draw: random.Random) -> Answer:
         f"{number}{between}{other}",
         f"{number + 1}{between}{letter}",
         f"{gold}^2",
-        f"{number}{letter}{other}",
         f"-{gold}",
     ]
-    also = [("also", number, between)]
-    return made(
-        "last_letters", gold, ("last", number, between, letter), equal, different, also=[*also, "any unit"]
-    )
+    if letter + other not in ("th", "st", "nd", "rd"):
+        different.append(f"{number}{between}{letter}{other}")
+    return made("last_letters", gold, ("last", number, between, letter), equal, different, also=["any unit"])
 
 
 @kind

@@ -97,6 +97,8 @@ def _pairs_of(answer: Answer, draw: random.Random, others: list[Answer]) -> Iter
         yield pair(form, answer.gold, False, "no answer")
     if answer.kind in HEDGED and answer.different:
         second, hedge = draw.choice(answer.different), draw.choice(HEDGES)
+        if answer.kind == "options":  # an option may have its text behind it
+            hedge = hedge.replace("\\quad", "\\text{ or }")
         both = hedge.replace("G", "\0").replace("V", second).replace("\0", answer.gold)
         yield pair(both, answer.gold, False, "two values")
     near = [other for other in others if other.kind == answer.kind]
